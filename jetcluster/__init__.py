@@ -1,0 +1,9 @@
+"""jetcluster: a clustered, replicated JetStream server that stock NATS clients use unchanged."""
+
+__version__ = "0.1.0"
+
+REPORTED_VERSION = "2.12.15"
+"""The nats-server version told to clients in INFO; they gate features by it (shared/reference/drop-in.md section 4)."""
+
+API_LEVEL = 2
+"""JetStream API level (ADR-44): what `$JS.API.INFO` reports and `Nats-Required-Api-Level` is compared with."""

@@ -1,0 +1,57 @@
+"""The node mesh as the rooms above it see it: peers, Raft frames, request/reply between nodes, and notices."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(slots=True, frozen=True)
+class NodeInfo:
+    """What nodes tell each other about themselves when a link comes up."""
+
+    peer_id: str
+    """8 characters, random, made at a node's first start and kept in its store: a wiped node is a new peer."""
+    name: str
+    boot_id: str
+    """Random per process start."""
+    cluster_url: str
+    """host:port where other nodes dial this one."""
+    client_url: str
+    """host:port for clients (INFO connect_urls); "" when not advertised."""
+    tags: tuple[str, ...] = field(default=())
+    jetstream: bool = True
+
+
+class MeshError(Exception):
+    """A request to a peer failed: not connected, timed out, refused, or the handler raised (its text is kept)."""
+
+
+class Mesh(Protocol):
+    me: NodeInfo
+
+    @property
+    def peers(self) -> dict[str, NodeInfo]:
+        """Connected peers by peer id, without this node."""
+        ...
+
+    def send_raft(self, peer: str, gid: int, frame: bytes) -> bool: ...
+
+    def serve(self, method: str, handler: Callable[[str, bytes], Awaitable[bytes]]) -> None:
+        """Answers `call(method)` from peers: handler(peer_id, payload) -> reply payload. Raising answers an error."""
+        ...
+
+    async def call(self, peer: str, method: str, payload: bytes, timeout: float = 5.0) -> bytes:
+        """Asks a peer; a call to this node's own id runs the local handler. Raises MeshError."""
+        ...
+
+    def notify(self, peer: str | None, kind: str, payload: bytes) -> None:
+        """Fire and forget, in order with all else on the link; `None` tells every connected peer."""
+        ...
+
+    def on_notice(self, kind: str, handler: Callable[[str, bytes], None]) -> None: ...
+
+    def on_peers(self, up: Callable[[NodeInfo], None], down: Callable[[NodeInfo], None]) -> None:
+        """Registers a listener for links coming up (called at once for those already up) and going down."""
+        ...

@@ -1,0 +1,54 @@
+"""The message bus of one account, as the rooms above `protocol` see it.
+
+`server.router` implements it on top of client connections and the mesh; `tests` have an in-memory twin. Code in
+`stream`, `cluster` and `api` talks to clients only through this interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+
+class Origin(Protocol):
+    """Where a message came from: a client connection, a peer node, or the server itself."""
+
+    kind: str
+    """`client`, `peer` or `internal`."""
+
+    account: str
+
+
+Callback = Callable[[bytes, bytes, bytes, bytes, Origin], None]
+"""(subject, reply, headers, payload, origin). `reply` and `headers` are b"" when absent; `headers` is the whole block
+from `NATS/1.0` to the empty line. Called synchronously from the read loop: never block, never raise."""
+
+
+class Subscription(Protocol):
+    subject: bytes
+    queue: bytes | None
+
+
+class Bus(Protocol):
+    account: str
+
+    def subscribe(
+        self, subject: bytes, callback: Callback, queue: bytes | None = None, *, local_only: bool = False
+    ) -> Subscription:
+        """Adds an internal subscription. `local_only` interest is not told to other nodes: it then sees only what
+        clients of this node publish."""
+        ...
+
+    def unsubscribe(self, subscription: Subscription) -> None: ...
+
+    def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
+        """Routes one message like a client's PUB; returns how many takers it found (local and remote)."""
+        ...
+
+    def publish_many(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
+        """Routes many (subject, payload) pairs without headers: the fast path of PubAcks."""
+        ...
+
+    def has_interest(self, subject: bytes) -> bool:
+        """True when a publish to `subject` would find a taker (events are built only if somebody listens)."""
+        ...

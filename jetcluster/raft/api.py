@@ -1,0 +1,142 @@
+"""What a Raft group needs from the rest (state machine, transport) and what it offers: types only.
+
+`raft` knows no streams. A group is one replicated log of opaque commands (bytes); `group id` (gid) is a u32 that is
+never reused: 1 is the meta group, every stream's group id is its stream id.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+META_GROUP = 1
+
+
+class Role(enum.IntEnum):
+    FOLLOWER = 0
+    CANDIDATE = 1
+    LEADER = 2
+
+
+class RaftError(Exception):
+    """Base of what `propose` and friends raise; nothing was appended unless a subclass says otherwise."""
+
+
+class NotLeaderError(RaftError):
+    """This replica does not lead; `leader` is its best knowledge of who does."""
+
+    def __init__(self, leader: str | None) -> None:
+        super().__init__(f"not the leader (leader: {leader})")
+        self.leader = leader
+
+
+class BackpressureError(RaftError):
+    """Too many bytes proposed and not yet committed (or the journal's queue is full)."""
+
+
+class StorageFullError(RaftError):
+    """The journal cannot grow: the disk is full or below its reserve. Reads go on; writes are refused."""
+
+
+class MembershipError(RaftError):
+    """A change of peers that is not allowed now (one at a time, only by a leader whose no-op is committed)."""
+
+
+class StateMachine(Protocol):
+    """One per group and replica. Deterministic: the same commands in the same order give the same state."""
+
+    def apply(self, index: int, term: int, command: bytes) -> None:
+        """Applies one committed command. Indexes come in order, without gaps, each once. Must not raise: an exception
+        stops the group on this node (it would diverge)."""
+        ...
+
+    def on_role(self, role: Role, term: int, leader: str | None) -> None:
+        """The replica's role or its idea of the leader changed. `LEADER` is told only once the leader's own no-op of
+        its term is applied: from then on everything committed before is applied here."""
+        ...
+
+    def on_dropped(self, first_index: int) -> None:
+        """This replica lost the leadership: the outcome of its proposals from `first_index` on is unknown."""
+        ...
+
+    def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
+        """The log that this replica lacks is no longer in the leader's journal (or its own state was lost). The owner
+        fetches the state of at least `index` from a peer, then calls `RaftGroup.install`."""
+        ...
+
+
+class Transport(Protocol):
+    def send_raft(self, peer: str, gid: int, frame: bytes) -> bool:
+        """Queues one frame on the ordered connection to `peer`; False when there is none (the frame is dropped)."""
+        ...
+
+
+@dataclass(slots=True)
+class PeerStatus:
+    peer: str
+    match_index: int
+    """Highest log index known durable on the peer (leader's view; 0 when unknown)."""
+    last_seen: float
+    """Monotonic seconds of the last frame from the peer; 0.0 when never."""
+    connected: bool
+    voter: bool
+
+
+@dataclass(slots=True)
+class GroupStatus:
+    gid: int
+    role: Role
+    term: int
+    leader: str | None
+    first_index: int
+    last_index: int
+    commit_index: int
+    applied_index: int
+    durable_index: int
+    peers: list[PeerStatus] = field(default_factory=list)
+
+
+class RaftGroup(Protocol):
+    """One replica's handle on its group. All methods are synchronous and must be called from the event loop."""
+
+    gid: int
+    role: Role
+    term: int
+    leader: str | None
+    """Peer id of the leader this replica follows (itself when it leads)."""
+    commit_index: int
+    applied_index: int
+    last_index: int
+    peers: tuple[str, ...]
+    """Voters' peer ids in the newest configuration in the log, this one included if it is a voter."""
+    ready: bool
+    """True on a leader whose own no-op is applied (see `StateMachine.on_role`)."""
+
+    def propose(self, command: bytes) -> int:
+        """Appends one command and returns its log index; it is durable and committed when `apply` is called with it.
+        Raises NotLeaderError, BackpressureError, StorageFullError."""
+        ...
+
+    def read_index(self, callback: Callable[[bool], None]) -> None:
+        """Calls back with True once this replica is proven to lead *after* this call and has applied everything
+        committed by then: a local read is then linearizable (Raft section 6.4 of the dissertation). False: ask again
+        elsewhere. All calls of one loop turn share one round."""
+        ...
+
+    def transfer(self, peer: str | None = None) -> bool: ...
+
+    def add_peer(self, peer: str) -> int: ...
+
+    def remove_peer(self, peer: str) -> int: ...
+
+    def compact(self, index: int) -> None:
+        """The state machine is durable up to `index`; the journal may forget entries up to it."""
+        ...
+
+    def install(self, index: int, term: int, peers: tuple[str, ...]) -> None:
+        """The state machine now holds (durably) the state of `index`; the log continues after it."""
+        ...
+
+    def status(self) -> GroupStatus: ...
