@@ -1,0 +1,127 @@
+"""What the client-facing server can be told: `ServerOptions`, and the shape of the authenticator it asks.
+
+Defaults are nats-server's (reference sheet core 1.10). `config` maps flags and files onto this; nothing here parses.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+VERSION = "2.12.15"
+"""The nats-server version whose feature set we report: clients gate features on it (drop-in sheet, section 4)."""
+
+API_LEVEL = 3
+"""JetStream API level that belongs to `VERSION`."""
+
+
+@dataclass(slots=True)
+class ServerOptions:
+    """Sizes in bytes, times in seconds."""
+
+    host: str = "0.0.0.0"  # noqa: S104 - nats-server's default; `-a` narrows it
+    port: int = 4222
+    """-1 asks the system for a free port; the bound one is in `Server.port`."""
+    server_name: str = ""
+    """Empty: the server id is the name."""
+    version: str = VERSION
+    client_advertise: str = ""
+    """host[:port] told to clients in place of the listener's address."""
+    no_advertise: bool = False
+    """Leave connect_urls out of INFO."""
+
+    max_payload: int = 1024 * 1024
+    max_control_line: int = 4096
+    max_connections: int = 65536
+    max_subscriptions: int = 0
+    """Per connection; 0 is no limit."""
+    max_sub_tokens: int = 0
+    max_pending: int = 64 * 1024 * 1024
+    max_closed_clients: int = 10_000
+
+    ping_interval: float = 120.0
+    ping_max: int = 2
+    write_deadline: float = 10.0
+    auth_timeout: float = 2.0
+    lame_duck_duration: float = 120.0
+    lame_duck_grace_period: float = 10.0
+
+    no_header_support: bool = False
+    cluster_name: str = ""
+    """Empty: not clustered, and INFO has no `cluster`."""
+    jetstream: bool = False
+    domain: str = ""
+    api_level: int = API_LEVEL
+    no_auth_user: str = ""
+    """Only read to decide whether INFO shows `auth_required` and a first verb other than CONNECT is served; the
+    authenticator makes the decision itself."""
+
+    tls: ssl.SSLContext | None = None
+    tls_required: bool = True
+    """False with `tls` set is allow_non_tls: plain and TLS clients on one port."""
+    tls_verify: bool = False
+    tls_timeout: float = 2.0
+    tls_handshake_first: bool = False
+
+
+class Permissions(Protocol):
+    """What a user may do. Answers are cached per connection, so they must not depend on time."""
+
+    def can_publish(self, subject: bytes) -> bool: ...
+
+    def can_subscribe(self, subject: bytes, queue: bytes | None) -> bool: ...
+
+    # Optional, looked up with getattr when a connection registers:
+    #   can_deliver(subject: bytes) -> bool           a wide subscription minus denied subjects (sheet 2.3)
+    #   allow_responses: tuple[int, float] | None     (max messages, seconds) a delivered reply subject is open for
+
+
+class AuthResult(Protocol):
+    @property
+    def account(self) -> str: ...
+
+    @property
+    def user(self) -> str: ...
+
+    @property
+    def permissions(self) -> Permissions | None: ...
+
+
+class Authenticator(Protocol):
+    """Decides who a connection is (sheet 2.1). Raising any `AuthError`-like exception refuses it."""
+
+    @property
+    def required(self) -> bool:
+        """True when a client without credentials is refused: INFO then carries `auth_required`."""
+        ...
+
+    @property
+    def nonce_required(self) -> bool:
+        """True when nkeys or JWTs are configured: the first INFO then carries a nonce."""
+        ...
+
+    def check(self, connect: dict[str, Any], nonce: bytes) -> AuthResult:
+        """`connect` is the decoded CONNECT object, {} for a client that sent none (no_auth_user). `nonce` is the text
+        of INFO.nonce, b"" when none was sent. Raises to refuse: an attribute `text` of the exception, when it is a
+        str, is the -ERR text; otherwise it is Authorization Violation."""
+        ...
+
+
+@dataclass(slots=True, frozen=True)
+class OpenIdentity:
+    """The identity everybody has when no authorization is configured."""
+
+    account: str = "$G"
+    user: str = ""
+    permissions: Permissions | None = None
+
+
+class OpenAuthenticator:
+    """No authorization: credentials are accepted and ignored (sheet 2.1, last paragraph)."""
+
+    required = False
+    nonce_required = False
+
+    def check(self, connect: dict[str, Any], nonce: bytes) -> OpenIdentity:
+        return OpenIdentity()
