@@ -1,7 +1,7 @@
 """What a store of messages offers: types only, so that `stream` stays free of RocksDB.
 
-Sequences are u64 and start at 1, times are Unix nanoseconds, subjects and payloads are bytes. `headers` is the whole
-block from `NATS/1.0` to the empty line, b"" when the message has none.
+Sequences are u64 and start at 1, times are Unix nanoseconds, subjects and payloads are bytes. `headers` is the
+whole block from `NATS/1.0` to the empty line, b"" when the message has none.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class SubjectState(NamedTuple):
 class StoreState(NamedTuple):
     messages: int
     bytes: int
-    """Sum of record sizes as nats-server counts them: file 30 + subject + payload (+ 4 + header block when there is
-    one), memory 16 + subject + header block + payload (shared/reference/streams.md 4.4)."""
+    """Sum of record sizes as nats-server counts them: file 30 + subject + payload (+ 4 + header block when
+    there is one), memory 16 + subject + header block + payload (shared/reference/streams.md 4.4)."""
     first_seq: int
     first_ts: int
     last_seq: int
@@ -49,14 +49,15 @@ class DamagedError(Exception):
 
 
 class MessageStore(Protocol):
-    """The messages of one stream. Mutations go into the node's open write batch (`Kv.commit` makes them visible to a
-    crash, all together); reads always see them at once. Everything is deterministic."""
+    """The messages of one stream. Mutations go into the node's open write batch (`Kv.commit` makes them
+    visible to a crash, all together); reads always see them at once. Everything is deterministic."""
 
     state: StoreState
 
     def append(self, batch: Batch, first_seq: int, ts: int) -> None:
-        """Stores all messages of `batch` as sequences `first_seq`, `first_seq + 1`, ... with times `ts`, `ts + 1`, ...
-        `first_seq` must be above the last sequence (a gap counts as deleted only if `first_seq` of the state is set)."""
+        """Stores all messages of `batch` as sequences `first_seq`, `first_seq + 1`, ... with times `ts`,
+        `ts + 1`, ... `first_seq` must be above the last sequence (a gap counts as deleted only if `first_seq` of
+        the state is set)."""
         ...
 
     def get(self, seq: int) -> Msg | None: ...
@@ -74,8 +75,8 @@ class MessageStore(Protocol):
         ...
 
     def scan(self, filter: bytes, seq: int) -> Iterator[Msg]:
-        """Messages from `seq` upward whose subject matches. The store may be mutated between steps: messages that
-        vanished are stepped over, those appended are found."""
+        """Messages from `seq` upward whose subject matches. The store may be mutated between steps: messages
+        that vanished are stepped over, those appended are found."""
         ...
 
     def count(self, filter: bytes, seq: int) -> int:
@@ -97,10 +98,11 @@ class MessageStore(Protocol):
         ...
 
     def purge(self, filter: bytes = b">", before: int | None = None, keep: int = 0) -> int:
-        """Removes matching messages below `before` (all when None), or all but the newest `keep`; returns how many."""
+        """Removes matching messages below `before` (all when None), or all but the newest `keep`; returns
+        how many."""
         ...
 
     def compact(self, first_seq: int) -> int:
-        """Removes everything below `first_seq` and makes it the first sequence (also beyond the last one: then the
-        next message gets `first_seq`); returns how many messages went."""
+        """Removes everything below `first_seq` and makes it the first sequence (also beyond the last one: then
+        the next message gets `first_seq`); returns how many messages went."""
         ...

@@ -1,0 +1,289 @@
+"""`Batch`: n messages in columns, as one byte string.
+
+The same bytes are the body of a Raft entry and the value of a RocksDB record: a follower stores what it
+received. Layout, little-endian:
+
+    u8 version | u8 flags | u16 count | u32 CRC-32 of everything but itself | u32 length of what follows
+    u16 number of distinct subjects | u16 length of each | the subjects, in order of first appearance
+    MANY_SUBJECTS: count x (u8, or u16 when there are more than 256 subjects) number of the message's subject
+    HEADERS:       count x u32 length of the header block, 0 when the message has none
+    SAME_LENGTH:   u32 payload length of every message; else count x u32
+    per message: header block, payload
+
+Only the columns are looked at when a batch is decoded; a message costs something when it is asked for.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain, pairwise
+from operator import add
+
+VERSION = 1
+
+MAX_COUNT = 65_535
+MAX_BYTES = (64 + 8) << 20
+"""nats-server's largest max_payload (64 MiB) on top of a batch that was almost full (8 MiB)."""
+MAX_SUBJECT = 65_535
+
+FILE_RECORD = 30
+FILE_HEADER_LENGTH = 4
+MEMORY_RECORD = 16
+"""What nats-server counts per message besides its own bytes (shared/reference/streams.md 4.4)."""
+
+_MANY_SUBJECTS = 1
+_HEADERS = 2
+_SAME_LENGTH = 4
+_WIDE_INDEX = 8
+_KNOWN_FLAGS = _MANY_SUBJECTS | _HEADERS | _SAME_LENGTH | _WIDE_INDEX
+
+_FIXED = struct.Struct("<BBHII")
+_START = struct.Struct("<BBH")
+_U16 = struct.Struct("<H")
+_U32 = struct.Struct("<I")
+
+assert sys.byteorder == "little", "columns are read and written with array.array, without swapping bytes"
+assert array("H").itemsize == 2 and array("I").itemsize == 4
+
+
+class BatchError(Exception):
+    """The bytes are no batch: wrong checksum, version or lengths."""
+
+
+class Batch:
+    """Read-only view of an encoded batch. Offsets of the messages are worked out at the first `message`."""
+
+    __slots__ = (
+        "_body",
+        "_buffer",
+        "_end",
+        "_ends",
+        "_header_lengths",
+        "_index",
+        "_payload_length",
+        "_payload_lengths",
+        "_start",
+        "count",
+        "subjects",
+    )
+
+    count: int
+    subjects: list[bytes]
+    """The distinct subjects, in order of first appearance."""
+
+    @staticmethod
+    def encode(subjects: Sequence[bytes], headers: Sequence[bytes], payloads: Sequence[bytes]) -> bytes:
+        """One encoded batch of `len(subjects)` messages, 1..MAX_COUNT.
+
+        `headers[i]` is a whole header block or b""; an empty `headers` means that no message has any.
+        """
+        count = len(subjects)
+        assert 0 < count <= MAX_COUNT, count
+        assert len(payloads) == count
+        assert not headers or len(headers) == count
+        flags = 0
+        first = subjects[0]
+        parts: list[bytes] = [b""]
+        if subjects.count(first) == count:
+            assert 0 < len(first) <= MAX_SUBJECT
+            parts += b"\x01\x00", _U16.pack(len(first)), first
+        else:
+            flags |= _MANY_SUBJECTS
+            table = {subject: number for number, subject in enumerate(dict.fromkeys(subjects))}
+            lengths = array("H", map(len, table))  # OverflowError above MAX_SUBJECT
+            assert min(lengths) > 0
+            parts += _U16.pack(len(table)), lengths.tobytes()
+            parts += table
+            wide = len(table) > 256
+            flags |= _WIDE_INDEX if wide else 0
+            parts.append(array("H" if wide else "B", map(table.__getitem__, subjects)).tobytes())
+        has_headers = any(headers)
+        if has_headers:
+            flags |= _HEADERS
+            parts.append(array("I", map(len, headers)).tobytes())
+        sizes = list(map(len, payloads))
+        if sizes.count(sizes[0]) == count:
+            flags |= _SAME_LENGTH
+            parts.append(_U32.pack(sizes[0]))
+        else:
+            parts.append(array("I", sizes).tobytes())
+        parts += chain.from_iterable(zip(headers, payloads, strict=True)) if has_headers else payloads
+        rest = b"".join(parts)
+        size = _FIXED.size + len(rest)
+        assert size <= MAX_BYTES, size
+        crc = zlib.crc32(rest, zlib.crc32(_START.pack(VERSION, flags, count)))
+        return _FIXED.pack(VERSION, flags, count, crc, len(rest)) + rest
+
+    @classmethod
+    def of(cls, subjects: Sequence[bytes], headers: Sequence[bytes], payloads: Sequence[bytes]) -> Batch:
+        return cls.decode(cls.encode(subjects, headers, payloads), verify=False)
+
+    @classmethod
+    def decode(cls, raw: bytes, offset: int = 0, *, verify: bool = True) -> Batch:
+        """The batch that starts at `offset` of `raw` and reaches to the end of it.
+
+        `verify=False` skips the checksum, for bytes that another checksum has just covered (journal, wire);
+        lengths are checked in any case. Raises BatchError.
+        """
+        try:
+            return cls(raw, offset, verify)
+        except (struct.error, ValueError, IndexError) as error:
+            raise BatchError(f"not a batch: {error}") from error
+
+    def __init__(self, raw: bytes, offset: int, verify: bool) -> None:
+        version, flags, count, crc, length = _FIXED.unpack_from(raw, offset)
+        at = offset + _FIXED.size
+        if version != VERSION or flags & ~_KNOWN_FLAGS or not count or at + length != len(raw):
+            raise BatchError(f"version {version}, flags {flags}, count {count}, {len(raw) - at} of {length} bytes")
+        if verify and zlib.crc32(memoryview(raw)[at:], zlib.crc32(_START.pack(version, flags, count))) != crc:
+            raise BatchError("wrong checksum")
+        self._buffer = raw
+        self._start = offset
+        self._end = len(raw)
+        self.count = count
+        (subject_count,) = _U16.unpack_from(raw, at)
+        at += 2
+        if subject_count == 1:
+            (size,) = _U16.unpack_from(raw, at)
+            at += 2 + size
+            self.subjects = [raw[at - size : at]]
+        else:
+            at, lengths = self._column("H", subject_count, at)
+            ends = list(accumulate(lengths, initial=at))
+            self.subjects = [raw[a:b] for a, b in pairwise(ends)]
+            at = ends[-1]
+        self._index: array[int] | None = None
+        if flags & _MANY_SUBJECTS:
+            at, self._index = self._column("H" if flags & _WIDE_INDEX else "B", count, at)
+        self._header_lengths: array[int] | None = None
+        body_bytes = 0
+        if flags & _HEADERS:
+            at, self._header_lengths = self._column("I", count, at)
+            body_bytes = sum(self._header_lengths)
+        self._payload_length = 0
+        self._payload_lengths: array[int] | None = None
+        if flags & _SAME_LENGTH:
+            (self._payload_length,) = _U32.unpack_from(raw, at)
+            at += 4
+            body_bytes += self._payload_length * count
+        else:
+            at, self._payload_lengths = self._column("I", count, at)
+            body_bytes += sum(self._payload_lengths)
+        if at + body_bytes != len(raw):
+            raise BatchError(f"{len(raw) - at} bytes of bodies where the columns say {body_bytes}")
+        self._body = at
+        self._ends: list[int] | None = None
+
+    def _column(self, code: str, count: int, at: int) -> tuple[int, array[int]]:
+        column = array(code)
+        end = at + count * column.itemsize
+        if end > self._end:
+            raise BatchError("cut off inside a column")
+        column.frombytes(memoryview(self._buffer)[at:end])
+        return end, column
+
+    @property
+    def raw(self) -> bytes:
+        """The encoded batch; copies only when it was decoded from the middle of a longer string."""
+        return self._buffer[self._start :] if self._start else self._buffer
+
+    @property
+    def has_headers(self) -> bool:
+        return self._header_lengths is not None
+
+    @property
+    def body_bytes(self) -> int:
+        """Header blocks and payloads of all messages together."""
+        return self._end - self._body
+
+    def message(self, i: int) -> tuple[bytes, bytes, bytes]:
+        """Subject, header block (b"" when none), payload of message `i`, 0 <= i < count."""
+        start, end = self._span(i)
+        subject = self.subjects[0 if self._index is None else self._index[i]]
+        if self._header_lengths is None:
+            return subject, b"", self._buffer[start:end]
+        middle = start + self._header_lengths[i]
+        return subject, self._buffer[start:middle], self._buffer[middle:end]
+
+    def messages(self) -> Iterator[tuple[bytes, bytes, bytes]]:
+        return map(self.message, range(self.count))
+
+    def subject_of(self, i: int) -> bytes:
+        return self.subjects[0 if self._index is None else self._index[i]]
+
+    def subject_number(self, i: int) -> int:
+        """Position of message `i`'s subject in `subjects`."""
+        return 0 if self._index is None else self._index[i]
+
+    def headers_of(self, i: int) -> bytes:
+        if self._header_lengths is None:
+            return b""
+        start, _ = self._span(i)
+        return self._buffer[start : start + self._header_lengths[i]]
+
+    def size_of(self, i: int) -> int:
+        """Header block and payload of message `i`, bytes."""
+        start, end = self._span(i)
+        return end - start
+
+    def positions(self) -> list[list[int]]:
+        """For every subject of `subjects`, the ascending positions of its messages."""
+        if self._index is None:
+            return [list(range(self.count))]
+        result: list[list[int]] = [[] for _ in self.subjects]
+        for position, number in enumerate(self._index):
+            result[number].append(position)
+        return result
+
+    def record_size(self, i: int, *, memory: bool = False) -> int:
+        """Bytes that nats-server would count for message `i` (streams.md 4.4)."""
+        size = self.size_of(i) + len(self.subject_of(i))
+        if memory:
+            return size + MEMORY_RECORD
+        return size + FILE_RECORD + (FILE_HEADER_LENGTH if self._header_length(i) else 0)
+
+    def record_bytes(self, *, memory: bool = False) -> int:
+        """Sum of `record_size` over all messages; no step per message for one subject and no headers."""
+        total = self.body_bytes + self.count * (MEMORY_RECORD if memory else FILE_RECORD)
+        if self._index is None:
+            total += len(self.subjects[0]) * self.count
+        else:
+            lengths = [len(subject) for subject in self.subjects]
+            total += sum(map(lengths.__getitem__, self._index))
+        if self._header_lengths is not None and not memory:
+            total += FILE_HEADER_LENGTH * (self.count - self._header_lengths.count(0))
+        return total
+
+    def select(self, indices: Sequence[int]) -> Batch:
+        """A new batch of the messages at `indices`, in that order; at least one."""
+        messages = list(map(self.message, indices))
+        headers = [headers for _, headers, _ in messages] if self.has_headers else []
+        return Batch.of([subject for subject, _, _ in messages], headers, [payload for _, _, payload in messages])
+
+    def _header_length(self, i: int) -> int:
+        return 0 if self._header_lengths is None else self._header_lengths[i]
+
+    def _span(self, i: int) -> tuple[int, int]:
+        if not 0 <= i < self.count:
+            raise IndexError(i)
+        if self._ends is None:
+            if self._header_lengths is None and self._payload_lengths is None:
+                start = self._body + i * self._payload_length
+                return start, start + self._payload_length
+            self._ends = self._message_ends()
+        return self._ends[i], self._ends[i + 1]
+
+    def _message_ends(self) -> list[int]:
+        """Offset of the first message, then where each one ends."""
+        headers, payloads = self._header_lengths, self._payload_lengths
+        if headers is None:
+            assert payloads is not None
+            return list(accumulate(payloads, initial=self._body))
+        if payloads is None:
+            same = self._payload_length
+            return list(accumulate([length + same for length in headers], initial=self._body))
+        return list(accumulate(map(add, headers, payloads), initial=self._body))
