@@ -1,7 +1,7 @@
 """Every error that goes over the wire, as one table, and the exceptions that carry one.
 
-Source: nats-server's errors.json by way of shared/reference/streams.md section 9. `err_code` is the stable number that
-clients test; `code` is HTTP-like and decides the exception class in nats.py, so both must be right.
+Source: nats-server's errors.json by way of shared/reference/streams.md section 9. `err_code` is the stable number
+that clients test; `code` is HTTP-like and decides the exception class in nats.py, so both must be right.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class ApiError(JetclusterError):
 
 
 def by_code(err_code: int, **fields: object) -> ApiError:
-    """The error of the table with its placeholders filled. KeyError: unknown code, or a placeholder not given."""
+    """The error of the table, placeholders filled. KeyError: unknown code, or a placeholder not given."""
     code, template = TABLE[err_code]
     return ApiError(code, err_code, template.format(**fields) if "{" in template else template)
 
@@ -245,5 +245,5 @@ def render(err_code: int, **fields: object) -> bytes:
 
 
 def invalid_config(text: str) -> ApiError:
-    """10052: a stream configuration that breaks a rule; HTTP code 500 although it is the user's error, as upstream."""
+    """10052: a stream configuration that breaks a rule. HTTP code 500 although it is the user's error, as upstream."""
     return by_code(INVALID_CONFIG, err=text)
