@@ -91,7 +91,7 @@ class Bootstrap:
             return Verdict.WAIT, ()
         if self._agreed_since is None or self._agreed_on != mine.known:
             self._agreed_since, self._agreed_on = now, mine.known
-        if now - self._agreed_since < STABLE_SECONDS:
+        if now < self._agreed_since + STABLE_SECONDS:
             return Verdict.WAIT, ()
         return Verdict.CREATE, mine.known
 

@@ -42,7 +42,7 @@ class Mesh(Protocol):
         """Answers `call(method)` from peers: handler(peer_id, payload) -> reply payload. Raising answers an error."""
         ...
 
-    async def call(self, peer: str, method: str, payload: bytes, timeout: float = 5.0) -> bytes:
+    async def call(self, peer: str, method: str, payload: bytes, timeout: float = 5.0) -> bytes:  # noqa: ASYNC109
         """Asks a peer; a call to this node's own id runs the local handler. Raises MeshError."""
         ...
 
