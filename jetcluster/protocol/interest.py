@@ -1,0 +1,69 @@
+"""Interest and messages between nodes: the contract of the router (`server.accounts`) and the mesh (`cluster`).
+
+Each node tells its peers what it subscribes to; a node that routes a message sends it once to every peer with plain
+interest, and names the queue groups for which that peer was chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+FORWARDED = b"\x00"
+"""Prefix of a queue name in `queues` of a message that was handed on because its first choice had no member left. Such
+a message goes to members of that queue only (its plain copies went out already) and is not handed on again. No client
+can make such a name: SUB refuses NUL in a queue."""
+
+
+class RemotePeer(Protocol):
+    """The router's view of a link to another node. Compared by identity; dropped with `drop_peer`."""
+
+    peer_id: str
+
+    def send_msg(
+        self, account: str, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
+    ) -> None:
+        """Queues one message on the link. Must not raise and must not call back into the router."""
+        ...
+
+
+class InterestListener(Protocol):
+    def __call__(self, account: str, subject: bytes, queue: bytes | None, count: int) -> None:
+        """This node's interest in (account, subject, queue) is now `count` (0: gone). Plain interest is reported as 1
+        or 0, when it begins and ends; a queue's at every change of its member count. `local_only` subscriptions are
+        left out. Called synchronously: queue a frame, never block."""
+        ...
+
+
+class Switchboard(Protocol):
+    """All accounts of a node, as the mesh sees them. `server.accounts.Accounts` implements it."""
+
+    listener: InterestListener | None
+
+    def interests(self) -> Iterator[tuple[str, bytes, bytes | None, int]]:
+        """(account, subject, queue, count) of everything this node wants now: what a new link is told first."""
+        ...
+
+    def set_remote_interest(
+        self, peer: RemotePeer, account: str, subject: bytes, queue: bytes | None, count: int
+    ) -> None:
+        """Replaces what `peer` wants of (account, subject, queue); count 0 removes it. Unknown accounts are made."""
+        ...
+
+    def drop_peer(self, peer: RemotePeer) -> None:
+        """Forgets all interest of a peer whose link is gone."""
+        ...
+
+    def deliver_from_peer(
+        self,
+        peer: RemotePeer,
+        account: str,
+        subject: bytes,
+        reply: bytes,
+        queues: list[bytes],
+        headers: bytes,
+        payload: bytes,
+    ) -> None:
+        """Delivers a message of a peer to local takers only: every plain one, and one member of each named queue. A
+        queue that has no local member left goes on, once, to another peer that has one."""
+        ...
