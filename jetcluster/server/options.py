@@ -1,16 +1,18 @@
 """What the client-facing server can be told: `ServerOptions`, and the shape of the authenticator it asks.
 
-Defaults are nats-server's (reference sheet core 1.10). `config` maps flags and files onto this; nothing here parses.
+Defaults are nats-server's (reference sheet core 1.10). `config` maps flags and files onto this.
 """
 
 from __future__ import annotations
 
-import ssl
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import ssl
 
 VERSION = "2.12.15"
-"""The nats-server version whose feature set we report: clients gate features on it (drop-in sheet, section 4)."""
+"""The nats-server version whose feature set we report: clients gate features on it (drop-in sheet 4)."""
 
 API_LEVEL = 3
 """JetStream API level that belongs to `VERSION`."""
@@ -54,8 +56,8 @@ class ServerOptions:
     domain: str = ""
     api_level: int = API_LEVEL
     no_auth_user: str = ""
-    """Only read to decide whether INFO shows `auth_required` and a first verb other than CONNECT is served; the
-    authenticator makes the decision itself."""
+    """Only read to decide whether INFO shows `auth_required` and a first verb other than CONNECT is served;
+    the authenticator makes the decision itself."""
 
     tls: ssl.SSLContext | None = None
     tls_required: bool = True
@@ -73,8 +75,8 @@ class Permissions(Protocol):
     def can_subscribe(self, subject: bytes, queue: bytes | None) -> bool: ...
 
     # Optional, looked up with getattr when a connection registers:
-    #   can_deliver(subject: bytes) -> bool           a wide subscription minus denied subjects (sheet 2.3)
-    #   allow_responses: tuple[int, float] | None     (max messages, seconds) a delivered reply subject is open for
+    #   can_deliver(subject: bytes) -> bool         a wide subscription minus denied subjects (sheet 2.3)
+    #   allow_responses: tuple[int, float] | None   (messages, seconds) a delivered reply subject is open
 
 
 class AuthResult(Protocol):
@@ -102,9 +104,9 @@ class Authenticator(Protocol):
         ...
 
     def check(self, connect: dict[str, Any], nonce: bytes) -> AuthResult:
-        """`connect` is the decoded CONNECT object, {} for a client that sent none (no_auth_user). `nonce` is the text
-        of INFO.nonce, b"" when none was sent. Raises to refuse: an attribute `text` of the exception, when it is a
-        str, is the -ERR text; otherwise it is Authorization Violation."""
+        """`connect` is the decoded CONNECT object, {} for a client that sent none (no_auth_user). `nonce` is
+        the text of INFO.nonce, b"" when none was sent. Raises to refuse: an attribute `text` of the exception,
+        when it is a str, is the -ERR text; otherwise it is Authorization Violation."""
         ...
 
 
