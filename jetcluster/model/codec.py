@@ -1,0 +1,59 @@
+"""JSON at the edge: what clients send, read as leniently as Go's decoder does and no more; what we answer, compact."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from jetcluster import errors
+from jetcluster.errors import by_code
+
+MAX_DEPTH_TEXT = "exceeded max depth"
+
+
+def dumps(value: Any) -> bytes:
+    """Compact JSON, ASCII only: valid whatever a client put into a string."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def loads(payload: bytes) -> Any:
+    """Decodes one JSON value. Bytes that are not UTF-8 become U+FFFD as in Go; NaN and Infinity are no JSON.
+
+    Raises ApiError 10025 (`invalid JSON: ...`), also for trailing data.
+    """
+    if not payload.strip():
+        raise invalid_json("unexpected end of JSON input")
+    try:
+        value = json.loads(payload.decode("utf-8", "replace"), parse_constant=_no_constant)
+    except RecursionError:
+        raise invalid_json(MAX_DEPTH_TEXT) from None
+    except ValueError as error:
+        raise invalid_json(_syntax_text(error, payload)) from None
+    return _without_surrogates(value) if b"\\u" in payload else value
+
+
+def invalid_json(text: str) -> errors.ApiError:
+    return by_code(errors.INVALID_JSON, err=text)
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"invalid character {name[0]!r} looking for beginning of value")
+
+
+def _syntax_text(error: ValueError, payload: bytes) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated"):
+            return "unexpected EOF"
+        return f"{error.msg[:1].lower()}{error.msg[1:]} at offset {error.pos + 1}"
+    return str(error)
+
+
+def _without_surrogates(value: Any) -> Any:
+    """A lone `\\ud800` escape is legal JSON, but no text: Go reads it as U+FFFD, Python would fail when encoding."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,38 @@
+"""What an account may use of JetStream, as the configuration of the server says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(slots=True, frozen=True)
+class AccountLimits:
+    """-1 is unlimited; bytes, counts, and nanoseconds (`duplicate_window_max`, where 0 is unlimited)."""
+
+    max_memory: int = -1
+    max_storage: int = -1
+    max_streams: int = -1
+    max_consumers: int = -1
+    max_ack_pending: int = -1
+    memory_max_stream_bytes: int = -1
+    storage_max_stream_bytes: int = -1
+    max_bytes_required: bool = False
+    duplicate_window_max: int = 0
+
+    def to_wire(self) -> dict[str, Any]:
+        """The `limits` object of `$JS.API.INFO`; `duplicate_window_max` is an extra of ours (streams.md R20)."""
+        return {
+            "max_memory": self.max_memory,
+            "max_storage": self.max_storage,
+            "max_streams": self.max_streams,
+            "max_consumers": self.max_consumers,
+            "max_ack_pending": self.max_ack_pending,
+            "memory_max_stream_bytes": self.memory_max_stream_bytes,
+            "storage_max_stream_bytes": self.storage_max_stream_bytes,
+            "max_bytes_required": self.max_bytes_required,
+            "duplicate_window_max": self.duplicate_window_max,
+        }
+
+
+UNLIMITED = AccountLimits()

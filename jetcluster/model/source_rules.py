@@ -1,0 +1,120 @@
+"""What a stream configuration may say about other streams and subjects: mirror, sources, transforms, republish.
+
+Wire form in, ApiError out (shared/reference/streams.md 5.5). The links themselves come with a later issue; their
+configuration is validated already, so that the reason a client gets is the real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jetcluster.errors import ApiError, by_code, invalid_config
+from jetcluster.model import subjects
+
+Config = Mapping[str, Any]
+
+_MIRROR_EXCLUDES = (
+    ("subjects", 10034),
+    ("sources", 10031),
+    ("first_seq", 10143),
+    ("allow_msg_counter", 10173),
+    ("allow_atomic", 10198),
+    ("allow_batched", 10209),
+    ("allow_msg_schedules", 10186),
+)
+
+
+def check_links(config: Config) -> None:
+    """Raises ApiError."""
+    if "mirror" in config:
+        _check_mirror(config, config["mirror"])
+    _check_sources(config)
+    transform = config.get("subject_transform")
+    if transform is not None:
+        _check_transform(transform, 10155, 10156)
+    republish = config.get("republish")
+    if republish is not None:
+        _check_republish(config, republish)
+
+
+def _check_mirror(config: Config, mirror: Config) -> None:
+    for key, err_code in _MIRROR_EXCLUDES:
+        if config.get(key):
+            raise by_code(err_code)
+    if config.get("subject_delete_marker_ttl"):
+        raise invalid_config("subject delete markers forbidden on mirrors")
+    if not _is_stream_name(mirror.get("name", "")):
+        raise by_code(10142)
+    transforms = mirror.get("subject_transforms", [])
+    if transforms and mirror.get("filter_subject"):
+        raise by_code(10150)
+    _check_filters(mirror, by_code(10152), 10151, 10154)
+    _check_external(config, mirror)
+
+
+def _check_sources(config: Config) -> None:
+    seen: list[Config] = []
+    for source in config.get("sources", []):
+        if config.get("allow_msg_schedules"):
+            raise by_code(10187)
+        if not _is_stream_name(source.get("name", "")):
+            raise by_code(10141)
+        identity = {k: source.get(k) for k in ("name", "external", "filter_subject", "subject_transforms")}
+        if identity in seen:
+            raise by_code(10140)
+        seen.append(identity)
+        if source.get("subject_transforms") and source.get("filter_subject"):
+            raise by_code(10144)
+        _check_filters(source, by_code(10147), 10145, 10146)
+        _check_external(config, source)
+
+
+def _check_filters(link: Config, overlapping: ApiError, bad_source: int, bad_destination: int) -> None:
+    transforms = link.get("subject_transforms", [])
+    for transform in transforms:
+        _check_transform(transform, bad_source, bad_destination)
+    for i, one in enumerate(transforms):
+        if any(subjects.overlap(one["src"] or ">", other["src"] or ">") for other in transforms[:i]):
+            raise overlapping
+
+
+def _check_transform(transform: Config, bad_source: int, bad_destination: int) -> None:
+    """Subject syntax only: the mapping functions are parsed where they are implemented."""
+    if transform["src"] and not subjects.is_valid(transform["src"]):
+        raise by_code(bad_source, err="invalid subject " + transform["src"])
+    destination = transform["dest"]
+    if destination and ("{{" not in destination) and not subjects.is_valid(destination):
+        raise by_code(bad_destination, err="invalid subject " + destination)
+
+
+def _check_external(config: Config, link: Config) -> None:
+    external = link.get("external")
+    if not external:
+        return
+    prefix, deliver = external.get("api", ""), external.get("deliver", "")
+    if not subjects.is_valid(prefix) or not subjects.is_literal(prefix):
+        raise invalid_config(f"stream external api prefix {prefix} must be a valid subject without wildcards")
+    if subjects.overlap(prefix + ".>", "$JS.API.>"):
+        raise by_code(10021, prefix=prefix, subject="$JS.API.>")
+    if deliver and not subjects.is_literal(deliver):
+        raise by_code(10024, prefix=deliver)
+    for subject in config.get("subjects", []):
+        if deliver and subjects.overlap(deliver + ".>", subject):
+            raise by_code(10022, prefix=deliver, subject=subject)
+
+
+def _check_republish(config: Config, republish: Config) -> None:
+    _check_transform(republish, 10155, 10156)
+    destination = republish["dest"]
+    if not destination:
+        raise by_code(10156, err="invalid subject")
+    if "{{" in destination:
+        return
+    for subject in config.get("subjects", []):
+        if subjects.overlap(destination, subject):
+            raise invalid_config("stream configuration for republish destination forms a cycle")
+
+
+def _is_stream_name(name: str) -> bool:
+    return bool(name) and not any(c in name for c in " \t\r\n\f.*>/\\")

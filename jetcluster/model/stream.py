@@ -1,0 +1,184 @@
+"""The stream configuration as clients write it: shape, types, server defaults, and its wire form.
+
+What the values may be is decided in `model.stream_rules`, on the wire form, because the meta state machine needs those
+rules too and must not import pydantic. Fields and their order: shared/reference/streams.md 5.3.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from jetcluster.model.base import Duration, Int32, Int64, UInt64, WireModel
+from jetcluster.model.limits import UNLIMITED, AccountLimits
+from jetcluster.model.stream_rules import DEFAULT_DUPLICATE_WINDOW, required_level
+
+
+class Placement(WireModel):
+    cluster: str = ""
+    tags: list[str] = Field(default_factory=list)
+    preferred: str = ""
+
+
+class ExternalStream(WireModel):
+    api: str = ""
+    deliver: str = ""
+
+
+class SubjectTransform(WireModel):
+    src: str = ""
+    dest: str = ""
+
+
+class StreamSource(WireModel):
+    """A mirror's upstream, or one of a stream's sources."""
+
+    name: str = ""
+    opt_start_seq: UInt64 = 0
+    opt_start_time: str = ""
+    filter_subject: str = ""
+    subject_transforms: list[SubjectTransform] = Field(default_factory=list)
+    external: ExternalStream | None = None
+
+
+class Republish(WireModel):
+    src: str = ""
+    dest: str = ""
+    headers_only: bool = False
+
+
+class ConsumerLimits(WireModel):
+    inactive_threshold: Duration = 0
+    max_ack_pending: Int64 = 0
+
+
+class StreamConfig(WireModel):
+    """One stream's configuration. Durations in nanoseconds, sizes in bytes; a fresh object has Go's zero values,
+    `normalised` fills what the server would."""
+
+    empty_is_absent: ClassVar[frozenset[str]] = frozenset(
+        {"retention", "discard", "storage", "compression", "persist_mode"}
+    )
+
+    name: str = ""
+    description: str = ""
+    subjects: list[str] = Field(default_factory=list)
+    retention: Literal["limits", "interest", "workqueue"] = "limits"
+    max_consumers: Int64 = 0
+    max_msgs: Int64 = 0
+    max_bytes: Int64 = 0
+    max_age: Duration = 0
+    max_msgs_per_subject: Int64 = 0
+    max_msg_size: Int32 = 0
+    discard: Literal["old", "new"] = "old"
+    storage: Literal["file", "memory"] = "file"
+    num_replicas: Int64 = 0
+    no_ack: bool = False
+    duplicate_window: Duration = 0
+    placement: Placement | None = None
+    mirror: StreamSource | None = None
+    sources: list[StreamSource] = Field(default_factory=list)
+    compression: Literal["none", "s2"] = "none"
+    first_seq: UInt64 = 0
+    subject_transform: SubjectTransform | None = None
+    republish: Republish | None = None
+    allow_direct: bool = False
+    mirror_direct: bool = False
+    discard_new_per_subject: bool = False
+    sealed: bool = False
+    deny_delete: bool = False
+    deny_purge: bool = False
+    allow_rollup_hdrs: bool = False
+    consumer_limits: ConsumerLimits = Field(default_factory=ConsumerLimits)
+    allow_msg_ttl: bool = False
+    subject_delete_marker_ttl: Duration = 0
+    allow_msg_counter: bool = False
+    allow_atomic: bool = False
+    allow_batched: bool = False
+    allow_msg_schedules: bool = False
+    persist_mode: Literal["default", "async"] = "default"
+    metadata: dict[str, str] = Field(default_factory=dict)
+
+    def normalised(self, limits: AccountLimits = UNLIMITED, *, auto_allow_direct: bool = True) -> StreamConfig:
+        """A copy with the server's defaults filled in. Idempotent; validates nothing."""
+        filled: dict[str, Any] = {
+            key: -1
+            for key in ("max_consumers", "max_msgs", "max_bytes", "max_msgs_per_subject", "max_msg_size")
+            if getattr(self, key) == 0 or getattr(self, key) < -1
+        }
+        plain = self.mirror is None and not self.sources
+        if plain and not self.subjects:
+            filled["subjects"] = [self.name]
+        if self.num_replicas == 0:
+            filled["num_replicas"] = 1
+        if plain and self.duplicate_window == 0:
+            filled["duplicate_window"] = self._default_window(limits)
+        # R2: ADR-31 as the seeds have it. Real clients' object stores set it without a limit per subject, so the
+        # user's value stands there.
+        if auto_allow_direct and self.max_msgs_per_subject > 0:
+            filled["allow_direct"] = True
+        if self.subject_delete_marker_ttl > 0:
+            filled |= {"allow_msg_ttl": True, "allow_rollup_hdrs": True, "deny_purge": False}
+        if self.allow_msg_schedules:
+            filled |= {"allow_rollup_hdrs": True, "deny_purge": False}
+        return self.model_copy(update=filled)
+
+    def _default_window(self, limits: AccountLimits) -> int:
+        window = DEFAULT_DUPLICATE_WINDOW
+        if 0 < limits.duplicate_window_max < window:
+            window = limits.duplicate_window_max
+        return self.max_age if 0 < self.max_age < window else window
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON object of STREAM.INFO, keys in wire order, zero values left out where nats-server does. Equal
+        configurations have equal wire forms; `metadata` holds `_nats.req.level` and none of the client's `_nats.*`."""
+        dumped = self.model_dump(include=set(StreamConfig.model_fields), exclude_none=True)
+        wire = {key: value for key, value in dumped.items() if _shown(key, value)}
+        for key in ("placement", "mirror"):
+            if key in wire:
+                wire[key] = _pruned(wire[key])
+        if not wire.get("placement", True):
+            del wire["placement"]
+        if self.sources:
+            wire["sources"] = [_pruned(source) for source in wire["sources"]]
+        if self.republish is not None and not self.republish.headers_only:
+            del wire["republish"]["headers_only"]
+        wire["consumer_limits"] = _pruned(wire["consumer_limits"])
+        metadata = {key: value for key, value in self.metadata.items() if not key.startswith("_nats.")}
+        metadata["_nats.req.level"] = str(required_level(wire))
+        wire["metadata"] = dict(sorted(metadata.items()))
+        return wire
+
+
+_OMITTED_WHEN_ZERO = frozenset(
+    {
+        "description",
+        "subjects",
+        "no_ack",
+        "duplicate_window",
+        "sources",
+        "first_seq",
+        "discard_new_per_subject",
+        "subject_delete_marker_ttl",
+        "allow_msg_counter",
+        "allow_atomic",
+        "allow_batched",
+        "allow_msg_schedules",
+    }
+)
+
+
+def _shown(key: str, value: Any) -> bool:
+    if key == "persist_mode":
+        return bool(value != "default")
+    return bool(value) or key not in _OMITTED_WHEN_ZERO
+
+
+def _pruned(value: dict[str, Any]) -> dict[str, Any]:
+    """Without zero values, one level down too (`external`)."""
+    return {
+        key: _pruned(item) if key == "external" else item
+        for key, item in value.items()
+        if item not in ("", 0, [], None)
+    }

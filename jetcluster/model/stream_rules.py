@@ -1,0 +1,269 @@
+"""What a stream configuration may say, alone (`check_config`) and as a successor of another (`merge_update`).
+
+Works on the normalised wire form (the JSON object of STREAM.INFO) and needs no pydantic: the meta state machine applies
+`merge_update` in log order. Codes and texts: shared/reference/streams.md 5.5 and 5.6, checked against nats-server 2.15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from jetcluster import errors
+from jetcluster.errors import by_code, invalid_config
+from jetcluster.model import subjects
+from jetcluster.model.limits import UNLIMITED, AccountLimits
+from jetcluster.model.source_rules import check_links
+from jetcluster.model.times import MILLISECOND, MINUTE, SECOND
+
+Config = Mapping[str, Any]
+
+MAX_NAME = 255
+MAX_DESCRIPTION = 4096
+MAX_METADATA_BYTES = 128 * 1024
+MAX_REPLICAS = 5
+MAX_SUBJECTS = 10_000
+"""Ours: overlap checks are quadratic inside one stream, and a request is at most a few MB anyway."""
+DEFAULT_DUPLICATE_WINDOW = 2 * MINUTE
+_SHORTEST = 100 * MILLISECOND
+_NAME_BLANKS = frozenset(" \t\r\n\f")
+
+NOT_IMPLEMENTED: Final[dict[str, str]] = {
+    "mirror": "mirrors are",
+    "sources": "stream sources are",
+    "subject_transform": "subject transforms are",
+    "republish": "republish is",
+    "allow_msg_ttl": "per-message TTL is",
+    "subject_delete_marker_ttl": "subject delete markers are",
+    "allow_msg_counter": "message counters are",
+    "allow_atomic": "atomic batch publish is",
+    "allow_batched": "fast batch publish is",
+    "allow_msg_schedules": "message schedules are",
+}
+"""Keys that ask for behaviour which this version does not have: refused with 10052 instead of stored and ignored.
+Whoever implements one removes its row."""
+
+
+def check_create(config: Config) -> None:
+    """What only a create must not say. Raises ApiError."""
+    if config["sealed"]:
+        raise invalid_config("stream configuration for create can not be sealed")
+    if config["mirror_direct"] and "mirror" not in config:
+        raise invalid_config("stream has no mirror but does have mirror direct")
+
+
+def check_name(name: str) -> None:
+    """Raises ApiError 10128 or 10052."""
+    if "/" in name or "\\" in name:
+        raise by_code(errors.PATH_SEPARATORS)
+    if not name or not _NAME_BLANKS.isdisjoint(name) or any(c in name for c in ".*>"):
+        raise invalid_config("stream name is required and can not contain '.', '*', '>', '\\', '/'")
+    if len(name) > MAX_NAME:
+        raise invalid_config(f"stream name is too long, maximum allowed is {MAX_NAME}")
+
+
+def check_config(config: Config, limits: AccountLimits = UNLIMITED) -> None:
+    """All rules that need no other stream. Raises ApiError (10052 mostly)."""
+    check_name(config["name"])
+    _check_sizes(config)
+    _check_replicas(config)
+    _check_durations(config, limits)
+    _check_policies(config)
+    if config.get("placement", {}).get("preferred"):
+        raise invalid_config("preferred server not permitted in placement")
+    check_links(config)
+    _check_subjects(config)
+    _check_limits(config, limits)
+    _check_implemented(config)
+
+
+def _check_sizes(config: Config) -> None:
+    if len(config.get("description", "")) > MAX_DESCRIPTION:
+        raise invalid_config(f"stream description is too long, maximum allowed is {MAX_DESCRIPTION}")
+    size = sum(len(k.encode()) + len(v.encode()) for k, v in config["metadata"].items())
+    if size > MAX_METADATA_BYTES:
+        raise invalid_config(f"stream metadata exceeds maximum size of {MAX_METADATA_BYTES} bytes")
+
+
+def _check_replicas(config: Config) -> None:
+    if config["num_replicas"] > MAX_REPLICAS:
+        raise invalid_config(f"maximum replicas is {MAX_REPLICAS}")
+    if config["num_replicas"] < 0:
+        raise by_code(errors.NEGATIVE_REPLICAS)
+
+
+def _check_durations(config: Config, limits: AccountLimits) -> None:
+    max_age, window = config["max_age"], config.get("duplicate_window", 0)
+    if max_age < 0:
+        raise invalid_config("max age can not be negative")
+    if 0 < max_age < _SHORTEST:
+        raise invalid_config("max age needs to be >= 100ms")
+    if window < 0:
+        raise invalid_config("duplicates window can not be negative")
+    if 0 < max_age < window:
+        raise invalid_config("duplicates window can not be larger then max age")
+    if 0 < limits.duplicate_window_max < window:
+        shown = go_duration(limits.duplicate_window_max)
+        raise invalid_config(f"duplicates window can not be larger then server limit of {shown}")
+    if 0 < window < _SHORTEST:
+        raise invalid_config("duplicates window needs to be >= 100ms")
+    marker = config.get("subject_delete_marker_ttl", 0)
+    if marker < 0:
+        raise invalid_config("subject delete marker TTL must not be negative")
+    if 0 < marker < SECOND:
+        raise invalid_config("subject delete marker TTL must be at least 1 second")
+
+
+def _check_policies(config: Config) -> None:
+    discard_new = config["discard"] == "new"
+    if config["deny_purge"] and config["allow_rollup_hdrs"]:
+        raise invalid_config("roll-ups require the purge permission")
+    if config.get("discard_new_per_subject"):
+        if not discard_new:
+            raise invalid_config("discard new per subject requires discard new policy to be set")
+        if config["max_msgs_per_subject"] <= 0:
+            raise invalid_config("discard new per subject requires max msgs per subject > 0")
+    if config.get("allow_msg_counter"):
+        if discard_new:
+            raise invalid_config("counter stream cannot use discard new")
+        if config["allow_msg_ttl"]:
+            raise invalid_config("counter stream cannot use message TTLs")
+        if config.get("allow_msg_schedules"):
+            raise invalid_config("counter stream cannot use message schedules")
+        if config["retention"] != "limits":
+            raise invalid_config("counter stream can only use limits retention")
+    if config.get("allow_msg_schedules") and discard_new:
+        raise invalid_config("message scheduling cannot use discard new")
+    if config.get("persist_mode") == "async":
+        if config["storage"] == "memory":
+            raise invalid_config("async persist mode is only supported on file storage")
+        if config["num_replicas"] > 1:
+            raise invalid_config("async persist mode is not supported on replicated streams")
+        if config.get("allow_atomic"):
+            raise invalid_config("async persist mode is not supported with atomic batch publish")
+
+
+def _check_subjects(config: Config) -> None:
+    listed: list[str] = config.get("subjects", [])
+    if len(listed) > MAX_SUBJECTS:
+        raise invalid_config(f"too many subjects, maximum allowed is {MAX_SUBJECTS}")
+    for subject in listed:
+        _check_subject(subject, config)
+    split = [subject.split(".") for subject in listed]
+    for i, tokens in enumerate(split):
+        for j in range(i):
+            if subjects.tokens_overlap(split[j], tokens):
+                raise invalid_config(f'subject "{listed[j]}" overlaps with "{listed[i]}"')
+
+
+def _check_subject(subject: str, config: Config) -> None:
+    if not subjects.is_valid(subject):
+        raise invalid_config("invalid subject")
+    no_ack = config.get("no_ack", False)
+    if subject == ">":
+        if not no_ack:
+            raise invalid_config("capturing all subjects requires no-ack to be true")
+        if config["num_replicas"] > 1:
+            raise invalid_config("capturing all subjects requires replicas of 1")
+    elif not no_ack:
+        # A stream that acks what its own API replies would feed itself for ever.
+        api = any(subjects.overlap(subject, own) for own in ("$JS.>", "$JSC.>", "$NRG.>"))
+        if api and not subjects.is_subset(subject, "$JS.EVENT.>"):
+            raise invalid_config("subjects that overlap with jetstream api require no-ack to be true")
+        if subjects.overlap(subject, "$SYS.>") and not subjects.is_subset(subject, "$SYS.ACCOUNT.>"):
+            raise invalid_config("subjects that overlap with system api require no-ack to be true")
+
+
+def _check_limits(config: Config, limits: AccountLimits) -> None:
+    memory = config["storage"] == "memory"
+    per_stream = limits.memory_max_stream_bytes if memory else limits.storage_max_stream_bytes
+    if config["max_bytes"] <= 0 and limits.max_bytes_required:
+        raise by_code(10113)
+    if 0 < per_stream < config["max_bytes"]:
+        raise by_code(10122)
+    if 0 <= limits.max_consumers < config["max_consumers"]:
+        raise by_code(10026)
+
+
+def _check_implemented(config: Config) -> None:
+    for key, what in NOT_IMPLEMENTED.items():
+        if config.get(key):
+            raise invalid_config(f"{what} not implemented yet ({key})")
+    if config["retention"] == "interest":
+        raise invalid_config("interest retention is not implemented yet")
+
+
+def merge_update(old: Config, new: Config) -> dict[str, Any]:
+    """The configuration after an update from `old` to `new` (both normalised). Deterministic. Raises ApiError."""
+    _check_fixed(old, new)
+    merged = dict(new)
+    if "first_seq" in old or "first_seq" in new:
+        # It only ever decided the first message's sequence; a later value would be a lie (and a danger to a replica
+        # that is built anew from the configuration).
+        merged = {key: new[key] for key in new if key != "first_seq"}
+        if "first_seq" in old:
+            merged["first_seq"] = old["first_seq"]
+    if new["sealed"]:
+        merged |= {"max_age": 0, "discard": "new", "deny_delete": True, "deny_purge": True}
+        merged["allow_rollup_hdrs"] = False
+    return merged
+
+
+def _check_fixed(old: Config, new: Config) -> None:
+    update = "stream configuration update can not"
+    if new["name"] != old["name"]:
+        raise invalid_config("stream configuration name must match original")
+    if new["storage"] != old["storage"]:
+        raise invalid_config(f"{update} change storage type")
+    if new["retention"] != old["retention"] and "workqueue" in {new["retention"], old["retention"]}:
+        raise invalid_config(f"{update} change retention policy to/from workqueue")
+    if old["sealed"] and not new["sealed"]:
+        raise invalid_config(f"{update} unseal a sealed stream")
+    if old["deny_delete"] and not new["deny_delete"]:
+        raise invalid_config(f"{update} cancel deny message deletes")
+    if old["deny_purge"] and not new["deny_purge"]:
+        raise invalid_config(f"{update} cancel deny purge")
+    if "mirror" in new and new["mirror"] != old.get("mirror"):
+        raise by_code(errors.MIRROR_NOT_UPDATABLE)
+    if old["allow_msg_ttl"] and not new["allow_msg_ttl"]:
+        raise invalid_config("message TTL status can not be disabled")
+    if old.get("allow_msg_counter", False) != new.get("allow_msg_counter", False):
+        raise invalid_config(f"{update} change message counter setting")
+    if old.get("allow_msg_schedules") and not new.get("allow_msg_schedules"):
+        raise invalid_config("message schedules can not be disabled")
+    if old.get("persist_mode") != new.get("persist_mode"):
+        raise invalid_config(f"{update} change persist mode")
+    if new.get("placement") != old.get("placement") and new["num_replicas"] != old["num_replicas"]:
+        raise by_code(10123)
+
+
+def same_config(a: Config, b: Config) -> bool:
+    """Equality as STREAM.CREATE's idempotence sees it: the server's own metadata does not count, element order does."""
+    return _comparable(a) == _comparable(b)
+
+
+def _comparable(config: Config) -> dict[str, Any]:
+    metadata = {k: v for k, v in config["metadata"].items() if not k.startswith("_nats.")}
+    return {**config, "metadata": metadata}
+
+
+def required_level(config: Config) -> int:
+    """The JetStream API level (ADR-44) that the configuration needs: what `_nats.req.level` says."""
+    if config.get("allow_batched"):
+        return 4
+    level_2 = ("allow_msg_counter", "allow_atomic", "allow_msg_schedules")
+    if any(config.get(key) for key in level_2) or config.get("persist_mode") == "async":
+        return 2
+    return 1 if config.get("allow_msg_ttl") or config.get("subject_delete_marker_ttl") else 0
+
+
+def go_duration(ns: int) -> str:
+    """As Go prints a duration: `1m0s`, `1.5s`, `100ms`."""
+    if ns < SECOND:
+        return f"{ns / MILLISECOND:g}ms"
+    minutes, rest = divmod(ns, MINUTE)
+    seconds = f"{rest / SECOND:.9g}s"
+    if not minutes:
+        return seconds
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes}m{seconds}" if hours else f"{minutes}m{seconds}"
