@@ -1,0 +1,89 @@
+r"""Header blocks: `NATS/1.0[ status[ description]]\r\n`, `Key: value\r\n`..., `\r\n` (reference sheet core 1.11).
+
+Keys keep their case and are compared case-sensitively, keys may repeat, values lose leading blanks. What clients send
+is not validated by the core protocol, so the readers here answer "absent" for garbage and never raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_PREFIX = b"NATS/1.0"
+_LINE = b"NATS/1.0\r\n"
+_CRLF = b"\r\n"
+
+
+def build(pairs: Iterable[tuple[bytes, bytes]], status: bytes = b"") -> bytes:
+    r"""A header block from (key, value) pairs. `status` is what follows the version, as b"503" or b"404 No Messages".
+    The caller guarantees that neither keys nor values hold CR or LF."""
+    first = b"NATS/1.0 %b\r\n" % status if status else _LINE
+    return b"".join((first, *[b"%b: %b\r\n" % pair for pair in pairs], _CRLF))
+
+
+def get(block: bytes, key: bytes) -> bytes | None:
+    """The first value of `key`, exact case; None when it is absent. One `find` when it is not there."""
+    needle = b"\n" + key + b":"
+    at = block.find(needle)
+    if at < 0:
+        return None
+    start = at + len(needle)
+    end = block.find(_CRLF, start)
+    if end < 0:
+        end = len(block)
+    return block[start:end].strip(b" \t")
+
+
+def get_all(block: bytes, key: bytes) -> list[bytes]:
+    """Every value of `key`, in order."""
+    return [value for name, value in parse(block) if name == key]
+
+
+def parse(block: bytes) -> list[tuple[bytes, bytes]]:
+    """All (key, value) pairs in order; lines without a colon are left out, a block without the version line is []."""
+    if not block.startswith(_PREFIX):
+        return []
+    pairs: list[tuple[bytes, bytes]] = []
+    for line in block.split(_CRLF)[1:]:
+        key, colon, value = line.partition(b":")
+        if colon and key:
+            pairs.append((key, value.strip(b" \t")))
+    return pairs
+
+
+def is_well_formed(block: bytes) -> bool:
+    """True for a block that a JetStream store keeps: version line, `key: value` lines, the empty line at the end."""
+    if not block.startswith(_PREFIX) or not block.endswith(b"\r\n\r\n"):
+        return False
+    return all(b":" in line for line in block.split(_CRLF)[1:-2])
+
+
+def status(block: bytes) -> tuple[int, bytes]:
+    """(status code, description) of the version line; (0, b"") when it has none."""
+    end = block.find(_CRLF)
+    if end < 0 or not block.startswith(_PREFIX):
+        return 0, b""
+    code, _, text = block[len(_PREFIX) : end].strip().partition(b" ")
+    return (int(code), text.strip()) if code.isdigit() and len(code) == 3 else (0, b"")
+
+
+def without_status(block: bytes) -> bytes:
+    """The block with a bare version line."""
+    end = block.find(_CRLF)
+    if end <= len(_PREFIX) or not block.startswith(_PREFIX):
+        return block
+    return _PREFIX + block[end:]
+
+
+def set_header(block: bytes, key: bytes, value: bytes) -> bytes:
+    """The block with `key` once, at the end, with `value`; b"" as the block makes a new one."""
+    block = remove(block, key) if block else b"NATS/1.0\r\n\r\n"
+    return b"%b%b: %b\r\n\r\n" % (block[:-2], key, value)
+
+
+def remove(block: bytes, key: bytes) -> bytes:
+    """The block without any `key`. The rest keeps its bytes."""
+    if block.find(b"\n" + key + b":") < 0:
+        return block
+    first, *lines = block.split(_CRLF)
+    needle = key + b":"
+    return _CRLF.join([first, *[line for line in lines if not line.startswith(needle)]])

@@ -1,0 +1,71 @@
+"""All accounts of a node: one router each, and the mesh's single door to them (`protocol.interest.Switchboard`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jetcluster.clock import Rng
+from jetcluster.protocol.bus import Bus
+from jetcluster.protocol.interest import InterestListener, RemotePeer, Switchboard
+from jetcluster.server.router import Router
+
+DEFAULT_ACCOUNT = "$G"
+"""Where clients live when no accounts are configured."""
+
+
+class Accounts:
+    """Routers by account name, made when first asked for. Subject spaces are fully separate."""
+
+    def __init__(self, rng: Rng) -> None:
+        self._rng = rng
+        self._routers: dict[str, Router] = {}
+        self.listener: InterestListener | None = None
+
+    def __getitem__(self, name: str) -> Router:
+        router = self._routers.get(name)
+        if router is None:
+            router = self._routers[name] = Router(name, self._rng, self._changed)
+        return router
+
+    def __iter__(self) -> Iterator[Router]:
+        return iter(list(self._routers.values()))
+
+    def _changed(self, account: str, subject: bytes, queue: bytes | None, count: int) -> None:
+        if self.listener is not None:
+            self.listener(account, subject, queue, count)
+
+    @property
+    def subscriptions(self) -> int:
+        """Subscriptions of all accounts, those of peers included."""
+        return sum(router.index.count for router in self._routers.values())
+
+    def interests(self) -> Iterator[tuple[str, bytes, bytes | None, int]]:
+        for router in self:
+            for subject, queue, count in router.interests():
+                yield router.account, subject, queue, count
+
+    def set_remote_interest(
+        self, peer: RemotePeer, account: str, subject: bytes, queue: bytes | None, count: int
+    ) -> None:
+        self[account].set_remote_interest(peer, subject, queue, count)
+
+    def drop_peer(self, peer: RemotePeer) -> None:
+        for router in self:
+            router.drop_peer(peer)
+
+    def deliver_from_peer(
+        self,
+        peer: RemotePeer,
+        account: str,
+        subject: bytes,
+        reply: bytes,
+        queues: list[bytes],
+        headers: bytes,
+        payload: bytes,
+    ) -> None:
+        self[account].deliver_from_peer(peer, subject, reply, queues, headers, payload)
+
+
+def _contracts(accounts: Accounts, router: Router) -> tuple[Switchboard, Bus]:
+    """For the type checker: these classes are what the rooms below were promised."""
+    return accounts, router

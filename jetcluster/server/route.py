@@ -1,0 +1,82 @@
+"""A compiled route: everything that takes a subject, arranged so that a message is delivered without asking types."""
+
+from __future__ import annotations
+
+from jetcluster.protocol.bus import Callback
+from jetcluster.protocol.interest import RemotePeer
+from jetcluster.server.subscription import (
+    AnySubscription,
+    ClientSubscription,
+    InternalSubscription,
+    LocalSubscription,
+    RemoteInterest,
+)
+
+RESERVED_SUBJECTS = (b"_GR_.", b"$NRG.")
+"""Clients may not publish here: gateway replies and Raft (sheet core 1.7)."""
+
+RESERVED_REPLIES = (b"$JS.ACK.", b"_R_.", b"_GR_.")
+"""Clients may not use these as reply subjects."""
+
+
+class QueueRoute:
+    """One queue group: its members on this node, and the peers that have some, with their member counts."""
+
+    __slots__ = ("local", "name", "remote", "shared", "weight")
+
+    def __init__(self, name: bytes, members: list[AnySubscription]) -> None:
+        self.name = name
+        self.local: tuple[LocalSubscription, ...] = tuple(m for m in members if not isinstance(m, RemoteInterest))
+        self.shared: tuple[LocalSubscription, ...] = tuple(
+            m for m in self.local if not (isinstance(m, InternalSubscription) and m.local_only)
+        )
+        """Members that other nodes know of: those that may take a peer's message."""
+        self.remote: tuple[tuple[RemotePeer, int], ...] = tuple(
+            (m.peer, m.count) for m in members if isinstance(m, RemoteInterest)
+        )
+        self.weight = len(self.local) + sum(count for _, count in self.remote)
+
+    def remote_at(self, point: int) -> RemotePeer:
+        """The peer at `point` of the remote members laid end to end, 0 <= point < sum of counts."""
+        for peer, count in self.remote:
+            if point < count:
+                return peer
+            point -= count
+        raise AssertionError("point beyond the group's remote members")
+
+
+class Route:
+    """The takers of a subject. `single` and `client` are the two fast cases; both None means `Router.deliver`."""
+
+    __slots__ = (
+        "callbacks",
+        "client",
+        "clients",
+        "peers",
+        "queues",
+        "reserved",
+        "seen",
+        "shared_callbacks",
+        "single",
+        "takers",
+    )
+
+    def __init__(
+        self, subject: bytes, plain: list[AnySubscription], queues: dict[bytes, list[AnySubscription]]
+    ) -> None:
+        internal = [s for s in plain if isinstance(s, InternalSubscription)]
+        self.callbacks: tuple[Callback, ...] = tuple(s.callback for s in internal)
+        self.shared_callbacks: tuple[Callback, ...] = tuple(s.callback for s in internal if not s.local_only)
+        self.clients: tuple[ClientSubscription, ...] = tuple(s for s in plain if isinstance(s, ClientSubscription))
+        # A peer with several matching interests still gets one copy: a dict keeps the order and drops the repeats.
+        self.peers: tuple[RemotePeer, ...] = tuple({s.peer: None for s in plain if isinstance(s, RemoteInterest)})
+        self.queues: tuple[QueueRoute, ...] = tuple(QueueRoute(name, members) for name, members in queues.items())
+        self.takers = len(plain) + len(self.queues)
+        self.reserved = subject.startswith(RESERVED_SUBJECTS)
+        self.seen = b""
+        """The subject last looked up through this route: a repeat is worth an entry of its own in the cache."""
+        alone = self.takers == 1 and not self.reserved
+        self.single: Callback | None = self.callbacks[0] if alone and self.callbacks else None
+        self.client: ClientSubscription | None = (
+            self.clients[0] if alone and self.clients and not self.clients[0].special else None
+        )

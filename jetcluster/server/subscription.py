@@ -1,0 +1,127 @@
+"""The three kinds of takers a subject can have on a node: a client's subscription, an internal callback, and a peer."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from jetcluster.protocol.bus import Callback, Origin
+from jetcluster.protocol.interest import RemotePeer
+from jetcluster.protocol.writer import CRLF, HMSG_, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
+
+
+class Sink(Origin, Protocol):
+    """A client connection as deliveries see it."""
+
+    out: list[bytes]
+    """Pieces to write, joined once per loop turn."""
+    pending: int
+    """Bytes in `out`, plus what the transport still holds as of the last flush."""
+    congestion_mark: int
+    """`pending` beyond this calls `congested`."""
+    echo: bool
+    headers: bool
+    out_msgs: int
+    out_bytes: int
+
+    def wake(self) -> None:
+        """Asks for a flush at the end of the loop turn; to be called before the first append to an empty `out`."""
+        ...
+
+    def congested(self, origin: Origin) -> None:
+        """Stalls the publisher, or closes this connection when it is beyond max_pending."""
+        ...
+
+    def admits(self, subject: bytes, reply: bytes) -> bool:
+        """The user's permissions at delivery: denied subjects are filtered, a reply subject is opened."""
+        ...
+
+    def expire(self, subscription: ClientSubscription) -> None:
+        """Removes a subscription that has had its last message."""
+        ...
+
+
+class ClientSubscription:
+    """One SUB of a client connection."""
+
+    __slots__ = ("closed", "delivered", "max", "mid", "owner", "queue", "sid", "special", "subject")
+
+    def __init__(self, owner: Sink, subject: bytes, queue: bytes | None, sid: bytes, special: bool = False) -> None:
+        self.owner = owner
+        self.subject = subject
+        self.queue = queue
+        self.sid = sid
+        self.mid = b" %b " % sid
+        """What stands between subject and reply or size in a frame."""
+        self.delivered = 0
+        self.max = 0
+        """Total deliveries after which it goes (UNSUB sid max); 0 is no limit."""
+        self.special = special
+        """True when a delivery needs more than an append: a maximum, or permissions to look at."""
+        self.closed = False
+
+    def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
+        """Queues one message; False when this subscription cannot have it (closed, own message without echo)."""
+        owner = self.owner
+        if self.closed or (origin is owner and not owner.echo):
+            return False
+        if self.special and not owner.admits(subject, reply):
+            return False
+        out = owner.out
+        if not out:
+            owner.wake()
+        size = len(payload)
+        if headers and owner.headers:
+            length = len(headers)
+            lead = b"%b %d " % (reply, length) if reply else b"%d " % length
+            size += length
+            out += (HMSG_, subject, self.mid, lead, size_line(size), headers, payload, CRLF)
+        elif reply:
+            line = SIZE_LINES[size] if size < SIZE_LINES_LEN else size_line(size)
+            out += (MSG_, subject, self.mid, reply, b" ", line, payload, CRLF)
+        else:
+            line = SIZE_LINES[size] if size < SIZE_LINES_LEN else size_line(size)
+            out += (MSG_, subject, self.mid, line, payload, CRLF)
+        owner.out_msgs += 1
+        owner.out_bytes += size
+        owner.pending += size + len(subject) + len(reply) + 24
+        self.delivered += 1
+        if self.special and self.max and self.delivered >= self.max:
+            owner.expire(self)
+        if owner.pending > owner.congestion_mark:
+            owner.congested(origin)
+        return True
+
+
+class InternalSubscription:
+    """A callback of the server itself."""
+
+    __slots__ = ("callback", "closed", "local_only", "queue", "subject")
+
+    def __init__(self, subject: bytes, queue: bytes | None, callback: Callback, local_only: bool) -> None:
+        self.subject = subject
+        self.queue = queue
+        self.callback = callback
+        self.local_only = local_only
+        self.closed = False
+
+    def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
+        if self.closed:
+            return False
+        self.callback(subject, reply, headers, payload, origin)
+        return True
+
+
+class RemoteInterest:
+    """What one peer wants of one (subject, queue): `count` members, 1 for plain interest."""
+
+    __slots__ = ("count", "peer", "queue", "subject")
+
+    def __init__(self, peer: RemotePeer, subject: bytes, queue: bytes | None, count: int) -> None:
+        self.peer = peer
+        self.subject = subject
+        self.queue = queue
+        self.count = count
+
+
+LocalSubscription = ClientSubscription | InternalSubscription
+AnySubscription = ClientSubscription | InternalSubscription | RemoteInterest
