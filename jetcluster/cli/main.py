@@ -1,0 +1,120 @@
+"""Entry point of `jetcluster`. `serve` goes the short way: no typer, nothing imported that it does not need."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+OVERVIEW = """jetcluster: a clustered JetStream server that stock NATS clients use unchanged
+
+Usage: jetcluster <command> [options]
+
+Commands:
+    serve    Run one server; takes nats-server's flags (jetcluster serve --help). The default when a flag comes first
+    up       Start a local cluster in one command and watch it
+    bench    Drive any NATS-compatible server and print rates
+"""
+
+
+def main(argv: Sequence[str] | None = None, program: str | None = None) -> int:
+    """Runs the command line and returns the exit code. Called as `nats-server` it is `serve`."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    name = (sys.argv[0] if program is None else program).rsplit("/", 1)[-1]
+    if name == "nats-server":
+        return serve(words, "nats-server")
+    if words[:1] == ["serve"]:
+        return serve(words[1:], "jetcluster serve")
+    if not words or words[0] in ("help", "-h", "--help", "-help"):
+        sys.stdout.write(OVERVIEW)
+        return 0
+    if words[0] == "version" or words[0].startswith("-"):
+        return serve(words, "jetcluster serve")
+    from jetcluster.cli.commands import run_command
+
+    return run_command(words)
+
+
+def serve(words: Sequence[str], program: str) -> int:
+    """`jetcluster serve`: parses, then runs the server until it is stopped. Exit codes as drop-in.md section 2 says."""
+    from jetcluster.cli.flags import TLS_HELP, USAGE, FlagError, parse_flags
+
+    try:
+        flags, rest = parse_flags(words)
+    except FlagError as error:
+        print(error, file=sys.stderr)
+        sys.stdout.write(USAGE.format(program=program))
+        return 0
+    if flags.get("help") or rest[:1] == ["help"]:
+        sys.stdout.write(USAGE.format(program=program))
+        return 0
+    if flags.get("help_tls"):
+        sys.stdout.write(TLS_HELP)
+        return 0
+    if flags.get("version") or rest[:1] == ["version"]:
+        from jetcluster import REPORTED_VERSION
+
+        print(f"nats-server: v{REPORTED_VERSION}")
+        return 0
+    if rest:
+        return _fail(f'unrecognized command: "{rest[0]}"')
+    if "signal" in flags:
+        return _signal(str(flags["signal"]))
+    if flags.get("check_config"):
+        return _check_config(str(flags.get("config", "")))
+    return _run(flags)
+
+
+def _fail(text: str) -> int:
+    print(f"nats-server: {text}", file=sys.stderr)
+    return 1
+
+
+def _signal(request: str) -> int:
+    from jetcluster.cli.signals import SignalError, send_signal
+
+    try:
+        send_signal(request)
+    except SignalError as error:
+        return _fail(str(error))
+    return 0
+
+
+def _check_config(path: str) -> int:
+    """`-t`: also fails on what a start only warns about, such as a duration without a unit."""
+    if not path:
+        return _fail("must specify [-c, --config] option to check configuration file syntax")
+    from jetcluster.config.lexer import ConfigError
+    from jetcluster.config.load import load_file
+    from jetcluster.config.tls import server_context
+
+    try:
+        options, pedantic = load_file(path)
+        if options.tls is not None:
+            server_context(options.tls)
+    except ConfigError as error:
+        return _fail(str(error))
+    if pedantic:
+        return _fail("\n".join(pedantic) + "\n")
+    print(f"nats-server: configuration file {path} is valid ({options.config_digest})", file=sys.stderr)
+    return 0
+
+
+def _run(flags: dict[str, bool | int | str]) -> int:
+    from jetcluster import logs
+    from jetcluster.cli.merge import options_from
+    from jetcluster.config.lexer import ConfigError
+
+    try:
+        options = options_from(flags)
+    except ConfigError as error:
+        return _fail(str(error))
+    try:
+        logs.configure(options)
+    except OSError as error:
+        return _fail(f"error opening log file: open {options.log_file}: {(error.strerror or '').lower()}")
+    from jetcluster.server.node import run
+
+    try:
+        return run(options, logs.get_logger("server"))
+    finally:
+        logs.shutdown()

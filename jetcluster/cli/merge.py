@@ -1,0 +1,137 @@
+"""Lays command line flags over the options of a configuration file: flags win, as in the real server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jetcluster.cli.flags import INERT, Flag
+from jetcluster.config.lexer import ConfigError
+from jetcluster.config.options import Options, TlsOptions
+
+_DIRECT = (
+    "host",
+    "port",
+    "server_name",
+    "pid_file",
+    "http_port",
+    "client_advertise",
+    "ports_file_dir",
+    "log_file",
+    "log_format",
+    "logtime",
+    "logtime_utc",
+    "debug",
+    "trace",
+)
+
+
+def options_from(flags: Mapping[str, Flag]) -> Options:
+    """The final `Options` of a start. Warnings of the file that `-t` would fail on are put in front of `warnings`.
+
+    Raises `ConfigError` with the text that belongs behind `nats-server: `.
+    """
+    options = Options()
+    if flags.get("config"):
+        # The parser is only paid for by those who have a file.
+        from jetcluster.config.load import load_file
+
+        options, pedantic = load_file(str(flags["config"]))
+        options.warnings[:0] = pedantic
+    apply_flags(options, flags)
+    problem = options.problem()
+    if problem is not None:
+        raise ConfigError(problem)
+    if options.tls is not None:
+        from jetcluster.config.tls import server_context
+
+        server_context(options.tls)
+    options.add_start_warnings()
+    return options
+
+
+def apply_flags(options: Options, flags: Mapping[str, Flag]) -> None:
+    """Raises `ConfigError` for a value that no server can run with."""
+    for name in _DIRECT:
+        if name in flags:
+            setattr(options, name, flags[name])
+    if flags.get("debug_trace"):
+        options.debug = options.trace = True
+    if options.log_format not in ("text", "json"):
+        raise ConfigError(f'log_format must be "text" or "json", got "{options.log_format}"')
+    if " " in options.server_name:
+        raise ConfigError("server name cannot contain spaces")
+    if "jetstream" in flags:
+        options.jetstream.enabled = bool(flags["jetstream"])
+    if "store_dir" in flags:
+        options.jetstream.store_dir = str(flags["store_dir"])
+    _apply_authorization(options, flags)
+    _apply_cluster(options, flags)
+    _apply_tls(options, flags)
+    options.warnings += [f'Flag "--{name}" is accepted but has no effect yet' for name in INERT if flags.get(name)]
+
+
+def _apply_authorization(options: Options, flags: Mapping[str, Flag]) -> None:
+    auth = options.authorization
+    if "user" in flags:
+        auth.user = str(flags["user"])
+    if "password" in flags:
+        auth.password = str(flags["password"])
+    if "token" in flags:
+        auth.token = str(flags["token"])
+
+
+def _apply_cluster(options: Options, flags: Mapping[str, Flag]) -> None:
+    cluster = options.cluster
+    if flags.get("cluster"):
+        from jetcluster.config.cluster_block import split_url
+        from jetcluster.config.reader import FieldError
+
+        try:
+            user, password, host, port = split_url(str(flags["cluster"]))
+        except FieldError as error:
+            raise ConfigError(str(error)) from error
+        cluster.host, cluster.port = host or cluster.host, port
+        if user:
+            cluster.authorization.user, cluster.authorization.password = user, password
+    if "cluster_name" in flags:
+        cluster.name = str(flags["cluster_name"])
+        if " " in cluster.name:
+            raise ConfigError("cluster name cannot contain spaces")
+    if "routes" in flags:
+        cluster.routes = _routes(str(flags["routes"]))
+    if "no_advertise" in flags:
+        cluster.no_advertise = bool(flags["no_advertise"])
+    if "cluster_advertise" in flags:
+        cluster.cluster_advertise = str(flags["cluster_advertise"])
+    if "connect_retries" in flags:
+        cluster.connect_retries = int(flags["connect_retries"])
+
+
+def _routes(text: str) -> list[str]:
+    from jetcluster.config.cluster_block import split_url
+    from jetcluster.config.reader import FieldError
+
+    routes = [url for url in (part.strip() for part in text.split(",")) if url]
+    for url in routes:
+        try:
+            split_url(url)
+        except FieldError as error:
+            raise ConfigError(f'error parsing route url ["{url}"]: {error}') from error
+    return routes
+
+
+def _apply_tls(options: Options, flags: Mapping[str, Flag]) -> None:
+    if not any(name in flags for name in ("tls", "tls_cert", "tls_key", "tls_ca", "tls_verify")):
+        return
+    if flags.get("tls") is False and not flags.get("tls_verify"):
+        options.tls = None
+        return
+    tls = options.tls = options.tls or TlsOptions()
+    tls.cert_file = str(flags.get("tls_cert", tls.cert_file))
+    tls.key_file = str(flags.get("tls_key", tls.key_file))
+    tls.ca_file = str(flags.get("tls_ca", tls.ca_file))
+    tls.verify = bool(flags.get("tls_verify", tls.verify))
+    if not tls.cert_file:
+        raise ConfigError("TLS Server certificate must be present and valid")
+    if not tls.key_file:
+        raise ConfigError("TLS Server private key must be present and valid")

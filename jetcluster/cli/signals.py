@@ -1,0 +1,92 @@
+"""`--signal CMD[=pid|pidfile]`: signals a server that runs already (reference sheet core, sections 3.1 and 3.2)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+SIGNALS = {
+    "stop": signal.SIGKILL,
+    "quit": signal.SIGINT,
+    "term": signal.SIGTERM,
+    "reopen": signal.SIGUSR1,
+    "reload": signal.SIGHUP,
+    "ldm": signal.SIGUSR2,
+}
+_PROGRAMS = ("jetcluster", "nats-server")
+_OTHER_COMMANDS = ("up", "bench", "doctor", "help", "version")
+
+
+class SignalError(Exception):
+    """The text belongs behind `nats-server: `."""
+
+
+def send_signal(request: str, proc: Path = Path("/proc")) -> None:
+    """Sends the signal of `request` ("ldm", "reload=4711", "stop=/run/x.pid"). Raises `SignalError`."""
+    command, _, target = request.partition("=")
+    pid = _target_pid(target) if target else _only_server(proc)
+    if command not in SIGNALS:
+        raise SignalError(f'unknown signal "{command}"')
+    try:
+        os.kill(pid, SIGNALS[command])
+    except ProcessLookupError as error:
+        raise SignalError(f'\nsignal "{command}" {pid}: no such process') from error
+    except PermissionError as error:
+        raise SignalError(f'\nsignal "{command}" {pid}: operation not permitted') from error
+
+
+def _target_pid(target: str) -> int:
+    text = target
+    if not target.isdigit():
+        try:
+            text = Path(target).read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SignalError(f"invalid pid: {target}") from error
+    if not text.isdigit() or int(text) < 1:
+        raise SignalError(f"invalid pid: {target}")
+    return int(text)
+
+
+def _only_server(proc: Path) -> int:
+    pids = find_servers(proc)
+    if not pids:
+        raise SignalError("no nats-server processes running")
+    if len(pids) > 1:
+        raise SignalError("multiple nats-server processes running:\n" + "\n".join(map(str, pids)))
+    return pids[0]
+
+
+def find_servers(proc: Path) -> list[int]:
+    """Process ids of the jetcluster servers on this machine, this process excluded. A Go nats-server is not ours."""
+    found: list[int] = []
+    for entry in proc.iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+        except OSError:
+            continue  # it ended while we looked
+        if is_server_command(words):
+            found.append(int(entry.name))
+    return sorted(found)
+
+
+def is_server_command(words: list[str]) -> bool:
+    """True for the command line of a Python process that runs `jetcluster serve` (also under nats-server's name)."""
+    if not words or not Path(words[0]).name.startswith("python"):
+        return False
+    rest = words[1:]
+    while rest and rest[0].startswith("-") and rest[0] != "-m":
+        rest = rest[2:] if rest[0] in ("-X", "-W") else rest[1:]
+    if rest[:1] == ["-m"]:
+        rest = rest[1:]
+    if not rest:
+        return False
+    name = Path(rest[0]).name
+    arguments = rest[1:]
+    if name not in _PROGRAMS or any(word.lstrip("-").partition("=")[0] in ("sl", "signal") for word in arguments):
+        return False
+    if name == "nats-server":
+        return not arguments or arguments[0] not in _OTHER_COMMANDS
+    return bool(arguments) and (arguments[0] == "serve" or arguments[0].startswith("-"))

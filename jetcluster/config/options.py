@@ -1,0 +1,303 @@
+"""`Options`: everything a server process can be told, from flags and configuration file together.
+
+Plain slotted dataclasses, not pydantic models: importing pydantic costs 0.12 s, a quarter of the budget from exec to
+"Server is ready" (shared/reference/drop-in.md). The reader checks every type before it assigns.
+
+Sizes are bytes, times are seconds. Fields that `server.options.ServerOptions` has too carry the same name and default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+DEFAULT_PORT = 4222
+RANDOM_PORT = -1
+"""Ask the system for a free port."""
+MIN_LAME_DUCK_DURATION = 30.0
+LARGE_PAYLOAD = 8 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class ResponseOptions:
+    """`allow_responses`: how often and how long a reply subject that was delivered to a user may be published to."""
+
+    max_messages: int = 1
+    expires: float = 120.0
+
+
+@dataclass(slots=True)
+class SubjectLists:
+    """None = no list. An empty allow list allows nothing; entries of a subscribe list may be "subject queue"."""
+
+    allow: list[str] | None = None
+    deny: list[str] | None = None
+
+
+@dataclass(slots=True)
+class PermissionOptions:
+    publish: SubjectLists = field(default_factory=SubjectLists)
+    subscribe: SubjectLists = field(default_factory=SubjectLists)
+    responses: ResponseOptions | None = None
+
+
+@dataclass(slots=True)
+class UserOptions:
+    """A user with a password or an nkey (then `user` is empty)."""
+
+    user: str = ""
+    password: str = ""
+    nkey: str = ""
+    account: str = "$G"
+    permissions: PermissionOptions | None = None
+    connection_types: list[str] = field(default_factory=list)
+    """Upper case; empty allows all."""
+
+
+@dataclass(slots=True)
+class AuthorizationOptions:
+    """A top-level or cluster `authorization` block."""
+
+    user: str = ""
+    password: str = ""
+    token: str = ""
+    timeout: float = 0.0
+    """0: the server's default."""
+    users: list[UserOptions] = field(default_factory=list)
+    default_permissions: PermissionOptions | None = None
+
+
+@dataclass(slots=True)
+class AccountJetStreamOptions:
+    """-1 is unlimited."""
+
+    max_memory: int = -1
+    max_store: int = -1
+    max_streams: int = -1
+    max_consumers: int = -1
+    max_ack_pending: int = -1
+    memory_max_stream_bytes: int = -1
+    store_max_stream_bytes: int = -1
+    max_bytes_required: bool = False
+
+
+@dataclass(slots=True)
+class AccountLimitOptions:
+    """-1 is unlimited."""
+
+    max_connections: int = -1
+    max_subscriptions: int = -1
+    max_payload: int = -1
+    max_leafnodes: int = -1
+
+
+@dataclass(slots=True)
+class AccountOptions:
+    name: str
+    nkey: str = ""
+    users: list[UserOptions] = field(default_factory=list)
+    jetstream: AccountJetStreamOptions | None = None
+    """None: not enabled, API requests get 503/10039 (reference sheet core 2.4)."""
+    limits: AccountLimitOptions = field(default_factory=AccountLimitOptions)
+    default_permissions: PermissionOptions | None = None
+
+
+@dataclass(slots=True)
+class TlsOptions:
+    cert_file: str = ""
+    key_file: str = ""
+    ca_file: str = ""
+    verify: bool = False
+    timeout: float = 2.0
+    handshake_first: bool = False
+    min_version: str = ""
+    """"1.2" or "1.3"; empty: the library's default."""
+
+
+@dataclass(slots=True)
+class JetStreamOptions:
+    enabled: bool = False
+    store_dir: str = ""
+    """As configured; the server appends `/jetstream`. Empty: a directory under the system's temporary one."""
+    domain: str = ""
+    max_memory_store: int = -1
+    """-1: 75% of the machine's memory."""
+    max_file_store: int = -1
+    """-1: 75% of the free disk."""
+    sync_interval: float | None = None
+    """None = fsync before every ack (our default, and what "always" means); a duration relaxes it."""
+    strict: bool = False
+    unique_tag: str = ""
+    max_outstanding_catchup: int = 0
+    max_buffered_size: int = 0
+    max_buffered_msgs: int = 0
+    request_queue_limit: int = 0
+    max_ack_pending: int = 0
+    max_ha_assets: int = 0
+    max_request_batch: int = 0
+    duplicate_window: float = 0.0
+    max_batch_inflight_per_stream: int = 0
+    max_batch_inflight_total: int = 0
+    max_batch_size: int = 0
+    max_batch_timeout: float = 0.0
+
+
+@dataclass(slots=True)
+class ClusterOptions:
+    name: str = ""
+    host: str = "0.0.0.0"  # noqa: S104 - nats-server's default
+    port: int = 0
+    """0: not clustered; -1: random."""
+    routes: list[str] = field(default_factory=list)
+    """URLs as written: `nats://[user:password@]host:port` or `nats-route://...`."""
+    authorization: AuthorizationOptions = field(default_factory=AuthorizationOptions)
+    cluster_advertise: str = ""
+    no_advertise: bool = False
+    connect_retries: int = 0
+    connect_backoff: bool = False
+    pool_size: int = 0
+    ping_interval: float = 0.0
+    """0: the server's own ping interval."""
+    ping_max: int = 0
+    write_deadline: float = 0.0
+
+
+@dataclass(slots=True)
+class Options:
+    config_file: str = ""
+    config_digest: str = ""
+    """`sha256:<hex>` of the configuration file's bytes."""
+    server_name: str = ""
+    """Empty: the server id is the name."""
+    host: str = "0.0.0.0"  # noqa: S104 - nats-server's default; `-a` narrows it
+    port: int = DEFAULT_PORT
+    client_advertise: str = ""
+    http_host: str = ""
+    """Empty: the client listener's host."""
+    http_port: int = 0
+    """0: no monitoring; -1: random."""
+    http_base_path: str = ""
+    server_tags: list[str] = field(default_factory=list)
+    server_metadata: dict[str, str] = field(default_factory=dict)
+    no_header_support: bool = False
+    pid_file: str = ""
+    ports_file_dir: str = ""
+
+    max_payload: int = 1024 * 1024
+    max_control_line: int = 4096
+    max_connections: int = 65536
+    max_subscriptions: int = 0
+    max_sub_tokens: int = 0
+    max_pending: int = 64 * 1024 * 1024
+    max_closed_clients: int = 10_000
+    ping_interval: float = 120.0
+    ping_max: int = 2
+    write_deadline: float = 10.0
+    lame_duck_duration: float = 120.0
+    lame_duck_grace_period: float = 10.0
+
+    debug: bool = False
+    trace: bool = False
+    logtime: bool = True
+    logtime_utc: bool = False
+    log_file: str = ""
+    log_format: str = "text"
+    """"text" is nats-server's line format, "json" one object per line."""
+
+    authorization: AuthorizationOptions = field(default_factory=AuthorizationOptions)
+    accounts: dict[str, AccountOptions] | None = None
+    """None: no accounts block; everything lives in `$G`, where JetStream is on."""
+    no_auth_user: str = ""
+    system_account: str = ""
+    """Empty: `$SYS`."""
+    tls: TlsOptions | None = None
+    allow_non_tls: bool = False
+
+    jetstream: JetStreamOptions = field(default_factory=JetStreamOptions)
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
+
+    warnings: list[str] = field(default_factory=list)
+    """To be logged once logging is up: keys without effect, a relaxed sync_interval, doubtful values."""
+
+    @property
+    def auth_timeout(self) -> float:
+        """Seconds a client has for its CONNECT (with TLS: its handshake, and one more)."""
+        if self.authorization.timeout:
+            return self.authorization.timeout
+        return self.tls.timeout + 1.0 if self.tls else 2.0
+
+    @property
+    def domain(self) -> str:
+        return self.jetstream.domain
+
+    @property
+    def cluster_name(self) -> str:
+        return self.cluster.name
+
+    @property
+    def no_advertise(self) -> bool:
+        return self.cluster.no_advertise
+
+    @property
+    def is_clustered(self) -> bool:
+        return self.cluster.port != 0
+
+    @property
+    def system_account_name(self) -> str:
+        return self.system_account or "$SYS"
+
+    def users_by_name(self) -> dict[str, UserOptions]:
+        """All configured users and nkey users by the name that `no_auth_user` would use."""
+        found = {user.user or user.nkey: user for user in self.authorization.users}
+        for account in (self.accounts or {}).values():
+            found.update({user.user or user.nkey: user for user in account.users})
+        return found
+
+    def problem(self) -> str | None:
+        """Why a server cannot run with these options (values that contradict each other), in nats-server's words."""
+        from jetcluster.config.units import format_duration
+
+        if self.max_payload > self.max_pending:
+            return f"max_payload ({self.max_payload}) cannot be higher than max_pending ({self.max_pending})"
+        if self.lame_duck_grace_period >= self.lame_duck_duration:
+            grace, total = (
+                format_duration(int(s * 1e9)) for s in (self.lame_duck_grace_period, self.lame_duck_duration)
+            )
+            return f"lame duck grace period ({grace}) should be strictly lower than lame duck duration ({total})"
+        if self.cluster.routes and not self.is_clustered:
+            return "solicited routes require cluster capabilities, e.g. --cluster"
+        if self.jetstream.enabled and self.is_clustered:
+            if not self.server_name:
+                return "jetstream cluster requires `server_name` to be set"
+            if not self.cluster.name:
+                return "jetstream cluster requires `cluster.name` to be set"
+        return self._problem_of_users()
+
+    def _problem_of_users(self) -> str | None:
+        if self.system_account and self.system_account not in (self.accounts or {}):
+            return "error resolving system account: account missing"
+        if not self.no_auth_user:
+            return None
+        users = self.users_by_name()
+        if not users:
+            return f'no_auth_user: "{self.no_auth_user}" present, but users/nkeys are not defined'
+        if self.no_auth_user not in users:
+            return (
+                f'no_auth_user: "{self.no_auth_user}" not present as user or nkey in authorization block or account '
+                "configuration"
+            )
+        return None
+
+    def add_start_warnings(self) -> None:
+        """Appends what the operator should know about the final values, flags included."""
+        sync_interval = self.jetstream.sync_interval
+        if self.jetstream.enabled and sync_interval is not None:
+            self.warnings.append(
+                f"jetstream sync_interval is {sync_interval:g}s: acknowledged messages of that time can be lost when "
+                'power fails; leave it out, or say "always", to fsync before every ack'
+            )
+        if self.max_payload > LARGE_PAYLOAD:
+            self.warnings.append(
+                "Maximum payloads over 8.00 MB are generally discouraged and could lead to poor performance"
+            )
+        if self.is_clustered and not self.cluster.name:
+            self.warnings.append("Cluster name was dynamically generated, consider setting one")

@@ -1,0 +1,189 @@
+"""Turns parsed `Node`s into typed values, and collects every error and warning with its place in the file.
+
+A block is described by tables: `fields` (key -> attribute and converter), `blocks` (key -> function that reads a nested
+block), `inert` (keys of the real server that are accepted and do nothing yet, each reported by a warning at start).
+Anything else is `F:line:col: unknown field "x"`, at every level, as the real server does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jetcluster.config.lexer import ConfigError
+from jetcluster.config.parser import Node
+from jetcluster.config.units import parse_duration, parse_storage_size
+
+_GO_TYPES = {
+    bool: "bool",
+    int: "int64",
+    float: "float64",
+    str: "string",
+    list: "[]interface {}",
+    dict: "map[string]interface {}",
+}
+
+
+class FieldError(Exception):
+    """A value that its field does not accept; the text goes behind `F:line:col: `."""
+
+    def __init__(self, text: str, node: Node | None = None) -> None:
+        super().__init__(text)
+        self.node = node
+
+
+class Reader:
+    __slots__ = ("errors", "inert", "notes", "pedantic_warnings")
+
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+        self.pedantic_warnings: list[str] = []
+        """Printed to stderr at start; `-t` takes them for errors."""
+        self.inert: list[str] = []
+        self.notes: list[str] = []
+        """Sentences for the log."""
+
+    def error(self, node: Node, text: str) -> None:
+        self.errors.append(f"{node.where}: {text}")
+
+    def warn(self, node: Node, text: str) -> None:
+        self.pedantic_warnings.append(f"{node.where}: {text}")
+
+    def raise_errors(self) -> None:
+        if self.errors:
+            raise ConfigError("\n".join([*self.errors, *self.pedantic_warnings]) + "\n")
+
+    def block(
+        self,
+        pairs: Mapping[str, Node],
+        target: Any,
+        fields: Fields,
+        blocks: Blocks | None = None,
+        inert: frozenset[str] = frozenset(),
+        *,
+        path: str = "",
+        unknown: str = 'unknown field "{key}"',
+    ) -> None:
+        """Reads the pairs of one block into `target`. `path` names the block in warnings ("" = top level)."""
+        for key, node in pairs.items():
+            name = key.lower()
+            try:
+                if name in fields:
+                    attribute, convert = fields[name]
+                    setattr(target, attribute, convert(self, name, node))
+                elif blocks is not None and name in blocks:
+                    blocks[name](self, node, target)
+                elif name in inert:
+                    self.inert.append(f"{path}.{name}" if path else name)
+                elif path or not node.used_as_variable:
+                    self.error(node, unknown.format(key=key))
+            except FieldError as error:
+                self.error(error.node or node, str(error))
+
+
+Convert = Callable[[Reader, str, Node], Any]
+Fields = Mapping[str, tuple[str, Convert]]
+Blocks = Mapping[str, Callable[[Reader, Node, Any], None]]
+
+
+def mismatch(node: Node, wanted: str) -> FieldError:
+    got = _GO_TYPES.get(type(node.value), "time.Time")
+    return FieldError(f"interface conversion: interface {{}} is {got}, not {wanted}")
+
+
+def as_string(_reader: Reader, _name: str, node: Node) -> str:
+    if not isinstance(node.value, str):
+        raise mismatch(node, "string")
+    return node.value
+
+
+def as_int(_reader: Reader, _name: str, node: Node) -> int:
+    if isinstance(node.value, bool) or not isinstance(node.value, int):
+        raise mismatch(node, "int64")
+    return node.value
+
+
+def as_bool(_reader: Reader, _name: str, node: Node) -> bool:
+    if not isinstance(node.value, bool):
+        raise mismatch(node, "bool")
+    return node.value
+
+
+def as_duration(reader: Reader, name: str, node: Node) -> float:
+    """Seconds. A bare integer counts seconds, with the real server's warning."""
+    if isinstance(node.value, str):
+        try:
+            return parse_duration(node.value)
+        except ValueError as error:
+            raise FieldError(f"error parsing {name}: {error}") from error
+    if isinstance(node.value, int) and not isinstance(node.value, bool):
+        reader.warn(node, f'invalid use of field "{name}": {name} should be converted to a duration')
+        return float(node.value)
+    raise FieldError(f"error parsing {name}: unsupported type")
+
+
+def as_seconds(_reader: Reader, name: str, node: Node) -> float:
+    """Seconds, where the real server takes a plain number without a warning (authorization and TLS timeouts)."""
+    if isinstance(node.value, bool) or not isinstance(node.value, int | float | str):
+        raise FieldError(f"error parsing {name}: unsupported type")
+    if not isinstance(node.value, str):
+        return float(node.value)
+    try:
+        return parse_duration(node.value)
+    except ValueError as error:
+        raise FieldError(f"error parsing {name}: {error}") from error
+
+
+def storage_size(label: str) -> Convert:
+    def convert(_reader: Reader, _name: str, node: Node) -> int:
+        try:
+            return parse_storage_size(label, node.value)
+        except ValueError as error:
+            raise FieldError(str(error)) from error
+
+    return convert
+
+
+def as_name(_reader: Reader, name: str, node: Node) -> str:
+    text = as_string(_reader, name, node)
+    if " " in text:
+        label = "server name" if name == "server_name" else "cluster name"
+        raise FieldError(f"{label} cannot contain spaces")
+    return text
+
+
+def as_strings(_reader: Reader, name: str, node: Node) -> list[str]:
+    """A string or an array of strings."""
+    if isinstance(node.value, str):
+        return [node.value]
+    if isinstance(node.value, list):
+        return [as_string(_reader, name, item) for item in node.value]
+    raise mismatch(node, "string")
+
+
+def as_map(node: Node, label: str) -> dict[str, Node]:
+    if not isinstance(node.value, dict):
+        raise FieldError(f"Expected map to define {label}, got {_GO_TYPES.get(type(node.value), 'time.Time')}")
+    return node.value
+
+
+def as_address(node: Node) -> tuple[str, int]:
+    """(host, port) of a `listen` value: `4222`, `":4222"`, `"host:4222"`, `"[::1]:4222"`; host "" means unset."""
+    value = node.value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return "", value
+    if not isinstance(value, str):
+        raise FieldError(f"expected port or host:port, got {_GO_TYPES.get(type(value), 'time.Time')}")
+    return split_address(value)
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Raises FieldError with the real server's text."""
+    host, colon, port = text.rpartition(":")
+    if not colon or (":" in host and not (host.startswith("[") and host.endswith("]"))):
+        raise FieldError(f'could not parse address string "{text}"')
+    try:
+        number = int(port)
+    except ValueError as error:
+        raise FieldError(f'could not parse port "{port}"') from error
+    return host.strip("[]"), number
