@@ -1,0 +1,245 @@
+"""`make bench`: jetcluster and nats-server (fsync before ack) in turns, in one run, on one disk -> docs/benchmarks.md.
+
+    python -m scripts.bench [--rounds 3] [--seconds 3] [--only nats-server] [--out docs/benchmarks.md] [--json FILE]
+
+Every round starts a fresh three-node cluster of one server, runs all loads on it and stops it; then it is the other's
+turn. Each figure is the median over the rounds. Without nats-server the page has one column and says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from rich.console import Console
+
+from jetcluster.cli import bench_loads as loads
+from jetcluster.cli.bench_client import ClientError
+from scripts.bench_report import Figures, write_page
+from tests.cluster.harness import TOP, HarnessError, Node, ProcessCluster, find_server
+
+console = Console(stderr=True)
+SIZE = 128
+WINDOW = 500
+GETS = 256
+IDLE_STREAMS = 200
+
+
+def fdatasync_p50(folder: Path, rounds: int = 200) -> float:
+    """Milliseconds of one small append and fdatasync in `folder`, median: the floor of a synchronous durable write."""
+    path = folder / "fsync-probe"
+    times = []
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+    try:
+        for _ in range(rounds):
+            os.write(fd, b"x" * 256)
+            start = time.perf_counter()
+            os.fdatasync(fd)
+            times.append((time.perf_counter() - start) * 1e3)
+    finally:
+        os.close(fd)
+        path.unlink()
+    return statistics.median(times)
+
+
+def durable(server: str) -> str:
+    """What makes nats-server fsync before it acks; jetcluster does it by default."""
+    return "jetstream { sync_interval: always }\n" if server == "nats-server" else ""
+
+
+class Round:
+    """All loads on one fresh cluster of one server."""
+
+    def __init__(self, server: str, seconds: float, root: Path) -> None:
+        self.server = server
+        self.seconds = seconds
+        self.root = root
+        self.found: dict[str, float] = {}
+
+    async def run(self) -> dict[str, float]:
+        shutil.rmtree(self.root, ignore_errors=True)
+        async with ProcessCluster(3, self.server, root=self.root, config=durable(self.server), monitor=False) as nodes:
+            self.found["cluster_start_s"] = max(node.ready_seconds for node in nodes.nodes)
+            await self.step("r3", self.publish(nodes, "R3", 3))
+            await self.step("r1", self.publish(nodes, "R1", 1))
+            await self.step("gets", self.gets(nodes))
+            await self.step("core", self.core(nodes))
+            await self.step("create", self.create(nodes))
+            await self.step("failover", self.failover(nodes))
+        await self.step("cold start", self.cold_start())
+        return self.found
+
+    async def step(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """One load; a failure is printed and leaves its figures out instead of ending the run."""
+        try:
+            await asyncio.wait_for(work, 90)
+        except (ClientError, HarnessError, OSError, TimeoutError, AssertionError) as error:
+            console.print(f"[red]{self.server}: {name} failed: {type(error).__name__} {error}")
+
+    async def publish(self, nodes: ProcessCluster, name: str, replicas: int) -> None:
+        async with await nodes[0].connect() as client:
+            await loads.create_stream(client, name, [name.lower()], replicas)
+        leader = await nodes.stream_leader(name)
+        pids = {("leader" if n is leader else n.name): n.pid for n in nodes.nodes}
+        tag = name.lower()
+        await loads.js_publish(leader.url, tag, size=SIZE, window=WINDOW, seconds=0.5)  # warm up
+        many = await loads.js_publish(
+            leader.url, tag, size=SIZE, window=WINDOW, seconds=self.seconds, pids=pids
+        )  # fmt: skip
+        self.found[f"{tag}_async"] = many.rate
+        cpu = {k: v / many.messages * 1e6 for k, v in many.cpu.items()}
+        self.found[f"{tag}_cpu_leader"] = cpu.pop("leader")
+        self.found[f"{tag}_cpu_client"] = cpu.pop("client")
+        self.found[f"{tag}_cpu_follower"] = statistics.mean(cpu.values())
+        one = await loads.js_publish(leader.url, tag, size=SIZE, window=1, seconds=min(2.0, self.seconds))
+        self.found[f"{tag}_sync_p50"] = loads.percentile(one.latencies_ms, 0.5)
+        self.found[f"{tag}_sync_p99"] = loads.percentile(one.latencies_ms, 0.99)
+
+    async def gets(self, nodes: ProcessCluster) -> None:
+        info = await nodes.wait_current("R3")
+        last = int(info["state"]["last_seq"])
+        await asyncio.sleep(2.5 if self.server == "nats-server" else 0.5)  # its followers join the group on a 2 s tick
+        pids = {n.name: n.pid for n in nodes.nodes}
+        one = await loads.direct_get(nodes.urls[:1], "R3", 1, last, window=1, seconds=min(2.0, self.seconds))
+        self.found["get1_p50"] = loads.percentile(one.latencies_ms, 0.5)
+        self.found["get1_p99"] = loads.percentile(one.latencies_ms, 0.99)
+        many = await loads.direct_get(nodes.urls, "R3", 1, last, window=GETS, seconds=self.seconds, pids=pids)
+        self.found["get256_rate"] = many.rate
+        self.found["get256_cpu"] = sum(v for k, v in many.cpu.items() if k != "client") / many.messages * 1e6
+
+    async def core(self, nodes: ProcessCluster) -> None:
+        result = await loads.core_pubsub(nodes[0].url, nodes[1].url, "core.load", size=SIZE, count=300_000)
+        self.found["core_rate"] = result.rate
+
+    async def create(self, nodes: ProcessCluster) -> None:
+        result = await loads.create_streams(nodes[0].url, 40, 3)
+        self.found["create_rate"] = result.rate
+        await loads.delete_streams(nodes[0].url, [f"BENCH_C{n}" for n in range(40)])
+
+    async def failover(self, nodes: ProcessCluster) -> None:
+        leader = await nodes.stream_leader("R3")
+        self.found["failover_s"] = await failover_seconds(nodes, leader)
+
+    async def cold_start(self) -> None:
+        times = []
+        for at in range(3):
+            root = self.root / f"cold{at}"
+            async with ProcessCluster(1, self.server, root=root, config=durable(self.server), monitor=False) as one:
+                times.append(one[0].ready_seconds)
+            shutil.rmtree(root, ignore_errors=True)
+        self.found["cold_start_s"] = statistics.median(times)
+
+
+async def failover_seconds(nodes: ProcessCluster, leader: Node) -> float:
+    """From the leader's SIGKILL under load to the first ack of a message that was sent after it."""
+    survivor = next(n for n in nodes.nodes if n is not leader)
+    async with await survivor.connect() as client:
+        for n in range(200):
+            await client.request("r3", b"before-%d" % n)
+        leader.kill9()
+        start = time.monotonic()
+        while time.monotonic() - start < 30:
+            try:
+                reply = await client.request("r3", b"after", within=0.1)
+            except TimeoutError:
+                continue
+            if reply.data.startswith(b'{"stream"'):
+                return time.monotonic() - start
+            await asyncio.sleep(0.01)
+    raise ClientError("no ack within 30 s of the kill")
+
+
+async def idle(server: str, root: Path) -> dict[str, float]:
+    """CPU share of a core and RSS of the busiest node of a cluster with 200 idle R3 streams."""
+    shutil.rmtree(root, ignore_errors=True)
+    async with ProcessCluster(3, server, root=root, config=durable(server), monitor=False) as nodes:
+        made = await loads.create_streams(nodes[0].url, IDLE_STREAMS, 3)
+        await asyncio.sleep(5)
+        watch = loads.CpuWatch({n.name: n.pid for n in nodes.nodes})
+        start = time.monotonic()
+        await asyncio.sleep(8)
+        spent = {k: v for k, v in watch.read().items() if k != "client"}
+        elapsed = time.monotonic() - start
+        return {
+            "idle_cpu": max(spent.values()) / elapsed * 100,
+            "idle_rss": max(rss_mb(n.pid) for n in nodes.nodes),
+            "create200_rate": made.rate,
+        }
+
+
+def rss_mb(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise OSError(f"no VmRSS for {pid}")
+
+
+async def measure(servers: Sequence[str], rounds: int, seconds: float, folder: Path) -> Figures:
+    samples: dict[str, dict[str, list[float]]] = {server: defaultdict(list) for server in servers}
+    fsync = []
+    for at in range(rounds):
+        for server in servers if at % 2 == 0 else list(reversed(servers)):
+            fsync.append(fdatasync_p50(folder))
+            start = time.monotonic()
+            for key, value in (await Round(server, seconds, folder / server).run()).items():
+                samples[server][key].append(value)
+            took = time.monotonic() - start
+            show = {k: round(v[-1], 3) for k, v in samples[server].items()}
+            console.print(f"round {at + 1}/{rounds} {server} ({took:.0f} s): {show}")
+    for server in servers:
+        try:
+            for key, value in (await idle(server, folder / server)).items():
+                samples[server][key].append(value)
+        except (ClientError, HarnessError, OSError, TimeoutError) as error:
+            console.print(f"[red]{server}: idle failed: {error}")
+        console.print(f"idle {server}: { {k: round(v[-1], 2) for k, v in samples[server].items() if 'idle' in k} }")
+    return Figures(statistics.median(fsync), {s: dict(v) for s, v in samples.items()})
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--seconds", type=float, default=3.0, help="length of each load")
+    options.add_argument("--only", choices=["jetcluster", "nats-server"])
+    options.add_argument("--dir", type=Path, help="where the stores go (default: .bench in the repository)")
+    options.add_argument("--out", type=Path, help="Markdown page to write")
+    options.add_argument("--json", type=Path, help="raw samples to write")
+    args = options.parse_args()
+    servers = [args.only] if args.only else ["nats-server", "jetcluster"]
+    if not args.only and find_server("nats-server") is None:
+        console.print("nats-server is not on this machine (make tools; needs Go): no peer column")
+        servers = ["jetcluster"]
+    base = args.dir or TOP / ".bench"
+    base.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir=base))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            figures = runner.run(measure(servers, args.rounds, args.seconds, folder))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if args.json:
+        args.json.write_text(json.dumps({"fdatasync_ms": figures.fsync_ms, "samples": figures.samples}, indent=2))
+    page = write_page(figures, args.rounds, args.seconds, base)
+    if args.out:
+        args.out.write_text(page)
+        console.print(f"written: {args.out}")
+    print(page)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

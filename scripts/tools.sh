@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Installs the peers we test against into .tools/bin: the real `nats-server` and the `nats` CLI, built with Go.
+# Neither is needed to run jetcluster. Where one cannot be had, one line says why and the script goes on.
+set -u
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+bin="$top/.tools/bin"
+NATS_SERVER_VERSION=${NATS_SERVER_VERSION:-latest}
+NATS_CLI_VERSION=${NATS_CLI_VERSION:-v0.3.0}
+LIMIT=${TOOLS_TIMEOUT:-240}   # seconds per tool
+mkdir -p "$bin"
+
+if ! command -v go >/dev/null 2>&1; then
+  echo "tools: no Go on this machine: nats-server and the nats CLI are not installed (their tests say so and are skipped)"
+  exit 0
+fi
+
+# build NAME MODULE VERSION PACKAGE: through a scratch module. `go install module/cmd@version` also asks the proxy for
+# every longer path as a module of its own, and a proxy that refuses one (403, not 404) ends the install.
+build() {
+  local name=$1 module=$2 version=$3 package=$4 scratch log
+  [ -x "$bin/$name" ] && { echo "tools: $name is there ($("$bin/$name" --version 2>/dev/null | head -n 1))"; return 0; }
+  scratch=$(mktemp -d) && log="$scratch/log"
+  if (cd "$scratch" && go mod init scratch && timeout "$LIMIT" go get "$module@$version" &&
+      timeout "$LIMIT" go build -mod=mod -o "$bin/$name" "$package") >"$log" 2>&1; then
+    echo "tools: built $name ($("$bin/$name" --version 2>/dev/null | head -n 1))"
+  else
+    echo "tools: $name is not installed: $(grep -vE '^go: (downloading|added|creating)' "$log" | tail -n 1)"
+  fi
+  rm -rf "$scratch"
+}
+
+found=$(command -v nats-server || true)
+[ "$found" -ef "$top/scripts/nats-server" ] && found=""   # our own wrapper is not the peer
+if [ -n "$found" ]; then
+  echo "tools: nats-server found at $found"
+else
+  build nats-server github.com/nats-io/nats-server/v2 "$NATS_SERVER_VERSION" github.com/nats-io/nats-server/v2
+fi
+if command -v nats >/dev/null 2>&1; then
+  echo "tools: nats CLI found at $(command -v nats)"
+else
+  build nats github.com/nats-io/natscli "$NATS_CLI_VERSION" github.com/nats-io/natscli/nats
+fi
+exit 0

@@ -1,0 +1,60 @@
+"""Options and fixtures for all tests: which server the process tests start, and why a group cannot run here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.cluster.harness import ProcessCluster, find_nats_cli, find_server
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--server",
+        default=os.environ.get("TEST_SERVER", "jetcluster"),
+        choices=["jetcluster", "nats-server"],
+        help="the server that tests/cluster and tests/interop start: ours, or the peer as an oracle for the tests",
+    )
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    peer, cli = find_server("nats-server"), find_nats_cli()
+    return [
+        f"server under test: {config.getoption('--server')}",
+        f"nats-server: {peer[0] if peer else 'not installed (make tools; needs Go)'}",
+        f"nats CLI: {cli or 'not installed (make tools; needs Go)'}",
+    ]
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest) -> str:
+    kind: str = request.config.getoption("--server")
+    if find_server(kind) is None:
+        pytest.skip(f"{kind} is not on this machine: run `make tools` (needs Go and its module proxy)")
+    return kind
+
+
+@pytest.fixture
+def durable(server: str) -> str:
+    """Config text that makes the server fsync before it acks: jetcluster does so by default."""
+    return "jetstream { sync_interval: always }\n" if server == "nats-server" else ""
+
+
+@pytest.fixture
+async def cluster(server: str, durable: str) -> AsyncIterator[ProcessCluster]:
+    """Three fresh nodes; ended by pid whatever happens."""
+    async with ProcessCluster(3, server, config=durable) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+async def single(server: str, durable: str) -> AsyncIterator[ProcessCluster]:
+    """One fresh node without a cluster."""
+    async with ProcessCluster(1, server, config=durable) as nodes:
+        yield nodes
