@@ -1,0 +1,297 @@
+"""The node mesh on TCP: one connection per pair of nodes, found by routes and gossip, authenticated both ways.
+
+Two nodes may dial each other at once. Of the two, the one with the lower peer id decides: it sends INFO on the
+connection it wants and refuses the other as a duplicate, so both sides always keep the same one, and a link that is up
+is never cut in favour of an equally good one. A peer that restarted (another boot id), or that was not heard of for
+`REPLACE_AFTER`, is taken over by the new connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+
+from jetcluster.clock import Clock, Rng, SystemClock, SystemRng
+from jetcluster.cluster.mesh_api import NodeInfo
+from jetcluster.cluster.mesh_auth import (
+    NONCE_BYTES,
+    Credentials,
+    Greeting,
+    Handshake,
+    Reason,
+    Refused,
+    derive_key,
+)
+from jetcluster.cluster.mesh_core import MeshCore, PeerLink
+from jetcluster.cluster.mesh_dialer import Dialer, Route
+from jetcluster.cluster.mesh_frames import MAX_FRAME, FrameError
+from jetcluster.cluster.mesh_info import (
+    MAX_GOSSIP,
+    decode_info,
+    encode_gossip,
+    encode_info,
+    join_url,
+)
+from jetcluster.cluster.mesh_link import TcpLink
+
+__all__ = ["Credentials", "MeshOptions", "NodeMesh", "Route"]
+
+TICK = 0.25
+REPLACE_AFTER = 2.0
+"""Seconds of silence after which a link may be replaced by a new connection of the same process. A live peer is heard
+at least every PING_AFTER + TICK."""
+MAX_STRANGERS = 256
+"""Connections that are not authenticated yet; more are refused."""
+STOP_TIMEOUT = 1.0
+REFUSAL_LOG_EVERY = 60.0
+MAX_REFUSAL_LOGS = 1024
+
+
+@dataclass(slots=True, frozen=True)
+class MeshOptions:
+    """Times in seconds, sizes in bytes."""
+
+    cluster_name: str
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0: a free port, shown in `NodeMesh.me.cluster_url`."""
+    advertise: str = ""
+    """host:port where others reach this node; default: the listener's. A wildcard host is replaced by each peer with
+    the address it sees."""
+    authorization: Credentials | None = None
+    """cluster { authorization }: the secret peers must prove to know, and the default of routes without credentials."""
+    routes: tuple[Route, ...] = ()
+    handshake_timeout: float = 2.0
+    stale_after: float = 3.5
+    max_pending: int = 256 * 1024 * 1024
+    """Per link."""
+    max_frame: int = MAX_FRAME
+    """Must be the same on all nodes and exceed max_payload by 128 KiB (subject, headers)."""
+
+
+class NodeMesh(MeshCore):
+    """Create, register handlers and listeners, then `await start()`. Everything runs on that event loop."""
+
+    def __init__(
+        self,
+        me: NodeInfo,
+        options: MeshOptions,
+        *,
+        clock: Clock | None = None,
+        rng: Rng | None = None,
+        log: logging.Logger | None = None,
+    ) -> None:
+        """`me.cluster_url` is filled in by `start`. Raises ValueError when name, tags or addresses are too long."""
+        self.clock = clock or SystemClock()
+        self.rng = rng or SystemRng()
+        self.log = log or logging.getLogger("jetcluster.mesh")
+        super().__init__(me, self.clock, options.max_frame, self.log)
+        encode_info(me)
+        self.options = options
+        self.loop: asyncio.AbstractEventLoop
+        self._key = derive_key(options.cluster_name, options.authorization) if options.authorization else b""
+        self._server: asyncio.Server | None = None
+        self._dialer = Dialer(self)
+        self._connections: set[TcpLink] = set()
+        self._chosen: dict[str, TcpLink] = {}
+        self._next_rid = 1
+        self._ticker: asyncio.TimerHandle | None = None
+        self._last_tick = 0.0
+        self._refusals_logged: dict[tuple[str, Reason], float] = {}
+        self._stopping = False
+
+    async def start(self) -> None:
+        """Listens and begins to dial. Raises OSError when the address cannot be bound."""
+        self.loop = asyncio.get_running_loop()
+        options = self.options
+        self._server = await self.loop.create_server(self._accept, options.host or None, options.port)
+        port = int(self._server.sockets[0].getsockname()[1])
+        self.me = replace(self.me, cluster_url=options.advertise or join_url(options.host, port))
+        self.log.info("Listening for route connections on %s", join_url(options.host, port))
+        if options.authorization is None:
+            self.log.warning(
+                "Cluster %r has no authorization: whoever reaches %s may join it",
+                options.cluster_name,
+                join_url(options.host, port),
+            )
+        self._last_tick = self.clock.monotonic()
+        self._ticker = self.loop.call_later(TICK, self._tick)
+        self._dialer.start(options.routes)
+
+    async def stop(self) -> None:
+        """Says goodbye: what is queued is sent, listeners are told that all peers are down."""
+        self._stopping = True
+        if self._ticker is not None:
+            self._ticker.cancel()
+        if self._server is not None:
+            self._server.close()
+        await self._dialer.stop()
+        connections = list(self._connections)
+        for link in connections:
+            link.close("shutting down")
+        waiting = [link.lost for link in connections if not link.lost.done()]
+        if waiting:
+            await asyncio.wait(waiting, timeout=STOP_TIMEOUT)
+        await self._rpc.stop()
+
+    @property
+    def settled(self) -> bool:
+        """Every configured route led to a peer that is connected now, or to this node itself."""
+        return self._dialer.settled
+
+    def cut(self, peer: str) -> None:
+        """Closes the link to a peer, if there is one; it is dialled again. For operators and tests."""
+        link = self.links.get(peer)
+        if link is not None:
+            link.close("cut on request", abort=True)
+
+    # -- called by connections -----------------------------------------------------------------------------------
+
+    def greeting(self) -> Greeting:
+        return Greeting(
+            peer_id=self.me.peer_id,
+            boot_id=self.me.boot_id,
+            name=self.me.name,
+            cluster=self.options.cluster_name,
+            nonce=self.rng.token(NONCE_BYTES),
+            authorization=bool(self._key),
+        )
+
+    def connection_opened(self, link: TcpLink) -> bool:
+        """False when the connection was closed at once."""
+        link.stats.rid = self._next_rid
+        self._next_rid += 1
+        self._connections.add(link)
+        if self._stopping:
+            link.close("shutting down")
+        elif not link.handshake.dialer and len(self._connections) - len(self.links) > MAX_STRANGERS:
+            link.refuse(Refused(Reason.BUSY, "too many connections that are not authenticated"))
+        return not link.closed
+
+    def authenticated(self, link: TcpLink) -> None:
+        """Both sides have proven themselves. Raises Refused."""
+        remote = link.handshake.remote
+        assert remote is not None
+        self._check_name(remote.peer_id, remote.name)
+        if not self._decides(remote.peer_id):
+            return
+        current = self._chosen.get(remote.peer_id)
+        if current is not None:
+            assert current.handshake.remote is not None
+            silent = self.clock.monotonic() - current.stats.last_activity
+            if current.handshake.remote.boot_id == remote.boot_id and silent < REPLACE_AFTER:
+                raise Refused(Reason.DUPLICATE, f"already connected to {self.me.name}")
+            current.close("replaced by a new connection", abort=True)
+        self._choose(link)
+        link.send(encode_info(self.me))
+
+    def info_received(self, link: TcpLink, body: bytes) -> None:
+        """The other half of the INFO exchange: the connection becomes the link. Raises Refused, FrameError."""
+        remote = link.handshake.remote
+        assert remote is not None
+        info = decode_info(body, link.stats.ip)
+        if (info.peer_id, info.boot_id, info.name) != (remote.peer_id, remote.boot_id, remote.name):
+            raise FrameError("INFO differs from the greeting")
+        self._check_name(info.peer_id, info.name)
+        if not self._decides(info.peer_id):
+            current = self._chosen.get(info.peer_id)
+            if current is not None:
+                current.close("replaced by a new connection", abort=True)
+            self._choose(link)
+            link.send(encode_info(self.me))
+        self._came_up(link, info)
+
+    def connection_refused(self, link: TcpLink, refusal: Refused) -> None:
+        if refusal.reason == Reason.DUPLICATE:
+            self.counters.duplicates += not refusal.by_peer
+            return
+        if refusal.reason == Reason.SELF or refusal.by_peer:
+            return
+        self.counters.refused += 1
+        if link.handshake.dialer and not link.up:
+            return  # the dialer logs its own failures
+        now = self.clock.monotonic()
+        key = (link.stats.ip, refusal.reason)
+        if now - self._refusals_logged.get(key, -REFUSAL_LOG_EVERY) < REFUSAL_LOG_EVERY:
+            return
+        if len(self._refusals_logged) >= MAX_REFUSAL_LOGS:
+            self._refusals_logged.clear()
+        self._refusals_logged[key] = now
+        self.log.error("Refused connection of %s to the cluster port: %s", link.describe(), refusal)
+
+    def connection_finished(self, link: TcpLink) -> None:
+        self._connections.discard(link)
+        if link.chosen and self._chosen.get(link.peer_id) is link:
+            del self._chosen[link.peer_id]
+        if link.up:
+            self.log.info("Route to %s is down: %s", link.describe(), link.close_reason)
+            self._set_down(link)
+            self._dialer.peer_lost(link.peer_id)
+
+    # -- internals -----------------------------------------------------------------------------------------------
+
+    def _accept(self) -> TcpLink:
+        return TcpLink(self, Handshake(self.greeting(), self._key, dialer=False))
+
+    def _decides(self, peer_id: str) -> bool:
+        return self.me.peer_id < peer_id
+
+    def _check_name(self, peer_id: str, name: str) -> None:
+        """Two nodes of one name would be one to every operator and every client: the later one stays out."""
+        if name == self.me.name:
+            raise Refused(Reason.NAME, f"server name {name!r} is taken by node {self.me.peer_id}")
+        for other, info in self.peers.items():
+            if info.name == name and other != peer_id:
+                raise Refused(Reason.NAME, f"server name {name!r} is taken by node {other}")
+
+    def _choose(self, link: TcpLink) -> None:
+        assert link.peer_id not in self._chosen
+        link.chosen = True
+        self._chosen[link.peer_id] = link
+
+    def _came_up(self, link: TcpLink, info: NodeInfo) -> None:
+        self._set_up(link, info)
+        link.became_up()
+        if link.closed:
+            return
+        self.log.info("Route to %s is up", link.describe())
+        others = [
+            (peer, other.cluster_url)
+            for peer, other in self.peers.items()
+            if peer != info.peer_id and other.cluster_url
+        ]
+        link.send(encode_gossip(others[:MAX_GOSSIP]))
+        self._tell_others(link, info)
+
+    def _tell_others(self, link: PeerLink, info: NodeInfo) -> None:
+        if info.cluster_url:
+            self._dialer.learn(info.peer_id, info.cluster_url)
+            gossip = encode_gossip([(info.peer_id, info.cluster_url)])
+            for other in self.links.values():
+                if other is not link:
+                    other.send(gossip)
+
+    def _on_info(self, link: PeerLink, body: bytes) -> None:
+        before = link.info
+        super()._on_info(link, body)
+        if before is not None and link.info is not None and before.cluster_url != link.info.cluster_url:
+            self._tell_others(link, link.info)
+
+    def _on_gossip(self, link: PeerLink, nodes: list[tuple[str, str]]) -> None:
+        for peer_id, url in nodes:
+            if peer_id not in self.links:
+                self._dialer.learn(peer_id, url)
+
+    def _tick(self) -> None:
+        """Keepalive of all links. If this process itself stood still (SIGSTOP, a long collection), what the peers sent
+        meanwhile is still unread: they get the time back."""
+        now = self.clock.monotonic()
+        stood_still = now - self._last_tick - TICK
+        self._last_tick = now
+        for link in list(self.links.values()):
+            assert isinstance(link, TcpLink)
+            if stood_still > 2 * TICK:
+                link.stats.last_activity += stood_still
+            link.keepalive(now, self.options.stale_after)
+        self._ticker = self.loop.call_later(TICK, self._tick)

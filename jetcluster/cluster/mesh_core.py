@@ -1,0 +1,373 @@
+"""Everything about the mesh that does not depend on how bytes travel: links that are up, dispatch, requests, notices.
+
+`NodeMesh` (mesh.py) puts it on TCP, `InMemoryMesh` (mesh_memory.py) on a simulated network; both run this code and the
+real frame codec.
+
+Order. A link that is up delivers its frames in the order they were sent, with one exception: Raft frames form a lane
+of their own that may overtake the others while the connection is congested (see mesh_link.py). `peer_down` is told
+before `peer_up` of the same peer, and no frame of a link is delivered once its `peer_down` was told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jetcluster.clock import Clock
+from jetcluster.cluster.mesh_api import MeshError, NodeInfo
+from jetcluster.cluster.mesh_frames import (
+    MSG,
+    RAFT,
+    FrameError,
+    Kind,
+    Span,
+    decode_answer,
+    decode_call,
+    decode_msg,
+    decode_notice,
+    decode_ping,
+    decode_raft,
+    decode_sub,
+    encode_msg,
+    encode_notice,
+    encode_ping,
+    encode_raft,
+)
+from jetcluster.cluster.mesh_info import decode_gossip, decode_info, encode_info
+from jetcluster.cluster.mesh_rpc import Handler, Rpc
+from jetcluster.protocol.interest import RemotePeer, Switchboard
+
+SYNC_METHOD = "mesh.sync"
+_LOGGED_ERRORS = 20
+
+UpListener = Callable[[NodeInfo], None]
+NoticeHandler = Callable[[str, bytes], None]
+
+
+@dataclass(slots=True)
+class MeshCounters:
+    """Since the start of the process."""
+
+    malformed: int = 0
+    """Connections closed because of bytes that are not the protocol, before or after authentication."""
+    refused: int = 0
+    """Connections refused by this node: wrong secret, cluster name, version, name taken."""
+    duplicates: int = 0
+    stale: int = 0
+    slow: int = 0
+    """Links closed because too much was pending for a peer."""
+    dropped_msgs: int = 0
+    """Messages not forwarded because their link was congested or they do not fit a frame."""
+    callback_errors: int = 0
+    links_up: int = 0
+    links_down: int = 0
+
+
+@dataclass(slots=True)
+class LinkStats:
+    """Of one link, for /routez. Times are the mesh clock's monotonic seconds."""
+
+    rid: int = 0
+    did_solicit: bool = False
+    configured: bool = False
+    ip: str = ""
+    port: int = 0
+    started: float = 0.0
+    last_activity: float = 0.0
+    rtt: float = 0.0
+    """Seconds; 0.0 until the first PONG."""
+    in_msgs: int = 0
+    out_msgs: int = 0
+    in_bytes: int = 0
+    out_bytes: int = 0
+
+
+class PeerLink:
+    """An authenticated link to one peer; the router's `RemotePeer`. Subclasses move the bytes."""
+
+    def __init__(self, core: MeshCore) -> None:
+        self.core = core
+        self.peer_id = ""
+        self.info: NodeInfo | None = None
+        """The peer's, once the link is up."""
+        self.up = False
+        self.closed = False
+        self.congested = False
+        """True while the connection takes no more; a producer that can wait should."""
+        self.stats = LinkStats()
+
+    def send(self, frame: bytes) -> None:
+        """Queues a frame in the ordered lane; dropped when the link is closed."""
+        raise NotImplementedError
+
+    def send_urgent(self, frame: bytes) -> bool:
+        """Queues a frame in the Raft lane. False: dropped."""
+        raise NotImplementedError
+
+    def accepts_msgs(self) -> bool:
+        return True
+
+    def close(self, reason: str, *, abort: bool = False) -> None:
+        raise NotImplementedError
+
+    @property
+    def pending(self) -> int:
+        """Bytes queued and not yet handed to the operating system."""
+        return 0
+
+    def send_msg(
+        self, account: str, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
+    ) -> None:
+        try:
+            frame = encode_msg(account, subject, reply, queues, headers, payload)
+        except struct.error:
+            frame = b""
+        if not frame or len(frame) - 4 > self.core.max_frame or not self.accepts_msgs():
+            self.core.counters.dropped_msgs += 1
+            return
+        self.stats.out_msgs += 1
+        self.send(frame)
+
+
+class MeshCore:
+    """Implements `mesh_api.Mesh` over whatever links the subclass brings up."""
+
+    def __init__(self, me: NodeInfo, clock: Clock, max_frame: int, log: logging.Logger) -> None:
+        self.me = me
+        self.max_frame = max_frame
+        self.counters = MeshCounters()
+        self.links: dict[str, PeerLink] = {}
+        """Links that are up, by peer id."""
+        self.on_raft: Callable[[str, int, bytes], None] = lambda peer, gid, frame: None
+        """(peer id, gid, frame) of each Raft frame, in order."""
+        self.on_read_end: Callable[[], None] = lambda: None
+        """Called once after all frames of one read were delivered: dirty Raft groups are ticked here."""
+        self.on_client_urls: Callable[[tuple[str, ...]], None] | None = None
+        """Told the sorted client URLs of all connected peers whenever the set changes (INFO connect_urls)."""
+        self._clock = clock
+        self._log = log
+        self._rpc = Rpc(me.peer_id, max_frame, log)
+        self._rpc.serve(SYNC_METHOD, _answer_sync)
+        self._notices: dict[str, NoticeHandler] = {}
+        self._listeners: list[tuple[UpListener, UpListener]] = []
+        self._peers: dict[str, NodeInfo] = {}
+        self._client_urls: tuple[str, ...] = ()
+        self._switchboard: Switchboard | None = None
+        self._greet: Callable[[PeerLink], None] | None = None
+        self._deliver: Callable[[RemotePeer, str, bytes, bytes, list[bytes], bytes, bytes], None] = (
+            lambda peer, account, subject, reply, queues, headers, payload: None
+        )
+
+    # -- mesh_api.Mesh -------------------------------------------------------------------------------------------
+
+    @property
+    def peers(self) -> dict[str, NodeInfo]:
+        """A copy-on-change snapshot: safe to keep and iterate."""
+        return self._peers
+
+    def send_raft(self, peer: str, gid: int, frame: bytes) -> bool:
+        link = self.links.get(peer)
+        if link is None or len(frame) + 5 > self.max_frame:
+            return False
+        return link.send_urgent(encode_raft(gid, frame))
+
+    def serve(self, method: str, handler: Handler) -> None:
+        self._rpc.serve(method, handler)
+
+    async def call(self, peer: str, method: str, payload: bytes, timeout: float = 5.0) -> bytes:  # noqa: ASYNC109
+        if peer == self.me.peer_id:
+            return await self._rpc.call_self(method, payload, timeout)
+        link = self.links.get(peer)
+        if link is None:
+            raise MeshError(f"{method}: not connected to {peer}")
+        return await self._rpc.call(link, method, payload, timeout)
+
+    def notify(self, peer: str | None, kind: str, payload: bytes) -> None:
+        frame = encode_notice(kind.encode("ascii"), payload)
+        if len(frame) - 4 > self.max_frame:
+            raise ValueError(f"notice {kind!r} of {len(payload)} bytes is too large")
+        if peer is None:
+            for link in self.links.values():
+                link.send(frame)
+        elif peer in self.links:
+            self.links[peer].send(frame)
+
+    def on_notice(self, kind: str, handler: NoticeHandler) -> None:
+        if kind in self._notices:
+            raise ValueError(f"notice {kind!r} has a handler already")
+        self._notices[kind] = handler
+
+    def on_peers(self, up: UpListener, down: UpListener) -> None:
+        self._listeners.append((up, down))
+        for info in self._peers.values():
+            self._guarded(up, info)
+
+    # -- interest ------------------------------------------------------------------------------------------------
+
+    def attach(self, switchboard: Switchboard, greet: Callable[[PeerLink], None]) -> None:
+        """Connects the router: `greet` tells a new link this node's interest, before anything else is sent on it."""
+        assert self._switchboard is None
+        self._switchboard = switchboard
+        self._deliver = switchboard.deliver_from_peer
+        self._greet = greet
+        for link in self.links.values():
+            greet(link)
+
+    async def sync_interest(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109
+        """Returns when every peer connected now has processed all interest sent so far (a request on the same ordered
+        lane). A peer that is lost meanwhile does not count. Raises MeshError when one does not answer in time."""
+        links = list(self.links.values())
+        results = await asyncio.gather(
+            *(self._rpc.call(link, SYNC_METHOD, b"", timeout) for link in links), return_exceptions=True
+        )
+        for link, result in zip(links, results, strict=True):
+            if isinstance(result, BaseException) and not link.closed:
+                raise MeshError(f"peer {link.peer_id} did not confirm our interest: {result}") from result
+
+    # -- own info ------------------------------------------------------------------------------------------------
+
+    def update_me(self, me: NodeInfo) -> None:
+        """Tells all peers changed addresses, tags or flags. The ids and the name must stay."""
+        assert (me.peer_id, me.boot_id, me.name) == (self.me.peer_id, self.me.boot_id, self.me.name)
+        self.me = me
+        frame = encode_info(me)
+        for link in self.links.values():
+            link.send(frame)
+
+    @property
+    def client_urls(self) -> tuple[str, ...]:
+        return self._client_urls
+
+    # -- for the subclasses --------------------------------------------------------------------------------------
+
+    def _set_up(self, link: PeerLink, info: NodeInfo) -> None:
+        """The link is authenticated and chosen: interest goes out first, then everybody is told."""
+        assert info.peer_id not in self.links
+        link.info = info
+        link.up = True
+        self.links[info.peer_id] = link
+        self._peers = {**self._peers, info.peer_id: info}
+        self.counters.links_up += 1
+        if self._greet is not None:
+            self._greet(link)
+        for up, _ in self._listeners:
+            self._guarded(up, info)
+        self._refresh_client_urls()
+
+    def _set_down(self, link: PeerLink) -> None:
+        """Idempotent. After this returns no frame of the link is delivered."""
+        if not link.up:
+            return
+        link.up = False
+        info = link.info
+        assert info is not None
+        assert self.links.get(info.peer_id) is link
+        del self.links[info.peer_id]
+        self._peers = {peer: other for peer, other in self._peers.items() if peer != info.peer_id}
+        self.counters.links_down += 1
+        self._rpc.link_lost(info.peer_id)
+        if self._switchboard is not None:
+            self._guarded(self._switchboard.drop_peer, link)
+        for _, down in self._listeners:
+            self._guarded(down, info)
+        self._refresh_client_urls()
+
+    def _process(self, link: PeerLink, buffer: bytes, spans: list[Span]) -> None:
+        """Delivers the frames of one read. Raises FrameError for a malformed one; what callbacks raise is logged."""
+        deliver, on_raft, peer = self._deliver, self.on_raft, link.peer_id
+        messages = 0
+        for kind, start, end in spans:
+            if not link.up:
+                return
+            if kind == MSG:
+                messages += 1
+                account, subject, reply, queues, headers, payload = decode_msg(buffer, start, end)
+                try:
+                    deliver(link, account, subject, reply, queues, headers, payload)
+                except Exception:  # noqa: BLE001 - one message's failure must not cut the link of all groups
+                    self._callback_failed("message")
+            elif kind == RAFT:
+                gid, frame = decode_raft(buffer, start, end)
+                try:
+                    on_raft(peer, gid, frame)
+                except Exception:  # noqa: BLE001
+                    self._callback_failed("Raft frame")
+            else:
+                self._control(link, kind, buffer[start:end])
+        link.stats.in_msgs += messages
+        try:
+            self.on_read_end()
+        except Exception:  # noqa: BLE001
+            self._callback_failed("end of read")
+
+    def _control(self, link: PeerLink, kind: int, body: bytes) -> None:
+        if kind == Kind.PING:
+            link.send_urgent(encode_ping(Kind.PONG, decode_ping(body)))
+        elif kind == Kind.PONG:
+            sent = decode_ping(body) / 1e9
+            link.stats.rtt = max(0.0, self._clock.monotonic() - sent)
+        elif kind == Kind.CALL:
+            self._rpc.on_call(link, *decode_call(body))
+        elif kind == Kind.REPLY:
+            call_id, payload = decode_answer(body)
+            self._rpc.on_answer(link.peer_id, call_id, payload, "")
+        elif kind == Kind.ERROR:
+            call_id, text = decode_answer(body)
+            self._rpc.on_answer(link.peer_id, call_id, None, text.decode(errors="replace"))
+        elif kind == Kind.SUB:
+            self._on_sub(link, body)
+        elif kind == Kind.NOTICE:
+            name, payload = decode_notice(body)
+            handler = self._notices.get(name)
+            if handler is not None:
+                self._guarded(handler, link.peer_id, payload)
+        elif kind == Kind.INFO:
+            self._on_info(link, body)
+        elif kind == Kind.GOSSIP:
+            self._on_gossip(link, decode_gossip(body))
+        else:
+            raise FrameError(f"frame of kind {kind} on a link that is up")
+
+    def _on_sub(self, link: PeerLink, body: bytes) -> None:
+        account, subject, queue, count = decode_sub(body)
+        if self._switchboard is not None:
+            self._guarded(self._switchboard.set_remote_interest, link, account, subject, queue, count)
+
+    def _on_info(self, link: PeerLink, body: bytes) -> None:
+        info = decode_info(body, link.stats.ip)
+        old = link.info
+        assert old is not None
+        if (info.peer_id, info.boot_id, info.name) != (old.peer_id, old.boot_id, old.name):
+            raise FrameError("INFO changes who the peer is")
+        link.info = info
+        self._peers = {**self._peers, info.peer_id: info}
+        self._refresh_client_urls()
+
+    def _on_gossip(self, link: PeerLink, nodes: list[tuple[str, str]]) -> None:
+        """Addresses of nodes that the peer is connected to."""
+
+    def _refresh_client_urls(self) -> None:
+        urls = tuple(sorted({info.client_url for info in self._peers.values() if info.client_url}))
+        if urls != self._client_urls:
+            self._client_urls = urls
+            if self.on_client_urls is not None:
+                self._guarded(self.on_client_urls, urls)
+
+    def _guarded(self, callback: Callable[..., None], *args: object) -> None:
+        try:
+            callback(*args)
+        except Exception:  # noqa: BLE001
+            self._callback_failed(getattr(callback, "__qualname__", "callback"))
+
+    def _callback_failed(self, what: str) -> None:
+        """Logs the current exception: a bug in another room. Each of a flood would make the flood worse."""
+        self.counters.callback_errors += 1
+        if self.counters.callback_errors <= _LOGGED_ERRORS or self.counters.callback_errors % 1000 == 0:
+            self._log.exception("Mesh: %s failed (%d so far)", what, self.counters.callback_errors)
+
+
+async def _answer_sync(peer: str, payload: bytes) -> bytes:
+    return b""

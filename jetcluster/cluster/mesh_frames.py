@@ -1,0 +1,298 @@
+"""The bytes between nodes: a strict, versioned binary codec without I/O.
+
+A frame is `u32 length | u8 kind | body`, big endian; `length` counts kind and body. There is no pickle, and no JSON on
+frames that carry messages or Raft traffic. Decoders raise `FrameError` on anything they do not fully understand, and
+the link is then closed: two nodes that disagree about one frame would disagree about all that follow. What clients
+choose (the characters of subjects and queues) is *not* judged here: a client must not be able to cut a link.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+
+VERSION = 1
+"""Of the handshake and of every frame layout below; nodes of different versions refuse each other."""
+
+MAX_FRAME = 16 * 1024 * 1024
+"""Default upper bound of `length`, bytes. A message with subject, headers and payload must fit."""
+
+MAX_HANDSHAKE_FRAME = 8 * 1024
+"""Bound of `length` until the other side has proven that it belongs to the cluster."""
+
+MAX_CACHED_ACCOUNTS = 4096
+
+
+class Kind(IntEnum):
+    HELLO = 1
+    CHALLENGE = 2
+    PROOF = 3
+    REFUSED = 4
+    INFO = 5
+    GOSSIP = 6
+    SUB = 7
+    MSG = 8
+    RAFT = 9
+    CALL = 10
+    REPLY = 11
+    ERROR = 12
+    NOTICE = 13
+    PING = 14
+    PONG = 15
+
+
+# Plain ints for the per-frame loop: comparing an IntEnum member costs five times as much.
+MSG = int(Kind.MSG)
+RAFT = int(Kind.RAFT)
+_LOWEST = int(min(Kind))
+_HIGHEST = int(max(Kind))
+
+
+class FrameError(Exception):
+    """Malformed bytes from a peer; the text says what, and is safe to log."""
+
+
+_HEAD = struct.Struct("!IB")  # length, kind
+_RAFT = struct.Struct("!IBI")  # length, kind, gid
+_MSG = struct.Struct("!IBHHHHI")  # length, kind, then as _MSG_BODY
+_MSG_BODY = struct.Struct("!HHHHI")  # lengths of account, subject, reply; number of queues; length of headers
+_SUB_BODY = struct.Struct("!HHHI")  # lengths of account, subject, queue (_NO_QUEUE: none); count
+_CALL_BODY = struct.Struct("!IH")  # id, length of the method
+_U16 = struct.Struct("!H")
+_U32 = struct.Struct("!I")
+_U64 = struct.Struct("!Q")
+
+_HEAD_SIZE = _HEAD.size
+_MSG_BODY_SIZE = _MSG_BODY.size
+_MSG_EXTRA = _MSG_BODY_SIZE + 1
+_NO_QUEUE = 0xFFFF
+
+_unpack_head = _HEAD.unpack_from
+_unpack_msg = _MSG_BODY.unpack_from
+_unpack_u32 = _U32.unpack_from
+_pack_msg = _MSG.pack
+_pack_raft = _RAFT.pack
+
+Span = tuple[int, int, int]
+"""(kind, start, end): a frame's kind and where its body lies in `FrameReader.buffer`."""
+
+
+class FrameReader:
+    """Cuts a byte stream into frames. Any split of the stream gives the same frames.
+
+    `feed` does not raise: frames before a malformed one are still returned, then `error` says why the stream ended.
+    Holds at most one incomplete frame of `max_frame` bytes plus the last read.
+    """
+
+    __slots__ = ("_chunks", "_have", "_need", "buffer", "error", "max_frame")
+
+    def __init__(self, max_frame: int = MAX_FRAME) -> None:
+        self.max_frame = max_frame
+        self.buffer = b""
+        self.error: str | None = None
+        self._chunks: list[bytes] = []
+        self._have = 0
+        self._need = 0
+
+    def feed(self, data: bytes) -> list[Span]:
+        """Complete frames that `data` ends; their bodies are in `self.buffer` until the next call."""
+        if self._chunks:
+            # Chunks of a large frame are joined once, when it is complete: joining per read would be quadratic.
+            self._chunks.append(data)
+            self._have += len(data)
+            if self._have < self._need:
+                return []
+            data = b"".join(self._chunks)
+            self._chunks.clear()
+        self.buffer = data
+        spans: list[Span] = []
+        append = spans.append
+        unpack = _unpack_head
+        limit = self.max_frame
+        size = len(data)
+        position = 0
+        need = _HEAD_SIZE
+        while position + _HEAD_SIZE <= size:
+            length, kind = unpack(data, position)
+            if not 1 <= length <= limit or not _LOWEST <= kind <= _HIGHEST:
+                self.error = f"frame of kind {kind} and {length} bytes (at most {limit})"
+                return spans
+            end = position + 4 + length
+            if end > size:
+                need = end - position
+                break
+            append((kind, position + _HEAD_SIZE, end))
+            position = end
+        if position < size:
+            self._chunks.append(data[position:] if position else data)
+            self._have = size - position
+            self._need = need
+        return spans
+
+
+def frame(kind: Kind, body: bytes = b"") -> bytes:
+    return _HEAD.pack(len(body) + 1, kind) + body
+
+
+# Accounts are few and come with every message: a dict lookup is cheaper than encode and decode.
+_account_bytes: dict[str, bytes] = {}
+_account_text: dict[bytes, str] = {}
+
+
+def _encode_account(account: str) -> bytes:
+    if len(_account_bytes) >= MAX_CACHED_ACCOUNTS:
+        _account_bytes.clear()
+    encoded = _account_bytes[account] = account.encode()
+    return encoded
+
+
+def _decode_account(raw: bytes) -> str:
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise FrameError("account is not UTF-8") from error
+    if not text:
+        raise FrameError("account is empty")
+    if len(_account_text) >= MAX_CACHED_ACCOUNTS:
+        _account_text.clear()
+    _account_text[raw] = text
+    return text
+
+
+def encode_msg(
+    account: str, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
+) -> bytes:
+    """Raises struct.error when a name is longer than 65,535 bytes."""
+    raw_account = _account_bytes.get(account) or _encode_account(account)
+    names = b"" if not queues else b"".join([_U16.pack(len(queue)) + queue for queue in queues])
+    a, s, r, h = len(raw_account), len(subject), len(reply), len(headers)
+    head = _pack_msg(_MSG_EXTRA + a + s + r + len(names) + h + len(payload), MSG, a, s, r, len(queues), h)
+    return b"".join((head, raw_account, subject, reply, names, headers, payload))
+
+
+def decode_msg(buffer: bytes, start: int, end: int) -> tuple[str, bytes, bytes, list[bytes], bytes, bytes]:
+    """(account, subject, reply, queues, headers, payload) of the MSG body at buffer[start:end]. Raises FrameError."""
+    if end - start < _MSG_BODY_SIZE:
+        raise FrameError("MSG is too short")
+    a, s, r, count, h = _unpack_msg(buffer, start)
+    p0 = start + _MSG_BODY_SIZE
+    p1 = p0 + a
+    p2 = p1 + s
+    p3 = p2 + r
+    if count:
+        queues, p4 = _decode_queues(buffer, p3, end, count)
+    else:
+        queues, p4 = [], p3
+    p5 = p4 + h
+    if p5 > end or not s:
+        raise FrameError("MSG lengths do not fit its frame")
+    raw_account = buffer[p0:p1]
+    account = _account_text.get(raw_account) or _decode_account(raw_account)
+    return account, buffer[p1:p2], buffer[p2:p3], queues, buffer[p4:p5], buffer[p5:end]
+
+
+def _decode_queues(buffer: bytes, position: int, end: int, count: int) -> tuple[list[bytes], int]:
+    queues: list[bytes] = []
+    for _ in range(count):
+        if position + 2 > end:
+            raise FrameError("MSG queues do not fit their frame")
+        (length,) = _U16.unpack_from(buffer, position)
+        position += 2
+        queues.append(buffer[position : position + length])
+        position += length
+    return queues, position
+
+
+def encode_raft(gid: int, payload: bytes) -> bytes:
+    return _pack_raft(len(payload) + 5, RAFT, gid) + payload
+
+
+def decode_raft(buffer: bytes, start: int, end: int) -> tuple[int, bytes]:
+    if end - start < 4:
+        raise FrameError("RAFT is too short")
+    return _unpack_u32(buffer, start)[0], buffer[start + 4 : end]
+
+
+def encode_sub(account: str, subject: bytes, queue: bytes | None, count: int) -> bytes:
+    raw = account.encode()
+    length = _NO_QUEUE if queue is None else len(queue)
+    if length == _NO_QUEUE and queue is not None:
+        raise ValueError("queue name too long")
+    return frame(Kind.SUB, _SUB_BODY.pack(len(raw), len(subject), length, count) + raw + subject + (queue or b""))
+
+
+def decode_sub(body: bytes) -> tuple[str, bytes, bytes | None, int]:
+    """(account, subject, queue, count). Raises FrameError."""
+    if len(body) < _SUB_BODY.size:
+        raise FrameError("SUB is too short")
+    a, s, q, count = _SUB_BODY.unpack_from(body)
+    p0 = _SUB_BODY.size
+    p1, p2 = p0 + a, p0 + a + s
+    if p2 + (0 if q == _NO_QUEUE else q) != len(body):
+        raise FrameError("SUB lengths do not fit its frame")
+    subject = body[p1:p2]
+    if not s:
+        raise FrameError("SUB has no subject")
+    return _decode_account(body[p0:p1]), subject, None if q == _NO_QUEUE else body[p2:], count
+
+
+def encode_call(call_id: int, method: bytes, payload: bytes) -> bytes:
+    return frame(Kind.CALL, _CALL_BODY.pack(call_id, len(method)) + method + payload)
+
+
+def decode_call(body: bytes) -> tuple[int, str, bytes]:
+    """(id, method, payload). Raises FrameError."""
+    if len(body) < _CALL_BODY.size:
+        raise FrameError("CALL is too short")
+    call_id, length = _CALL_BODY.unpack_from(body)
+    end = _CALL_BODY.size + length
+    if end > len(body):
+        raise FrameError("CALL lengths do not fit its frame")
+    return call_id, _decode_name(body[_CALL_BODY.size : end], "CALL"), body[end:]
+
+
+def encode_reply(call_id: int, payload: bytes) -> bytes:
+    return frame(Kind.REPLY, _U32.pack(call_id) + payload)
+
+
+def encode_error(call_id: int, text: str) -> bytes:
+    return frame(Kind.ERROR, _U32.pack(call_id) + text.encode(errors="replace"))
+
+
+def decode_answer(body: bytes) -> tuple[int, bytes]:
+    """(id, payload or error text) of a REPLY or ERROR."""
+    if len(body) < 4:
+        raise FrameError("REPLY or ERROR is too short")
+    return _unpack_u32(body)[0], body[4:]
+
+
+def encode_notice(kind: bytes, payload: bytes) -> bytes:
+    return frame(Kind.NOTICE, _U16.pack(len(kind)) + kind + payload)
+
+
+def decode_notice(body: bytes) -> tuple[str, bytes]:
+    """(kind, payload). Raises FrameError."""
+    if len(body) < 2:
+        raise FrameError("NOTICE is too short")
+    end = 2 + int(_U16.unpack_from(body)[0])
+    if end > len(body):
+        raise FrameError("NOTICE lengths do not fit its frame")
+    return _decode_name(body[2:end], "NOTICE"), body[end:]
+
+
+def encode_ping(kind: Kind, stamp: int) -> bytes:
+    """PING or PONG; `stamp` is the pinging side's monotonic nanoseconds, sent back unread."""
+    return frame(kind, _U64.pack(stamp))
+
+
+def decode_ping(body: bytes) -> int:
+    if len(body) != 8:
+        raise FrameError("PING or PONG is not 8 bytes")
+    return int(_U64.unpack(body)[0])
+
+
+def _decode_name(raw: bytes, what: str) -> str:
+    try:
+        return raw.decode("ascii")
+    except UnicodeDecodeError as error:
+        raise FrameError(f"{what} name is not ASCII") from error

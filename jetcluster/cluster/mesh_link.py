@@ -1,0 +1,320 @@
+"""One TCP connection of the mesh: handshake, framing, coalesced output, keepalive figures.
+
+Output has two lanes. SUB, MSG, CALL, REPLY, NOTICE and INFO go in order through the ordered lane. Raft frames, PING and
+PONG have the urgent lane. Each loop turn writes the urgent lane first, then the ordered lane, in one `transport.write`.
+While the connection takes no more (more than `HIGH_WATER` bytes wait in the transport) the ordered lane stays here and
+only urgent frames are passed on: heartbeats and appends then wait behind at most `HIGH_WATER` plus one slice plus the
+socket buffers, however many gigabytes of messages are published. Single large frames cannot be overtaken, so catch-up
+asks for one bounded chunk at a time (cluster/catchup.py).
+
+Bounds: messages are dropped (core NATS delivers at most once) once half of `max_pending` waits; the link is closed when
+all of it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from typing import TYPE_CHECKING, cast
+
+from jetcluster.cluster.mesh_auth import Handshake, Reason, Refused, encode_refused
+from jetcluster.cluster.mesh_core import PeerLink
+from jetcluster.cluster.mesh_frames import (
+    MAX_HANDSHAKE_FRAME,
+    FrameError,
+    FrameReader,
+    Kind,
+    Span,
+    encode_ping,
+)
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.mesh import NodeMesh
+
+HIGH_WATER = 512 * 1024
+LOW_WATER = 128 * 1024
+SLICE = 256 * 1024
+"""The ordered lane goes out in pieces of about this many bytes, so that the transport's answer (pause) is heeded."""
+
+PING_AFTER = 0.9
+"""Seconds without any data after which the peer is pinged."""
+RTT_EVERY = 5.0
+"""A busy link is pinged this often too, for its round-trip time."""
+CLOSE_LINGER = 1.0
+"""Seconds a closed connection may take to flush its last bytes."""
+
+
+class TcpLink(PeerLink, asyncio.Protocol):
+    """A connection from its first byte on. It is a *link* (`up`) once both sides are authenticated and agreed on it."""
+
+    def __init__(self, mesh: NodeMesh, handshake: Handshake) -> None:
+        super().__init__(mesh)
+        self.mesh = mesh
+        self.handshake = handshake
+        self.stats.did_solicit = handshake.dialer
+        self.chosen = False
+        """The peer with the lower id decided for this connection; its INFO exchange is under way or done."""
+        self.outcome: asyncio.Future[Refused | None] = mesh.loop.create_future()
+        """Result: None once up, or why this never became a link. For the dialer."""
+        self.lost: asyncio.Future[None] = mesh.loop.create_future()
+        self.close_reason = ""
+        self._loop = mesh.loop
+        self._clock = mesh.clock
+        self._reader = FrameReader(MAX_HANDSHAKE_FRAME)
+        self._transport: asyncio.Transport | None = None
+        self._ordered: deque[bytes] = deque()
+        self._urgent: list[bytes] = []
+        self._ordered_bytes = 0
+        self._pending = 0
+        self._max_pending = mesh.options.max_pending
+        self._scheduled = False
+        self._condemned = False
+        self._last_ping = 0.0
+        self._deadline: asyncio.TimerHandle | None = None
+
+    # -- asyncio.Protocol ----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peername = transport.get_extra_info("peername") or ("", 0)
+        self.stats.ip, self.stats.port = str(peername[0]), int(peername[1])
+        self.stats.started = self.stats.last_activity = self._clock.monotonic()
+        if not self.mesh.connection_opened(self):
+            return
+        timeout = self.mesh.options.handshake_timeout
+        self._deadline = self._loop.call_later(timeout, self._handshake_expired)
+        hello = self.handshake.start()
+        if hello:
+            self.send(hello)
+
+    def data_received(self, data: bytes) -> None:
+        """uvloop closes a connection whose callback raises, without a word: nothing may leave this method."""
+        if self.closed:
+            return
+        stats = self.stats
+        stats.in_bytes += len(data)
+        stats.last_activity = self._clock.monotonic()
+        reader = self._reader
+        try:
+            spans = reader.feed(data)
+            if self.up:
+                self.core._process(self, reader.buffer, spans)
+            else:
+                self._before_up(reader, spans)
+            if reader.error is not None:
+                self._malformed(reader.error)
+        except FrameError as error:
+            self._malformed(str(error))
+        except Refused as refusal:
+            self.refuse(refusal)
+        except Exception as error:
+            self.mesh.log.exception("Mesh: reading from %s failed", self.describe())
+            self.close(f"internal error: {error!r}", abort=True)
+
+    def _malformed(self, text: str) -> None:
+        if not self.closed:
+            self.mesh.counters.malformed += 1
+            self.refuse(Refused(Reason.MALFORMED, f"malformed: {text}"))
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._finish(f"connection lost: {exc}" if exc else "connection closed by the peer")
+        self._transport = None
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    def pause_writing(self) -> None:
+        self.congested = True
+
+    def resume_writing(self) -> None:
+        self.congested = False
+        if self._ordered and not self._scheduled:
+            self._flush()
+
+    # -- handshake -----------------------------------------------------------------------------------------------
+
+    def _before_up(self, reader: FrameReader, spans: list[Span]) -> None:
+        buffer = reader.buffer
+        for number, (kind, start, end) in enumerate(spans):
+            if self.closed:
+                return
+            if self.up:
+                self.core._process(self, buffer, spans[number:])
+                return
+            self._handshake_frame(kind, buffer[start:end])
+
+    def _handshake_frame(self, kind: int, body: bytes) -> None:
+        handshake = self.handshake
+        if kind == Kind.INFO and handshake.done:
+            self.mesh.info_received(self, body)
+            return
+        answer = handshake.receive(kind, body)
+        if answer:
+            self.send(answer)
+        if handshake.done:
+            assert handshake.remote is not None
+            self.peer_id = handshake.remote.peer_id
+            # Whoever sends PROOF then waits for INFO, which fits the smaller limit: no larger frame is in this read.
+            self._reader.max_frame = self.core.max_frame
+            self.mesh.authenticated(self)
+
+    def became_up(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if not self.outcome.done():
+            self.outcome.set_result(None)
+
+    def _handshake_expired(self) -> None:
+        if not self.up and not self.closed:
+            self.refuse(Refused(Reason.MALFORMED, "handshake not completed in time"))
+
+    def refuse(self, refusal: Refused) -> None:
+        """Closes the connection and tells the other side why (unless the other side said so itself)."""
+        if self.closed:
+            return
+        if not refusal.by_peer and not self.up:
+            self.send(encode_refused(refusal.reason, str(refusal)))
+        if not self.outcome.done():
+            self.outcome.set_result(refusal)
+        self.mesh.connection_refused(self, refusal)
+        self.close(str(refusal))
+
+    # -- output --------------------------------------------------------------------------------------------------
+
+    def send(self, frame: bytes) -> None:
+        if self.closed or self._condemned:
+            return
+        size = len(frame)
+        self._ordered.append(frame)
+        self._ordered_bytes += size
+        self._pending += size
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+        if self._pending > self._max_pending:
+            self._overflow()
+
+    def send_urgent(self, frame: bytes) -> bool:
+        if self.closed or self._condemned:
+            return False
+        self._urgent.append(frame)
+        self._pending += len(frame)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+        if self._pending > self._max_pending:
+            self._overflow()
+        return not self._condemned
+
+    def accepts_msgs(self) -> bool:
+        return self._pending * 2 <= self._max_pending or self._drained() * 2 <= self._max_pending
+
+    @property
+    def pending(self) -> int:
+        return self._drained()
+
+    def _drained(self) -> int:
+        """Takes what the transport has sent since the last flush off the books."""
+        transport = self._transport
+        urgent = sum(map(len, self._urgent))
+        in_transport = transport.get_write_buffer_size() if transport is not None else 0
+        self._pending = self._ordered_bytes + urgent + in_transport
+        return self._pending
+
+    def _overflow(self) -> None:
+        """Closes later in the loop turn: the caller may be the router in the middle of its tables."""
+        if self._drained() <= self._max_pending:
+            return
+        self._condemned = True
+        self.mesh.counters.slow += 1
+        reason = f"slow peer: {self._pending} bytes pending"
+        self._loop.call_soon(lambda: self.close(reason, abort=True))
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self.congested or self._ordered_bytes > SLICE:
+            self._flush_slices(transport)
+        else:
+            self._urgent += self._ordered
+            self._ordered.clear()
+            self._ordered_bytes = 0
+            self._write(transport, self._urgent)
+        self._pending = self._ordered_bytes + transport.get_write_buffer_size()
+
+    def _flush_slices(self, transport: asyncio.Transport) -> None:
+        if self._urgent:
+            self._write(transport, self._urgent)
+        ordered = self._ordered
+        while ordered and not self.congested:
+            batch: list[bytes] = []
+            size = 0
+            while ordered and size < SLICE:
+                frame = ordered.popleft()
+                size += len(frame)
+                batch.append(frame)
+            self._ordered_bytes -= size
+            self._write(transport, batch)
+
+    def _write(self, transport: asyncio.Transport, frames: list[bytes]) -> None:
+        data = b"".join(frames)
+        frames.clear()
+        self.stats.out_bytes += len(data)
+        transport.write(data)
+
+    # -- keepalive and close -------------------------------------------------------------------------------------
+
+    def keepalive(self, now: float, stale_after: float) -> None:
+        """Called a few times a second while up."""
+        silent = now - self.stats.last_activity
+        if silent > stale_after:
+            self.mesh.counters.stale += 1
+            self.close(f"stale: nothing received for {silent:.1f} s", abort=True)
+        elif now - self._last_ping >= (PING_AFTER if silent >= PING_AFTER else RTT_EVERY):
+            self._last_ping = now
+            self.send_urgent(encode_ping(Kind.PING, int(self._clock.monotonic() * 1e9)))
+
+    def close(self, reason: str, *, abort: bool = False) -> None:
+        """At once for everybody above: the peer is down when this returns. Bytes already queued are still sent unless
+        `abort`."""
+        if self.closed:
+            return
+        transport = self._transport
+        if transport is not None and not abort and not self._condemned:
+            self._write(transport, [*self._urgent, *self._ordered])
+        self._finish(reason)
+        if transport is None:
+            return
+        if abort:
+            transport.abort()
+        else:
+            transport.close()
+            self._loop.call_later(CLOSE_LINGER, transport.abort)
+
+    def _finish(self, reason: str) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self.close_reason = reason
+        self._urgent.clear()
+        self._ordered.clear()
+        self._ordered_bytes = self._pending = 0
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if not self.outcome.done():
+            self.outcome.set_result(Refused(Reason.MALFORMED, reason, by_peer=True))
+        self.mesh.connection_finished(self)
+
+    def describe(self) -> str:
+        remote = self.handshake.remote
+        name = f"{remote.name} ({remote.peer_id}) at " if remote is not None else ""
+        return f"{name}{self.stats.ip}:{self.stats.port}"
