@@ -213,7 +213,7 @@ class Router:
                 return _HERE
         return group.remote_at(int(self._rng.random() * (group.weight - count))) if group.remote else None
 
-    def has_subscription(self, owner: Sink, subject: bytes) -> ClientSubscription | None:
+    def subscription_of(self, owner: Sink, subject: bytes) -> ClientSubscription | None:
         """The first plain subscription of a connection that takes `subject`."""
         for client in self.index.match(subject).clients:
             if client.owner is owner:

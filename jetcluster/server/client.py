@@ -1,0 +1,328 @@
+"""The commands of a client connection: CONNECT, PUB and HPUB, SUB, UNSUB, PING, PONG (reference sheet core 1)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from jetcluster.protocol import subjects, writer
+from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Parser
+from jetcluster.server.connection import Connection
+from jetcluster.server.permissions import ConnectionPermissions
+from jetcluster.server.route import RESERVED_REPLIES
+from jetcluster.server.router import SYSTEM_QUEUE, Router
+from jetcluster.server.subscription import ClientSubscription, Sink
+
+if TYPE_CHECKING:
+    from jetcluster.server.server import Server
+
+log = logging.getLogger("jetcluster.server")
+
+_CONNECT_TYPES: dict[str, type] = {
+    **dict.fromkeys(("verbose", "pedantic", "echo", "headers", "no_responders", "tls_required"), bool),
+    **dict.fromkeys(("user", "pass", "auth_token", "jwt", "sig", "nkey", "name", "lang", "version"), str),
+    "protocol": int,
+}
+
+
+class Client(Connection):
+    """One connection of a client of the `STANDARD` type."""
+
+    def __init__(self, server: Server, cid: int) -> None:
+        super().__init__(server, cid)
+        self.user = ""
+        self.name = ""
+        self.lang = ""
+        self.version = ""
+        self.subscriptions: dict[bytes, ClientSubscription] = {}
+        self.echo = True
+        self.headers = False
+        self.no_responders = False
+        self.protocol = 0
+        self.settled = False
+        """True after the first PING that followed a CONNECT: only then may INFO come unasked."""
+        self._verbose = True
+        self._pedantic = True
+        self._careful = True
+        """True when a publish needs more than a lookup: +OK, a pedantic check, or permissions."""
+        self._parser = Parser(server.options.max_payload, server.options.max_control_line)
+        self.nonce = b""
+        self._router: Router | None = None
+        self._permissions: ConnectionPermissions | None = None
+
+    # ---- beginning and end
+
+    def opened(self) -> None:
+        server = self.server
+        options = server.options
+        self.nonce = server.new_nonce()
+        self.out.append(writer.info(server.info_for(self, first=True)))
+        self.flush()
+        if not server.admit(self):
+            self.close("Maximum Connections Exceeded", "maximum connections exceeded")
+            return
+        if server.authenticator.required:
+            patience = options.auth_timeout + (options.tls_timeout + 1 if options.tls is not None else 0)
+            self._arm("auth", patience, self.close, "Authentication Timeout", "Authentication Timeout")
+        if options.tls is not None and not options.tls_handshake_first:
+            self.transport.pause_reading()
+            server.spawn(self._start_tls())
+
+    async def _start_tls(self) -> None:
+        """Turns the connection to TLS after the INFO in clear, as nats clients expect it."""
+        options = self.server.options
+        assert options.tls is not None
+        try:
+            transport = await asyncio.get_running_loop().start_tls(
+                self.transport, self, options.tls, server_side=True, ssl_handshake_timeout=options.tls_timeout
+            )
+        except (TimeoutError, OSError) as error:  # ssl.SSLError is an OSError
+            log.info("cid %d: TLS handshake error: %s", self.cid, error)
+            self.abort("TLS Handshake Failure")
+            return
+        if transport is None or self.close_reason:
+            self.abort("TLS Handshake Failure")
+            return
+        self.transport = transport
+        transport.set_write_buffer_limits(high=64 * 1024, low=0)
+
+    def ended(self) -> None:
+        router = self._router
+        if router is not None:
+            for subscription in self.subscriptions.values():
+                router.remove_client(subscription)
+        self.server.forget(self)
+        self.subscriptions.clear()
+
+    # ---- input
+
+    def data_received(self, data: bytes) -> None:
+        if self.close_reason:
+            return
+        try:
+            self._process(data)
+        except Exception:  # a fault of ours with one client's input must not reach the loop or another client
+            log.exception("cid %d: internal error, closing the connection", self.cid)
+            self.close("Internal Error")
+
+    def _process(self, data: bytes) -> None:
+        self.last_activity = self.server.clock.monotonic()
+        parser = self._parser
+        router = self._router
+        in_bytes = 0
+        in_msgs = 0
+        for kind, a, b, c, d in parser.feed(data):
+            if self.close_reason:
+                break
+            if router is None and kind != CONNECT:
+                router = self._serve_unconnected()
+                if router is None:
+                    break
+            if kind == PUB and router is not None:
+                in_msgs += 1
+                in_bytes += len(c) + len(d)
+                if (
+                    self._careful or (c and not self.headers) or (b and not b.startswith(b"_INBOX."))
+                ) and not self._may_publish(a, b, c):
+                    continue
+                route = router.literals.get(a) or router.lookup(a)
+                try:
+                    callback = route.single
+                    if callback is not None:
+                        callback(a, b, c, d, self)
+                    elif route.reserved:
+                        self._refuse("Publish to", a)
+                    elif not router.deliver(route, a, b, c, d, self) and b and self.no_responders:
+                        self._tell_no_responders(router, a, b)
+                except Exception:  # a callback's contract is not to raise; its mistake costs one message, not all
+                    log.exception("cid %d: error in a subscription to %r", self.cid, a)
+            else:
+                self._command(kind, a, b, c)
+                router = self._router
+        self.in_msgs += in_msgs
+        self.in_bytes += in_bytes
+        if parser.error is not None and not self.close_reason:
+            log.debug("cid %d: %s", self.cid, parser.error)
+            self.close(parser.error.reason, parser.error.text)
+
+    def _command(self, kind: int, a: bytes, b: bytes, c: bytes) -> None:
+        if kind == CONNECT:
+            self._connect(a)
+        elif kind == PING:
+            self.send(writer.PONG)
+            if not self.settled and self.protocol >= 1:
+                self.settled = True
+                self.send(writer.info(self.server.info_for(self, first=False)))
+        elif kind == PONG:
+            self.pong_received()
+        elif kind == SUB:
+            self._subscribe(a, b or None, c)
+        elif kind == UNSUB:
+            self._unsubscribe(a, b)
+
+    # ---- CONNECT
+
+    def _serve_unconnected(self) -> Router | None:
+        """Without authorization, or with a no_auth_user, every verb is served before CONNECT (sheet 1.1)."""
+        if self.server.authenticator.required and not self.server.options.no_auth_user:
+            self.close("Authentication Failure", "Authorization Violation")
+        else:
+            self._log_in({})
+        return self._router
+
+    def _connect(self, text: bytes) -> None:
+        connect = _decode_connect(text)
+        if connect is None:
+            self.close("Parse Error")
+            return
+        if self._router is not None:
+            # A second CONNECT authenticates anew and loses all subscriptions (sheet 1.3).
+            for subscription in self.subscriptions.values():
+                self._router.remove_client(subscription)
+            self.subscriptions.clear()
+        self._verbose = connect.get("verbose", self._verbose)
+        self._pedantic = connect.get("pedantic", self._pedantic)
+        self.echo = connect.get("echo", self.echo)
+        self.protocol = connect.get("protocol", self.protocol)
+        self.name = connect.get("name", self.name)
+        self.lang = connect.get("lang", self.lang)
+        self.version = connect.get("version", self.version)
+        self.headers = connect.get("headers", False) and not self.server.options.no_header_support
+        if not self._log_in(connect):
+            return
+        if self.protocol not in (0, 1):
+            self.close("Bad Client Protocol Version", "invalid client protocol")
+            return
+        self.no_responders = connect.get("no_responders", False)
+        if self.no_responders and not self.headers:
+            self.close("No Responders Requires Headers", "no responders requires headers support")
+            return
+        if self._verbose:
+            self.send(writer.OK)
+
+    def _log_in(self, connect: dict[str, Any]) -> bool:
+        """Asks the authenticator and takes the place it gives; closes the connection when it refuses."""
+        try:
+            identity = self.server.authenticator.check(connect, self.nonce)
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the answer is no
+            text = getattr(error, "text", None)
+            log.info("cid %d: authentication refused: %s", self.cid, error)
+            self.close("Authentication Failure", text if isinstance(text, str) else "Authorization Violation")
+            return False
+        self._disarm("auth")
+        self.account = identity.account
+        self.user = identity.user
+        self._router = self.server.accounts[identity.account]
+        permissions = identity.permissions
+        self._permissions = None if permissions is None else ConnectionPermissions(permissions, self.server.clock)
+        self._careful = self._verbose or self._pedantic or self._permissions is not None
+        return True
+
+    # ---- publish
+
+    def _may_publish(self, subject: bytes, reply: bytes, headers: bytes) -> bool:
+        """The checks of a publish that is not of the plainest kind, in nats-server's order."""
+        if headers and not self.headers:
+            self.close("Message Header Violation")
+            return False
+        if self._pedantic and not subjects.is_valid_literal(subject):
+            self.send(writer.err("Invalid Publish Subject"))
+        if self._permissions is not None and not self._permissions.can_publish(subject):
+            self._refuse("Publish to", subject)
+            return False
+        if reply and reply.startswith(RESERVED_REPLIES):
+            self._refuse("Publish with Reply of", reply)
+            return False
+        if self._verbose:
+            self.send(writer.OK)
+        return True
+
+    def _tell_no_responders(self, router: Router, subject: bytes, reply: bytes) -> None:
+        """The 503 frame, if this connection listens on its own reply subject (sheet 1.6)."""
+        subscription = router.subscription_of(self, reply)
+        if subscription is not None:
+            self.send(writer.no_responders(reply, subscription.sid, subject))
+            self.out_msgs += 1
+
+    def _refuse(self, what: str, subject: bytes, queue: bytes | None = None) -> None:
+        text = f'Permissions Violation for {what} "{_text(subject)}"'
+        if queue is not None:
+            text += f' using queue "{_text(queue)}"'
+        log.info("cid %d: %s", self.cid, text)
+        self.send(writer.err(text))
+
+    # ---- subscribe
+
+    def _subscribe(self, subject: bytes, queue: bytes | None, sid: bytes) -> None:
+        router = self._router
+        options = self.server.options
+        permissions = self._permissions
+        assert router is not None
+        if queue == SYSTEM_QUEUE or (permissions is not None and not permissions.can_subscribe(subject, queue)):
+            self._refuse("Subscription to", subject, queue)
+            return
+        if options.max_sub_tokens and subject.count(b".") >= options.max_sub_tokens:
+            text = f'Permissions Violation for Subscription to "{_text(subject)}", too many tokens'
+            self.send(writer.err(text))
+            return
+        if options.max_subscriptions and len(self.subscriptions) >= options.max_subscriptions:
+            self.send(writer.err("maximum subscriptions exceeded"))
+            return
+        # A live sid is kept: the second SUB is ignored (sheet 1.5).
+        if sid not in self.subscriptions:
+            if not subjects.is_valid(subject) or (queue is not None and not subjects.is_valid(queue)):
+                self.send(writer.err("Invalid Subject"))
+                return
+            special = permissions is not None and permissions.watches_deliveries
+            subscription = ClientSubscription(self, subject, queue, sid, special)
+            self.subscriptions[sid] = subscription
+            router.add_client(subscription)
+        if self._verbose:
+            self.send(writer.OK)
+
+    def _unsubscribe(self, sid: bytes, maximum: bytes) -> None:
+        subscription = self.subscriptions.get(sid)
+        if subscription is not None:
+            limit = int(maximum) if maximum.isdigit() and len(maximum) < 10 else 0
+            if limit > subscription.delivered:
+                assert self._router is not None
+                self._router.limit_client(subscription, limit)
+            else:
+                self.expire(subscription)
+        if self._verbose:
+            self.send(writer.OK)
+
+    def expire(self, subscription: ClientSubscription) -> None:
+        """Removes one subscription; `Sink.expire`."""
+        if self._router is not None and self.subscriptions.get(subscription.sid) is subscription:
+            del self.subscriptions[subscription.sid]
+            self._router.remove_client(subscription)
+
+    def admits(self, subject: bytes, reply: bytes) -> bool:
+        return self._permissions is None or self._permissions.admits(subject, reply)
+
+
+def _text(subject: bytes) -> str:
+    return subject.decode("utf-8", "surrogateescape")
+
+
+def _decode_connect(text: bytes) -> dict[str, Any] | None:
+    """The CONNECT object without nulls; None when it is not JSON, no object, or a known key has another type."""
+    try:
+        value = json.loads(text.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    connect = {key: item for key, item in value.items() if item is not None}
+    for key, wanted in _CONNECT_TYPES.items():
+        if key in connect and type(connect[key]) is not wanted:
+            return None
+    return connect
+
+
+def _is_sink(client: Client) -> Sink:
+    """For the type checker: a client is what subscriptions deliver to."""
+    return client

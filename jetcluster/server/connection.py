@@ -1,0 +1,255 @@
+"""The I/O half of a client connection: coalesced output, bounded buffers, liveness, and the ways to end.
+
+Output is a list of pieces that is joined and written once per loop turn. What the client does not read piles up here,
+is bounded by `max_pending`, and closes the connection beyond it (nats-server: slow consumer). `client.Client` adds the
+commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, cast
+
+from jetcluster.clock import TimerHandle
+from jetcluster.protocol import writer
+from jetcluster.protocol.bus import Origin
+
+if TYPE_CHECKING:
+    from jetcluster.server.server import Server
+
+log = logging.getLogger("jetcluster.server")
+
+_LINGER = 1.0
+"""Seconds a closing connection's input is thrown away. Closing a socket with unread input resets it, and the reset
+would overtake the -ERR that says why."""
+
+_STALL = 0.005
+"""Seconds a publisher waits when a connection it fills is at three quarters of max_pending (sheet core 1.8)."""
+
+_FIRST_PING = 2.0
+_RTT_AGE = 3600.0
+
+
+class Connection(asyncio.Protocol):
+    """Satisfies `subscription.Sink` and `protocol.bus.Origin` once a subclass adds `expire` and `admits`."""
+
+    kind = "client"
+
+    def __init__(self, server: Server, cid: int) -> None:
+        options = server.options
+        self.server = server
+        self.cid = cid
+        self.account = ""
+        self.ip = ""
+        self.port = 0
+        self.out: list[bytes] = []
+        self.pending = 0
+        self.congestion_mark = options.max_pending * 3 // 4
+        self.in_msgs = 0
+        self.out_msgs = 0
+        self.in_bytes = 0
+        self.out_bytes = 0
+        self.stalls = 0
+        self.start_ns = server.clock.time_ns()
+        self.last_activity = server.clock.monotonic()
+        """Monotonic time of the last input."""
+        self.rtt = 0.0
+        """Seconds; 0.0 before the first PONG."""
+        self.close_reason = ""
+        """Set once, in the words of sheet core 3.8; "" while open."""
+        self.transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self._held = 0
+        self._blocked = False
+        self._holds: set[object] = set()
+        self._pings_out = 0
+        self._ping_sent = 0.0
+        self._rtt_at = 0.0
+        self._timers: dict[str, TimerHandle] = {}
+
+    # ---- beginning and end
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        # low=0: `resume_writing` says that a flush has gone out entirely, which is what write_deadline is about.
+        self.transport.set_write_buffer_limits(high=64 * 1024, low=0)
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self.ip, self.port = peer[0], peer[1]
+        interval = min(_FIRST_PING, self.server.options.ping_interval)
+        self._arm("ping", interval * (1 + 0.2 * self.server.rng.random()), self._ping_due)
+        self.server.transports.add(self)
+        self.opened()
+
+    def opened(self) -> None:
+        """The connection stands; for the subclass."""
+
+    def ended(self) -> None:
+        """The connection is over, `close_reason` is set; for the subclass. Called once."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._finish("Client Closed" if exc is None else "Read Error")
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self.server.transport_lost(self)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def close(self, reason: str, text: str | None = None, *, linger: bool = True) -> None:
+        """Ends the connection: writes what is queued, then the -ERR if there is a text, then nothing more."""
+        if self.close_reason:
+            return
+        if text is not None:
+            self.out.append(writer.err(text))
+        data = b"".join(self.out)
+        self._finish(reason)
+        transport = self.transport
+        if transport.is_closing():
+            return
+        if data:
+            transport.write(data)
+        if linger and transport.can_write_eof():
+            transport.write_eof()
+            self._holds.clear()
+            transport.resume_reading()
+            self._arm("linger", _LINGER, transport.abort)
+        else:
+            transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Ends the connection at once; queued output is lost."""
+        if not self.close_reason:
+            self._finish(reason)
+            self.transport.abort()
+
+    def _finish(self, reason: str) -> None:
+        if self.close_reason:
+            return
+        self.close_reason = reason
+        for name in list(self._timers):
+            self._disarm(name)
+        self.ended()
+        self.out.clear()
+        self.pending = 0
+
+    def _arm(self, name: str, delay: float, callback: object, *args: object) -> None:
+        self._disarm(name)
+        self._timers[name] = self.server.timers.call_later(delay, callback, *args)  # type: ignore[arg-type]
+
+    def _disarm(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+    # ---- output
+
+    def wake(self) -> None:
+        self.server.timers.call_soon(self.flush)
+
+    def send(self, data: bytes) -> None:
+        """Queues a frame that is no message: +OK, PONG, INFO, -ERR."""
+        if self.close_reason:
+            return
+        if not self.out:
+            self.wake()
+        self.out.append(data)
+        self.pending += len(data)
+        if self.pending > self.congestion_mark:
+            self.congested(self)
+
+    def flush(self) -> None:
+        """Writes everything queued, unless the previous flush is still on its way."""
+        out = self.out
+        if self._blocked or not out or self.close_reason:
+            return
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        transport = self.transport
+        transport.write(data)
+        self.pending = self._held = transport.get_write_buffer_size()
+
+    def pause_writing(self) -> None:
+        self._blocked = True
+        self._arm("write", self.server.options.write_deadline, self._write_due)
+
+    def resume_writing(self) -> None:
+        self._blocked = False
+        self._disarm("write")
+        self.pending -= self._held
+        self._held = 0
+        self.flush()
+
+    def _write_due(self) -> None:
+        self._slow("Slow Consumer (Write Deadline)")
+
+    def congested(self, origin: Origin) -> None:
+        """Called when `pending` is beyond three quarters of max_pending."""
+        if self.close_reason:
+            return
+        held = self.transport.get_write_buffer_size()
+        self.pending += held - self._held
+        self._held = held
+        if self.pending > self.server.options.max_pending:
+            self._slow("Slow Consumer (Pending Bytes)")
+        elif self.pending > self.congestion_mark and isinstance(origin, Connection) and origin is not self:
+            origin.stall()
+
+    def _slow(self, reason: str) -> None:
+        if self.close_reason:
+            return
+        self.server.slow_consumers += 1
+        log.warning("cid %d: %s, %d bytes pending", self.cid, reason, self.pending)
+        self.abort(reason)
+
+    # ---- back-pressure on input
+
+    def pause_reading(self, holder: object) -> None:
+        """Stops reading from the client until every holder has resumed. For whoever cannot keep up with it."""
+        if self.close_reason:
+            return
+        if not self._holds:
+            self.transport.pause_reading()
+        self._holds.add(holder)
+
+    def resume_reading(self, holder: object) -> None:
+        if holder in self._holds:
+            self._holds.discard(holder)
+            if not self._holds and not self.close_reason:
+                self.transport.resume_reading()
+
+    def stall(self) -> None:
+        """Slows this publisher down: what it sends fills another connection faster than that one reads."""
+        if "stall" not in self._timers and not self.close_reason:
+            self.stalls += 1
+            self.server.stalled_clients += 1
+            self.pause_reading("stall")
+            self._arm("stall", _STALL, self._unstall)
+
+    def _unstall(self) -> None:
+        self._disarm("stall")
+        self.resume_reading("stall")
+
+    # ---- liveness
+
+    def _ping_due(self) -> None:
+        now = self.server.clock.monotonic()
+        options = self.server.options
+        fresh = self.rtt > 0 and now - self._rtt_at < _RTT_AGE
+        if not fresh or now - self.last_activity >= options.ping_interval:
+            if self._pings_out + 1 > options.ping_max:
+                self.server.stale_connections += 1
+                self.close("Stale Connection", "Stale Connection")
+                return
+            self._pings_out += 1
+            self._ping_sent = now
+            self.send(writer.PING)
+        self._arm("ping", options.ping_interval, self._ping_due)
+
+    def pong_received(self) -> None:
+        if self._pings_out:
+            now = self.server.clock.monotonic()
+            self.rtt = max(now - self._ping_sent, 1e-9)
+            self._rtt_at = now
+        self._pings_out = 0

@@ -1,0 +1,67 @@
+"""Opening the client port."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+
+from jetcluster.server.options import ServerOptions
+
+BACKLOG = 1024
+
+
+class ListenError(Exception):
+    """The port could not be opened; the text is nats-server's, ready for its `[FTL]` line."""
+
+
+async def listen(options: ServerOptions, factory: Callable[[], asyncio.Protocol]) -> asyncio.Server:
+    """Listens on options.host and port; -1 is any free port. Raises ListenError."""
+    port = 0 if options.port == -1 else options.port
+    try:
+        return await asyncio.get_running_loop().create_server(
+            factory,
+            options.host or None,
+            port,
+            backlog=BACKLOG,
+            ssl=options.tls if options.tls_handshake_first else None,
+            ssl_handshake_timeout=options.tls_timeout if options.tls and options.tls_handshake_first else None,
+        )
+    except OSError as error:
+        why = os.strerror(error.errno).lower() if error.errno else str(error)
+        address = host_port(options.host, port)
+        raise ListenError(f'Error listening on port: {address}, "listen tcp {address}: bind: {why}"') from error
+
+
+def host_port(host: str, port: int) -> str:
+    """`host:port`, IPv6 addresses in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def bound_port(server: asyncio.Server) -> int:
+    address = server.sockets[0].getsockname()
+    return int(address[1])
+
+
+def advertised(options: ServerOptions, port: int) -> str:
+    """`host:port` under which clients may reach this server: what INFO.connect_urls says of it."""
+    if options.client_advertise:
+        host, _, given = options.client_advertise.rpartition(":")
+        if host and given.isdigit() and (host.endswith("]") or ":" not in host):
+            return options.client_advertise
+        return host_port(options.client_advertise.strip("[]"), port)
+    host = options.host
+    if host in ("", "0.0.0.0", "::"):  # noqa: S104 - compared, not bound
+        host = _own_address()
+    return host_port(host, port)
+
+
+def _own_address() -> str:
+    """The address of this machine that faces outwards; loopback when there is none. Sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])

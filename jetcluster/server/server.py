@@ -1,0 +1,276 @@
+"""The client-facing server: its listener, its connections, what it tells them, and its counters."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jetcluster.clock import Clock, Rng, Timers
+from jetcluster.protocol import writer
+from jetcluster.server.accounts import Accounts
+from jetcluster.server.client import Client
+from jetcluster.server.connection import Connection
+from jetcluster.server.identity import new_nonce, new_server_id
+from jetcluster.server.lame_duck import enter_lame_duck
+from jetcluster.server.listener import advertised, bound_port, listen
+from jetcluster.server.options import Authenticator, ServerOptions
+from jetcluster.server.router import Router
+
+_PROTOCOL_VERSION = 1
+_STOP_PATIENCE = 2.0
+
+
+@dataclass(slots=True, frozen=True)
+class ClosedClient:
+    """What monitoring shows of a connection that is gone. Times: nanoseconds since the epoch."""
+
+    cid: int
+    ip: str
+    port: int
+    account: str
+    user: str
+    name: str
+    lang: str
+    version: str
+    start_ns: int
+    stop_ns: int
+    reason: str
+    rtt: float
+    in_msgs: int
+    out_msgs: int
+    in_bytes: int
+    out_bytes: int
+    subscriptions: int
+
+
+@dataclass(slots=True)
+class Totals:
+    """Messages and payload bytes (headers included) from and to clients."""
+
+    in_msgs: int = 0
+    out_msgs: int = 0
+    in_bytes: int = 0
+    out_bytes: int = 0
+
+
+class Server:
+    """Serves clients on one port. `timers` is the event loop outside tests."""
+
+    def __init__(
+        self, options: ServerOptions, authenticator: Authenticator, clock: Clock, rng: Rng, timers: Timers
+    ) -> None:
+        self.options = options
+        self.authenticator = authenticator
+        self.clock = clock
+        self.rng = rng
+        self.timers = timers
+        self.accounts = Accounts(rng)
+        self.server_id = new_server_id(rng)
+        self.name = options.server_name or self.server_id
+        self.port = options.port
+        self.start_ns = clock.time_ns()
+        self.clients: dict[int, Client] = {}
+        self.transports: set[Connection] = set()
+        """`clients`, and those that were closed and still have a socket."""
+        self.closed: deque[ClosedClient] = deque(maxlen=options.max_closed_clients)
+        self.total_connections = 0
+        self.slow_consumers = 0
+        self.stale_connections = 0
+        self.stalled_clients = 0
+        self.lame_duck = False
+        self._closed_totals = Totals()
+        self._next_cid = 0
+        self._peer_urls: list[str] = []
+        self._listener: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._drained: asyncio.Event | None = None
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Opens the port. Raises listener.ListenError."""
+        self._listener = await listen(self.options, self._new_client)
+        self.port = bound_port(self._listener)
+
+    async def stop_accepting(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    async def stop(self) -> None:
+        """Closes the port and every connection, after what is queued for them has been written."""
+        await self.stop_accepting()
+        for task in list(self._tasks):
+            task.cancel()
+        for connection in list(self.transports):
+            connection.close("Server Shutdown", linger=False)
+            connection.transport.close()
+        if self.transports:
+            self._drained = asyncio.Event()
+            try:
+                await asyncio.wait_for(self._drained.wait(), _STOP_PATIENCE)
+            except TimeoutError:
+                for connection in list(self.transports):
+                    connection.transport.abort()
+                await asyncio.sleep(0)
+
+    async def enter_lame_duck(self) -> None:
+        """See `lame_duck.enter_lame_duck`."""
+        await enter_lame_duck(self)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def account(self, name: str) -> Router:
+        return self.accounts[name]
+
+    # ---- connections
+
+    def _new_client(self) -> Client:
+        self._next_cid += 1
+        return Client(self, self._next_cid)
+
+    def admit(self, client: Client) -> bool:
+        """Takes a new connection in; False when max_connections is reached."""
+        if len(self.clients) >= self.options.max_connections:
+            return False
+        self.clients[client.cid] = client
+        self.total_connections += 1
+        return True
+
+    def transport_lost(self, connection: Connection) -> None:
+        self.transports.discard(connection)
+        if not self.transports and self._drained is not None:
+            self._drained.set()
+
+    def forget(self, client: Client) -> None:
+        """Called once by every connection that ends."""
+        if self.clients.pop(client.cid, None) is None:
+            return
+        totals = self._closed_totals
+        totals.in_msgs += client.in_msgs
+        totals.out_msgs += client.out_msgs
+        totals.in_bytes += client.in_bytes
+        totals.out_bytes += client.out_bytes
+        self.closed.append(
+            ClosedClient(
+                cid=client.cid,
+                ip=client.ip,
+                port=client.port,
+                account=client.account,
+                user=client.user,
+                name=client.name,
+                lang=client.lang,
+                version=client.version,
+                start_ns=client.start_ns,
+                stop_ns=self.clock.time_ns(),
+                reason=client.close_reason,
+                rtt=client.rtt,
+                in_msgs=client.in_msgs,
+                out_msgs=client.out_msgs,
+                in_bytes=client.in_bytes,
+                out_bytes=client.out_bytes,
+                subscriptions=len(client.subscriptions),
+            )
+        )
+
+    def totals(self) -> Totals:
+        """Traffic since the start, of connections open and closed."""
+        closed = self._closed_totals
+        clients = self.clients.values()
+        return Totals(
+            closed.in_msgs + sum(c.in_msgs for c in clients),
+            closed.out_msgs + sum(c.out_msgs for c in clients),
+            closed.in_bytes + sum(c.in_bytes for c in clients),
+            closed.out_bytes + sum(c.out_bytes for c in clients),
+        )
+
+    # ---- INFO
+
+    def new_nonce(self) -> bytes:
+        """A nonce for one connection; b"" when no configured credential signs one."""
+        return new_nonce(self.rng) if self.authenticator.nonce_required else b""
+
+    @property
+    def client_url(self) -> str:
+        """`host:port` of this server for clients; "" when it is not to be advertised."""
+        return "" if self.options.no_advertise else advertised(self.options, self.port)
+
+    @property
+    def connect_urls(self) -> list[str]:
+        """This server first, then the peers; in lame duck mode without this server."""
+        own = [] if self.lame_duck or not self.client_url else [self.client_url]
+        return own + [url for url in self._peer_urls if url not in own]
+
+    def set_connect_urls(self, urls: Sequence[str]) -> None:
+        """Takes the client URLs of the other nodes; clients that listen are told when they changed."""
+        peers = [url for url in dict.fromkeys(urls) if url and url != self.client_url]
+        if peers != self._peer_urls:
+            self._peer_urls = peers
+            self._send_info()
+
+    def announce_lame_duck(self) -> None:
+        self.lame_duck = True
+        self._send_info()
+
+    def _send_info(self) -> None:
+        for client in list(self.clients.values()):
+            if client.settled:
+                client.send(writer.info(self.info_for(client, first=False)))
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """The part of INFO that is the same for all connections, keys in nats-server's order."""
+        options = self.options
+        info: dict[str, Any] = {
+            "server_id": self.server_id,
+            "server_name": self.name,
+            "version": options.version,
+            "proto": _PROTOCOL_VERSION,
+            "go": f"python{sys.version_info.major}.{sys.version_info.minor}",
+            "host": options.host,
+            "port": self.port,
+            "headers": not options.no_header_support,
+        }
+        if self.authenticator.required:
+            info["auth_required"] = True
+        if options.tls is not None:
+            info["tls_required"] = True
+            if options.tls_verify:
+                info["tls_verify"] = True
+        info["max_payload"] = options.max_payload
+        if options.jetstream:
+            info["jetstream"] = True
+        if options.cluster_name:
+            info["cluster"] = options.cluster_name
+            if not options.no_advertise:
+                info["connect_urls"] = self.connect_urls
+        if options.domain:
+            info["domain"] = options.domain
+        if self.lame_duck:
+            info["ldm"] = True
+        info["api_lvl"] = options.api_level
+        return info
+
+    def info_for(self, client: Client, *, first: bool) -> dict[str, Any]:
+        """INFO for one connection: the first, or a later one, which also says where the client has landed."""
+        info = self.info
+        info["client_id"] = client.cid
+        info["client_ip"] = client.ip
+        if first:
+            # Clients with no credentials would give up at once, though no_auth_user lets them in (sheet 1.2).
+            if self.options.no_auth_user:
+                info.pop("auth_required", None)
+            nonce = client.nonce
+            if nonce:
+                info["nonce"] = nonce.decode()
+        else:
+            info["connect_info"] = True
+            info["remote_account"] = client.account
+        return info
