@@ -21,7 +21,7 @@ MAX_INCLUDE_DEPTH = 32
 """A file that includes itself is reported instead of recursing until the stack ends."""
 
 _INT = re.compile(r"-?\d+")
-_SIZED = re.compile(r"(-?\d+)([kmgtpe])(i?b)?", re.IGNORECASE)
+_SIZED = re.compile(r"(-?\d+)([kmgtpe])(ib?|b)?", re.IGNORECASE)
 _FLOAT = re.compile(r"-?\d+\.\d+")
 _DATETIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _BCRYPT = re.compile(r"\$2[abxy]\$")
@@ -188,6 +188,7 @@ class _Parser:
         value: Value
         if char == "{":
             scan.advance()
+            line, column = scan.position()  # the real server's place of a map in an array is behind its brace
             value = self._pairs(top=False)
         elif char == "[":
             scan.advance()

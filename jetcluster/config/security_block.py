@@ -172,6 +172,7 @@ def _users(reader: Reader, node: Node, account: str) -> list[UserOptions]:
         raise FieldError("Expected users field to be an array")
     users: list[UserOptions] = []
     for item in node.value:
+        known_errors = len(reader.errors)
         user = UserOptions(account=account)
         reader.block(
             as_map(item, "user"),
@@ -180,6 +181,8 @@ def _users(reader: Reader, node: Node, account: str) -> list[UserOptions]:
             {"proxy_required": refuse("proxy_required is not supported")},
             path="users",
         )
+        if len(reader.errors) > known_errors:
+            continue
         if not user.user and not user.nkey:
             reader.error(item, "User entry requires a user")
         elif user.nkey and (user.user or user.password):

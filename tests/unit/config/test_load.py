@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jetcluster.config.lexer import ConfigError
+from jetcluster.config.load import load_file
+from jetcluster.config.nkeys import encode_user_key
+from jetcluster.config.options import Options
+
+NKEY = encode_user_key(bytes(range(32)))
+
+
+@pytest.fixture(autouse=True)
+def _in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def load(text: str) -> Options:
+    Path("c.conf").write_text(text)
+    return load_file("c.conf", {})[0]
+
+
+def error_of(text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(text)
+    return str(caught.value)
+
+
+# Every text below was produced by `nats-server -t` 2.15 for the same input.
+ERRORS = [
+    ("foo: 1\n", 'c.conf:1:0: unknown field "foo"\n'),
+    ("foo: 1\nbar: 2\n", 'c.conf:1:0: unknown field "foo"\nc.conf:2:1: unknown field "bar"\n'),
+    ("cluster { name: a, foo: 1 }\n", 'c.conf:1:19: unknown field "foo"\n'),
+    ('jetstream { store_dir: "/tmp/x", zip: 2 }\n', 'c.conf:1:33: unknown field "zip"\n'),
+    ("jetstream { limits { foo: 1} }\n", 'c.conf:1:21: unknown field "foo"\n'),
+    ("authorization {foo : 1}", 'c.conf:1:15: unknown field "foo"\n'),
+    ("websocket { foo: 1 }\n", 'c.conf:1:12: unknown field "foo"\n'),
+    ("leafnodes { foo: 1 }\n", 'c.conf:1:12: unknown field "foo"\n'),
+    ("gateway { foo: 1 }\n", 'c.conf:1:10: unknown field "foo"\n'),
+    ("mqtt { foo: 1 }\n", 'c.conf:1:7: unknown field "foo"\n'),
+    ("tls { foo: 1 }\n", 'c.conf:1:6: error parsing tls config, unknown field "foo"\n'),
+    ('tls { cert_file: "./x.pem" }\n', "c.conf:1:0: missing 'key_file' in TLS configuration\n"),
+    ("accounts { A { users: [ {user: a, password: b} ], foo: 1 } }\n", 'c.conf:1:50: unknown field "foo"\n'),
+    (
+        "accounts { A { jetstream { max_mem: 10, max_bytes_required: true, foo: 2} } }\n",
+        'c.conf:1:66: unknown field "foo"\n',
+    ),
+    (
+        "accounts { A { limits { max_connections: 10, foo: 2} } }\n",
+        'c.conf:1:45: Unknown field "foo" parsing account limits\n',
+    ),
+    ('port: "abc"\n', "c.conf:1:0: interface conversion: interface {} is string, not int64\n"),
+    ("debug: 1\n", "c.conf:1:0: interface conversion: interface {} is int64, not bool\n"),
+    ("ping_max: 1.5\n", "c.conf:1:0: interface conversion: interface {} is float64, not int64\n"),
+    ('ping_interval: "2x"\n', 'c.conf:1:0: error parsing ping_interval: time: unknown unit "x" in duration "2x"\n'),
+    ('listen: "a:b"\n', 'c.conf:1:0: could not parse port "b"\n'),
+    ("listen: 127.0.0.1\n", 'c.conf:1:0: could not parse address string "127.0.0.1"\n'),
+    ('server_name: "a b"\n', "c.conf:1:0: server name cannot contain spaces\n"),
+    ('cluster { name: "a b" }\n', "c.conf:1:10: cluster name cannot contain spaces\n"),
+    ("jetstream: foo\n", "c.conf:1:0: Expected 'enabled' or 'disabled' for string value, got 'foo'\n"),
+    ("jetstream { max_mem: 10X }\n", "c.conf:1:12: max_mem_store sizes defined as strings must end in K, M, G, T\n"),
+    ("cluster: ''\n", "c.conf:1:0: Expected map to define cluster, got string\n"),
+    (
+        "authorization { user: a, password: b, users: [] }\n",
+        "c.conf:1:0: Can not have a single user/pass and a users array\n",
+    ),
+    (
+        "authorization { token: a, users: [{user: a, password: b}] }\n",
+        "c.conf:1:0: Can not have a token and a users array\n",
+    ),
+    ("authorization { user: a, password: b, token: c }\n", "c.conf:1:0: Cannot have a user/pass and token\n"),
+    ("authorization { users: [ {password: a} ] }\n", "c.conf:1:26: User entry requires a user\n"),
+    ("authorization { users: [ {nkey: UXX} ] }\n", "c.conf:1:26: Not a valid public nkey for a user\n"),
+    (
+        "authorization { users: [ {user: a, password: b, allowed_connection_types: [FOO]} ] }\n",
+        'c.conf:1:48: invalid connection types ["FOO"]\n',
+    ),
+    ("cluster { authorization { users: [] } }\n", "c.conf:1:10: Cluster authorization does not allow multiple users\n"),
+    (
+        "cluster { authorization { user: a, password: b, token: x} }\n",
+        "c.conf:1:10: Cluster authorization does not support tokens\n",
+    ),
+    ('lame_duck_duration: "10s"\n', "c.conf:1:0: invalid lame_duck_duration of 10s, minimum is 30 seconds\n"),
+    ('lame_duck_grace_period: "-1s"\n', "c.conf:1:0: invalid lame_duck_grace_period, needs to be positive\n"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), ERRORS)
+def test_errors_are_worded_as_by_the_real_server(text: str, expected: str) -> None:
+    assert error_of(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("operator: /x/op.jwt\n", "operator mode (JWT) is not supported"),
+        ("authorization { auth_callout { issuer: A } }\n", "auth_callout is not supported"),
+        ("jetstream { key: abc, store_dir: x }\n", "encryption at rest is not supported"),
+        ("tls { cert_file: a, key_file: b, verify_and_map: true }\n", "verify_and_map is not supported"),
+        ("cluster { listen: 1, tls { verify: true } }\n", "tls between cluster nodes is not supported"),
+        ("accounts { A { users: [{user: a}] }, B { users: [{user: a}] } }\n", 'Duplicate user "a" detected'),
+        ("accounts { A { users: [{user: a}] } }\nauthorization { token: t }\n", "Can not have a token and accounts"),
+        (
+            "authorization { users: [{user: a, permissions: {publish: 'a..b', zip: 1}}] }\n",
+            'subject "a..b" is not a valid',
+        ),
+    ],
+)
+def test_what_must_not_be_ignored_is_refused(text: str, part: str) -> None:
+    assert part in error_of(text)
+
+
+def test_a_full_configuration() -> None:
+    options = load("""
+        server_name: n1
+        listen: 127.0.0.1:-1
+        http: localhost:8222
+        client_advertise: "example.org:4222"
+        server_tags: ["az:1", "ssd"]
+        max_payload: 2MB, max_control_line: 8KB, max_connections: 100, max_pending: 32MB
+        ping_interval: "30s", ping_max: 5, write_deadline: "2s"
+        lame_duck_duration: "40s", lame_duck_grace_period: "5s"
+        debug: true, trace: false, logtime: false, log_file: "/tmp/x.log", pid_file: /tmp/x.pid
+        ports_file_dir: /tmp, no_header_support: true
+        jetstream {
+          store_dir: "/data", max_memory_store: 256MB, max_file_store: "10G", domain: hub, sync_interval: always
+          limits { max_ack_pending: 5, max_ha_assets: 7, duplicate_window: "1m", batch { max_msgs: 10, timeout: "5s" } }
+        }
+        cluster {
+          name: c1, listen: "0.0.0.0:6222", no_advertise: true, cluster_advertise: "h:1", connect_retries: 3
+          authorization { user: r, password: s, timeout: 0.5 }
+          routes [ nats-route://r:s@127.0.0.1:6223
+                   "nats://[::1]:6224" ]
+        }
+    """)
+    assert (options.server_name, options.host, options.port) == ("n1", "127.0.0.1", -1)
+    assert (options.http_host, options.http_port) == ("localhost", 8222)
+    assert options.server_tags == ["az:1", "ssd"]
+    assert (options.max_payload, options.max_control_line, options.max_pending) == (2 << 20, 8192, 32 << 20)
+    assert (options.ping_interval, options.ping_max, options.write_deadline) == (30.0, 5, 2.0)
+    assert (options.lame_duck_duration, options.lame_duck_grace_period) == (40.0, 5.0)
+    assert (options.debug, options.trace, options.logtime) == (True, False, False)
+    assert options.no_header_support
+    jetstream = options.jetstream
+    assert (jetstream.enabled, jetstream.store_dir, jetstream.domain) == (True, "/data", "hub")
+    assert (jetstream.max_memory_store, jetstream.max_file_store) == (256 << 20, 10 << 30)
+    assert jetstream.sync_interval is None
+    assert (jetstream.max_ack_pending, jetstream.max_batch_size, jetstream.max_batch_timeout) == (5, 10, 5.0)
+    cluster = options.cluster
+    assert (cluster.name, cluster.host, cluster.port, cluster.connect_retries) == ("c1", "0.0.0.0", 6222, 3)
+    assert cluster.routes == ["nats-route://r:s@127.0.0.1:6223", "nats://[::1]:6224"]
+    assert (cluster.authorization.user, cluster.authorization.password, cluster.authorization.timeout) == (
+        "r",
+        "s",
+        0.5,
+    )
+    assert (options.cluster_name, options.no_advertise, options.domain) == ("c1", True, "hub")
+    assert options.warnings == []
+    assert options.config_digest.startswith("sha256:")
+
+
+def test_accounts_users_and_permissions() -> None:
+    options = load(f"""
+        no_auth_user: guest
+        system_account: SYS
+        accounts {{
+          SYS {{ users: [ {{user: admin, password: x}} ] }}
+          A {{
+            jetstream {{ max_mem: 1M, max_file: "2G", max_streams: 5 }}
+            limits {{ max_connections: 3 }}
+            default_permissions {{ publish: "d.>" }}
+            users: [
+              {{user: guest}}
+              {{nkey: {NKEY}, permissions {{
+                pub {{ allow: [a, "b.*"], deny: c }}, sub: ["x q", "y"], allow_responses {{max: 4, expires: "1m"}}
+              }} }}
+            ]
+          }}
+          B {{ jetstream: enabled }}
+          C {{ jetstream: disabled }}
+        }}
+    """)
+    assert options.accounts is not None
+    a = options.accounts["A"]
+    assert a.jetstream is not None
+    assert (a.jetstream.max_memory, a.jetstream.max_store, a.jetstream.max_streams) == (1_000_000, 2 << 30, 5)
+    assert a.limits.max_connections == 3
+    guest, key_user = a.users
+    assert guest.permissions is not None
+    assert guest.permissions.publish.allow == ["d.>"]
+    assert (key_user.nkey, key_user.account) == (NKEY, "A")
+    permissions = key_user.permissions
+    assert permissions is not None
+    assert (permissions.publish.allow, permissions.publish.deny) == (["a", "b.*"], ["c"])
+    assert permissions.subscribe.allow == ["x q", "y"]
+    assert permissions.responses is not None
+    assert (permissions.responses.max_messages, permissions.responses.expires) == (4, 60.0)
+    assert options.accounts["B"].jetstream is not None
+    assert options.accounts["C"].jetstream is None
+    assert options.problem() is None
+
+
+def test_what_nats_js_configures_is_accepted_and_reported_as_inert() -> None:
+    options = load("""
+        listen: "127.0.0.1:-1"
+        http: 8222
+        server_tags: [a]
+        websocket { port: -1, no_tls: true }
+        leafnodes { port: -1, remotes: [ {url: "nats://x:1"} ] }
+        mappings { foo: bar }
+    """)
+    keys = [warning.split('"')[1] for warning in options.warnings]
+    assert keys == ["websocket", "leafnodes", "mappings"]
+    assert (options.http_host, options.http_port) == ("", 8222)
+
+
+def test_a_top_level_key_that_serves_as_a_variable_is_known() -> None:
+    assert load("X: 3333\nport: $X\n").port == 3333
+
+
+def test_numbers_for_durations_start_with_a_warning() -> None:
+    Path("c.conf").write_text("ping_interval: 20\n")
+    options, warnings = load_file("c.conf", {})
+    assert options.ping_interval == 20.0
+    assert warnings == [
+        'c.conf:1:0: invalid use of field "ping_interval": ping_interval should be converted to a duration'
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("max_payload: 100MB\n", "max_payload (104857600) cannot be higher than max_pending (67108864)"),
+        (
+            'lame_duck_duration: "40s"\nlame_duck_grace_period: "60s"\n',
+            "lame duck grace period (1m0s) should be strictly lower than lame duck duration (40s)",
+        ),
+        (
+            "no_auth_user: x\nauthorization { users: [ {user: a, password: b} ] }\n",
+            'no_auth_user: "x" not present as user or nkey in authorization block or account configuration',
+        ),
+        ("no_auth_user: x\n", 'no_auth_user: "x" present, but users/nkeys are not defined'),
+        ("system_account: X\n", "error resolving system account: account missing"),
+        ("jetstream: true\ncluster { port: -1 }\n", "jetstream cluster requires `server_name` to be set"),
+        (
+            "jetstream: true\nserver_name: a\ncluster { port: -1 }\n",
+            "jetstream cluster requires `cluster.name` to be set",
+        ),
+        ('cluster { routes: ["nats://x:1"] }\n', "solicited routes require cluster capabilities, e.g. --cluster"),
+        ("port: -1\n", None),
+    ],
+)
+def test_problem_of_values_that_contradict(text: str, problem: str | None) -> None:
+    assert load(text).problem() == problem
+
+
+def test_a_relaxed_sync_interval_is_told_at_start() -> None:
+    options = load('jetstream { store_dir: x, sync_interval: "2m" }\n')
+    options.add_start_warnings()
+    assert options.jetstream.sync_interval == 120.0
+    assert "acknowledged messages of that time can be lost" in options.warnings[0]

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+
+from jetcluster.config.units import format_duration, parse_duration, parse_storage_size
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("10s", 10),
+        ("2m", 120),
+        ("100ms", 0.1),
+        ("1h2m3.5s", 3723.5),
+        ("-1s", -1),
+        ("0", 0),
+        ("1µs", 1e-6),
+        ("5ns", 5e-9),
+        (".5s", 0.5),
+    ],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("2x", 'time: unknown unit "x" in duration "2x"'),
+        ("2", 'time: missing unit in duration "2"'),
+        ("", 'time: invalid duration ""'),
+        ("s", 'time: invalid duration "s"'),
+    ],
+)
+def test_bad_durations_are_worded_as_by_go(text: str, error: str) -> None:
+    with pytest.raises(ValueError, match="time: ") as caught:
+        parse_duration(text)
+    assert str(caught.value) == error
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "text"),
+    [
+        (0, "0s"),
+        (120 * 10**9, "2m0s"),
+        (3723 * 10**9 + 5 * 10**8, "1h2m3.5s"),
+        (1_500_000, "1.5ms"),
+        (690_634, "690.634µs"),
+        (12, "12ns"),
+        (-(10**9), "-1s"),
+    ],
+)
+def test_durations_are_printed_as_by_go(nanoseconds: int, text: str) -> None:
+    assert format_duration(nanoseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [
+        ("1G", 1 << 30),
+        ("512M", 512 << 20),
+        ("1k", 1024),
+        ("2T", 2 << 40),
+        ("1GB", 1 << 30),
+        (77, 77),
+        ("77", 77),
+        ("-1", -1),
+        (-1, -1),
+        ("", 0),
+    ],
+)
+def test_storage_sizes(value: object, size: int) -> None:
+    assert parse_storage_size("max_file", value) == size
+
+
+@pytest.mark.parametrize("value", ["10X", "G", "1.5G", "abc"])
+def test_bad_storage_sizes(value: str) -> None:
+    with pytest.raises(ValueError, match="max_file sizes defined as strings must end in K, M, G, T"):
+        parse_storage_size("max_file", value)
