@@ -1,0 +1,352 @@
+"""The meta group's state machine: which stream lives on which peers, and which nodes there are.
+
+Pure and deterministic: a command in, its verdict and a list of effects out. Every decision that two clients could race
+for (name taken, subjects taken, limits, group ids) is taken here, in log order, and nowhere else. Commands are JSON:
+this is the control plane, tens per second.
+
+    {"kind": "stream_create", "request": id, "account", "config", "peers": [..], "leader", "created": ns, "limits"}
+    {"kind": "stream_update", "request": id, "account", "config", "limits", "peers"?: [..]}
+    {"kind": "stream_delete", "request": id, "account", "name"}
+    {"kind": "stream_peers",  "request": id, "account", "name", "gid", "peers": [..]}
+    {"kind": "node", "request": id, "peer", "name", "tags": [..], "jetstream": bool}
+    {"kind": "node_remove", "request": id, "peer"}
+
+`limits` is {"max_streams", "max_memory", "max_storage"} of the account, -1 for none. `request` makes a retry safe: a
+leader that dies after it proposed leaves the asker in doubt; the same id again gets the first verdict.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from jetcluster import errors
+from jetcluster.cluster.meta_state import (
+    Assignment,
+    Effect,
+    Node,
+    NodeChanged,
+    NodeRemoved,
+    StreamAssigned,
+    StreamRemoved,
+    StreamUpdated,
+)
+from jetcluster.cluster.meta_subjects import SubjectBook
+from jetcluster.errors import ApiError, by_code, invalid_config
+from jetcluster.model.stream_rules import merge_update, same_config
+from jetcluster.raft.api import META_GROUP
+
+REMEMBERED_REQUESTS = 1024
+"""How many verdicts are kept for retries; a retry comes within seconds."""
+
+_SNAPSHOT_VERSION = 1
+Result = dict[str, Any]
+
+
+class MetaMachine:
+    def __init__(self) -> None:
+        self.applied_index = 0
+        self._digest = bytes(16)
+        self._next_gid = META_GROUP + 1
+        self._accounts: dict[str, dict[str, Assignment]] = {}
+        self._by_gid: dict[int, Assignment] = {}
+        self._subjects: dict[str, SubjectBook] = {}
+        self._nodes: dict[str, Node] = {}
+        self._verdicts: dict[str, Result] = {}
+        self._replicas: Counter[str] = Counter()
+        self._leaders: Counter[str] = Counter()
+
+    # Reading
+
+    @property
+    def digest(self) -> str:
+        """Rolling hash over all applied commands and their verdicts: equal on every replica at the same index."""
+        return self._digest.hex()
+
+    @property
+    def next_gid(self) -> int:
+        return self._next_gid
+
+    def assignment(self, account: str, name: str) -> Assignment | None:
+        return self._accounts.get(account, {}).get(name)
+
+    def by_gid(self, gid: int) -> Assignment | None:
+        return self._by_gid.get(gid)
+
+    def assignments(self, account: str) -> list[Assignment]:
+        """The account's streams, sorted by name."""
+        streams = self._accounts.get(account, {})
+        return [streams[name] for name in sorted(streams)]
+
+    def all_assignments(self) -> list[Assignment]:
+        """Every stream, by gid."""
+        return [self._by_gid[gid] for gid in sorted(self._by_gid)]
+
+    def replicas_on(self, peer: str) -> int:
+        """Stream replicas assigned to the node."""
+        return self._replicas[peer]
+
+    def leaders_on(self, peer: str) -> int:
+        """Streams whose leader hint is the node."""
+        return self._leaders[peer]
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """Known nodes by peer id, connected or not."""
+        return self._nodes
+
+    def check_create(self, account: str, config: Mapping[str, Any], limits: Mapping[str, int]) -> Assignment | None:
+        """What `apply` would say of a create now: the equal stream that exists already, or None, or ApiError. A leader
+        asks before it looks for places; the verdict is still apply's."""
+        existing = self.assignment(account, config["name"])
+        if existing is not None:
+            if same_config(existing.config, config):
+                return existing
+            raise by_code(errors.STREAM_NAME_EXISTS)
+        self._check_overlap(account, config)
+        self._check_limits(account, config, limits, replaced=None)
+        return None
+
+    # Applying
+
+    def apply(self, index: int, term: int, command: bytes) -> tuple[Result, list[Effect]]:
+        """Applies one committed command. Never raises for anything a command can hold.
+
+        The result is JSON-ready: `{"error": {...}}`, or `{"revision": index, ...}` with `assignment` and `created` for
+        stream commands. `term` is not used: a verdict must not depend on who led.
+        """
+        assert index > self.applied_index, (index, self.applied_index)
+        self.applied_index = index
+        effects: list[Effect] = []
+        verdict = self._decide(index, command, effects)
+        hashed = hashlib.blake2b(self._digest, digest_size=16)
+        hashed.update(b"%d:%d:" % (index, len(command)))
+        hashed.update(command)
+        hashed.update(json.dumps(verdict, sort_keys=True).encode())
+        self._digest = hashed.digest()
+        return self._result(verdict), effects
+
+    def _decide(self, index: int, raw: bytes, effects: list[Effect]) -> Result:
+        try:
+            command = json.loads(raw)
+            request = str(command["request"])
+            known = self._verdicts.get(request)
+            if known is not None:
+                return known
+            handler = _HANDLERS[command["kind"]]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            return _refused(by_code(errors.STREAM_GENERAL, err=f"bad meta command: {type(error).__name__}"))
+        try:
+            verdict = handler(self, index, command, effects)
+        except ApiError as error:
+            verdict = _refused(error)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            # Handlers change state only after their last fallible step, so a command of the wrong shape leaves none.
+            verdict = _refused(by_code(errors.STREAM_GENERAL, err=f"bad meta command: {type(error).__name__}"))
+        self._remember(request, verdict)
+        return verdict
+
+    def _result(self, verdict: Result) -> Result:
+        gid = verdict.get("gid")
+        if gid is None:
+            return dict(verdict)
+        assignment = self._by_gid.get(gid)
+        if assignment is None:  # a late retry of a create whose stream is gone again
+            return _refused(by_code(errors.STREAM_NOT_FOUND))
+        return {**verdict, "assignment": assignment.to_dict()}
+
+    def _remember(self, request: str, verdict: Result) -> None:
+        self._verdicts[request] = verdict
+        if len(self._verdicts) > REMEMBERED_REQUESTS:
+            del self._verdicts[next(iter(self._verdicts))]
+
+    def _stream_create(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        account, config = command["account"], command["config"]
+        existing = self.check_create(account, config, command["limits"])
+        if existing is not None:
+            return {"revision": index, "gid": existing.gid, "created": False}
+        peers, leader = tuple(command["peers"]), command["leader"]
+        if not peers or len(set(peers)) != len(peers) or leader not in peers:
+            raise ValueError("peers")
+        created_ns = int(command["created"])
+        assignment = Assignment(self._next_gid, account, config["name"], config, peers, created_ns, leader, index)
+        self._next_gid += 1
+        self._put(assignment)
+        effects.append(StreamAssigned(assignment))
+        return {"revision": index, "gid": assignment.gid, "created": True}
+
+    def _stream_update(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        account, new = command["account"], command["config"]
+        old = self._existing(account, new["name"])
+        config = merge_update(old.config, new)
+        peers = tuple(command.get("peers") or old.peers)
+        if "peers" not in command:
+            # A refusal rather than a stored wish: no reconfiguration runs on its own in this version.
+            if config["num_replicas"] != old.config["num_replicas"]:
+                raise invalid_config("changing num_replicas is not implemented yet")
+            if config.get("placement") != old.config.get("placement"):
+                raise invalid_config("changing placement is not implemented yet")
+        self._check_overlap(account, config)
+        self._check_limits(account, config, command["limits"], replaced=old)
+        if same_config(config, old.config) and peers == old.peers:
+            return {"revision": index, "gid": old.gid, "created": False}
+        self._replace(old, old.changed(index, config=config, peers=peers), effects)
+        return {"revision": index, "gid": old.gid, "created": False}
+
+    def _stream_delete(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        old = self._existing(command["account"], command["name"])
+        self._drop(old)
+        effects.append(StreamRemoved(old))
+        return {"revision": index, "removed": old.gid}
+
+    def _stream_peers(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        old = self._existing(command["account"], command["name"])
+        peers = tuple(command["peers"])
+        if old.gid != command["gid"] or not peers or len(set(peers)) != len(peers):
+            raise ValueError("peers")
+        self._replace(old, old.changed(index, peers=peers), effects)
+        return {"revision": index, "gid": old.gid, "created": False}
+
+    def _node(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        node = Node(
+            str(command["peer"]), str(command["name"]), tuple(map(str, command["tags"])), bool(command["jetstream"])
+        )
+        if self._nodes.get(node.peer) != node:
+            self._nodes[node.peer] = node
+            effects.append(NodeChanged(node))
+        return {"revision": index}
+
+    def _node_remove(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        node = self._nodes.pop(str(command["peer"]), None)
+        if node is None:
+            raise by_code(10044)
+        effects.append(NodeRemoved(node))
+        return {"revision": index}
+
+    def _existing(self, account: str, name: str) -> Assignment:
+        found = self.assignment(account, name)
+        if found is None:
+            raise by_code(errors.STREAM_NOT_FOUND)
+        return found
+
+    def _check_overlap(self, account: str, config: Mapping[str, Any]) -> None:
+        book = self._subjects.get(account) or SubjectBook()
+        if book.overlapping(config.get("subjects", ()), but=config["name"]):
+            raise by_code(errors.SUBJECT_OVERLAP)
+
+    def _check_limits(
+        self, account: str, config: Mapping[str, Any], limits: Mapping[str, int], replaced: Assignment | None
+    ) -> None:
+        """`limits` are the account's as the proposing leader knows them: apply never reads local configuration."""
+        others = [a for a in self._accounts.get(account, {}).values() if a is not replaced]
+        if 0 <= limits["max_streams"] <= len(others) and replaced is None:
+            raise by_code(errors.MAX_STREAMS)
+        memory = config["storage"] == "memory"
+        limit = limits["max_memory"] if memory else limits["max_storage"]
+        wanted = _reserved(config)
+        if wanted and limit >= 0:
+            taken = sum(_reserved(a.config) for a in others if a.config["storage"] == config["storage"])
+            if taken + wanted > limit:
+                raise by_code(10028 if memory else 10047)
+
+    def _put(self, assignment: Assignment) -> None:
+        self._accounts.setdefault(assignment.account, {})[assignment.name] = assignment
+        self._by_gid[assignment.gid] = assignment
+        self._subjects.setdefault(assignment.account, SubjectBook()).add(assignment.name, assignment.subjects)
+        self._replicas.update(assignment.peers)
+        self._leaders[assignment.leader_hint] += 1
+
+    def _drop(self, assignment: Assignment) -> None:
+        account = assignment.account
+        self._subjects[account].remove(assignment.name, assignment.subjects)
+        self._replicas.subtract(assignment.peers)
+        self._leaders[assignment.leader_hint] -= 1
+        del self._by_gid[assignment.gid]
+        del self._accounts[account][assignment.name]
+        if not self._accounts[account]:
+            del self._accounts[account], self._subjects[account]
+
+    def _replace(self, old: Assignment, new: Assignment, effects: list[Effect]) -> None:
+        self._drop(old)
+        self._put(new)
+        effects.append(StreamUpdated(new, old))
+
+    # Snapshots
+
+    def snapshot(self) -> bytes:
+        """The whole state; equal states give equal bytes."""
+        return json.dumps(
+            {
+                "version": _SNAPSHOT_VERSION,
+                "index": self.applied_index,
+                "digest": self._digest.hex(),
+                "next_gid": self._next_gid,
+                "streams": [a.to_dict() for a in self.all_assignments()],
+                "nodes": [self._nodes[peer].to_dict() for peer in sorted(self._nodes)],
+                "verdicts": list(self._verdicts.items()),
+            },
+            separators=(",", ":"),
+        ).encode()
+
+    def restore(self, data: bytes) -> list[Effect]:
+        """Takes over the state of a snapshot; returns the effects that lead there from the present one. Raises
+        ValueError (nothing is changed then)."""
+        try:
+            state = json.loads(data)
+            if state["version"] != _SNAPSHOT_VERSION:
+                raise ValueError(f"snapshot version {state['version']}")
+            streams = [Assignment.from_dict(item) for item in state["streams"]]
+            nodes = [Node.from_dict(item) for item in state["nodes"]]
+            verdicts = {str(request): dict(verdict) for request, verdict in state["verdicts"]}
+            digest, index, next_gid = bytes.fromhex(state["digest"]), int(state["index"]), int(state["next_gid"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"damaged meta snapshot: {error!r}") from error
+        before, nodes_before = self._by_gid, self._nodes
+        self._accounts, self._by_gid, self._subjects = {}, {}, {}
+        self._replicas, self._leaders = Counter(), Counter()
+        for assignment in streams:
+            self._put(assignment)
+        self._nodes = {node.peer: node for node in nodes}
+        self._verdicts, self._digest = verdicts, digest
+        self.applied_index, self._next_gid = index, next_gid
+        return [*_node_difference(nodes_before, self._nodes), *_difference(before, self._by_gid)]
+
+
+def _refused(error: ApiError) -> Result:
+    return {"error": error.to_dict()}
+
+
+def _reserved(config: Mapping[str, Any]) -> int:
+    """Bytes that a stream lays claim to: only a stream with max_bytes reserves."""
+    return max(int(config["max_bytes"]), 0) * int(config["num_replicas"])
+
+
+def _difference(before: Mapping[int, Assignment], after: Mapping[int, Assignment]) -> Iterable[Effect]:
+    for gid in sorted(before.keys() - after.keys()):
+        yield StreamRemoved(before[gid])
+    for gid in sorted(after):
+        if gid not in before:
+            yield StreamAssigned(after[gid])
+        elif before[gid] != after[gid]:
+            yield StreamUpdated(after[gid], before[gid])
+
+
+def _node_difference(before: Mapping[str, Node], after: Mapping[str, Node]) -> Iterable[Effect]:
+    for peer in sorted(before.keys() - after.keys()):
+        yield NodeRemoved(before[peer])
+    for peer in sorted(after):
+        if before.get(peer) != after[peer]:
+            yield NodeChanged(after[peer])
+
+
+_HANDLERS = {
+    "stream_create": MetaMachine._stream_create,
+    "stream_update": MetaMachine._stream_update,
+    "stream_delete": MetaMachine._stream_delete,
+    "stream_peers": MetaMachine._stream_peers,
+    "node": MetaMachine._node,
+    "node_remove": MetaMachine._node_remove,
+}

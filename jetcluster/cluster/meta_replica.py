@@ -1,0 +1,138 @@
+"""This node's replica of the meta group: Raft, persistence and effects around the pure `MetaMachine`.
+
+Its state is small, so it is written whole, and only right before a flush: what a crash takes away is applied again from
+the journal. Stream data that is newer than the meta state on disk does no harm, because every group is consistent with
+its own applied index.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from jetcluster.cluster.catchup import Cut
+from jetcluster.cluster.context import NodeContext
+from jetcluster.cluster.meta import MetaMachine
+from jetcluster.cluster.meta_state import Effect
+from jetcluster.cluster.proposals import OutcomeUnknownError, Proposals
+from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftGroup, Role
+
+STATE_KEY = b"\x00meta"
+"""Kind 0 of `store.keys`: records of the node, not of a stream."""
+_TERM = struct.Struct("<Q")
+
+PROPOSE_SECONDS = 4.0
+
+
+class MetaReplica:
+    """`raft.api.StateMachine` and `catchup.SnapshotOwner` of the meta group."""
+
+    def __init__(
+        self,
+        context: NodeContext,
+        on_effects: Callable[[list[Effect]], None],
+        on_leading: Callable[[bool], None],
+    ) -> None:
+        self.context = context
+        self.machine = MetaMachine()
+        self.applied_term = 0
+        self.group: RaftGroup | None = None
+        self._on_effects = on_effects
+        self._on_leading = on_leading
+        self._proposals: Proposals | None = None
+        self._import: list[bytes] = []
+        self._saved_index = 0
+        stored = context.kv.get(STATE_KEY)
+        if stored is not None:
+            (self.applied_term,) = _TERM.unpack_from(stored)
+            self.machine.restore(stored[_TERM.size :])
+            self._saved_index = self.machine.applied_index
+
+    def start(self, peers: tuple[str, ...]) -> None:
+        """Creates or continues the group. `peers` count only where the journal has no record of it."""
+        self.group = self.context.raft.create_group(
+            META_GROUP,
+            peers,
+            self,
+            applied_index=self.machine.applied_index,
+            applied_term=self.applied_term,
+            durable=True,
+            campaign=peers == (self.context.me,),
+        )
+        self._proposals = Proposals(self.group)
+
+    @property
+    def leading(self) -> bool:
+        return self.group is not None and self.group.role is Role.LEADER and self.group.ready
+
+    async def propose(self, command: bytes) -> dict[str, Any]:
+        """Raises RaftError and OutcomeUnknownError."""
+        if self._proposals is None:
+            raise NotLeaderError(None)
+        result: dict[str, Any] = await self._proposals.propose(command, PROPOSE_SECONDS)
+        return result
+
+    async def barrier(self) -> None:
+        """Returns once this node is proven to lead the meta group and has applied all that was committed before."""
+        if self.group is None:
+            raise NotLeaderError(None)
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.group.read_index(lambda ok: future.done() or future.set_result(ok))
+        if not await future:
+            raise OutcomeUnknownError("leadership of the meta group could not be confirmed")
+
+    def save(self) -> None:
+        """Puts the state into the open write batch if it changed; called before every flush."""
+        if self.machine.applied_index != self._saved_index:
+            self.context.kv.put(STATE_KEY, _TERM.pack(self.applied_term) + self.machine.snapshot())
+            self._saved_index = self.machine.applied_index
+
+    # ---- raft.api.StateMachine
+
+    def apply(self, index: int, term: int, command: bytes) -> None:
+        result, effects = self.machine.apply(index, term, command)
+        self.applied_term = term
+        if self._proposals is not None:
+            self._proposals.applied(index, result)
+        if effects:
+            self._on_effects(effects)
+
+    def on_role(self, role: Role, term: int, leader: str | None) -> None:
+        if role is Role.LEADER:
+            self.context.leaders.lead(META_GROUP, term)
+        else:
+            self.context.leaders.follow(META_GROUP, term, leader)
+        self._on_leading(role is Role.LEADER)
+
+    def on_dropped(self, first_index: int) -> None:
+        if self._proposals is not None:
+            self._proposals.dropped(first_index)
+
+    def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
+        self.context.catchup.pull(META_GROUP, leader, index)
+
+    # ---- catchup.SnapshotOwner
+
+    def snapshot_export(self, chunk_bytes: int) -> Cut:
+        assert self.group is not None
+        data = self.machine.snapshot()
+        chunks = (data[at : at + chunk_bytes] for at in range(0, len(data), chunk_bytes))
+        return Cut(self.machine.applied_index, self.applied_term, self.group.peers, chunks)
+
+    def snapshot_begin(self) -> None:
+        self._import = []
+
+    def snapshot_chunk(self, chunk: bytes) -> None:
+        self._import.append(chunk)
+
+    async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...]) -> None:
+        assert self.group is not None
+        effects = self.machine.restore(b"".join(self._import))
+        self._import = []
+        self.applied_term = term
+        self.save()
+        await self.context.kv.flush()
+        self.group.install(index, term, peers)
+        self._on_effects(effects)

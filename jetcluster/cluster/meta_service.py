@@ -1,0 +1,199 @@
+"""What the meta leader does with a request: fill in what needs its view (placement, time), propose, tell the verdict.
+
+The node that a client is connected to parses and validates; it sends the request here, to whichever node leads the meta
+group. Everything is safe to send twice: a request carries its id, and the state machine remembers verdicts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Set
+from contextlib import contextmanager
+from typing import Any
+
+from jetcluster import errors
+from jetcluster.clock import Clock
+from jetcluster.cluster.meta import MetaMachine
+from jetcluster.cluster.meta_state import Assignment
+from jetcluster.cluster.placement import Candidate, Placement, place
+from jetcluster.errors import ApiError, by_code
+from jetcluster.model.subjects import overlap
+
+Body = dict[str, Any]
+Propose = Callable[[bytes], Awaitable[Body]]
+"""Proposes a command to the meta group; the result of `MetaMachine.apply`. May raise RaftError and
+OutcomeUnknownError: the request is then repeated, by its sender, wherever the leader is by now."""
+Barrier = Callable[[], Awaitable[None]]
+"""Returns once this node is proven to lead and has applied all that was committed before (RaftGroup.read_index)."""
+
+MAX_PAGE = 1024
+
+
+class MetaService:
+    """One per node; used while it leads."""
+
+    def __init__(
+        self,
+        machine: MetaMachine,
+        *,
+        clock: Clock,
+        propose: Propose,
+        barrier: Barrier,
+        online: Callable[[], Set[str]],
+        cluster_name: str = "",
+        clustered: bool = True,
+    ) -> None:
+        """`online` gives the peer ids reachable now, this node included. `clustered` False (a standalone server)
+        refuses R > 1 with 10074."""
+        self._machine = machine
+        self._clock = clock
+        self._propose = propose
+        self._barrier = barrier
+        self._online = online
+        self._cluster_name = cluster_name
+        self._clustered = clustered
+        self._underway: Counter[str] = Counter()
+        """Replicas placed but not applied yet: creates that come at once must not all pick the same nodes."""
+        self._leading: Counter[str] = Counter()
+
+    async def handle(self, kind: str, body: Body) -> Body:
+        """Answers one request; all values JSON-ready. Raises ApiError for a refusal.
+
+        | kind | body | result |
+        |---|---|---|
+        | stream_create | request, account, config, limits | assignment, created, revision |
+        | stream_update | request, account, config, limits | assignment, revision |
+        | stream_delete | request, account, name | removed (gid), revision |
+        | node | request, peer, name, tags, jetstream | revision |
+        | lookup | account, name | assignment |
+        | names | account, offset, limit, subject | total, offset, names |
+        | list | account, offset, limit, subject | total, offset, assignments |
+        | usage | account | streams, reserved_memory, reserved_storage |
+        """
+        handler = _HANDLERS.get(kind)
+        if handler is None:
+            raise by_code(errors.STREAM_GENERAL, err=f"unknown meta request {kind}")
+        return await handler(self, body)
+
+    async def _stream_create(self, body: Body) -> Body:
+        await self._barrier()
+        account, config = body["account"], body["config"]
+        self._check_clustered(config)
+        existing = self._machine.check_create(account, config, body["limits"])
+        # An equal stream answers also while no node has room for another one.
+        placement = Placement(existing.peers, existing.leader_hint) if existing else self._place(config)
+        with self._placing(placement):
+            return await self._decide(
+                {
+                    "kind": "stream_create",
+                    "request": body["request"],
+                    "account": account,
+                    "config": config,
+                    "peers": list(placement.peers),
+                    "leader": placement.leader,
+                    "created": self._clock.time_ns(),
+                    "limits": body["limits"],
+                }
+            )
+
+    async def _stream_update(self, body: Body) -> Body:
+        self._check_clustered(body["config"])
+        keys = ("request", "account", "config", "limits")
+        return await self._decide({"kind": "stream_update", **{key: body[key] for key in keys}})
+
+    async def _stream_delete(self, body: Body) -> Body:
+        keys = ("request", "account", "name")
+        return await self._decide({"kind": "stream_delete", **{key: body[key] for key in keys}})
+
+    async def _node(self, body: Body) -> Body:
+        keys = ("request", "peer", "name", "tags", "jetstream")
+        return await self._decide({"kind": "node", **{key: body[key] for key in keys}})
+
+    async def _lookup(self, body: Body) -> Body:
+        await self._barrier()
+        found = self._machine.assignment(body["account"], body["name"])
+        if found is None:
+            raise by_code(errors.STREAM_NOT_FOUND)
+        return {"assignment": found.to_dict()}
+
+    async def _names(self, body: Body) -> Body:
+        await self._barrier()
+        total, offset, page = self._page(body)
+        return {"total": total, "offset": offset, "names": [a.name for a in page]}
+
+    async def _list(self, body: Body) -> Body:
+        await self._barrier()
+        total, offset, page = self._page(body)
+        return {"total": total, "offset": offset, "assignments": [a.to_dict() for a in page]}
+
+    async def _usage(self, body: Body) -> Body:
+        await self._barrier()
+        streams = self._machine.assignments(body["account"])
+        reserved = {True: 0, False: 0}
+        for stream in streams:
+            reserved[stream.memory] += max(int(stream.config["max_bytes"]), 0) * stream.replicas
+        return {
+            "streams": len(streams),
+            "reserved_memory": reserved[True],
+            "reserved_storage": reserved[False],
+        }
+
+    def _page(self, body: Body) -> tuple[int, int, list[Assignment]]:
+        """Total, the offset in force, and at most `limit` assignments, sorted by name."""
+        wanted = body["subject"]
+        streams = self._machine.assignments(body["account"])
+        if wanted:
+            streams = [s for s in streams if any(overlap(wanted, own) for own in s.subjects or (s.name,))]
+        offset = min(max(int(body["offset"]), 0), len(streams))
+        limit = min(int(body["limit"]), MAX_PAGE)
+        return len(streams), offset, streams[offset : offset + limit]
+
+    def _check_clustered(self, config: Mapping[str, Any]) -> None:
+        if not self._clustered and config["num_replicas"] > 1:
+            raise by_code(errors.REPLICAS_NOT_SUPPORTED)
+
+    def _place(self, config: Mapping[str, Any]) -> Placement:
+        online = self._online()
+        replicas, leaders = Counter(self._underway), Counter[str]()
+        for assignment in self._machine.all_assignments():
+            replicas.update(assignment.peers)
+            leaders[assignment.leader_hint] += 1
+        candidates = [
+            Candidate(
+                node.peer, node.tags, node.peer in online, node.jetstream, replicas[node.peer], leaders[node.peer]
+            )
+            for node in self._machine.nodes.values()
+        ]
+        # A standalone server ignores the cluster named in a placement (nats-server 2.15, seen live).
+        cluster = self._cluster_name if self._clustered else config.get("placement", {}).get("cluster", "")
+        return place(config["name"], config["num_replicas"], candidates, config.get("placement"), cluster)
+
+    @contextmanager
+    def _placing(self, placement: Placement) -> Iterator[None]:
+        self._underway.update(placement.peers)
+        self._leading[placement.leader] += 1
+        try:
+            yield
+        finally:
+            self._underway.subtract(placement.peers)
+            self._leading[placement.leader] -= 1
+
+    async def _decide(self, command: Body) -> Body:
+        result = await self._propose(json.dumps(command, separators=(",", ":")).encode())
+        error = result.get("error")
+        if error is not None:
+            raise ApiError.from_dict(error)
+        return result
+
+
+_HANDLERS: dict[str, Callable[[MetaService, Body], Awaitable[Body]]] = {
+    "stream_create": MetaService._stream_create,
+    "stream_update": MetaService._stream_update,
+    "stream_delete": MetaService._stream_delete,
+    "node": MetaService._node,
+    "lookup": MetaService._lookup,
+    "names": MetaService._names,
+    "list": MetaService._list,
+    "usage": MetaService._usage,
+}

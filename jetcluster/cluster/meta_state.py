@@ -1,0 +1,111 @@
+"""What the meta group knows, as values: assignments and nodes, and the effects of a change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+
+@dataclass(slots=True, frozen=True)
+class Assignment:
+    """One stream and where it lives."""
+
+    gid: int
+    """Raft group and stream id; never used again after the stream is gone."""
+    account: str
+    name: str
+    config: Mapping[str, Any]
+    """Normalised wire form (model.stream.StreamConfig.to_wire). Shared: nobody changes it in place."""
+    peers: tuple[str, ...]
+    created_ns: int
+    leader_hint: str
+    """The peer that should lead while nobody does: spreads leaders at creation."""
+    revision: int
+    """Index in the meta log of the last change."""
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        return tuple(self.config.get("subjects", ()))
+
+    @property
+    def replicas(self) -> int:
+        return int(self.config["num_replicas"])
+
+    @property
+    def memory(self) -> bool:
+        return bool(self.config["storage"] == "memory")
+
+    def changed(
+        self, revision: int, *, config: Mapping[str, Any] | None = None, peers: tuple[str, ...] | None = None
+    ) -> Assignment:
+        peers = peers or self.peers
+        hint = self.leader_hint if self.leader_hint in peers else peers[0]
+        return replace(self, config=config or self.config, peers=peers, leader_hint=hint, revision=revision)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "gid": self.gid,
+            "account": self.account,
+            "name": self.name,
+            "config": self.config,
+            "peers": list(self.peers),
+            "created_ns": self.created_ns,
+            "leader_hint": self.leader_hint,
+            "revision": self.revision,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Assignment:
+        """Raises KeyError, TypeError or ValueError on anything else than `to_dict` made."""
+        return cls(
+            int(data["gid"]),
+            str(data["account"]),
+            str(data["name"]),
+            dict(data["config"]),
+            tuple(map(str, data["peers"])),
+            int(data["created_ns"]),
+            str(data["leader_hint"]),
+            int(data["revision"]),
+        )
+
+
+@dataclass(slots=True, frozen=True)
+class Node:
+    """A member of the cluster, connected or not."""
+
+    peer: str
+    name: str
+    tags: tuple[str, ...] = ()
+    jetstream: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"peer": self.peer, "name": self.name, "tags": list(self.tags), "jetstream": self.jetstream}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Node:
+        return cls(str(data["peer"]), str(data["name"]), tuple(map(str, data["tags"])), bool(data["jetstream"]))
+
+
+class StreamAssigned(NamedTuple):
+    assignment: Assignment
+
+
+class StreamUpdated(NamedTuple):
+    assignment: Assignment
+    previous: Assignment
+
+
+class StreamRemoved(NamedTuple):
+    assignment: Assignment
+
+
+class NodeChanged(NamedTuple):
+    node: Node
+
+
+class NodeRemoved(NamedTuple):
+    node: Node
+
+
+Effect = StreamAssigned | StreamUpdated | StreamRemoved | NodeChanged | NodeRemoved

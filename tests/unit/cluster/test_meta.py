@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jetcluster.cluster.meta import REMEMBERED_REQUESTS, MetaMachine
+from jetcluster.cluster.meta_state import Assignment, NodeChanged, StreamAssigned, StreamRemoved, StreamUpdated
+from jetcluster.model.stream import StreamConfig
+
+NO_LIMITS = {"max_streams": -1, "max_memory": -1, "max_storage": -1}
+
+
+def config(name: str, **fields: Any) -> dict[str, Any]:
+    return StreamConfig(name=name, **fields).normalised().to_wire()
+
+
+class Driver:
+    """Feeds commands with rising indexes and fresh request ids."""
+
+    def __init__(self, machine: MetaMachine | None = None) -> None:
+        self.machine = machine or MetaMachine()
+        self.index = self.machine.applied_index
+        self.effects: list[Any] = []
+
+    def apply(self, kind: str, **body: Any) -> dict[str, Any]:
+        self.index += 1
+        command = {"kind": kind, "request": f"r{self.index}", **body}
+        result, self.effects = self.machine.apply(self.index, 1, json.dumps(command).encode())
+        return result
+
+    def create(
+        self, name: str, account: str = "A", limits: dict[str, int] = NO_LIMITS, **fields: Any
+    ) -> dict[str, Any]:
+        return self.apply(
+            "stream_create",
+            account=account,
+            config=config(name, **fields),
+            peers=["n1", "n2", "n3"],
+            leader="n2",
+            created=5,
+            limits=limits,
+        )
+
+    def update(self, name: str, **fields: Any) -> dict[str, Any]:
+        return self.apply("stream_update", account="A", config=config(name, **fields), limits=NO_LIMITS)
+
+
+def err(result: dict[str, Any]) -> int:
+    return int(result["error"]["err_code"])
+
+
+def test_create_assigns() -> None:
+    driver = Driver()
+    result = driver.create("S", subjects=["s.>"])
+    assert result["created"] is True
+    assigned = Assignment.from_dict(result["assignment"])
+    assert (assigned.gid, assigned.peers, assigned.leader_hint, assigned.created_ns) == (2, ("n1", "n2", "n3"), "n2", 5)
+    assert driver.effects == [StreamAssigned(assigned)]
+    assert driver.machine.assignment("A", "S") == assigned
+    assert driver.machine.by_gid(2) == assigned
+    assert (driver.machine.replicas_on("n1"), driver.machine.leaders_on("n2"), driver.machine.leaders_on("n1")) == (
+        1,
+        1,
+        0,
+    )
+
+
+def test_equal_create_is_answered_again_and_changes_nothing() -> None:
+    driver = Driver()
+    first = driver.create("S")
+    again = driver.create("S", subjects=["S"])
+    assert again["created"] is False
+    assert again["assignment"] == first["assignment"]
+    assert driver.effects == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"name": "S", "max_msgs": 5}, 10058),
+        ({"name": "T", "subjects": ["s.*"]}, 10065),
+        ({"name": "T", "subjects": ["*.x"]}, 10065),
+        ({"name": "T", "subjects": [">"]}, 10065),
+        ({"name": "T", "subjects": ["a", "s.b.c"]}, 10065),
+    ],
+)
+def test_refused_creates(fields: dict[str, Any], code: int) -> None:
+    driver = Driver()
+    driver.create("S", subjects=["s.>"])
+    before = driver.machine.next_gid
+    assert err(driver.create(fields.pop("name"), **fields)) == code
+    assert driver.effects == []
+    assert driver.machine.next_gid == before
+
+
+def test_subjects_are_per_account_and_freed_by_delete_and_update() -> None:
+    driver = Driver()
+    driver.create("S", subjects=["s.>"])
+    assert driver.create("S", account="B", subjects=["s.>"])["created"]
+    driver.update("S", subjects=["other"])
+    assert driver.create("T", subjects=["s.1"])["created"]
+    assert err(driver.update("S", subjects=["s.*"])) == 10065
+    assert driver.apply("stream_delete", account="A", name="T")["removed"] == 4
+    assert "error" not in driver.update("S", subjects=["s.*"])
+
+
+def test_delete_removes_and_never_reuses_the_gid() -> None:
+    driver = Driver()
+    first = driver.create("S")["assignment"]["gid"]
+    driver.apply("stream_delete", account="A", name="S")
+    assert [type(e) for e in driver.effects] == [StreamRemoved]
+    assert err(driver.apply("stream_delete", account="A", name="S")) == 10059
+    assert driver.create("S")["assignment"]["gid"] == first + 1
+    assert driver.machine.replicas_on("n1") == 1
+
+
+def test_update_replaces_and_tells_both() -> None:
+    driver = Driver()
+    driver.create("S")
+    result = driver.update("S", max_msgs=7)
+    effect = driver.effects[0]
+    assert isinstance(effect, StreamUpdated)
+    assert (effect.previous.config["max_msgs"], effect.assignment.config["max_msgs"]) == (-1, 7)
+    assert result["assignment"]["revision"] == result["revision"] == driver.index
+    assert driver.update("S", max_msgs=7)["assignment"]["revision"] == result["revision"]
+    assert driver.effects == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"storage": "memory"}, "stream configuration update can not change storage type"),
+        ({"num_replicas": 3}, "changing num_replicas is not implemented yet"),
+        ({"placement": {"tags": ["x"]}}, "changing placement is not implemented yet"),
+    ],
+)
+def test_refused_updates(fields: dict[str, Any], text: str) -> None:
+    driver = Driver()
+    driver.create("S")
+    result = driver.update("S", **fields)
+    assert (result["error"]["err_code"], result["error"]["description"]) == (10052, text)
+    assert driver.effects == []
+
+
+def test_update_of_nothing() -> None:
+    assert err(Driver().update("S")) == 10059
+
+
+def test_limits() -> None:
+    driver = Driver()
+    limits = {"max_streams": 2, "max_memory": 100, "max_storage": 1000}
+    assert driver.create("A", limits=limits, max_bytes=600)["created"]
+    assert err(driver.create("B", limits=limits, max_bytes=401)) == 10047
+    assert err(driver.create("B", limits=limits, max_bytes=51, num_replicas=2, storage="memory")) == 10028
+    assert driver.create("B", limits=limits, max_bytes=50, num_replicas=2, storage="memory")["created"]
+    assert err(driver.create("C", limits=limits)) == 10027
+    assert driver.create("A", limits=limits, max_bytes=600)["created"] is False
+
+
+def test_a_repeated_request_gets_the_first_verdict() -> None:
+    machine = MetaMachine()
+    command = json.dumps({"kind": "stream_delete", "request": "same", "account": "A", "name": "S"}).encode()
+    Driver(machine).create("S")
+    first, effects = machine.apply(2, 1, command)
+    again, nothing = machine.apply(3, 2, command)
+    assert (again, nothing) == (first, [])
+    assert len(effects) == 1
+
+
+def test_remembered_requests_are_bounded() -> None:
+    driver = Driver()
+    for _ in range(REMEMBERED_REQUESTS + 50):
+        driver.apply("stream_delete", account="A", name="none")
+    assert len(json.loads(driver.machine.snapshot())["verdicts"]) == REMEMBERED_REQUESTS
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b'{"request":"x"}',
+        b'{"request":"x","kind":"nope"}',
+        b'{"request":"x","kind":"stream_create"}',
+        b'{"request":"x","kind":"stream_create","account":"A","config":{"name":"S","subjects":[5]},"limits":{}}',
+    ],
+)
+def test_a_bad_command_is_a_verdict_and_leaves_no_trace(raw: bytes) -> None:
+    machine = MetaMachine()
+    result, effects = machine.apply(1, 1, raw)
+    assert err(result) == 10051
+    assert effects == []
+    assert (machine.next_gid, machine.all_assignments()) == (2, [])
+
+
+def test_nodes() -> None:
+    driver = Driver()
+    body = {"peer": "n1", "name": "one", "tags": ["az:1"], "jetstream": True}
+    driver.apply("node", **body)
+    assert [type(e) for e in driver.effects] == [NodeChanged]
+    driver.apply("node", **body)
+    assert driver.effects == []
+    assert driver.machine.nodes["n1"].tags == ("az:1",)
+    driver.apply("node_remove", peer="n1")
+    assert err(driver.apply("node_remove", peer="n1")) == 10044
+
+
+def test_restore_gives_the_effects_that_lead_there() -> None:
+    ahead, behind = Driver(), Driver()
+    for driver in (ahead, behind):
+        driver.create("KEPT")
+        driver.create("GONE")
+        driver.create("CHANGED")
+    ahead.apply("stream_delete", account="A", name="GONE")
+    ahead.update("CHANGED", max_msgs=1)
+    ahead.create("NEW")
+    ahead.apply("node", peer="n9", name="nine", tags=[], jetstream=True)
+    effects = behind.machine.restore(ahead.machine.snapshot())
+    assert [type(e).__name__ for e in effects] == ["NodeChanged", "StreamRemoved", "StreamUpdated", "StreamAssigned"]
+    assert behind.machine.snapshot() == ahead.machine.snapshot()
+    assert behind.machine.leaders_on("n2") == ahead.machine.leaders_on("n2") == 3
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b'{"version":2}', b'{"version":1,"streams":[{}]}', b"[]"])
+def test_a_damaged_snapshot_is_refused(data: bytes) -> None:
+    driver = Driver()
+    driver.create("S")
+    before = driver.machine.snapshot()
+    with pytest.raises(ValueError):
+        driver.machine.restore(data)
+    assert driver.machine.snapshot() == before
+
+
+names = st.sampled_from(["S1", "S2", "S3"])
+subjects = st.lists(st.sampled_from(["a", "a.*", "a.b", "b.>", "*.c"]), max_size=2)
+actions = st.one_of(
+    st.tuples(st.just("create"), st.sampled_from("AB"), names, subjects),
+    st.tuples(st.just("update"), st.just("A"), names, subjects),
+    st.tuples(st.just("delete"), st.sampled_from("AB"), names, subjects),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(actions, max_size=25), st.integers(0, 25))
+def test_replicas_agree_also_through_a_snapshot(steps: list[tuple[str, str, str, list[str]]], cut: int) -> None:
+    log = []
+    for number, (what, account, name, listed) in enumerate(steps, 1):
+        body: dict[str, Any] = {
+            "kind": f"stream_{what}",
+            "request": f"r{number % 20}",
+            "account": account,
+            "name": name,
+        }
+        body |= {"config": config(name, subjects=listed), "limits": NO_LIMITS}
+        body |= {"peers": ["n1"], "leader": "n1", "created": number} if what == "create" else {}
+        log.append(json.dumps(body).encode())
+    one, two = MetaMachine(), MetaMachine()
+    gids: list[int] = []
+    for index, command in enumerate(log, 1):
+        result, effects = one.apply(index, 1, command)
+        gids += [e.assignment.gid for e in effects if isinstance(e, StreamAssigned)]
+        if index == cut:
+            two = MetaMachine()
+            two.restore(one.snapshot())
+            continue
+        assert two.apply(index, 3, command) == (result, effects)
+    assert one.snapshot() == two.snapshot()
+    assert one.digest == two.digest
+    assert gids == sorted(set(gids)), "a group id was used twice"
+    live = {a.gid for a in one.all_assignments()}
+    for account in "AB":
+        for a in one.assignments(account):
+            assert a.gid in live
+            for b in one.assignments(account):
+                assert a.name == b.name or not _share(a, b)
+
+
+def _share(a: Assignment, b: Assignment) -> bool:
+    from jetcluster.model.subjects import overlap
+
+    return any(overlap(x, y) for x in a.subjects for y in b.subjects)
+
+
+def test_the_hash_tells_different_histories_apart() -> None:
+    one, two = Driver(), Driver()
+    one.create("S")
+    two.create("T")
+    assert one.machine.digest != two.machine.digest
