@@ -1,0 +1,53 @@
+"""PubAcks as bytes, for whole commands at once (shared/reference/streams.md 4.1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import count
+
+from jetcluster.errors import ApiError
+from jetcluster.stream.results import Duplicate, PublishResult, Verdict
+
+
+class PubAcks:
+    """The acks of one stream: `{"stream":"S","seq":12}`, with a domain `{"stream":"S","domain":"D","seq":12}`."""
+
+    __slots__ = ("_duplicate", "_error_end", "_stored")
+
+    def __init__(self, stream: str, domain: str | None = None) -> None:
+        name = b'"stream":' + _quoted(stream)
+        start = b"{" + name
+        if domain:
+            start += b',"domain":' + _quoted(domain)
+        start = start.replace(b"%", b"%%") + b',"seq":%d'
+        self._stored = start + b"}"
+        self._duplicate = start + b',"duplicate": true}'  # with the blank, as nats-server has it
+        self._error_end = b"," + name + b',"seq":0}'
+
+    def render(self, result: PublishResult, replies: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+        """(reply subject, ack) of every message that has a reply subject; `replies[i]` belongs to message `i`."""
+        assert len(replies) == result.count, (len(replies), result.count)
+        stored = self._stored
+        if result.verdicts is None:
+            return [
+                (reply, stored % seq) for reply, seq in zip(replies, count(result.first_seq), strict=False) if reply
+            ]
+        pairs = zip(replies, result.verdicts, strict=True)
+        return [(reply, self.ack(verdict)) for reply, verdict in pairs if reply]
+
+    def ack(self, verdict: Verdict) -> bytes:
+        if isinstance(verdict, int):
+            return self._stored % verdict
+        if isinstance(verdict, Duplicate):
+            return self._duplicate % verdict.seq
+        return self.error(verdict)
+
+    def error(self, error: ApiError) -> bytes:
+        """`{"error":{...},"stream":"S","seq":0}`; never a domain, as upstream."""
+        text = json.dumps(error.to_dict(), separators=(",", ":"), ensure_ascii=False)
+        return b'{"error":' + text.encode("utf-8", "replace") + self._error_end
+
+
+def _quoted(text: str) -> bytes:
+    return json.dumps(text, ensure_ascii=False).encode()

@@ -1,0 +1,130 @@
+"""The commands in a stream's log: their bytes.
+
+    u8 kind | u8 flags (0) | u64 time, nanoseconds, stamped by the leader | body      (little-endian)
+
+Every command carries the leader's time, because `apply` never reads a clock. Decoding is strict: a follower that does
+not understand a command must stop (`CommandError`), not skip it, or it would drift apart from the others.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from jetcluster.store.batch import Batch, BatchError
+
+PUBLISH: Final = 1
+PURGE: Final = 2
+DELETE_MSG: Final = 3
+EXPIRE: Final = 4
+UPDATE_CONFIG: Final = 5
+# 6..15 are kept for atomic batches, fast batches, schedules and sourced messages, 16..31 for consumers.
+
+HEAD: Final = struct.Struct("<BBQ")
+_PURGE_BODY: Final = struct.Struct("<QQ")
+_U64: Final = struct.Struct("<Q")
+
+
+class CommandError(Exception):
+    """Bytes that are no command of this version. The replica must stop: going on would make it diverge."""
+
+
+class Publish(NamedTuple):
+    ts: int
+    batch: Batch
+
+
+class Purge(NamedTuple):
+    ts: int
+    filter: bytes
+    """b"" for the whole stream."""
+    seq: int
+    keep: int
+
+
+class DeleteMsg(NamedTuple):
+    ts: int
+    seq: int
+
+
+class Expire(NamedTuple):
+    """Remove what is older than `max_age` at `ts`. The bound is worked out in apply, from the `max_age` in force at
+    this place of the log, so an update that lengthens it cannot be overtaken by an expiry proposed before."""
+
+    ts: int
+
+
+class UpdateConfig(NamedTuple):
+    ts: int
+    config: dict[str, Any]
+
+
+Command = Publish | Purge | DeleteMsg | Expire | UpdateConfig
+
+
+def encode_publish(ts: int, batch: bytes) -> bytes:
+    """`batch` is an encoded `store.batch.Batch`."""
+    return HEAD.pack(PUBLISH, 0, ts) + batch
+
+
+def encode_purge(ts: int, filter: bytes = b"", seq: int = 0, keep: int = 0) -> bytes:
+    return HEAD.pack(PURGE, 0, ts) + _PURGE_BODY.pack(seq, keep) + filter
+
+
+def encode_delete_msg(ts: int, seq: int) -> bytes:
+    return HEAD.pack(DELETE_MSG, 0, ts) + _U64.pack(seq)
+
+
+def encode_expire(ts: int) -> bytes:
+    return HEAD.pack(EXPIRE, 0, ts)
+
+
+def encode_update_config(ts: int, config: Mapping[str, Any]) -> bytes:
+    return HEAD.pack(UPDATE_CONFIG, 0, ts) + dump_config(config)
+
+
+def dump_config(config: Mapping[str, Any]) -> bytes:
+    """The same bytes on every replica for equal configurations."""
+    return json.dumps(config, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def load_config(raw: bytes) -> dict[str, Any]:
+    """Undoes `dump_config`; ValueError when the bytes are no JSON object."""
+    config = json.loads(raw.decode())
+    if not isinstance(config, dict):
+        raise ValueError("the configuration is no object")
+    return config
+
+
+def decode(command: bytes) -> Command:
+    """Raises CommandError. The batch's own checksum is not looked at: the journal's and the wire's cover it."""
+    if len(command) < HEAD.size:
+        raise CommandError(f"{len(command)} bytes")
+    kind, flags, ts = HEAD.unpack_from(command)
+    if flags:
+        raise CommandError(f"kind {kind} with unknown flags {flags:#x}")
+    try:
+        return _decode_body(kind, ts, command)
+    except (BatchError, struct.error, ValueError) as error:
+        raise CommandError(f"kind {kind}: {error}") from error
+
+
+def _decode_body(kind: int, ts: int, command: bytes) -> Command:
+    at = HEAD.size
+    if kind == PUBLISH:
+        return Publish(ts, Batch.decode(command, at, verify=False))
+    if kind == EXPIRE:
+        if len(command) != at:
+            raise ValueError("trailing bytes")
+        return Expire(ts)
+    if kind == PURGE:
+        seq, keep = _PURGE_BODY.unpack_from(command, at)
+        return Purge(ts, command[at + _PURGE_BODY.size :], seq, keep)
+    if kind == DELETE_MSG:
+        (seq,) = _U64.unpack(command[at:])
+        return DeleteMsg(ts, seq)
+    if kind == UPDATE_CONFIG:
+        return UpdateConfig(ts, load_config(command[at:]))
+    raise ValueError("unknown kind")

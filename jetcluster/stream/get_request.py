@@ -1,0 +1,160 @@
+"""`GetRequest`: the one request object of Direct Get and STREAM.MSG.GET, decoded as Go does, and its validation.
+
+shared/reference/streams.md 1.2 to 1.4. Keys match case-insensitively, `null` leaves a field alone, unknown keys are
+noted only; integers must be integers in range, times RFC 3339.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+from jetcluster.stream import times
+
+_U64_MAX: Final = (1 << 64) - 1
+_INT_MAX: Final = (1 << 63) - 1
+
+
+class MalformedRequest(ValueError):
+    """The payload is no request object."""
+
+
+class GetRequest:
+    """Zero values stand for "absent", as in Go; only the two times can be absent (None) and zero."""
+
+    __slots__ = (
+        "batch",
+        "given",
+        "last_by_subj",
+        "max_bytes",
+        "multi_last",
+        "next_by_subj",
+        "no_hdr",
+        "seq",
+        "start_time",
+        "unknown",
+        "up_to_seq",
+        "up_to_time",
+    )
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.last_by_subj = b""
+        self.next_by_subj = b""
+        self.batch = 0
+        self.max_bytes = 0
+        self.start_time: int | None = None
+        self.multi_last: list[bytes] = []
+        self.up_to_seq = 0
+        self.up_to_time: int | None = None
+        self.no_hdr = False
+        self.given: list[str] = []
+        """Names of the fields that were in the object and not null."""
+        self.unknown: list[str] = []
+        """Keys that are no field; MSG.GET refuses them in strict mode."""
+
+    @classmethod
+    def decode(cls, payload: bytes) -> GetRequest:
+        """Raises MalformedRequest with the reason."""
+        try:
+            # Subjects may hold bytes that are no UTF-8: kept as they are, so that they can be asked for.
+            fields = json.loads(payload.decode("utf-8", "surrogateescape"), parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            raise MalformedRequest(str(error)) from error
+        request = cls()
+        if fields is None:
+            return request
+        if not isinstance(fields, dict):
+            raise MalformedRequest("not an object")
+        for key, value in fields.items():
+            field = _FIELDS.get(key)
+            if field is None:
+                field = _FIELDS.get(key.lower())
+                if field is None:
+                    request.unknown.append(key)
+                    continue
+            if value is not None:
+                request.given.append(field[0])
+                setattr(request, field[0], field[1](value))
+        return request
+
+    @property
+    def selects(self) -> bool:
+        """Something says which message is meant (rule 4 of 1.3)."""
+        return bool(
+            self.seq or self.last_by_subj or self.next_by_subj or self.multi_last or self.start_time is not None
+        )
+
+    @property
+    def conflicts(self) -> bool:
+        """The matrix of 1.4. A negative `batch` conflicts too: nats-server answers it with a bare EOB by accident."""
+        last = self.last_by_subj
+        timed = self.start_time is not None
+        return bool(
+            self.batch < 0
+            or (last and (self.seq or timed or self.next_by_subj or self.batch or self.multi_last))
+            or (timed and self.seq)
+            or (self.next_by_subj and self.multi_last)
+            or (self.up_to_seq and self.up_to_time is not None)
+        )
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"invalid number {name}")
+
+
+def _unsigned(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= _U64_MAX:
+        raise MalformedRequest("not an unsigned 64-bit integer")
+    return value
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int or not -_INT_MAX - 1 <= value <= _INT_MAX:
+        raise MalformedRequest("not a 64-bit integer")
+    return value
+
+
+def _text(value: Any) -> bytes:
+    if type(value) is not str:
+        raise MalformedRequest("not a string")
+    try:
+        return value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # a lone \ud800 escape: no subject can hold it
+        return value.encode("utf-8", "replace")
+
+
+def _texts(value: Any) -> list[bytes]:
+    if type(value) is not list:
+        raise MalformedRequest("not a list")
+    return [b"" if item is None else _text(item) for item in value]
+
+
+def _time(value: Any) -> int:
+    if type(value) is not str:
+        raise MalformedRequest("not a time")
+    try:
+        return times.parse(value)
+    except ValueError as error:
+        raise MalformedRequest(str(error)) from error
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise MalformedRequest("not a boolean")
+    return value
+
+
+_FIELDS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
+    "seq": ("seq", _unsigned),
+    "last_by_subj": ("last_by_subj", _text),
+    "next_by_subj": ("next_by_subj", _text),
+    "batch": ("batch", _integer),
+    "max_bytes": ("max_bytes", _integer),
+    "start_time": ("start_time", _time),
+    "multi_last": ("multi_last", _texts),
+    "up_to_seq": ("up_to_seq", _unsigned),
+    "up_to_time": ("up_to_time", _time),
+    "no_hdr": ("no_hdr", _flag),
+}

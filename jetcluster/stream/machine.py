@@ -1,0 +1,184 @@
+"""`StreamMachine`: one replica of a stream as a deterministic state machine over a message store.
+
+`apply(command)` is a function of (state, command): it reads no clock, no random number and no local configuration.
+The machine's own state (applied index, rolling hash, clock) is written beside the messages in the same open write
+batch, so after a crash everything belongs to one applied index and the log is replayed from the next one.
+
+The rolling hash covers every command, its result and the size of the store after it. Two replicas at the same index
+with different hashes have drifted apart, and that is noticed without reading a single message.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from hashlib import blake2b
+from typing import Any, Final
+
+from jetcluster import errors
+from jetcluster.errors import ApiError
+from jetcluster.stream import commands
+from jetcluster.stream.commands import DeleteMsg, Expire, Publish, Purge, UpdateConfig
+from jetcluster.stream.dedupe import DedupeWindow
+from jetcluster.stream.ports import SIDE_CONFIG, MachineStore
+from jetcluster.stream.publish import Admission, enforce
+from jetcluster.stream.results import Result, digest_bytes
+from jetcluster.stream.rules import StreamRules
+
+_STATE: Final = struct.Struct("<BQQQ16s")
+_STATE_VERSION: Final = 1
+_DIGEST: Final = struct.Struct("<16sQQIQQQQ")
+
+_BAD_REQUEST: Final = errors.by_code(10003)
+_SEALED: Final = errors.by_code(10109)
+_PURGE_DENIED: Final = errors.by_code(10110, err="stream purge not permitted")
+_DELETE_DENIED: Final = errors.by_code(10057, err="message delete not permitted")
+_DELETE_EOF: Final = errors.by_code(10057, err="stream store EOF")
+
+
+class StateError(Exception):
+    """The stored machine state is of another version or cut off; the replica must be rebuilt from a peer."""
+
+
+class StreamMachine:
+    """The single writer of `store`. `rules` count for a new stream only: later the stored configuration does, as
+    changed by UPDATE_CONFIG commands. Reading `rules`, `applied_index`, `applied_term`, `hash` is fine from anywhere.
+    """
+
+    def __init__(self, name: str, rules: StreamRules, store: MachineStore) -> None:
+        """Continues where the store stands. Raises StateError."""
+        self.name = name
+        self.rules = rules
+        self.store = store
+        self.applied_index = 0
+        self.applied_term = 0
+        self.hash = bytes(16)
+        self.clock = 0
+        """Latest time, nanoseconds, that any command saw; no message gets an earlier one."""
+        self._admission: Admission
+        self._dedupe: DedupeWindow
+        self.reload()
+
+    def reload(self) -> None:
+        """Reads the state from the store again: at start and after a snapshot was installed."""
+        state = self.store.load_machine_state()
+        if state is None:
+            self._begin()
+        else:
+            self._restore(state)
+        self._dedupe = DedupeWindow(self.store, self.rules.duplicate_window)
+        last_msg_id = state[_STATE.size :] if state is not None else b""
+        self._admission = Admission(self.name, self.rules, self.store, self._dedupe)
+        self._admission.last_msg_id = last_msg_id
+
+    def apply(self, index: int, term: int, command: bytes) -> Result:
+        """Applies the committed command at log position `index` (in order, each once).
+
+        Returns the outcome, the same on every replica. Raises CommandError for bytes of another version and
+        DamagedError when a check needs a record that is damaged here; either way the replica must stop applying
+        and be repaired, since nothing after it would be right.
+        """
+        assert index > self.applied_index, (index, self.applied_index)
+        decoded = commands.decode(command)
+        if isinstance(decoded, Publish):
+            result: Result = self._publish(decoded)
+        else:
+            self.clock = max(self.clock, decoded.ts)
+            result = self._administer(decoded)
+        self._advance(index, term, command, result)
+        return result
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The normalised configuration in force."""
+        return self.rules.config
+
+    @property
+    def dedupe_ids(self) -> int:
+        """How many message ids are remembered (monitoring)."""
+        return len(self._dedupe)
+
+    def _begin(self) -> None:
+        self.store.side_put(SIDE_CONFIG, b"", commands.dump_config(self.rules.config))
+        if self.rules.first_seq > 1:
+            self.store.compact(self.rules.first_seq)
+
+    def _restore(self, state: bytes) -> None:
+        if len(state) < _STATE.size or state[0] != _STATE_VERSION:
+            raise StateError(f"stream {self.name}: machine state of {len(state)} bytes, version {state[:1].hex()}")
+        _, self.applied_index, self.applied_term, self.clock, self.hash = _STATE.unpack_from(state)
+        for _, config in self.store.side_scan(SIDE_CONFIG):
+            self.rules = StreamRules.from_config(commands.load_config(config))
+
+    def _advance(self, index: int, term: int, command: bytes, result: Result) -> None:
+        state = self.store.state
+        crc = zlib.crc32(command)
+        digest = blake2b(
+            _DIGEST.pack(self.hash, index, term, crc, state.messages, state.bytes, state.first_seq, state.last_seq),
+            digest_size=16,
+        )
+        digest.update(digest_bytes(result))
+        self.hash = digest.digest()
+        self.applied_index = index
+        self.applied_term = term
+        saved = _STATE.pack(_STATE_VERSION, index, term, self.clock, self.hash)
+        self.store.save_machine_state(saved + self._admission.last_msg_id)
+
+    def _publish(self, command: Publish) -> Result:
+        base = max(command.ts, self.clock + 1)
+        result = self._admission.admit(command.batch, base)
+        self.clock = base + command.batch.count - 1
+        return result
+
+    def _administer(self, command: Purge | DeleteMsg | Expire | UpdateConfig) -> int | ApiError:
+        if isinstance(command, Expire):
+            return self._expire()
+        if isinstance(command, Purge):
+            return self._purge(command)
+        if isinstance(command, DeleteMsg):
+            return self._delete(command.seq)
+        return self._update(StreamRules.from_config(command.config))
+
+    def _expire(self) -> int:
+        max_age = self.rules.max_age
+        return self.store.expire(self.clock - max_age + 1) if 0 < max_age <= self.clock else 0
+
+    def _purge(self, command: Purge) -> int | ApiError:
+        """shared/reference/streams.md 5.7."""
+        if self.rules.sealed:
+            return _SEALED
+        if self.rules.deny_purge:
+            return _PURGE_DENIED
+        if command.seq and command.keep:
+            return _BAD_REQUEST
+        filtered = command.filter not in (b"", b">")
+        if command.seq == 1:
+            return 0
+        if command.keep:
+            return self.store.purge(command.filter or b">", keep=command.keep)
+        if filtered:
+            return self.store.purge(command.filter, before=command.seq or None)
+        return self.store.compact(command.seq or self.store.state.last_seq + 1)
+
+    def _delete(self, seq: int) -> int | ApiError:
+        if self.rules.sealed:
+            return _SEALED
+        if self.rules.deny_delete:
+            return _DELETE_DENIED
+        if seq > self.store.state.last_seq:
+            return _DELETE_EOF
+        if seq and self.store.delete(seq):
+            return 1
+        return errors.by_code(10043, seq=seq)
+
+    def _update(self, rules: StreamRules) -> int:
+        """Shrunk limits hold at once. `first_seq` is looked at only when a stream begins."""
+        self.store.side_put(SIDE_CONFIG, b"", commands.dump_config(rules.config))
+        self.rules = rules
+        if rules.duplicate_window != self._dedupe.window:
+            self._dedupe.set_window(rules.duplicate_window)
+        last_msg_id = self._admission.last_msg_id
+        self._admission = Admission(self.name, rules, self.store, self._dedupe)
+        self._admission.last_msg_id = last_msg_id
+        removed = enforce(self.store, rules, None) if rules.evicts else 0
+        return removed + self._expire()

@@ -1,0 +1,291 @@
+"""`Admission`: which messages of a PUBLISH command are stored, and as what. Decided in apply, in log order.
+
+A batch without headers that no limit can refuse is stored as it came, in one step. Otherwise every message passes the
+checks of shared/reference/streams.md 4.2 and 4.3, in the order of the clustered column (deduplication before
+expectations, so a retry is acked as a duplicate whatever it expects); what passes is stored in one step at the end,
+or earlier when a later message of the same command depends on it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from jetcluster import errors
+from jetcluster.errors import ApiError
+from jetcluster.protocol.subjects import is_literal
+from jetcluster.store.batch import Batch
+from jetcluster.stream.dedupe import DedupeWindow
+from jetcluster.stream.ports import MachineStore
+from jetcluster.stream.results import Duplicate, PublishResult, Verdict
+from jetcluster.stream.rules import StreamRules
+
+MAX_HEADER: Final = 65_535
+"""Longest header block of a stored message (10097)."""
+
+_HEADER_FIELD: Final = b"\nNats-"
+_NOTHING: Final[dict[bytes, bytes]] = {}
+
+_SEALED: Final = errors.by_code(10109)
+_TOO_LARGE: Final = errors.by_code(10054)
+_HEADER_TOO_LARGE: Final = errors.by_code(10097)
+_WRONG_STREAM: Final = errors.by_code(10060)
+_MISSING_SEQUENCE: Final = errors.by_code(10193)
+_MAX_MSGS: Final = errors.by_code(10077, err="maximum messages exceeded")
+_MAX_BYTES: Final = errors.by_code(10077, err="maximum bytes exceeded")
+_MAX_PER_SUBJECT: Final = errors.by_code(10077, err="maximum messages per subject exceeded")
+_ROLLUP_NOT_PERMITTED: Final = errors.by_code(10111, err="rollup not permitted")
+
+_REFUSED_HEADERS: Final = (
+    (b"Nats-Batch-Id", errors.by_code(10174)),
+    (b"Nats-Incr", errors.by_code(10168)),
+    (b"Nats-TTL", errors.by_code(10166)),
+    (b"Nats-Schedule", errors.by_code(10188)),
+    (b"Nats-Stream-Source", errors.by_code(10227)),
+)
+"""Features of a stream that is not configured for them: never stored as if the header meant nothing."""
+
+
+def nats_fields(headers: bytes) -> dict[bytes, bytes]:
+    """The fields of a header block whose name starts with `Nats-`: exact case, first occurrence, blanks around the
+    value dropped."""
+    if _HEADER_FIELD not in headers:
+        return _NOTHING
+    fields: dict[bytes, bytes] = {}
+    for line in headers.split(b"\r\n"):
+        if line.startswith(b"Nats-"):
+            key, _, value = line.partition(b":")
+            fields.setdefault(key, value.strip(b" \t"))
+    return fields
+
+
+class Admission:
+    """`admit` one command after the other. Built anew when the rules change."""
+
+    __slots__ = (
+        "_base",
+        "_batch",
+        "_dedupe",
+        "_ids",
+        "_name",
+        "_next_seq",
+        "_rules",
+        "_staged",
+        "_staged_bytes",
+        "_staged_last",
+        "_store",
+        "_stored",
+        "last_msg_id",
+    )
+
+    def __init__(self, name: str, rules: StreamRules, store: MachineStore, dedupe: DedupeWindow) -> None:
+        self._name = name.encode()
+        self._rules = rules
+        self._store = store
+        self._dedupe = dedupe
+        self._batch: Batch
+        self._base = 0
+        self._next_seq = 0
+        self._stored = 0
+        """Messages of this command that are in the store already."""
+        self._staged: list[int] = []
+        """Positions in the batch of what is accepted and not in the store yet."""
+        self._staged_bytes = 0
+        self._staged_last: dict[bytes, tuple[int, int]] = {}
+        """Per subject of a staged message: its last sequence, how many are staged."""
+        self._ids: list[tuple[int, bytes]] = []
+        self.last_msg_id = b""
+        """Nats-Msg-Id of the last message stored, b"" when it had none."""
+
+    def admit(self, batch: Batch, base: int) -> PublishResult:
+        """Stores what may be stored; the k-th stored message gets the time `base + k`."""
+        first_seq = self._store.state.last_seq + 1
+        if not batch.has_headers and self._fits_whole(batch):
+            self._append(batch, first_seq, base)
+            self.last_msg_id = b""
+            return PublishResult(first_seq, batch.count, None)
+        if self._dedupe.window:
+            self._dedupe.advance(base, first_seq)
+        self._batch, self._base, self._next_seq, self._stored = batch, base, first_seq, 0
+        self._ids = []
+        verdicts = [self._admit_one(i) for i in range(batch.count)]
+        self._flush()
+        if self._ids:
+            self._dedupe.seal(base, self._ids)
+        if self._stored == batch.count:
+            return PublishResult(first_seq, batch.count, None)
+        return PublishResult(first_seq, batch.count, verdicts)
+
+    def _fits_whole(self, batch: Batch) -> bool:
+        rules = self._rules
+        if rules.sealed or (rules.max_msg_size and not _each_at_most(batch, rules.max_msg_size)):
+            return False
+        if not rules.discard_new:
+            return True
+        if rules.discard_new_per_subject:
+            return False
+        state = self._store.state
+        if rules.max_msgs and state.messages + batch.count > rules.max_msgs:
+            return False
+        return not rules.max_bytes or state.bytes + batch.record_bytes(memory=rules.memory) <= rules.max_bytes
+
+    def _append(self, batch: Batch, first_seq: int, ts: int) -> None:
+        self._store.append(batch, first_seq, ts)
+        if self._rules.evicts:
+            enforce(self._store, self._rules, batch.subjects)
+
+    def _admit_one(self, i: int) -> Verdict:
+        subject, headers, _ = self._batch.message(i)
+        fields = nats_fields(headers) if headers else _NOTHING
+        rules = self._rules
+        if rules.sealed:
+            return _SEALED
+        if rules.max_msg_size and self._batch.size_of(i) > rules.max_msg_size:
+            return _TOO_LARGE
+        if len(headers) > MAX_HEADER:
+            return _HEADER_TOO_LARGE
+        msg_id = b""
+        rollup = b""
+        if fields:
+            verdict = self._check_fields(subject, fields)
+            if verdict is not None:
+                return verdict
+            msg_id = fields.get(b"Nats-Msg-Id", b"")
+            rollup = fields.get(b"Nats-Rollup", b"").lower()
+        if rules.discard_new and (refusal := self._check_room(i, subject, rollup)) is not None:
+            return refusal
+        if b"Nats-Expected-Last-Msg-Id" in fields:
+            expected = fields[b"Nats-Expected-Last-Msg-Id"]
+            if expected and expected != self.last_msg_id:
+                return errors.by_code(10070, id=self.last_msg_id.decode(errors="replace"))
+        return self._stage(i, subject, msg_id, rollup)
+
+    def _check_fields(self, subject: bytes, fields: dict[bytes, bytes]) -> Verdict | None:
+        stream = fields.get(b"Nats-Expected-Stream")
+        if stream and stream != self._name:
+            return _WRONG_STREAM
+        for key, error in _REFUSED_HEADERS:
+            if fields.get(key):
+                return error
+        msg_id = fields.get(b"Nats-Msg-Id")
+        if msg_id and self._dedupe.window:
+            seq = self._dedupe.seq_of(msg_id)
+            if seq is not None:
+                return Duplicate(seq)
+        last = fields.get(b"Nats-Expected-Last-Sequence")
+        if last and _number(last) != self._next_seq - 1:
+            return errors.by_code(10071, seq=self._next_seq - 1)
+        expected = fields.get(b"Nats-Expected-Last-Subject-Sequence")
+        key = fields.get(b"Nats-Expected-Last-Subject-Sequence-Subject", b"")
+        if expected:
+            actual = self._last_of_subject(key or subject)
+            if _number(expected) != actual:
+                return errors.by_code(10071, seq=actual)
+        elif key:
+            return _MISSING_SEQUENCE
+        return self._check_rollup(fields.get(b"Nats-Rollup"))
+
+    def _check_rollup(self, value: bytes | None) -> ApiError | None:
+        if not value:
+            return None
+        if not self._rules.allow_rollup_hdrs or self._rules.deny_purge:
+            return _ROLLUP_NOT_PERMITTED
+        if value.lower() in (b"sub", b"all"):
+            return None
+        return errors.by_code(10111, err=f'rollup value invalid: "{value.decode(errors="replace")}"')
+
+    def _last_of_subject(self, filter: bytes) -> int:
+        """Last sequence of the subjects matching `filter` (0: none), what is staged included."""
+        rules, state = self._rules, self._store.state
+        if self._staged and rules.evicts and not self._room_for_staged(state.messages, state.bytes):
+            self._flush()
+        if is_literal(filter):
+            staged = self._staged_last.get(filter)
+            if staged is not None:
+                return staged[0]
+            found = self._store.subject(filter)
+            return found.last if found is not None else 0
+        self._flush()
+        message = self._store.last_by_subject(filter)
+        return message.seq if message is not None else 0
+
+    def _room_for_staged(self, messages: int, size: int) -> bool:
+        """False when storing what is staged might push out older messages of any subject."""
+        rules = self._rules
+        if rules.max_msgs and messages + len(self._staged) > rules.max_msgs:
+            return False
+        return not rules.max_bytes or size + self._staged_bytes <= rules.max_bytes
+
+    def _check_room(self, i: int, subject: bytes, rollup: bytes) -> ApiError | None:
+        """Discard new: no room is an error, unless the message replaces the oldest one of its subject."""
+        rules = self._rules
+        if rules.discard_new_per_subject and not rollup:
+            staged = self._staged_last.get(subject, (0, 0))[1]
+            if staged + self._count_of(subject) >= rules.max_msgs_per_subject:
+                return _MAX_PER_SUBJECT
+        full = self._no_room(i)
+        if full is not None and rules.max_msgs_per_subject:
+            if self._staged:
+                self._flush()  # it may have replaced older messages: look again at what is really there
+                full = self._no_room(i)
+            if full is not None and self._count_of(subject) >= rules.max_msgs_per_subject:
+                return None
+        return full
+
+    def _no_room(self, i: int) -> ApiError | None:
+        rules, state = self._rules, self._store.state
+        if rules.max_msgs and state.messages + len(self._staged) >= rules.max_msgs:
+            return _MAX_MSGS
+        if rules.max_bytes:
+            size = self._batch.record_size(i, memory=rules.memory)
+            if state.bytes + self._staged_bytes + size > rules.max_bytes:
+                return _MAX_BYTES
+        return None
+
+    def _count_of(self, subject: bytes) -> int:
+        found = self._store.subject(subject)
+        return found.count if found is not None else 0
+
+    def _stage(self, i: int, subject: bytes, msg_id: bytes, rollup: bytes) -> int:
+        seq = self._next_seq
+        self._next_seq = seq + 1
+        self._staged.append(i)
+        rules = self._rules
+        if rules.max_bytes:
+            self._staged_bytes += self._batch.record_size(i, memory=rules.memory)
+        self._staged_last[subject] = (seq, self._staged_last.get(subject, (0, 0))[1] + 1)
+        self.last_msg_id = msg_id
+        if msg_id and self._dedupe.window:
+            self._dedupe.add(msg_id, seq)
+            self._ids.append((seq, msg_id))
+        if rollup:
+            self._flush()
+            self._store.purge(subject if rollup == b"sub" else b">", keep=1)
+        return seq
+
+    def _flush(self) -> None:
+        staged = self._staged
+        if not staged:
+            return
+        batch = self._batch if len(staged) == self._batch.count else self._batch.select(staged)
+        self._append(batch, self._next_seq - len(staged), self._base + self._stored)
+        self._stored += len(staged)
+        self._staged = []
+        self._staged_bytes = 0
+        self._staged_last = {}
+
+
+def enforce(store: MachineStore, rules: StreamRules, subjects: list[bytes] | None) -> int:
+    """Evicts what the limits say; discard-new streams refuse instead and never evict to make room for the stream."""
+    max_msgs = 0 if rules.discard_new else rules.max_msgs
+    max_bytes = 0 if rules.discard_new else rules.max_bytes
+    per_subject = 0 if rules.discard_new_per_subject else rules.max_msgs_per_subject
+    return store.enforce(max_msgs, max_bytes, per_subject, subjects)
+
+
+def _each_at_most(batch: Batch, limit: int) -> bool:
+    return batch.body_bytes <= limit or all(batch.size_of(i) <= limit for i in range(batch.count))
+
+
+def _number(text: bytes) -> int:
+    """Decimal digits only; anything else matches no sequence."""
+    return int(text) if text.isdigit() and len(text) <= 20 else -1

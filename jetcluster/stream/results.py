@@ -1,0 +1,50 @@
+"""What applying a command gives: the same on every replica, and part of the rolling hash."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jetcluster.errors import ApiError
+
+
+class Duplicate(NamedTuple):
+    """The message carries the id of one that is stored already, as `seq`; it was not stored again."""
+
+    seq: int
+
+
+Verdict = int | Duplicate | ApiError
+"""What became of one message: the sequence it was stored as, a duplicate, or refused."""
+
+
+class PublishResult(NamedTuple):
+    first_seq: int
+    """Sequence of the first message of the command that was stored (or would have been)."""
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs
+    """Messages in the command."""
+    verdicts: list[Verdict] | None
+    """One per message; None: all were stored, as `first_seq`, `first_seq + 1`, ..."""
+
+
+Result = PublishResult | int | ApiError
+"""PublishResult of PUBLISH; number of messages removed by PURGE, DELETE_MSG and EXPIRE (and by UPDATE_CONFIG, 0);
+ApiError when the command was refused."""
+
+
+def digest_bytes(result: Result) -> bytes:
+    """Short, unambiguous bytes of a result, for the rolling hash."""
+    if isinstance(result, PublishResult):
+        if result.verdicts is None:
+            return b"s%d+%d" % (result.first_seq, result.count)
+        return b"v" + b",".join(map(_verdict_bytes, result.verdicts))
+    if isinstance(result, ApiError):
+        return _verdict_bytes(result)
+    return b"n%d" % result
+
+
+def _verdict_bytes(verdict: Verdict) -> bytes:
+    if isinstance(verdict, int):
+        return b"%d" % verdict
+    if isinstance(verdict, Duplicate):
+        return b"d%d" % verdict.seq
+    return b"e%d:%b" % (verdict.err_code, verdict.description.encode())

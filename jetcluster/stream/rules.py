@@ -1,0 +1,77 @@
+"""`StreamRules`: what `apply` needs to know of a stream's configuration, as plain numbers.
+
+Built from the normalised configuration (the JSON object that STREAM.INFO shows); nothing is validated here, that is
+`model`'s work at the edge. Limits that are off (`-1`, `0` or absent) become 0, durations are nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class StreamRules:
+    """Immutable by convention: an update makes a new one. `config` is the object it was built from."""
+
+    __slots__ = (
+        "allow_direct",
+        "allow_msg_ttl",
+        "allow_rollup_hdrs",
+        "config",
+        "deny_delete",
+        "deny_purge",
+        "discard_new",
+        "discard_new_per_subject",
+        "duplicate_window",
+        "evicts",
+        "first_seq",
+        "max_age",
+        "max_bytes",
+        "max_msg_size",
+        "max_msgs",
+        "max_msgs_per_subject",
+        "memory",
+        "mirror_direct",
+        "name",
+        "no_ack",
+        "num_replicas",
+        "sealed",
+        "subjects",
+    )
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config: dict[str, Any] = dict(config)
+        self.name: str = config.get("name") or ""
+        self.subjects: tuple[bytes, ...] = tuple(s.encode() for s in config.get("subjects") or ())
+        self.max_msgs = _limit(config, "max_msgs")
+        self.max_bytes = _limit(config, "max_bytes")
+        self.max_msgs_per_subject = _limit(config, "max_msgs_per_subject")
+        self.max_msg_size = _limit(config, "max_msg_size")
+        self.max_age = _limit(config, "max_age")
+        self.duplicate_window = _limit(config, "duplicate_window")
+        self.first_seq = _limit(config, "first_seq")
+        self.num_replicas: int = config.get("num_replicas") or 1
+        self.memory: bool = config.get("storage") == "memory"
+        self.discard_new: bool = config.get("discard") == "new"
+        self.discard_new_per_subject = bool(config.get("discard_new_per_subject"))
+        self.no_ack = bool(config.get("no_ack"))
+        self.sealed = bool(config.get("sealed"))
+        self.deny_delete = bool(config.get("deny_delete"))
+        self.deny_purge = bool(config.get("deny_purge"))
+        self.allow_rollup_hdrs = bool(config.get("allow_rollup_hdrs"))
+        self.allow_direct = bool(config.get("allow_direct"))
+        self.mirror_direct = bool(config.get("mirror_direct"))
+        self.allow_msg_ttl = bool(config.get("allow_msg_ttl"))
+        old = not self.discard_new and (self.max_msgs or self.max_bytes)
+        self.evicts = bool(old or (self.max_msgs_per_subject and not self.discard_new_per_subject))
+        """Storing a message can push out an older one."""
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> StreamRules:
+        """From the normalised configuration object (JSON names, JSON values)."""
+        return cls(config)
+
+
+def _limit(config: Mapping[str, Any], key: str) -> int:
+    value = config.get(key)
+    return value if value is not None and value > 0 else 0

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from jetcluster import errors
+from jetcluster.clock import ManualTime
+from jetcluster.raft.api import BackpressureError, NotLeaderError, RaftError, StorageFullError
+from jetcluster.stream import commands
+from jetcluster.stream.commands import Publish
+from jetcluster.stream.ingest import BATCH_BYTES, BATCH_MESSAGES, Ingest
+from jetcluster.stream.results import Duplicate, PublishResult
+from tests.unit.stream.twins import RecordingBus, block
+
+
+class Client:
+    kind = "client"
+    account = "$G"
+
+
+CLIENT = Client()
+
+
+class Log:
+    """`propose` that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.commands: list[bytes] = []
+        self.error: RaftError | None = None
+
+    def propose(self, command: bytes) -> int:
+        if self.error is not None:
+            raise self.error
+        self.commands.append(command)
+        return 100 + len(self.commands)
+
+    def publishes(self) -> list[Publish]:
+        decoded = [commands.decode(command) for command in self.commands]
+        return [each for each in decoded if isinstance(each, Publish)]
+
+
+class Bench:
+    def __init__(self, **options: object) -> None:
+        self.log, self.bus, self.time = Log(), RecordingBus(), ManualTime()
+        self.turn: list[Callable[[], None]] = []
+        self.ingest = Ingest("S", self.log.propose, self.bus, self.time, self.turn.append, **options)  # type: ignore[arg-type]
+
+    def publish(self, n: int = 1, reply: bytes = b"r", headers: bytes = b"", payload: bytes = b"x") -> None:
+        for _ in range(n):
+            self.ingest.on_message(b"a", reply, headers, payload, CLIENT)
+
+    def end_turn(self) -> None:
+        due, self.turn[:] = list(self.turn), []
+        for callback in due:
+            callback()
+
+    def errors(self) -> list[int]:
+        return [json.loads(payload)["error"]["err_code"] if payload else 503 for _, payload, _ in self.bus.sent]
+
+
+def test_one_command_per_turn_stamped_with_the_leaders_time() -> None:
+    bench = Bench()
+    bench.publish(3)
+    assert len(bench.turn) == 1 and not bench.log.commands
+    bench.end_turn()
+    (publish,) = bench.log.publishes()
+    assert (publish.ts, publish.batch.count) == (bench.time.time_ns(), 3)
+    bench.publish()
+    bench.end_turn()
+    assert len(bench.log.commands) == 2
+
+
+def test_acks_come_with_apply_and_in_bulk() -> None:
+    bench = Bench(domain="D")
+    bench.publish(2)
+    bench.publish(1, reply=b"")
+    bench.end_turn()
+    assert bench.bus.sent == []
+    bench.ingest.on_applied(101, PublishResult(7, 3, None))
+    assert bench.bus.sent == [
+        (b"r", b'{"stream":"S","domain":"D","seq":7}', b""),
+        (b"r", b'{"stream":"S","domain":"D","seq":8}', b""),
+    ]
+    assert bench.bus.bulks == 1
+    assert (bench.ingest.pending_messages, bench.ingest.pending_bytes) == (0, 0)
+
+
+def test_several_commands_in_flight_are_acked_with_their_own_results() -> None:
+    bench = Bench()
+    for reply in (b"r1", b"r2"):
+        bench.publish(1, reply=reply)
+        bench.end_turn()
+    bench.ingest.on_applied(101, PublishResult(1, 1, [errors.by_code(10054)]))
+    bench.ingest.on_applied(102, PublishResult(1, 1, [Duplicate(4)]))
+    assert [(reply, json.loads(ack)["seq"]) for reply, ack, _ in bench.bus.sent] == [(b"r1", 0), (b"r2", 4)]
+
+
+@pytest.mark.parametrize(("n", "size"), [(BATCH_MESSAGES, 1), (BATCH_BYTES // 1024 + 1, 1023)])
+def test_a_full_batch_does_not_wait_for_the_end_of_the_turn(n: int, size: int) -> None:
+    bench = Bench()
+    bench.publish(n, payload=b"x" * size)
+    assert len(bench.log.commands) == 1
+    bench.publish()
+    assert len(bench.turn) == 1, "one flush per turn"
+    bench.end_turn()
+    assert sum(each.batch.count for each in bench.log.publishes()) == n + 1
+
+
+def test_headers_are_stored_without_status_and_request_info() -> None:
+    bench = Bench()
+    bench.publish()
+    bench.publish(headers=b"NATS/1.0 503 Hello\r\nA: 1\r\n\r\n")
+    bench.publish(headers=block("A: 2", "Nats-Request-Info: {}", "B: 3"))
+    bench.publish()
+    bench.end_turn()
+    (publish,) = bench.log.publishes()
+    assert [headers for _, headers, _ in publish.batch.messages()] == [b"", block("A: 1"), block("A: 2", "B: 3"), b""]
+    bench.publish()
+    bench.end_turn()
+    assert not bench.log.publishes()[1].batch.has_headers
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "headers"),
+    [
+        (NotLeaderError("n2"), 503, b"NATS/1.0 503\r\n\r\n"),
+        (BackpressureError("full"), 10167, b"NATS/1.0 429 Too Many Requests\r\n\r\n"),
+        (StorageFullError("disk"), 10077, b""),
+        (RaftError("?"), 10008, b""),
+    ],
+)
+def test_what_cannot_be_proposed_is_refused_at_once(error: RaftError, code: int, headers: bytes) -> None:
+    bench = Bench()
+    bench.log.error = error
+    bench.publish(2)
+    bench.publish(1, reply=b"")
+    bench.end_turn()
+    assert bench.errors() == [code, code]
+    assert {sent[2] for sent in bench.bus.sent} == {headers}
+    assert (bench.ingest.refused, bench.ingest.pending_messages) == (3, 0)
+    bench.log.error = None
+    bench.publish()
+    bench.end_turn()
+    assert len(bench.log.commands) == 1
+
+
+def test_lost_leadership_leaves_the_clients_without_an_answer() -> None:
+    bench = Bench()
+    for reply in (b"r1", b"r2"):
+        bench.publish(1, reply=reply)
+        bench.end_turn()
+    bench.ingest.on_dropped(102)
+    bench.ingest.on_applied(101, PublishResult(1, 1, None))
+    bench.ingest.on_applied(102, PublishResult(2, 1, None))  # another leader's command by now
+    assert [sent[0] for sent in bench.bus.sent] == [b"r1"]
+    assert (bench.ingest.pending_messages, bench.ingest.pending_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("option", ["max_pending_messages", "max_pending_bytes"])
+def test_what_waits_is_bounded(option: str) -> None:
+    bench = Bench(**{option: 1})
+    bench.publish(5)
+    bench.end_turn()
+    bench.publish(2)
+    bench.publish(1, reply=b"")
+    assert bench.errors() == [10167, 10167]
+    assert not bench.turn, "nothing to flush"
+    bench.ingest.on_applied(101, PublishResult(1, 5, None))
+    bench.publish()
+    bench.end_turn()
+    assert len(bench.log.commands) == 2
+
+
+def test_no_ack_streams_answer_nothing() -> None:
+    bench = Bench(no_ack=True)
+    bench.publish(2)
+    bench.end_turn()
+    bench.ingest.on_applied(101, PublishResult(1, 2, None))
+    bench.log.error = StorageFullError("disk")
+    bench.publish()
+    bench.end_turn()
+    assert bench.bus.sent == []
+
+
+def test_commands_of_others_are_not_acked() -> None:
+    bench = Bench()
+    bench.ingest.on_applied(55, PublishResult(1, 2, None))
+    assert bench.bus.sent == []

@@ -1,0 +1,439 @@
+from __future__ import annotations
+
+import pytest
+
+from jetcluster.errors import ApiError
+from jetcluster.store.batch import Batch
+from jetcluster.stream import commands
+from jetcluster.stream.commands import CommandError
+from jetcluster.stream.machine import StateError, StreamMachine
+from jetcluster.stream.results import Duplicate, PublishResult, Result
+from jetcluster.stream.rules import StreamRules
+from tests.unit.stream.twins import NaiveStore, block
+
+T0 = 1_700_000_000_000_000_000
+SECOND = 1_000_000_000
+
+Message = tuple[str, bytes, bytes]
+
+
+class Stream:
+    """A machine with an index that counts itself and a clock that the test moves."""
+
+    def __init__(self, **config: object) -> None:
+        config.setdefault("duplicate_window", 120 * SECOND)
+        self.store = NaiveStore(memory=config.get("storage") == "memory")
+        self.machine = StreamMachine("S", StreamRules.from_config({"name": "S", **config}), self.store)
+        self.index = 0
+        self.now = T0
+
+    def apply(self, command: bytes) -> Result:
+        self.index += 1
+        return self.machine.apply(self.index, 1, command)
+
+    def publish(self, *messages: Message) -> PublishResult:
+        subjects = [subject.encode() for subject, _, _ in messages]
+        batch = Batch.encode(subjects, [h for _, h, _ in messages], [p for _, _, p in messages])
+        result = self.apply(commands.encode_publish(self.now, batch))
+        assert isinstance(result, PublishResult)
+        return result
+
+    def one(self, subject: str, *fields: str, payload: bytes = b"x") -> object:
+        """Publishes one message; its sequence, Duplicate, or (err_code, description)."""
+        result = self.publish((subject, block(*fields) if fields else b"", payload))
+        verdict = result.verdicts[0] if result.verdicts is not None else result.first_seq
+        return (verdict.err_code, verdict.description) if isinstance(verdict, ApiError) else verdict
+
+    def restart(self) -> None:
+        before = self.machine
+        self.machine = StreamMachine("S", StreamRules.from_config({"name": "S"}), self.store)
+        assert self.machine.hash == before.hash and self.machine.applied_index == before.applied_index
+        assert self.machine.config == before.config
+
+    def seqs(self) -> list[int]:
+        return sorted(self.store.messages)
+
+
+def plain(n: int, subject: str = "a") -> list[Message]:
+    return [(subject, b"", b"%d" % i) for i in range(n)]
+
+
+def test_a_plain_batch_is_stored_as_it_came_with_times_one_nanosecond_apart() -> None:
+    stream = Stream()
+    assert stream.publish(*plain(3)) == PublishResult(1, 3, None)
+    stream.now -= 5 * SECOND  # the next leader's clock is behind
+    assert stream.publish(*plain(2)) == PublishResult(4, 2, None)
+    assert [m.ts - T0 for m in stream.store.messages.values()] == [0, 1, 2, 3, 4]
+    assert stream.store.appends == 2
+
+
+def test_user_headers_alone_do_not_split_the_batch() -> None:
+    stream = Stream()
+    assert stream.publish(("a", block("X: 1"), b""), ("b", b"", b"y")) == PublishResult(1, 2, None)
+    assert stream.store.appends == 1
+
+
+def test_state_survives_a_restart_and_indexes_may_not_repeat() -> None:
+    stream = Stream(max_msgs=5)
+    stream.publish(*plain(9))
+    stream.restart()
+    assert stream.machine.rules.max_msgs == 5
+    assert stream.publish(*plain(1)) == PublishResult(10, 1, None)
+    stream.index -= 1
+    with pytest.raises(AssertionError):
+        stream.publish(*plain(1))
+
+
+def test_unreadable_machine_state_is_an_error() -> None:
+    stream = Stream()
+    stream.store.machine_state = b"\x07" + bytes(60)
+    with pytest.raises(StateError):
+        stream.machine.reload()
+
+
+def test_unknown_command_stops_the_replica_without_a_trace() -> None:
+    stream = Stream()
+    before = stream.machine.hash
+    with pytest.raises(CommandError):
+        stream.apply(commands.HEAD.pack(99, 0, T0))
+    assert (stream.machine.hash, stream.machine.applied_index) == (before, 0)
+
+
+def test_hash_tells_different_commands_results_and_positions_apart() -> None:
+    hashes = []
+    for variant in range(4):
+        stream = Stream(max_msg_size=1 if variant == 1 else 100)
+        stream.index += variant == 2
+        stream.publish(("a", b"", b"zz" if variant == 3 else b"yy"))
+        hashes.append(stream.machine.hash)
+    assert len(set(hashes)) == 4
+
+
+# Nats-Msg-Id
+
+
+def test_duplicate_is_acked_with_the_first_sequence_and_not_stored() -> None:
+    stream = Stream()
+    ids = [block("Nats-Msg-Id: 1"), block("Nats-Msg-Id: 2"), block("Nats-Msg-Id: 1"), b""]
+    result = stream.publish(*[("a", headers, b"") for headers in ids])
+    assert result == PublishResult(1, 4, [1, 2, Duplicate(1), 3])
+    assert stream.one("b", "Nats-Msg-Id: 2") == Duplicate(2)
+    assert stream.seqs() == [1, 2, 3]
+
+
+def test_all_messages_of_a_batch_with_new_ids_are_one_append() -> None:
+    stream = Stream()
+    result = stream.publish(*[("a", block(f"Nats-Msg-Id: {i}"), b"") for i in range(50)])
+    assert result == PublishResult(1, 50, None)
+    assert stream.store.appends == 1
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_the_window_ends_exactly_and_also_after_a_restart(restart: bool) -> None:
+    stream = Stream(duplicate_window=10 * SECOND)
+    assert stream.one("a", "Nats-Msg-Id: x") == 1
+    stream.now += 10 * SECOND - 1
+    if restart:
+        stream.restart()
+    assert stream.one("a", "Nats-Msg-Id: x") == Duplicate(1)
+    stream.now += 1
+    assert stream.one("a", "Nats-Msg-Id: x") == 2
+    stream.now += 9 * SECOND
+    assert stream.one("a", "Nats-Msg-Id: x") == Duplicate(2)
+
+
+def test_ids_of_deleted_messages_are_remembered_across_a_restart() -> None:
+    stream = Stream()
+    stream.one("a", "Nats-Msg-Id: x")
+    stream.apply(commands.encode_purge(T0))
+    stream.restart()
+    assert stream.one("a", "Nats-Msg-Id: x") == Duplicate(1)
+
+
+def test_window_zero_switches_deduplication_off_and_forgets() -> None:
+    stream = Stream()
+    stream.one("a", "Nats-Msg-Id: x")
+    stream.apply(commands.encode_update_config(T0, {"name": "S", "duplicate_window": 0}))
+    assert stream.one("a", "Nats-Msg-Id: x") == 2
+    stream.apply(commands.encode_update_config(T0, {"name": "S", "duplicate_window": SECOND}))
+    assert stream.one("a", "Nats-Msg-Id: x") == 3
+
+
+def test_shorter_window_counts_at_once() -> None:
+    stream = Stream()
+    stream.one("a", "Nats-Msg-Id: x")
+    stream.apply(commands.encode_update_config(T0, {"name": "S", "duplicate_window": SECOND}))
+    stream.now += SECOND
+    assert stream.one("a", "Nats-Msg-Id: x") == 2
+
+
+def test_duplicate_wins_over_a_stale_expectation() -> None:
+    stream = Stream()
+    assert stream.one("a", "Nats-Msg-Id: x", "Nats-Expected-Last-Sequence: 0") == 1
+    assert stream.one("a", "Nats-Msg-Id: x", "Nats-Expected-Last-Sequence: 0") == Duplicate(1)
+
+
+# expectations and refusals: shared/reference/streams.md 4.2
+
+
+@pytest.mark.parametrize(
+    ("fields", "verdict"),
+    [
+        (["Nats-Expected-Stream: S"], 4),
+        (["Nats-Expected-Stream: T"], (10060, "expected stream does not match")),
+        (["Nats-Expected-Last-Sequence: 3"], 4),
+        (["Nats-Expected-Last-Sequence: 2"], (10071, "wrong last sequence: 3")),
+        (["Nats-Expected-Last-Sequence: junk"], (10071, "wrong last sequence: 3")),
+        (["Nats-Expected-Last-Sequence: -1"], (10071, "wrong last sequence: 3")),
+        (["Nats-Expected-Last-Subject-Sequence: 1"], 4),
+        (["Nats-Expected-Last-Subject-Sequence: 0"], (10071, "wrong last sequence: 1")),
+        (["Nats-Expected-Last-Subject-Sequence: 2", "Nats-Expected-Last-Subject-Sequence-Subject: k.b"], 4),
+        (
+            ["Nats-Expected-Last-Subject-Sequence: 1", "Nats-Expected-Last-Subject-Sequence-Subject: k.b"],
+            (10071, "wrong last sequence: 2"),
+        ),
+        (["Nats-Expected-Last-Subject-Sequence: 3", "Nats-Expected-Last-Subject-Sequence-Subject: k.*"], 4),
+        (["Nats-Expected-Last-Subject-Sequence: 0", "Nats-Expected-Last-Subject-Sequence-Subject: other"], 4),
+        (
+            ["Nats-Expected-Last-Subject-Sequence-Subject: k.a"],
+            (10193, "missing sequence for expected last sequence per subject"),
+        ),
+        (["Nats-Expected-Last-Msg-Id: m3"], 4),
+        (["Nats-Expected-Last-Msg-Id: m2"], (10070, "wrong last msg ID: m3")),
+        (["Nats-Rollup: sub"], (10111, "rollup not permitted")),
+        (["Nats-TTL: 5"], (10166, "per-message TTL is disabled")),
+        (["Nats-Incr: 1"], (10168, "message counters is disabled")),
+        (["Nats-Batch-Id: b"], (10174, "atomic publish is disabled")),
+        (["Nats-Batch-Id:"], 4),
+        (["Nats-Schedule: @every 1s"], (10188, "message schedules is disabled")),
+        (["Nats-Stream-Source: x"], (10227, "message stream source header is not allowed")),
+        (["nats-expected-stream: T"], 4),
+        (["Nats-Expected-Stream: S", "Nats-Expected-Stream: T"], 4),
+    ],
+)
+def test_publish_headers(fields: list[str], verdict: object) -> None:
+    stream = Stream()
+    stream.one("k.a")
+    stream.one("k.b")
+    stream.one("k.c", "Nats-Msg-Id: m3")
+    assert stream.one("k.a", *fields) == verdict
+    assert stream.seqs() == ([1, 2, 3, 4] if verdict == 4 else [1, 2, 3])
+    assert stream.one("k.a") == (5 if verdict == 4 else 4), "a refusal takes no sequence and leaves the stream usable"
+
+
+def test_expectations_see_the_messages_before_them_in_the_same_command() -> None:
+    stream = Stream()
+    last, subject = "Nats-Expected-Last-Sequence", "Nats-Expected-Last-Subject-Sequence"
+    result = stream.publish(
+        ("a", block(f"{last}: 0", "Nats-Msg-Id: i"), b""),
+        ("b", block(f"{last}: 1", "Nats-Expected-Last-Msg-Id: i"), b""),
+        ("a", block(f"{subject}: 1"), b""),
+        ("c", block(f"{subject}: 3", f"{subject}-Subject: >"), b""),
+        ("b", block(f"{subject}: 2"), b""),
+        ("b", b"", b""),
+    )
+    assert result == PublishResult(1, 6, None)
+
+
+def test_expectation_in_a_batch_that_evicts_the_subject_it_asks_about() -> None:
+    stream = Stream(max_msgs=2)
+    stream.publish(*plain(1, "old"))
+    field = "Nats-Expected-Last-Subject-Sequence"
+    result = stream.publish(
+        ("a", block("X: 1"), b""), ("b", b"", b""), ("c", block(f"{field}: 0", f"{field}-Subject: old"), b"")
+    )
+    assert result.verdicts is None
+    assert stream.seqs() == [3, 4]
+
+
+def test_wrong_last_msg_id_leaves_an_r3_stream_usable() -> None:
+    stream = Stream()
+    assert stream.one("a", "Nats-Expected-Last-Msg-Id: zzz") == (10070, "wrong last msg ID: ")
+    assert stream.one("a", "Nats-Msg-Id: 1") == 1
+    stream.restart()
+    assert stream.one("a", "Nats-Expected-Last-Msg-Id: 1") == 2
+    assert stream.one("a", "Nats-Expected-Last-Msg-Id: 1") == (10070, "wrong last msg ID: ")
+
+
+def test_max_msg_size_counts_headers_and_payload() -> None:
+    stream = Stream(max_msg_size=20)
+    assert stream.publish(("a", b"", b"x" * 20), ("a", b"", b"")) == PublishResult(1, 2, None)
+    verdicts = stream.publish(("a", b"", b"x" * 21), ("a", b"", b"y")).verdicts
+    assert verdicts is not None and isinstance(verdicts[0], ApiError)
+    assert (verdicts[0].err_code, verdicts[1]) == (10054, 3)
+    assert stream.one("a", "X: 1", payload=b"123456")[0] == 10054  # type: ignore[index]
+
+
+def test_header_block_above_64k() -> None:
+    stream = Stream()
+    assert stream.one("a", "X: " + "y" * 65_518) == 1  # 65,535 bytes
+    assert stream.one("a", "X: " + "y" * 65_519) == (10097, "header size exceeds maximum allowed of 64k")
+
+
+def test_sealed_refuses_publish_delete_purge_but_not_updates() -> None:
+    stream = Stream()
+    stream.one("a")
+    stream.apply(commands.encode_update_config(T0, {"name": "S", "sealed": True}))
+    assert stream.one("a") == (10109, "invalid operation on sealed stream")
+    assert stream.one("a", "Nats-Msg-Id: 1") == (10109, "invalid operation on sealed stream")
+    for command in (commands.encode_purge(T0), commands.encode_delete_msg(T0, 1)):
+        result = stream.apply(command)
+        assert isinstance(result, ApiError) and result.err_code == 10109
+
+
+# limits
+
+
+def test_discard_old_by_messages_bytes_and_subject() -> None:
+    stream = Stream(max_msgs=3)
+    stream.publish(*plain(5))
+    assert stream.seqs() == [3, 4, 5]
+    stream = Stream(max_bytes=2 * 32)
+    stream.publish(*plain(5))
+    assert stream.seqs() == [4, 5]
+    stream = Stream(max_msgs_per_subject=1)
+    stream.publish(*plain(2, "a"), *plain(3, "b"), *plain(1, "a"))
+    assert stream.seqs() == [5, 6]
+
+
+def test_discard_new_by_messages_takes_what_fits() -> None:
+    stream = Stream(max_msgs=3, discard="new")
+    result = stream.publish(*plain(5))
+    assert result.verdicts is not None and result.verdicts[:3] == [1, 2, 3]
+    assert [v.description for v in result.verdicts[3:] if isinstance(v, ApiError)] == ["maximum messages exceeded"] * 2
+    assert stream.one("a") == (10077, "maximum messages exceeded")
+    assert stream.store.appends == 1
+
+
+@pytest.mark.parametrize(("storage", "record"), [("file", 30 + 1 + 1), ("memory", 16 + 1 + 1)])
+def test_discard_new_by_bytes(storage: str, record: int) -> None:
+    stream = Stream(max_bytes=record * 2, discard="new", storage=storage)
+    assert [stream.one("a") for _ in range(3)] == [1, 2, (10077, "maximum bytes exceeded")]
+
+
+def test_discard_new_lets_a_message_replace_one_of_its_subject() -> None:
+    stream = Stream(max_msgs=2, max_msgs_per_subject=1, discard="new")
+    verdicts = stream.publish(*plain(1, "a"), *plain(2, "b"), *plain(1, "a"), *plain(1, "c")).verdicts
+    assert verdicts is not None and verdicts[:4] == [1, 2, 3, 4]
+    assert isinstance(verdicts[4], ApiError) and verdicts[4].err_code == 10077
+    assert stream.seqs() == [3, 4]
+
+
+def test_discard_new_per_subject() -> None:
+    stream = Stream(max_msgs_per_subject=2, discard="new", discard_new_per_subject=True)
+    verdicts = stream.publish(*plain(3, "a"), *plain(1, "b")).verdicts
+    assert verdicts is not None and verdicts[:2] + verdicts[3:] == [1, 2, 3]
+    assert stream.one("a") == (10077, "maximum messages per subject exceeded")
+    stream.apply(commands.encode_delete_msg(T0, 1))
+    assert stream.one("a") == 4
+
+
+def test_shrunk_limits_hold_at_once() -> None:
+    stream = Stream()
+    stream.publish(*plain(6, "a"), *plain(6, "b"))
+    assert stream.apply(commands.encode_update_config(T0, {"name": "S", "max_msgs_per_subject": 4})) == 4
+    assert stream.apply(commands.encode_update_config(T0, {"name": "S", "max_msgs": 5})) == 3
+    assert stream.seqs() == [6, 9, 10, 11, 12]
+    config = {"name": "S", "max_age": 10 * SECOND - 8}  # message n has the time T0 + n - 1
+    assert stream.apply(commands.encode_update_config(T0 + 10 * SECOND, config)) == 2
+    assert stream.seqs() == [10, 11, 12]
+
+
+def test_discard_new_never_evicts_when_limits_shrink() -> None:
+    stream = Stream()
+    stream.publish(*plain(6))
+    assert stream.apply(commands.encode_update_config(T0, {"name": "S", "max_msgs": 2, "discard": "new"})) == 0
+    assert len(stream.seqs()) == 6
+
+
+def test_expiry_uses_the_max_age_in_force_at_its_place_in_the_log() -> None:
+    stream = Stream(max_age=5 * SECOND)
+    stream.publish(*plain(2))
+    stream.now += SECOND
+    stream.publish(*plain(1))
+    assert stream.apply(commands.encode_expire(T0 + 5 * SECOND - 1)) == 0
+    assert stream.apply(commands.encode_expire(T0 + 5 * SECOND)) == 1
+    stream.apply(commands.encode_update_config(T0, {"name": "S", "max_age": 60 * SECOND}))
+    assert stream.apply(commands.encode_expire(T0 + 20 * SECOND)) == 0
+    stream.now = T0  # behind the clock that the expiry brought
+    stream.publish(*plain(1))
+    assert stream.store.last_ts > T0 + 20 * SECOND
+
+
+def test_first_seq_counts_for_a_new_stream_only() -> None:
+    stream = Stream(first_seq=100)
+    assert stream.one("a") == 100
+    stream.apply(commands.encode_update_config(T0, {"name": "S", "first_seq": 500}))
+    stream.restart()
+    assert stream.one("a") == 101
+
+
+# rollup
+
+
+def test_rollup() -> None:
+    stream = Stream(allow_rollup_hdrs=True)
+    stream.publish(*plain(2, "a"), *plain(2, "b"))
+    result = stream.publish(("a", b"", b""), ("a", block("Nats-Rollup: SUB"), b""), ("b", b"", b""))
+    assert result == PublishResult(5, 3, None)
+    assert stream.seqs() == [3, 4, 6, 7]
+    assert stream.one("c", "Nats-Rollup: all") == 8
+    assert stream.seqs() == [8]
+    assert stream.one("c", "Nats-Rollup: most") == (10111, 'rollup value invalid: "most"')
+
+
+# purge: shared/reference/streams.md 5.7
+
+
+@pytest.mark.parametrize(
+    ("filter", "seq", "keep", "removed", "left", "next_seq"),
+    [
+        (b"", 0, 0, 6, [], 7),
+        (b"", 3, 0, 2, [3, 4, 5, 6], 7),
+        (b"", 10, 0, 6, [], 10),
+        (b"", 7, 0, 6, [], 7),
+        (b"", 1, 0, 0, [1, 2, 3, 4, 5, 6], 7),
+        (b"a.x", 1, 0, 0, [1, 2, 3, 4, 5, 6], 7),
+        (b"", 0, 2, 4, [5, 6], 7),
+        (b"", 0, 9, 0, [1, 2, 3, 4, 5, 6], 7),
+        (b"a.x", 0, 0, 3, [2, 4, 6], 7),
+        (b"a.*", 0, 0, 6, [], 7),
+        (b">", 3, 0, 2, [3, 4, 5, 6], 7),
+        (b"a.x", 4, 0, 2, [2, 4, 5, 6], 7),
+        (b"a.x", 0, 1, 2, [2, 4, 5, 6], 7),
+        (b"a.x", 0, 3, 0, [1, 2, 3, 4, 5, 6], 7),
+        (b"zz", 0, 0, 0, [1, 2, 3, 4, 5, 6], 7),
+    ],
+)
+def test_purge(filter: bytes, seq: int, keep: int, removed: int, left: list[int], next_seq: int) -> None:
+    stream = Stream()
+    for _ in range(3):
+        stream.publish(("a.x", b"", b""), ("a.y", b"", b""))
+    assert stream.apply(commands.encode_purge(T0, filter, seq, keep)) == removed
+    assert stream.seqs() == left
+    assert stream.store.state.first_seq == (left[0] if left else next_seq)
+    assert stream.one("a.x") == next_seq
+
+
+@pytest.mark.parametrize(("config", "command", "code", "text"), [
+    ({}, commands.encode_purge(T0, b"", 2, 2), 10003, "bad request"),
+    ({"deny_purge": True}, commands.encode_purge(T0), 10110, "stream purge not permitted"),
+    ({"deny_delete": True}, commands.encode_delete_msg(T0, 1), 10057, "message delete not permitted"),
+    ({}, commands.encode_delete_msg(T0, 2), 10043, "sequence 2 not found"),
+    ({}, commands.encode_delete_msg(T0, 9), 10057, "stream store EOF"),
+    ({}, commands.encode_delete_msg(T0, 0), 10043, "sequence 0 not found"),
+])  # fmt: skip
+def test_refused_administration(config: dict[str, object], command: bytes, code: int, text: str) -> None:
+    stream = Stream(**config)
+    stream.publish(*plain(3))
+    stream.store.delete(2)
+    result = stream.apply(command)
+    assert isinstance(result, ApiError) and (result.err_code, result.description) == (code, text)
+    assert stream.seqs() == [1, 3]
+
+
+def test_delete_takes_one_message() -> None:
+    stream = Stream()
+    stream.publish(*plain(3))
+    assert stream.apply(commands.encode_delete_msg(T0, 2)) == 1
+    assert stream.seqs() == [1, 3]

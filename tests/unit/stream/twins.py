@@ -1,0 +1,170 @@
+"""Test twins: a message store as one dict (`NaiveStore`), a bus that remembers (`RecordingBus`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from jetcluster.protocol.subjects import matches
+from jetcluster.store.api import Msg, StoreState, SubjectState
+from jetcluster.store.batch import Batch
+
+
+def fits(filter: bytes, subject: bytes) -> bool:
+    return filter in (b"", b">") or matches(subject, filter)
+
+
+class NaiveStore:
+    """`MachineStore` in the most obvious way: everything is a scan over a dict of messages."""
+
+    def __init__(self, *, memory: bool = False) -> None:
+        self.memory = memory
+        self.messages: dict[int, Msg] = {}
+        self.first_seq = 0
+        self.last_seq = 0
+        self.last_ts = 0
+        self.machine_state: bytes | None = None
+        self.side: dict[tuple[int, bytes], bytes] = {}
+        self.appends = 0
+
+    def size(self, message: Msg) -> int:
+        own = len(message.subject) + len(message.headers) + len(message.payload)
+        return own + 16 if self.memory else own + 30 + (4 if message.headers else 0)
+
+    @property
+    def state(self) -> StoreState:
+        first = self.messages.get(self.first_seq)
+        count = len(self.messages)
+        return StoreState(
+            messages=count,
+            bytes=sum(map(self.size, self.messages.values())),
+            first_seq=self.first_seq,
+            first_ts=first.ts if first else 0,
+            last_seq=self.last_seq,
+            last_ts=self.last_ts,
+            num_subjects=len({m.subject for m in self.messages.values()}),
+            num_deleted=self.last_seq - self.first_seq + 1 - count if count else 0,
+        )
+
+    def append(self, batch: Batch, first_seq: int, ts: int) -> None:
+        assert first_seq == self.last_seq + 1 and ts > self.last_ts, (first_seq, ts, self.last_seq, self.last_ts)
+        self.appends += 1
+        for i, (subject, headers, payload) in enumerate(batch.messages()):
+            self.messages[first_seq + i] = Msg(first_seq + i, ts + i, subject, headers, payload)
+            self.last_seq, self.last_ts = first_seq + i, ts + i
+        self.first_seq = min(self.messages)
+
+    def get(self, seq: int) -> Msg | None:
+        return self.messages.get(seq)
+
+    def last_by_subject(self, filter: bytes, up_to: int | None = None) -> Msg | None:
+        top = self.last_seq if up_to is None else up_to
+        found = [m for m in self.messages.values() if m.seq <= top and fits(filter, m.subject)]
+        return max(found, default=None)
+
+    def next_by_subject(self, filter: bytes, seq: int) -> Msg | None:
+        return next(self.scan(filter, seq), None)
+
+    def seq_at_time(self, ts: int) -> int:
+        return min((m.seq for m in self.messages.values() if m.ts >= ts), default=self.last_seq + 1)
+
+    def scan(self, filter: bytes, seq: int) -> Iterator[Msg]:
+        while True:
+            later = [s for s, m in self.messages.items() if s >= seq and fits(filter, m.subject)]
+            if not later:
+                return
+            seq = min(later) + 1
+            yield self.messages[seq - 1]
+
+    def count(self, filter: bytes, seq: int) -> int:
+        return sum(m.seq >= seq and fits(filter, m.subject) for m in self.messages.values())
+
+    def subject(self, subject: bytes) -> SubjectState | None:
+        seqs = [m.seq for m in self.messages.values() if m.subject == subject]
+        return SubjectState(len(seqs), min(seqs), max(seqs)) if seqs else None
+
+    def subjects(self, filter: bytes) -> Iterator[tuple[bytes, SubjectState]]:
+        for subject in sorted({m.subject for m in self.messages.values() if fits(filter, m.subject)}):
+            state = self.subject(subject)
+            assert state is not None
+            yield subject, state
+
+    def deleted(self, limit: int) -> list[int]:
+        return [s for s in range(self.first_seq, self.last_seq + 1) if s not in self.messages][:limit]
+
+    def delete(self, seq: int) -> bool:
+        return self._drop([seq]) == 1
+
+    def purge(self, filter: bytes = b">", before: int | None = None, keep: int = 0) -> int:
+        top = self.last_seq + 1 if before is None else before
+        found = sorted(m.seq for m in self.messages.values() if m.seq < top and fits(filter, m.subject))
+        return self._drop(found[: max(len(found) - keep, 0)])
+
+    def compact(self, first_seq: int) -> int:
+        dropped = self._drop([s for s in self.messages if s < first_seq])
+        self.first_seq = min(self.messages, default=first_seq)
+        self.last_seq = max(self.last_seq, first_seq - 1)
+        return dropped
+
+    def enforce(
+        self, max_msgs: int, max_bytes: int, max_per_subject: int, touched_subjects: Sequence[bytes] | None
+    ) -> int:
+        dropped = 0
+        if max_per_subject:
+            touched = [s for s, _ in self.subjects(b">")] if touched_subjects is None else touched_subjects
+            for subject in touched:
+                seqs = sorted(m.seq for m in self.messages.values() if m.subject == subject)
+                dropped += self._drop(seqs[: max(len(seqs) - max_per_subject, 0)])
+        while self.messages and (
+            (max_msgs and len(self.messages) > max_msgs) or (max_bytes and self.state.bytes > max_bytes)
+        ):
+            dropped += self._drop([min(self.messages)])
+        return dropped
+
+    def expire(self, before_ts: int) -> int:
+        return self._drop([m.seq for m in self.messages.values() if m.ts < before_ts])
+
+    def load_machine_state(self) -> bytes | None:
+        return self.machine_state
+
+    def save_machine_state(self, state: bytes) -> None:
+        self.machine_state = state
+
+    def side_put(self, kind: int, key: bytes, value: bytes) -> None:
+        self.side[kind, key] = value
+
+    def side_delete(self, kind: int, key: bytes) -> None:
+        del self.side[kind, key]
+
+    def side_scan(self, kind: int) -> Iterator[tuple[bytes, bytes]]:
+        return iter(sorted((key, value) for (k, key), value in self.side.items() if k == kind))
+
+    def everything(self) -> object:
+        """All that a replica holds, to compare two of them."""
+        return self.machine_state, self.side, self.messages, self.state
+
+    def _drop(self, seqs: list[int]) -> int:
+        dropped = sum(self.messages.pop(seq, None) is not None for seq in seqs)
+        if dropped:
+            self.first_seq = min(self.messages, default=self.last_seq + 1)
+        return dropped
+
+
+class RecordingBus:
+    """`Bus` as far as `Ingest` uses it."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[bytes, bytes, bytes]] = []
+        self.bulks = 0
+
+    def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
+        self.sent.append((subject, payload, headers))
+        return 1
+
+    def publish_many(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
+        self.bulks += 1
+        self.sent += [(subject, payload, b"") for subject, payload in messages]
+
+
+def block(*fields: str) -> bytes:
+    """A header block of `Key: value` lines."""
+    return "".join(f"{line}\r\n" for line in ("NATS/1.0", *fields, "")).encode()
