@@ -69,7 +69,8 @@ class Announcement:
 class Bootstrap:
     """One node's view of the agreement.
 
-    `expected` is the number of distinct nodes that the configured routes name, this one included (0 routes: 1).
+    `expected` is the number of distinct nodes that the configured routes name, this one included (0 routes: 1); it
+    counts only while some route leads nowhere.
     """
 
     me: str
@@ -99,7 +100,10 @@ class Bootstrap:
         waited = now - self.started
         if self.expected <= 1:
             return len(mine.known) > 1 or waited >= LONE_SECONDS
-        if mine.settled and len(mine.known) >= self.expected:
+        everyone_settled = mine.settled and all(
+            peer == self.me or (peer in self.announcements and self.announcements[peer].settled) for peer in mine.known
+        )
+        if everyone_settled and len(mine.known) > 1:
             return True
         return waited >= PARTIAL_SECONDS and len(mine.known) * 2 > self.expected
 

@@ -82,3 +82,13 @@ def test_announcement_round_trip_and_garbage() -> None:
     for raw in (b"", b"[]", b"{}", b'{"known": 1}', b'{"known": [1]}', b'{"known": ["x"], "meta_peers": 7}'):
         with pytest.raises(ValueError):
             Announcement.decode(raw)
+
+
+def test_a_peer_with_an_open_route_blocks_creation_at_first() -> None:
+    boot = node(expected=2, B=Announcement(("A", "B"), settled=False))
+    pair = settled(("A", "B"))
+    boot.decide(pair, 1.0)
+    assert boot.decide(pair, 1.0 + STABLE_SECONDS * 2)[0] is Verdict.WAIT
+    boot.announcements["B"] = pair
+    boot.decide(pair, 2.0)
+    assert boot.decide(pair, 2.0 + STABLE_SECONDS) == (Verdict.CREATE, ("A", "B"))

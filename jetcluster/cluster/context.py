@@ -1,0 +1,52 @@
+"""What the rooms of one node share: handed to every replica instead of module globals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from jetcluster.clock import Clock, Rng, Timers
+from jetcluster.cluster.meta_state import Node
+from jetcluster.protocol.bus import Bus
+from jetcluster.store.kv import Kv
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.catchup import CatchUp
+    from jetcluster.cluster.leaders import LeaderTable
+    from jetcluster.cluster.mesh_core import MeshCore
+    from jetcluster.raft.node import RaftNode
+
+
+class Log(Protocol):
+    """The part of a structlog logger that we use: an event and key=value pairs."""
+
+    def debug(self, event: str, **values: Any) -> Any: ...
+    def info(self, event: str, **values: Any) -> Any: ...
+    def warning(self, event: str, **values: Any) -> Any: ...
+    def error(self, event: str, **values: Any) -> Any: ...
+
+
+@dataclass(slots=True)
+class NodeContext:
+    me: str
+    """This node's peer id."""
+    name: str
+    cluster_name: str
+    """"" when the node stands alone."""
+    domain: str
+    mesh: MeshCore
+    raft: RaftNode
+    kv: Kv
+    bus: Callable[[str], Bus]
+    """Account name -> its bus."""
+    has_stream: Callable[[str, str], bool]
+    """(account, name): does the meta group know such a stream?"""
+    nodes: Callable[[], Mapping[str, Node]]
+    """The cluster's members by peer id, connected or not."""
+    leaders: LeaderTable
+    catchup: CatchUp
+    clock: Clock
+    rng: Rng
+    timers: Timers
+    log: Log

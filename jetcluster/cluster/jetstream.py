@@ -1,0 +1,378 @@
+"""JetStream on one node: the meta group, the replicas assigned to this node, and the requests between nodes.
+
+What is assigned follows the meta group's effects: a replica starts when a stream is assigned here, takes over a changed
+configuration, and its data goes only when the meta log says that the stream was deleted, never because something seems
+to be missing (docs/architecture.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from jetcluster.cluster.bootstrap import Announcement, Bootstrap, Verdict
+from jetcluster.cluster.catchup import SnapshotOwner
+from jetcluster.cluster.context import NodeContext
+from jetcluster.cluster.mesh_api import MeshError, NodeInfo
+from jetcluster.cluster.meta_replica import MetaReplica
+from jetcluster.cluster.meta_service import MetaService
+from jetcluster.cluster.meta_state import (
+    Assignment,
+    Effect,
+    StreamAssigned,
+    StreamRemoved,
+    StreamUpdated,
+)
+from jetcluster.cluster.proposals import OutcomeUnknownError
+from jetcluster.cluster.read_group import COMMIT_METHOD
+from jetcluster.cluster.requests import Body, LeaderRequests
+from jetcluster.cluster.stream_replica import StreamReplica
+from jetcluster.cluster.stream_requests import StreamRequests
+from jetcluster.errors import ApiError
+from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftError
+
+TICK = 0.25
+FLUSH_SECONDS = 30.0
+"""Longest time between flushes of dirty data; what is older is not replayed after a crash."""
+BOOT_NOTICE = "boot"
+JOIN_METHOD = "meta.join"
+SETTLE_METHOD = "meta.settle"
+SETTLE_SECONDS = 2.0
+USED_METHOD = "store.used"
+JOIN_RETRY = 0.5
+REGISTER_RETRY = 0.5
+
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+_USED = struct.Struct("<QQ")
+
+
+class JetStream:
+    """`api.cluster.Cluster` for the API handlers; owns every replica of this node."""
+
+    def __init__(
+        self,
+        context: NodeContext,
+        owners: dict[int, SnapshotOwner],
+        *,
+        limits: Callable[[str], AccountLimits],
+        clustered: bool,
+        expected_nodes: int,
+        settled: Callable[[], bool],
+    ) -> None:
+        """`owners` is the table that `context.catchup` serves from. `settled` tells whether every configured route led
+        somewhere (see `bootstrap`)."""
+        self.context = context
+        self.replicas: dict[int, StreamReplica] = {}
+        self._owners = owners
+        self._limits = limits
+        self.clustered = clustered
+        self._expected_nodes = expected_nodes
+        self._settled = settled
+        self.meta = MetaReplica(context, self._on_effects, self._on_meta_leading)
+        self.service = MetaService(
+            self.meta.machine,
+            clock=context.clock,
+            propose=self.meta.propose,
+            barrier=self.meta.barrier,
+            online=lambda: {context.me, *context.mesh.peers},
+            cluster_name=context.cluster_name,
+            clustered=clustered,
+        )
+        self._meta_requests = LeaderRequests("meta", context.mesh, context.leaders, context.clock, self._meta_handler)
+        self._streams = StreamRequests(context, self.replicas)
+        self._stream_requests = LeaderRequests(
+            "stream", context.mesh, context.leaders, context.clock, self._streams.handle
+        )
+        self._owners[META_GROUP] = self.meta
+        self._boot: Bootstrap | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ticker: Any = None
+        self._last_flush = context.clock.monotonic()
+        self._flushing: asyncio.Task[None] | None = None
+        self._stopped = False
+        context.mesh.serve(COMMIT_METHOD, self._serve_commit)
+        context.mesh.serve(JOIN_METHOD, self._serve_join)
+        context.mesh.serve(SETTLE_METHOD, self._serve_settle)
+        context.mesh.serve(USED_METHOD, self._serve_used)
+        context.mesh.on_notice(BOOT_NOTICE, self._on_announcement)
+        context.mesh.on_peers(self._peer_up, self._peer_down)
+
+    # ---- lifecycle
+
+    def start(self) -> None:
+        """Continues where the store stands; a new node begins to look for its cluster."""
+        if self.context.raft.knows(META_GROUP):
+            self.meta.start(())
+        elif not self.clustered:
+            self.meta.start((self.context.me,))
+        else:
+            self._boot = Bootstrap(self.context.me, self._expected_nodes, self.context.clock.monotonic())
+        for assignment in self.meta.machine.all_assignments():
+            self._assigned(assignment)
+        self._tick()
+
+    async def stop(self) -> None:
+        """Hands leaderships over where it can, makes everything durable and closes the replicas."""
+        self._stopped = True
+        if self._ticker is not None:
+            self._ticker.cancel()
+        await self.context.catchup.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for replica in self.replicas.values():
+            replica.stop()
+        if self._flushing is not None:
+            await asyncio.gather(self._flushing, return_exceptions=True)
+        await self._flush()
+
+    async def transfer_leaderships(self, seconds: float = 2.0) -> None:
+        """Lame duck: lets other nodes lead what this one leads, as far as they can within `seconds`."""
+        end = self.context.clock.monotonic() + seconds
+        while self.context.clock.monotonic() < end:
+            groups = [r.group for r in self.replicas.values() if r.leading and len(r.group.peers) > 1]
+            if self.meta.group is not None and self.meta.leading and len(self.meta.group.peers) > 1:
+                groups.append(self.meta.group)
+            if not groups:
+                return
+            for group in groups:
+                group.transfer()
+            await asyncio.sleep(0.05)
+
+    # ---- api.cluster.Cluster
+
+    @property
+    def server_name(self) -> str:
+        return self.context.name
+
+    @property
+    def domain(self) -> str:
+        return self.context.domain
+
+    def limits(self, account: str) -> AccountLimits:
+        return self._limits(account)
+
+    def assignment(self, account: str, name: str) -> Assignment | None:
+        return self.meta.machine.assignment(account, name)
+
+    def assignments(self, account: str) -> list[Assignment]:
+        return self.meta.machine.assignments(account)
+
+    async def meta_request(self, kind: str, body: Body) -> Body:
+        """Runs `MetaService.handle` on the meta leader. Raises ApiError."""
+        return await self._meta_requests.ask(META_GROUP, kind, body)
+
+    async def stream_request(self, assignment: Assignment, kind: str, body: Body) -> Body:
+        """Runs `StreamRequests.handle` on the stream's leader. Raises ApiError."""
+        return await self._stream_requests.ask(assignment.gid, kind, body)
+
+    async def settle(self, revision: int) -> None:
+        """Returns when every connected node has applied `revision` of the meta log, or after about 2 s."""
+        peers = (self.context.me, *self.context.mesh.peers)
+        payload = _U64.pack(revision)
+        calls = (self.context.mesh.call(peer, SETTLE_METHOD, payload, SETTLE_SECONDS) for peer in peers)
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    async def used(self, account: str) -> tuple[int, int]:
+        """Bytes of the account's memory and file streams on all reachable nodes."""
+        peers = (self.context.me, *self.context.mesh.peers)
+        calls = (self.context.mesh.call(peer, USED_METHOD, account.encode(), 2.0) for peer in peers)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        found = [_USED.unpack(answer) for answer in answers if isinstance(answer, bytes)]
+        return sum(memory for memory, _ in found), sum(file for _, file in found)
+
+    async def _serve_settle(self, peer: str, payload: bytes) -> bytes:
+        (revision,) = _U64.unpack(payload)
+        end = self.context.clock.monotonic() + SETTLE_SECONDS
+        while self.meta.machine.applied_index < revision and self.context.clock.monotonic() < end:
+            await asyncio.sleep(0.005)
+        return b""
+
+    async def _serve_used(self, peer: str, payload: bytes) -> bytes:
+        used = {True: 0, False: 0}
+        for replica in self.replicas.values():
+            if replica.assignment.account == payload.decode():
+                used[replica.assignment.memory] += replica.store.state.bytes
+        return _USED.pack(used[True], used[False])
+
+    # ---- meta group
+
+    async def _meta_handler(self, gid: int, kind: str, body: Body) -> Body:
+        if not self.meta.leading:
+            raise NotLeaderError(self.meta.group.leader if self.meta.group is not None else None)
+        return await self.service.handle(kind, body)
+
+    def _on_effects(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, StreamAssigned):
+                self._assigned(effect.assignment)
+            elif isinstance(effect, StreamUpdated):
+                self._updated(effect.assignment)
+            elif isinstance(effect, StreamRemoved):
+                self._removed(effect.assignment)
+
+    def _assigned(self, assignment: Assignment) -> None:
+        if self.context.me not in assignment.peers or assignment.gid in self.replicas:
+            return
+        replica = StreamReplica(self.context, assignment)
+        self.replicas[assignment.gid] = replica
+        self._owners[assignment.gid] = replica
+
+    def _updated(self, assignment: Assignment) -> None:
+        replica = self.replicas.get(assignment.gid)
+        if replica is not None:
+            replica.update(assignment)
+
+    def _removed(self, assignment: Assignment) -> None:
+        replica = self.replicas.pop(assignment.gid, None)
+        if replica is None:
+            return
+        self._owners.pop(assignment.gid, None)
+        replica.stop()
+        self.context.raft.remove_group(assignment.gid)
+        replica.store.wipe()
+
+    def _on_meta_leading(self, leading: bool) -> None:
+        self._announce()
+        if leading:
+            self._spawn(self._register_nodes())
+
+    async def _register_nodes(self) -> None:
+        """The meta leader keeps the list of nodes: placement works from it. Ends when leadership does."""
+        while self.meta.leading and not self._stopped:
+            for info in (self.context.mesh.me, *self.context.mesh.peers.values()):
+                known = self.meta.machine.nodes.get(info.peer_id)
+                if known is not None and (known.name, known.tags) == (info.name, tuple(info.tags)):
+                    continue
+                if self.meta.group is None or info.peer_id not in self.meta.group.peers:
+                    continue
+                body = {
+                    "request": self.context.rng.token(8).hex(),
+                    "peer": info.peer_id,
+                    "name": info.name,
+                    "tags": list(info.tags),
+                    "jetstream": info.jetstream,
+                }
+                try:
+                    await self.service.handle("node", body)
+                except (ApiError, RaftError, OutcomeUnknownError) as error:
+                    self.context.log.debug("node not registered yet", node=info.name, error=str(error))
+            await asyncio.sleep(REGISTER_RETRY)
+
+    # ---- bootstrap
+
+    def _announcement(self) -> Announcement:
+        known = tuple(sorted({self.context.me, *self.context.mesh.peers}))
+        meta = self.meta.group.peers if self.meta.group is not None else ()
+        return Announcement(known, settled=self._settled(), meta_peers=meta)
+
+    def _announce(self, peer: str | None = None) -> None:
+        if self.clustered:
+            self.context.mesh.notify(peer, BOOT_NOTICE, self._announcement().encode())
+
+    def _on_announcement(self, peer: str, payload: bytes) -> None:
+        if self._boot is not None:
+            try:
+                self._boot.announcements[peer] = Announcement.decode(payload)
+            except ValueError as error:
+                self.context.log.warning("malformed announcement", peer=peer, error=str(error))
+
+    def _peer_up(self, info: NodeInfo) -> None:
+        self.context.raft.peer_up(info.peer_id)
+        self._announce()
+
+    def _peer_down(self, info: NodeInfo) -> None:
+        self.context.raft.peer_down(info.peer_id)
+        if self._boot is not None:
+            self._boot.announcements.pop(info.peer_id, None)
+        self._announce()
+
+    def _look_for_cluster(self) -> None:
+        assert self._boot is not None
+        self._announce()
+        verdict, peers = self._boot.decide(self._announcement(), self.context.clock.monotonic())
+        if verdict is Verdict.WAIT:
+            return
+        self._boot = None
+        if verdict is Verdict.JOIN:
+            self._spawn(self._join(peers))
+            return
+        self.context.log.info("JetStream cluster starts", peers=len(peers))
+        self.meta.start(peers)
+
+    async def _join(self, peers: tuple[str, ...]) -> None:
+        """Asks the running cluster to count this node in; it follows as a learner until it is promoted."""
+        self.meta.start(peers)
+        while not self._stopped:
+            assert self.meta.group is not None
+            if self.context.me in self.meta.group.peers:
+                return
+            for peer in self.context.mesh.peers:
+                try:
+                    await self.context.mesh.call(peer, JOIN_METHOD, self.context.me.encode(), 2.0)
+                except MeshError:
+                    continue
+            await asyncio.sleep(JOIN_RETRY)
+
+    async def _serve_join(self, peer: str, payload: bytes) -> bytes:
+        """Only the meta leader acts; anybody else answers without doing anything."""
+        if self.meta.leading and self.meta.group is not None and peer not in self.meta.group.peers:
+            try:
+                self.meta.group.add_peer(peer)
+            except RaftError as error:
+                raise MeshError(str(error)) from error
+        return b""
+
+    async def _serve_commit(self, peer: str, payload: bytes) -> bytes:
+        """The commit index of a group that this node leads, proven to be current."""
+        (gid,) = _U32.unpack(payload)
+        replica = self.replicas.get(gid)
+        if replica is None or not await replica.confirm_leadership():
+            raise MeshError(f"not the leader of group {gid}")
+        return _U64.pack(replica.group.commit_index)
+
+    # ---- time
+
+    def _tick(self) -> None:
+        if self._stopped:
+            return
+        if self._boot is not None:
+            self._look_for_cluster()
+        for replica in self.replicas.values():
+            replica.tick()
+        now = self.context.clock.monotonic()
+        if now - self._last_flush >= FLUSH_SECONDS or self.context.raft.wants_compaction:
+            self._last_flush = now
+            self.request_flush()
+        delay = 0.05 if self._boot is not None else TICK
+        self._ticker = self.context.timers.call_later(delay, self._tick)
+
+    def request_flush(self) -> None:
+        if self._flushing is None or self._flushing.done():
+            self._flushing = asyncio.get_running_loop().create_task(self._flush())
+
+    async def _flush(self) -> None:
+        self.meta.save()
+        marks = self._marks()
+        await self.context.kv.flush()
+        for compact, index in marks:
+            compact(index)
+
+    def _marks(self) -> list[tuple[Callable[[int], None], int]]:
+        """What the journal may forget once everything of this moment is durable."""
+        marks: list[tuple[Callable[[int], None], int]] = [
+            (replica.group.compact, replica.machine.applied_index)
+            for replica in self.replicas.values()
+            if not replica.installing
+        ]
+        if self.meta.group is not None:
+            marks.append((self.meta.group.compact, self.meta.machine.applied_index))
+        return marks
+
+    def _spawn(self, coroutine: Any) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,101 @@
+"""Which node leads which group, as far as this node knows.
+
+Members of a group learn it from Raft; everybody else from the leader itself, which tells all peers when it takes over
+and tells a peer everything when a link comes up. A hint may be stale: whoever is asked by mistake says so, and the
+asker tries again (`cluster.jetstream`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+from jetcluster.cluster.mesh_api import Mesh, NodeInfo
+
+_NOTICE = "lead"
+_ENTRY = struct.Struct("<IQ")
+MAX_ENTRIES_PER_NOTICE = 4096
+
+
+class LeaderTable:
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self._me = mesh.me.peer_id
+        self._leaders: dict[int, tuple[int, str]] = {}
+        self._mine: dict[int, int] = {}
+        self._waiters: dict[int, list[asyncio.Future[None]]] = {}
+        mesh.on_notice(_NOTICE, self._on_notice)
+        mesh.on_peers(self._peer_up, self._peer_down)
+
+    def get(self, gid: int) -> str | None:
+        """Peer id of the group's leader, this node's own id included; None when unknown."""
+        entry = self._leaders.get(gid)
+        return entry[1] if entry else None
+
+    def led_by_me(self) -> tuple[int, ...]:
+        return tuple(self._mine)
+
+    def lead(self, gid: int, term: int) -> None:
+        """This node leads the group now; told to every peer."""
+        self._mine[gid] = term
+        self._learn(gid, term, self._me)
+        self._mesh.notify(None, _NOTICE, _ENTRY.pack(gid, term))
+
+    def follow(self, gid: int, term: int, leader: str | None) -> None:
+        """What this node's own replica of the group says."""
+        self._mine.pop(gid, None)
+        if leader is not None:
+            self._learn(gid, term, leader)
+        elif self.get(gid) == self._me:
+            self._leaders.pop(gid, None)
+
+    def forget(self, gid: int) -> None:
+        self._mine.pop(gid, None)
+        self._leaders.pop(gid, None)
+
+    def suspect(self, gid: int, peer: str) -> None:
+        """`peer` said, or showed, that it does not lead: drop the hint unless a newer one came."""
+        entry = self._leaders.get(gid)
+        if entry is not None and entry[1] == peer and gid not in self._mine:
+            del self._leaders[gid]
+
+    async def wait(self, gid: int, seconds: float) -> None:
+        """Returns when something is learned about the group's leader, or after `seconds`."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiters = self._waiters.setdefault(gid, [])
+        waiters.append(future)
+        try:
+            async with asyncio.timeout(seconds):
+                await future
+        except TimeoutError:
+            pass
+        finally:
+            if future in waiters:
+                waiters.remove(future)
+            if not waiters:
+                self._waiters.pop(gid, None)
+
+    def _learn(self, gid: int, term: int, leader: str) -> None:
+        known = self._leaders.get(gid)
+        if known is not None and known[0] > term:
+            return
+        self._leaders[gid] = (term, leader)
+        for future in self._waiters.pop(gid, []):
+            if not future.done():
+                future.set_result(None)
+
+    def _on_notice(self, peer: str, payload: bytes) -> None:
+        if len(payload) % _ENTRY.size or len(payload) > _ENTRY.size * MAX_ENTRIES_PER_NOTICE:
+            return
+        for gid, term in _ENTRY.iter_unpack(payload):
+            self._learn(gid, term, peer)
+
+    def _peer_up(self, info: NodeInfo) -> None:
+        entries = [_ENTRY.pack(gid, term) for gid, term in self._mine.items()]
+        for start in range(0, len(entries), MAX_ENTRIES_PER_NOTICE):
+            self._mesh.notify(info.peer_id, _NOTICE, b"".join(entries[start : start + MAX_ENTRIES_PER_NOTICE]))
+
+    def _peer_down(self, info: NodeInfo) -> None:
+        gone = [gid for gid, (_, leader) in self._leaders.items() if leader == info.peer_id]
+        for gid in gone:
+            del self._leaders[gid]

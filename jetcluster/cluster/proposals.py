@@ -1,0 +1,50 @@
+"""Waiting for the outcome of control-plane commands: one future per command, by log index.
+
+Publishes do not come through here (they need no future per message, see `stream.ingest`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from jetcluster.raft.api import NotLeaderError, RaftGroup
+
+MAX_WAITING = 10_000
+
+
+class OutcomeUnknownError(Exception):
+    """The replica lost its leadership, or time ran out, before the command was seen committed: it may or may not
+    happen."""
+
+
+class Proposals:
+    def __init__(self, group: RaftGroup) -> None:
+        self._group = group
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+
+    async def propose(self, command: bytes, seconds: float) -> Any:
+        """Proposes and returns what the state machine's apply returned. Raises RaftError subclasses (nothing was
+        appended) and OutcomeUnknownError."""
+        if len(self._waiting) >= MAX_WAITING:
+            raise NotLeaderError(self._group.leader)
+        index = self._group.propose(command)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[index] = future
+        try:
+            async with asyncio.timeout(seconds):
+                return await future
+        except TimeoutError:
+            raise OutcomeUnknownError(f"command {index} not committed within {seconds} s") from None
+        finally:
+            self._waiting.pop(index, None)
+
+    def applied(self, index: int, result: Any) -> None:
+        future = self._waiting.get(index)
+        if future is not None and not future.done():
+            future.set_result(result)
+
+    def dropped(self, first_index: int) -> None:
+        for index, future in self._waiting.items():
+            if index >= first_index and not future.done():
+                future.set_exception(OutcomeUnknownError("leadership lost"))

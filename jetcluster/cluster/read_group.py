@@ -1,0 +1,196 @@
+"""A replica's membership in the queue group that answers Direct Get.
+
+shared/reference/streams.md 1.1 and 1.12. The leader answers as soon as it leads. A follower joins once it has applied
+everything that the leader had committed when asked (its own idea of the commit index proves nothing after a restart:
+a replica that missed the newest value would serve the older one), leaves when it falls far behind, and joins again the
+same way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from jetcluster.cluster.context import NodeContext
+from jetcluster.cluster.mesh_api import MeshError
+from jetcluster.protocol.bus import Origin, Subscription
+from jetcluster.store.api import DamagedError
+from jetcluster.stream.direct_get import DirectGet, Frame
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.stream_replica import StreamReplica
+
+QUEUE = b"_sys_"
+PREFIX = b"$JS.API.DIRECT.GET."
+ALIAS = b"$JS.API.DIRECT.GET.LAST."
+COMMIT_METHOD = "stream.commit"
+MAX_LAG = 8192
+"""Log entries a follower may be behind before it leaves the group."""
+SLICE_BYTES = 256 * 1024
+"""Reply bytes of one batch per loop turn: other clients are served in between."""
+MAX_STREAMING = 64
+"""Batches being sent at once per replica; more are refused like by a replica that is not there (the client retries)."""
+
+_U64 = struct.Struct("<Q")
+_BUSY = b"NATS/1.0 503\r\n\r\n"
+
+
+class ReadGroup:
+    def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
+        self._context = context
+        self._replica = replica
+        self._reader = DirectGet(replica.assignment.name, replica.store)
+        self._subscriptions: list[Subscription] = []
+        self._joining: asyncio.Task[None] | None = None
+        self._streaming = 0
+        self.answered = 0
+        """Requests answered (monitoring)."""
+
+    @property
+    def joined(self) -> bool:
+        return bool(self._subscriptions)
+
+    def role_changed(self, leading: bool) -> None:
+        if leading:
+            self._join()
+        else:
+            self._join_when_current()
+
+    def config_changed(self) -> None:
+        """allow_direct may have been toggled: takes effect on every member when it applies the update (1.12)."""
+        if not self._replica.machine.rules.allow_direct:
+            self.leave()
+        elif self._replica.leading:
+            self._join()
+        else:
+            self._join_when_current()
+
+    def tick(self) -> None:
+        group = self._replica.group
+        if self._replica.leading:
+            return
+        if self.joined and group.commit_index - group.applied_index > MAX_LAG:
+            self.leave()
+        elif not self.joined:
+            self._join_when_current()
+
+    def leave(self) -> None:
+        for subscription in self._subscriptions:
+            self._replica.bus.unsubscribe(subscription)
+        self._subscriptions.clear()
+
+    def stop(self) -> None:
+        self.leave()
+        if self._joining is not None:
+            self._joining.cancel()
+
+    def _join(self) -> None:
+        if (
+            self.joined
+            or not self._replica.machine.rules.allow_direct
+            or self._replica.installing
+            or self._replica.damaged
+        ):
+            return
+        name = self._replica.assignment.name.encode()
+        subscribe = self._replica.bus.subscribe
+        self._subscriptions = [
+            subscribe(PREFIX + name, self._on_body, QUEUE),
+            subscribe(PREFIX + name + b".>", self._on_subject, QUEUE),
+            subscribe(ALIAS + name + b".>", self._on_alias, QUEUE),
+        ]
+
+    def _join_when_current(self) -> None:
+        if self.joined or self._joining is not None or not self._replica.machine.rules.allow_direct:
+            return
+        if self._replica.group.leader is None:
+            return
+        task = asyncio.get_running_loop().create_task(self._catch_up_and_join())
+        self._joining = task
+        task.add_done_callback(self._join_ended)
+
+    def _join_ended(self, task: asyncio.Task[None]) -> None:
+        self._joining = None
+
+    async def _catch_up_and_join(self) -> None:
+        """Gives up silently on any trouble: the tick tries again."""
+        group = self._replica.group
+        leader = group.leader
+        if leader is None or leader == self._context.me:
+            return
+        try:
+            reply = await self._context.mesh.call(leader, COMMIT_METHOD, struct.pack("<I", group.gid), 2.0)
+            (commit,) = _U64.unpack(reply)
+        except (MeshError, struct.error):
+            return
+        for _ in range(200):
+            if group.applied_index >= commit:
+                self._join()
+                return
+            await asyncio.sleep(0.01)
+
+    # ---- requests
+
+    def _on_body(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        if reply:
+            try:
+                frames = self._reader.answer(payload, headers)
+            except DamagedError as error:
+                self._damaged(reply, error)
+                return
+            self._send(reply, frames if isinstance(frames, tuple) else iter(frames))
+
+    def _on_subject(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        key = subject[len(PREFIX) + len(self._replica.assignment.name.encode()) + 1 :]
+        self._answer_subject(key, reply, headers, payload, alias=False)
+
+    def _on_alias(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        if self._context.has_stream(self._replica.assignment.account, "LAST"):
+            return  # a stream really named LAST listens on the same subjects: it wins (1.10)
+        key = subject[len(ALIAS) + len(self._replica.assignment.name.encode()) + 1 :]
+        self._answer_subject(key, reply, headers, payload, alias=True)
+
+    def _answer_subject(self, key: bytes, reply: bytes, headers: bytes, payload: bytes, *, alias: bool) -> None:
+        if reply:
+            try:
+                frames = self._reader.answer_subject(key, payload, headers, with_pending=alias)
+            except DamagedError as error:
+                self._damaged(reply, error)
+                return
+            self._send(reply, frames if isinstance(frames, tuple) else iter(frames))
+
+    def _send(self, reply: bytes, frames: tuple[Frame, ...] | Iterator[Frame]) -> None:
+        self.answered += 1
+        publish = self._replica.bus.publish
+        if isinstance(frames, tuple):
+            for headers, payload in frames:
+                publish(reply, payload, b"", headers)
+        elif self._streaming >= MAX_STREAMING:
+            publish(reply, b"", b"", _BUSY)
+        else:
+            self._streaming += 1
+            self._send_slice(reply, frames)
+
+    def _send_slice(self, reply: bytes, frames: Iterator[Frame]) -> None:
+        publish = self._replica.bus.publish
+        sent = 0
+        try:
+            for headers, payload in frames:
+                if not publish(reply, payload, b"", headers):
+                    self._streaming -= 1  # the requester is gone
+                    return
+                sent += len(headers) + len(payload)
+                if sent >= SLICE_BYTES:
+                    self._context.timers.call_soon(self._send_slice, reply, frames)
+                    return
+        except DamagedError as error:
+            self._replica.report_damage(error)  # no EOB: the client sees that its batch is incomplete
+        self._streaming -= 1
+
+    def _damaged(self, reply: bytes, error: DamagedError) -> None:
+        """Never a 404 for what is only unreadable here: this replica leaves the group and says that it cannot answer,
+        which clients retry on; the retry meets a healthy replica."""
+        self._replica.report_damage(error)
+        self._replica.bus.publish(reply, b"", b"", _BUSY)

@@ -1,0 +1,54 @@
+"""A stream's replicas as its leader sees them: input of the `cluster` object of STREAM.INFO (streams.md 6.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jetcluster.cluster.context import NodeContext
+from jetcluster.model.stream_info import ReplicaInfo, cluster_wire
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.stream_replica import StreamReplica
+
+ACTIVE_SECONDS = 10.0
+"""A replica that was heard of within this time, and lacks nothing, is current."""
+
+
+def cluster_object(context: NodeContext, replica: StreamReplica) -> dict[str, Any]:
+    peers = replica.group.peers
+    return cluster_wire(
+        name=context.cluster_name,
+        leader=context.name,
+        gid=replica.assignment.gid,
+        replicas=len(peers),
+        memory=replica.machine.rules.memory,
+        leader_since_ns=replica.leader_since_ns,
+        others=replica_infos(context, replica),
+    )
+
+
+def replica_infos(context: NodeContext, replica: StreamReplica) -> list[ReplicaInfo]:
+    """All peers of the group but this node."""
+    now = context.clock.monotonic()
+    status = replica.group.status()
+    seen = {peer.peer: peer for peer in status.peers}
+    nodes = context.nodes()
+    found = []
+    for peer in replica.group.peers:
+        if peer == context.me:
+            continue
+        known, node = seen.get(peer), nodes.get(peer)
+        online = peer in context.mesh.peers
+        lag = max(status.commit_index - known.match_index, 0) if known is not None else 0
+        idle = now - known.last_seen if known is not None and known.last_seen else None
+        found.append(
+            ReplicaInfo(
+                name=node.name if node is not None else f"Server name unknown at this time (peerID: {peer})",
+                peer=peer,
+                current=online and lag == 0 and idle is not None and idle < ACTIVE_SECONDS,
+                active_ns=int(idle * 1e9) if idle is not None else 0,
+                offline=not online,
+                lag=lag,
+            )
+        )
+    return found

@@ -1,0 +1,76 @@
+"""Asking the leader of a group, wherever it is by now.
+
+The node that a client is connected to sends a request to whoever leads the group; during an election it waits, and it
+asks again when the one asked turns out not to lead. So a client sees one answer, late, instead of an error it would
+have to retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from jetcluster.clock import Clock
+from jetcluster.cluster.leaders import LeaderTable
+from jetcluster.cluster.mesh_api import Mesh, MeshError
+from jetcluster.cluster.proposals import OutcomeUnknownError
+from jetcluster.errors import ApiError, by_code
+from jetcluster.raft.api import BackpressureError, RaftError, StorageFullError
+
+Body = dict[str, Any]
+Handler = Callable[[int, str, Body], Awaitable[Body]]
+"""(gid, kind, body) -> result. Raises ApiError for a refusal, RaftError or OutcomeUnknownError to be asked again."""
+
+DEADLINE = 4.0
+PAUSE = 0.03
+WAIT_FOR_LEADER = 0.25
+NO_LEADER = 10008
+STORAGE_FULL = 10047
+
+
+class LeaderRequests:
+    """One method on the mesh; used for the meta group and, with another method, for streams."""
+
+    def __init__(self, method: str, mesh: Mesh, leaders: LeaderTable, clock: Clock, handler: Handler) -> None:
+        self._method = method
+        self._mesh = mesh
+        self._leaders = leaders
+        self._clock = clock
+        self._handler = handler
+        mesh.serve(method, self._serve)
+
+    async def ask(self, gid: int, kind: str, body: Body, seconds: float = DEADLINE) -> Body:
+        """Raises ApiError: the leader's refusal, or 503/10008 when no leader answered in time."""
+        payload = json.dumps({"gid": gid, "kind": kind, "body": body}, separators=(",", ":")).encode()
+        end = self._clock.monotonic() + seconds
+        while (left := end - self._clock.monotonic()) > 0:
+            leader = self._leaders.get(gid)
+            if leader is None:
+                await self._leaders.wait(gid, min(WAIT_FOR_LEADER, left))
+                continue
+            try:
+                reply = json.loads(await self._mesh.call(leader, self._method, payload, left))
+            except MeshError:
+                reply = {"retry": True}
+            if "error" in reply:
+                raise ApiError.from_dict(reply["error"])
+            if "result" in reply:
+                result: Body = reply["result"]
+                return result
+            self._leaders.suspect(gid, leader)
+            await asyncio.sleep(min(PAUSE, left))
+        raise by_code(NO_LEADER)
+
+    async def _serve(self, peer: str, payload: bytes) -> bytes:
+        request = json.loads(payload)
+        try:
+            result = await self._handler(int(request["gid"]), str(request["kind"]), request["body"])
+        except ApiError as error:
+            return json.dumps({"error": error.to_dict()}).encode()
+        except StorageFullError:
+            return json.dumps({"error": by_code(STORAGE_FULL).to_dict()}).encode()
+        except (BackpressureError, RaftError, OutcomeUnknownError) as error:
+            return json.dumps({"retry": str(error)}).encode()
+        return json.dumps({"result": result}, separators=(",", ":")).encode()

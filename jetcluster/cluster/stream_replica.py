@@ -1,0 +1,215 @@
+"""One replica of one stream on this node: Raft group, state machine, ingest and read group, tied together.
+
+The pure parts live elsewhere (`stream`); here is what happens when: a role changes, a command is applied, a snapshot is
+needed, the stream goes away. Everything runs on the event loop, nothing here blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from jetcluster.cluster.catchup import Cut
+from jetcluster.cluster.context import NodeContext
+from jetcluster.cluster.meta_state import Assignment
+from jetcluster.cluster.proposals import Proposals
+from jetcluster.cluster.read_group import ReadGroup
+from jetcluster.protocol.bus import Subscription
+from jetcluster.raft.api import RaftError, RaftGroup, Role
+from jetcluster.store.api import DamagedError
+from jetcluster.store.block_store import BlockStore
+from jetcluster.stream import commands
+from jetcluster.stream.ingest import Ingest
+from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.results import PublishResult
+from jetcluster.stream.rules import StreamRules
+
+EXPIRY_SLACK_NS = 50_000_000
+"""How long after its max_age a message may linger before the leader proposes its removal: batches removals."""
+
+
+class StreamReplica:
+    """`raft.api.StateMachine` and `catchup.SnapshotOwner` of one stream."""
+
+    def __init__(self, context: NodeContext, assignment: Assignment) -> None:
+        self.context = context
+        self.assignment = assignment
+        self.bus = context.bus(assignment.account)
+        self.failed: str = ""
+        """Why this replica stopped applying; empty while it works."""
+        self.damaged: str = ""
+        """What was found unreadable in the store; empty while nothing was."""
+        self.leader_since_ns = 0
+        self.installing = False
+        rules = StreamRules.from_config(assignment.config)
+        # Memory streams live in the same store: their Raft log is written but not waited for (`durable`), so they
+        # lose nothing to a killed process, and what a power failure takes is what "memory" means.
+        self.store = BlockStore(context.kv, assignment.gid, memory=rules.memory)
+        self.machine = StreamMachine(assignment.name, rules, self.store)
+        self.group: RaftGroup = context.raft.create_group(
+            assignment.gid,
+            assignment.peers,
+            self,
+            applied_index=self.machine.applied_index,
+            applied_term=self.machine.applied_term,
+            durable=not rules.memory,
+            campaign=assignment.leader_hint == context.me and self.machine.applied_index == 0,
+        )
+        self.proposals = Proposals(self.group)
+        self.ingest = Ingest(
+            assignment.name,
+            self.group.propose,
+            self.bus,
+            context.clock,
+            context.timers.call_soon,
+            domain=context.domain or None,
+            no_ack=rules.no_ack,
+        )
+        self.reads = ReadGroup(context, self)
+        self._subscriptions: dict[bytes, Subscription] = {}
+        self._expiry_proposed = False
+
+    # ---- raft.api.StateMachine
+
+    def apply(self, index: int, term: int, command: bytes) -> None:
+        result = self.machine.apply(index, term, command)
+        if isinstance(result, PublishResult):
+            self.ingest.on_applied(index, result)
+            return
+        kind = command[0]
+        if kind == commands.UPDATE_CONFIG:
+            self._config_changed()
+        elif kind == commands.EXPIRE:
+            self._expiry_proposed = False
+        self.proposals.applied(index, result)
+
+    def on_role(self, role: Role, term: int, leader: str | None) -> None:
+        gid = self.assignment.gid
+        if role is Role.LEADER:
+            self.leader_since_ns = self.context.clock.time_ns()
+            self._expiry_proposed = False
+            self._listen()
+            self.context.leaders.lead(gid, term)
+            self._propose_config()
+        else:
+            self._unlisten()
+            self.context.leaders.follow(gid, term, leader)
+        self.reads.role_changed(role is Role.LEADER)
+
+    def on_dropped(self, first_index: int) -> None:
+        self.ingest.on_dropped(first_index)
+        self.proposals.dropped(first_index)
+
+    def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
+        self.reads.leave()
+        self.context.catchup.pull(self.assignment.gid, leader, index)
+
+    # ---- catchup.SnapshotOwner
+
+    def snapshot_export(self, chunk_bytes: int) -> Cut:
+        machine = self.machine
+        chunks = self.store.export(chunk_bytes)
+        return Cut(machine.applied_index, machine.applied_term, self.group.peers, chunks)
+
+    def snapshot_begin(self) -> None:
+        self.installing = True
+        self.store.import_begin()
+
+    def snapshot_chunk(self, chunk: bytes) -> None:
+        self.store.import_chunk(chunk)
+
+    async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...]) -> None:
+        self.store.import_end()
+        self.machine.reload()
+        await self.context.kv.flush()
+        self.installing = False
+        self.group.install(index, term, peers)
+        self._config_changed()
+
+    # ---- lifecycle
+
+    @property
+    def leading(self) -> bool:
+        return self.group.role is Role.LEADER and self.group.ready
+
+    def update(self, assignment: Assignment) -> None:
+        """The meta group changed the stream's configuration; the leader puts it into the stream's own log, where every
+        replica takes it at the same place among the messages."""
+        self.assignment = assignment
+        if self.leading:
+            self._propose_config()
+
+    def tick(self) -> None:
+        """Called a few times per second."""
+        if self.leading and not self._expiry_proposed:
+            self._propose_expiry()
+        self.reads.tick()
+
+    def stop(self) -> None:
+        """Leaves the router and the Raft node; data stays."""
+        self._unlisten()
+        self.reads.stop()
+        self.proposals.dropped(0)
+        self.ingest.on_dropped(0)
+        self.context.leaders.forget(self.assignment.gid)
+
+    def report_damage(self, error: DamagedError) -> None:
+        """A stored record fails its checksum here: this replica stops answering reads; the others hold the data."""
+        if not self.damaged:
+            self.context.log.error("damaged record", stream=self.assignment.name, error=str(error))
+        self.damaged = str(error)
+        self.reads.leave()
+
+    def config_is_current(self) -> bool:
+        """The configuration that the meta group decided has been applied in the stream's own log."""
+        return dict(self.assignment.config) == self.machine.config
+
+    # ---- parts
+
+    def _listen(self) -> None:
+        wanted = set(self.machine.rules.subjects)
+        for subject in self._subscriptions.keys() - wanted:
+            self.bus.unsubscribe(self._subscriptions.pop(subject))
+        for subject in sorted(wanted - self._subscriptions.keys()):
+            self._subscriptions[subject] = self.bus.subscribe(subject, self.ingest.on_message)
+
+    def _unlisten(self) -> None:
+        for subscription in self._subscriptions.values():
+            self.bus.unsubscribe(subscription)
+        self._subscriptions.clear()
+
+    def _config_changed(self) -> None:
+        self.ingest.no_ack = self.machine.rules.no_ack
+        if self.leading:
+            self._listen()
+        self.reads.config_changed()
+
+    def _propose_config(self) -> None:
+        if self.config_is_current():
+            return
+        self._try_propose(commands.encode_update_config(self.context.clock.time_ns(), self.assignment.config))
+
+    def _propose_expiry(self) -> None:
+        max_age, state = self.machine.rules.max_age, self.store.state
+        now = self.context.clock.time_ns()
+        if max_age and state.messages and state.first_ts + max_age + EXPIRY_SLACK_NS <= now:
+            self._expiry_proposed = self._try_propose(commands.encode_expire(now))
+
+    def _try_propose(self, command: bytes) -> bool:
+        try:
+            self.group.propose(command)
+        except RaftError as error:
+            # Not lost: the next tick, or the next leader, compares again and proposes again.
+            self.context.log.debug("proposal refused", stream=self.assignment.name, error=str(error))
+            return False
+        return True
+
+    async def propose(self, command: bytes, seconds: float) -> Any:
+        """A control-plane command through the log. Raises RaftError, OutcomeUnknownError."""
+        return await self.proposals.propose(command, seconds)
+
+    async def confirm_leadership(self) -> bool:
+        """True once this replica is proven to lead and has applied all that was committed before the call."""
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.group.read_index(lambda ok: future.done() or future.set_result(ok))
+        return await future

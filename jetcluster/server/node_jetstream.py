@@ -1,0 +1,224 @@
+"""The storage and cluster side of a node: store, journal, Raft, mesh, JetStream and its API, wired together.
+
+A node without JetStream still has the mesh, when it is clustered: it forwards messages and serves clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from jetcluster.cluster.identity import load_identity, new_id
+from jetcluster.cluster.mesh import Credentials, MeshOptions, NodeMesh, Route
+from jetcluster.cluster.mesh_api import NodeInfo
+from jetcluster.cluster.mesh_core import MeshCore
+from jetcluster.cluster.mesh_interest import MeshInterest
+from jetcluster.config.options import AccountJetStreamOptions, AuthorizationOptions, Options
+from jetcluster.model.limits import AccountLimits
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.jetstream import JetStream
+    from jetcluster.raft.journal import Journal
+    from jetcluster.server.node import Node
+
+DEFAULT_ACCOUNT = "$G"
+FRAME_OVERHEAD = 256 * 1024
+MIN_FRAME = 16 * 1024 * 1024
+STEP_ASIDE_SECONDS = 2.0
+
+
+class StorageError(Exception):
+    """The store cannot be opened; the text is ready for the `[FTL]` line."""
+
+
+class NodeJetStream:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._options = node.options
+        self._log = node.log
+        self.mesh: MeshCore
+        self.jetstream: JetStream | None = None
+        self.cluster_port = 0
+        self._journal: Journal | None = None
+        self._kv: Any = None
+
+    async def start(self) -> None:
+        """Raises StorageError and OSError."""
+        options, node = self._options, self._node
+        directory = self._open_directory() if options.jetstream.enabled else None
+        identity = load_identity(directory, node.server.name, rng=node.rng, clock=node.clock)
+        me = NodeInfo(
+            peer_id=identity.peer_id,
+            name=node.server.name,
+            boot_id=new_id(node.rng),
+            cluster_url="",
+            client_url="",
+            tags=tuple(options.server_tags),
+            jetstream=options.jetstream.enabled,
+        )
+        self.mesh = self._make_mesh(me)
+        MeshInterest(self.mesh, node.server.accounts)
+        if directory is not None:
+            self._start_jetstream(directory)
+        if isinstance(self.mesh, NodeMesh):
+            self.mesh.on_client_urls = lambda urls: node.server.set_connect_urls(list(urls))
+            await self.mesh.start()
+            self.cluster_port = int(self.mesh.me.cluster_url.rpartition(":")[2])
+        if self.jetstream is not None:
+            self.jetstream.start()
+
+    def client_listener_is_up(self) -> None:
+        """The client port is known now: peers put it into their INFO."""
+        self.mesh.update_me(replace(self.mesh.me, client_url=self._node.server.client_url))
+
+    async def step_aside(self) -> None:
+        if self.jetstream is not None:
+            await self.jetstream.transfer_leaderships(STEP_ASIDE_SECONDS)
+
+    async def stop(self) -> None:
+        if self.jetstream is not None:
+            await self.jetstream.transfer_leaderships(STEP_ASIDE_SECONDS / 4)
+            await self.jetstream.stop()
+        if isinstance(self.mesh, NodeMesh):
+            await self.mesh.stop()
+        if self._journal is not None:
+            self._journal.close()
+        if self._kv is not None:
+            self._kv.close()
+
+    # ---- parts
+
+    def _open_directory(self) -> Path:
+        configured = self._options.jetstream.store_dir
+        root = Path(configured) if configured else Path(tempfile.gettempdir()) / "nats"
+        if root.exists() and not root.is_dir():
+            raise StorageError("Can't start JetStream: storage directory is not a directory")
+        directory = root / "jetstream"
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = os.strerror(error.errno or 0).lower()
+            raise StorageError(f"Can't start JetStream: could not create storage directory - {reason}") from error
+        self._log.info("Starting JetStream")
+        self._log.info(f'  Store Directory: "{directory}"')
+        return directory
+
+    def _make_mesh(self, me: NodeInfo) -> MeshCore:
+        options = self._options
+        max_frame = max(MIN_FRAME, options.max_payload + FRAME_OVERHEAD)
+        if not options.is_clustered:
+            return MeshCore(me, self._node.clock, max_frame, self._log)
+        cluster = options.cluster
+        mesh_options = MeshOptions(
+            cluster_name=cluster.name,
+            host=cluster.host,
+            port=max(cluster.port, 0),
+            advertise=cluster.cluster_advertise,
+            authorization=_credentials(cluster.authorization),
+            routes=tuple(_route(url) for url in cluster.routes),
+            max_frame=max_frame,
+        )
+        return NodeMesh(me, mesh_options, clock=self._node.clock, rng=self._node.rng, log=self._log)
+
+    def _start_jetstream(self, directory: Path) -> None:
+        from jetcluster.cluster.catchup import CatchUp, SnapshotOwner
+        from jetcluster.cluster.context import NodeContext
+        from jetcluster.cluster.jetstream import JetStream
+        from jetcluster.cluster.leaders import LeaderTable
+        from jetcluster.store.kv import KvError
+        from jetcluster.store.rocks_kv import RocksKv
+
+        node, loop = self._node, asyncio.get_running_loop()
+        try:
+            self._kv = RocksKv(directory / "data")
+        except KvError as error:
+            raise StorageError(f"Can't start JetStream: {error}") from error
+        raft = self._open_raft(directory / "journal")
+        owners: dict[int, SnapshotOwner] = {}
+        context = NodeContext(
+            me=self.mesh.me.peer_id,
+            name=node.server.name,
+            cluster_name=self._options.cluster_name if self._options.is_clustered else "",
+            domain=self._options.domain,
+            mesh=self.mesh,
+            raft=raft,
+            kv=self._kv,
+            bus=node.server.account,
+            has_stream=lambda account, name: self._known(account, name),
+            nodes=lambda: self.jetstream.meta.machine.nodes if self.jetstream is not None else {},
+            leaders=LeaderTable(self.mesh),
+            catchup=CatchUp(self.mesh, node.clock, node.rng, owners),
+            clock=node.clock,
+            rng=node.rng,
+            timers=loop,
+            log=self._log,
+        )
+        self.jetstream = JetStream(
+            context,
+            owners,
+            limits=self._limits,
+            clustered=self._options.is_clustered,
+            expected_nodes=self._expected_nodes(),
+            settled=lambda: not isinstance(self.mesh, NodeMesh) or self.mesh.settled,
+        )
+        self._start_api()
+
+    def _open_raft(self, directory: Path) -> Any:
+        raise NotImplementedError
+
+    def _start_api(self) -> None:
+        raise NotImplementedError
+
+    def _known(self, account: str, name: str) -> bool:
+        return self.jetstream is not None and self.jetstream.assignment(account, name) is not None
+
+    def _expected_nodes(self) -> int:
+        """How many nodes the configured routes name, this one included. A route may lead to this node itself: the
+        listener's port on a loopback or own address says so only after it was dialled, so it is counted by address."""
+        cluster = self._options.cluster
+        addresses = {(route.host, route.port) for route in map(_route, cluster.routes)}
+        local = {"127.0.0.1", "localhost", "0.0.0.0", "::1", cluster.host, self._node.server.name}  # noqa: S104
+        return len({a for a in addresses if not (a[1] == cluster.port and a[0] in local)}) + 1
+
+    def _limits(self, account: str) -> AccountLimits:
+        configured = (self._options.accounts or {}).get(account)
+        limits = configured.jetstream if configured is not None else None
+        own = limits or AccountJetStreamOptions()
+        jetstream = self._options.jetstream
+        return AccountLimits(
+            max_memory=_tighter(own.max_memory, jetstream.max_memory_store),
+            max_storage=_tighter(own.max_store, jetstream.max_file_store),
+            max_streams=own.max_streams,
+            max_consumers=own.max_consumers,
+            max_ack_pending=own.max_ack_pending,
+            memory_max_stream_bytes=own.memory_max_stream_bytes,
+            storage_max_stream_bytes=own.store_max_stream_bytes,
+            max_bytes_required=own.max_bytes_required,
+            duplicate_window_max=int(jetstream.duplicate_window * 1e9),
+        )
+
+
+def _tighter(first: int, second: int) -> int:
+    """The smaller of two limits where -1 is none."""
+    given = [limit for limit in (first, second) if limit >= 0]
+    return min(given) if given else -1
+
+
+def _credentials(authorization: AuthorizationOptions) -> Credentials | None:
+    if not authorization.user:
+        return None
+    return Credentials(authorization.user, authorization.password)
+
+
+def _route(url: str) -> Route:
+    """`nats://[user:password@]host:port`."""
+    parts = urlsplit(url if "://" in url else f"nats://{url}")
+    credentials = None
+    if parts.username:
+        credentials = Credentials(unquote(parts.username), unquote(parts.password or ""))
+    return Route(parts.hostname or "127.0.0.1", parts.port or 6222, credentials)
