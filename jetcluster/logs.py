@@ -17,11 +17,12 @@ Nothing on the data path logs; guard costly debug lines with `log.is_debug`.
 from __future__ import annotations
 
 import collections
+import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any, Protocol
 
 from jetcluster.clock import Clock, SystemClock
@@ -230,7 +231,7 @@ class _State:
                     structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
                     structlog.processors.add_log_level,
                     *processors,
-                    _trace_level,
+                    _level_name,
                     structlog.processors.JSONRenderer(default=str),
                 ]
             else:
@@ -251,10 +252,12 @@ class _State:
         self._structured = None
 
 
-def _trace_level(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    tag = event.pop("tag", None)
-    if tag is not None:
-        event["level"] = {"TRC": "trace", "FTL": "fatal"}.get(tag, event["level"])
+def _level_name(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """structlog knows neither "trace" nor "fatal"; the JSON says what the text's tag says."""
+    if event.pop("tag", None) == "TRC":
+        event["level"] = "trace"
+    elif event["level"] == "critical":
+        event["level"] = "fatal"
     return event
 
 
@@ -337,6 +340,30 @@ def get_logger(name: str) -> Logger:
     return Logger(name)
 
 
+class StandardLibraryBridge(logging.Handler):
+    """Takes records of `logging` (our modules that use it, asyncio, aiohttp, pysyncobj) into this log.
+
+    `logging` itself costs nothing at start: asyncio imports it.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            write = _BRIDGED[max(level for level in _BRIDGED if level <= max(record.levelno, DEBUG))]
+            write(Logger(record.name), record.getMessage(), exc_info=record.exc_info or None)
+        except Exception:  # noqa: BLE001 - a bad format string in a log call must not end its caller
+            self.handleError(record)
+
+
+_BRIDGED: dict[int, Callable[..., None]] = {
+    DEBUG: Logger.debug,
+    INFO: Logger.info,
+    WARNING: Logger.warning,
+    ERROR: Logger.error,
+    FATAL: Logger.fatal,
+}
+_bridge = StandardLibraryBridge()
+
+
 def configure(options: LogOptions, clock: Clock | None = None, fd: int = 2) -> None:
     """Applies levels, format and target. Raises OSError when the log file cannot be opened. May be called again
     (reload); lines queued for the old target are written first, for at most a second."""
@@ -353,6 +380,10 @@ def configure(options: LogOptions, clock: Clock | None = None, fd: int = 2) -> N
     _state.logtime = options.logtime
     _state.utc = options.logtime_utc
     _state.changed()
+    root = logging.getLogger()
+    if _bridge not in root.handlers:
+        root.addHandler(_bridge)
+    logging.getLogger("jetcluster").setLevel(min(_state.level, INFO))
 
 
 def reopen() -> None:

@@ -85,11 +85,12 @@ def _check_config(path: str) -> int:
         return _fail("must specify [-c, --config] option to check configuration file syntax")
     from jetcluster.config.lexer import ConfigError
     from jetcluster.config.load import load_file
-    from jetcluster.config.tls import server_context
 
     try:
         options, pedantic = load_file(path)
         if options.tls is not None:
+            from jetcluster.config.tls import server_context
+
             server_context(options.tls)
     except ConfigError as error:
         return _fail(str(error))

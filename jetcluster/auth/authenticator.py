@@ -1,0 +1,127 @@
+"""Who a connection is: CONNECT options -> account, user, permissions (shared/reference/core-and-consumers.md 2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jetcluster.auth.permissions import UserPermissions
+from jetcluster.auth.secrets import PasswordChecker, is_signed
+from jetcluster.config.nkeys import decode_user_key
+from jetcluster.config.options import Options, PermissionOptions, UserOptions
+
+GLOBAL_ACCOUNT = "$G"
+SYSTEM_ACCOUNT = "$SYS"
+STANDARD = "STANDARD"
+
+
+class AuthError(Exception):
+    """The connection is refused. `text` is the -ERR text; the reason for the log is the exception's own text."""
+
+    text = "Authorization Violation"
+
+
+@dataclass(slots=True, frozen=True)
+class AuthResult:
+    account: str
+    user: str
+    """Name or nkey; "" when nobody is configured or the token was used."""
+    permissions: UserPermissions | None
+    """None: everything is allowed."""
+
+
+class Authenticator:
+    """Decides with the users of one configuration. A reload makes a new one and re-checks the live connections."""
+
+    def __init__(self, options: Options) -> None:
+        auth = options.authorization
+        self._passwords = PasswordChecker()
+        self._token = auth.token
+        self._user = auth.user
+        self._password = auth.password
+        self._users: dict[str, _User] = {}
+        self._nkeys: dict[str, _User] = {}
+        self._no_auth_user = options.no_auth_user
+        accounts = (options.accounts or {}).values()
+        for user in [*auth.users, *(user for account in accounts for user in account.users)]:
+            if user.nkey:
+                self._nkeys[user.nkey] = _User(user)
+            else:
+                self._users[user.user] = _User(user)
+        self._single_permissions = _permissions(auth.default_permissions)
+
+    @property
+    def required(self) -> bool:
+        """True when credentials are checked; with `no_auth_user` a client may still come without any."""
+        return bool(self._users or self._nkeys or self._token or self._user)
+
+    @property
+    def nonce_required(self) -> bool:
+        return bool(self._nkeys)
+
+    def check(self, connect: Mapping[str, object], nonce: bytes, client_ip: str = "") -> AuthResult:
+        """`connect` is the decoded CONNECT object, `nonce` the text of INFO.nonce. Raises `AuthError`.
+
+        `client_ip` is for rules that JWT users will bring (source networks); no rule of a plain configuration reads it.
+        """
+        if not self.required:
+            return AuthResult(GLOBAL_ACCOUNT, _text(connect, "user"), None)
+        nkey = _text(connect, "nkey")
+        if nkey and self._nkeys:
+            return self._check_nkey(nkey, _text(connect, "sig"), nonce)
+        name, password = _text(connect, "user"), _text(connect, "pass")
+        token = _text(connect, "auth_token")
+        if self._no_auth_user and not (name or password or token or nkey):
+            return self._admit(self._default_user())
+        if self._users:
+            user = self._users.get(name)
+            if user is not None and self._passwords.matches(user.password, password):
+                return self._admit(user)
+            raise AuthError(f'user "{name}" is unknown or gave a wrong password')
+        if self._token:
+            if token and self._passwords.matches(self._token, token):
+                return AuthResult(GLOBAL_ACCOUNT, "", self._single_permissions)
+            raise AuthError("wrong token")
+        if self._user and name == self._user and self._passwords.matches(self._password, password):
+            return AuthResult(GLOBAL_ACCOUNT, name, self._single_permissions)
+        raise AuthError("no or wrong credentials")
+
+    def _check_nkey(self, nkey: str, signature: str, nonce: bytes) -> AuthResult:
+        user = self._nkeys.get(nkey)
+        if user is None:
+            raise AuthError(f'nkey "{nkey}" is unknown')
+        if not nonce or not signature or not is_signed(decode_user_key(nkey), nonce, signature):
+            raise AuthError(f'nkey "{nkey}" did not sign the nonce')
+        return self._admit(user)
+
+    def _default_user(self) -> _User:
+        user = self._users.get(self._no_auth_user) or self._nkeys.get(self._no_auth_user)
+        if user is None:
+            raise AuthError(f'no_auth_user "{self._no_auth_user}" is unknown')
+        return user
+
+    @staticmethod
+    def _admit(user: _User) -> AuthResult:
+        if user.connection_types and STANDARD not in user.connection_types:
+            raise AuthError(f'user "{user.result.user}" may not use this type of connection')
+        return user.result
+
+
+class _User:
+    """A configured user with its answer made up beforehand: all its connections share the permissions."""
+
+    __slots__ = ("connection_types", "password", "result")
+
+    def __init__(self, user: UserOptions) -> None:
+        self.password = user.password
+        self.connection_types = frozenset(user.connection_types)
+        self.result = AuthResult(user.account, user.user or user.nkey, _permissions(user.permissions))
+
+
+def _permissions(options: PermissionOptions | None) -> UserPermissions | None:
+    return None if options is None else UserPermissions(options)
+
+
+def _text(connect: Mapping[str, object], key: str) -> str:
+    value = connect.get(key)
+    return value if isinstance(value, str) else ""

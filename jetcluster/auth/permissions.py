@@ -1,0 +1,98 @@
+"""Which subjects a user may publish to, subscribe to and be delivered (shared/reference/core-and-consumers.md 2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from jetcluster.config.options import PermissionOptions
+from jetcluster.protocol import subjects
+
+
+class SubjectSet:
+    """Subjects and filters as a set that answers "is it in there"; literals by hash, filters one by one."""
+
+    __slots__ = ("_filters", "_literals")
+
+    def __init__(self, entries: Sequence[bytes]) -> None:
+        self._literals = frozenset(entry for entry in entries if subjects.is_literal(entry))
+        self._filters = tuple(entry for entry in entries if not subjects.is_literal(entry))
+
+    def __bool__(self) -> bool:
+        return bool(self._literals or self._filters)
+
+    def takes(self, subject: bytes) -> bool:
+        """True for a literal subject that some entry matches."""
+        return subject in self._literals or any(subjects.matches(subject, entry) for entry in self._filters)
+
+    def covers(self, subject: bytes) -> bool:
+        """True when one entry takes everything that `subject`, which may hold wildcards, takes."""
+        return subject in self._literals or any(subjects.is_subset(subject, entry) for entry in self._filters)
+
+
+class _SubscribeList:
+    """A subscribe list: plain entries, and "subject queue" entries that speak about queue subscriptions only."""
+
+    __slots__ = ("_queued", "plain")
+
+    def __init__(self, entries: Sequence[str]) -> None:
+        parts = [entry.encode().split() for entry in entries]
+        self.plain = SubjectSet([part[0] for part in parts if len(part) == 1])
+        self._queued = [(part[0], part[1]) for part in parts if len(part) == 2]
+
+    def queues_for(self, subject: bytes) -> list[bytes]:
+        """The queue names and filters of the entries that cover `subject`."""
+        return [queue for entry, queue in self._queued if entry == subject or subjects.is_subset(subject, entry)]
+
+
+class UserPermissions:
+    """`server.options.Permissions` of one user. Answers depend on the arguments alone, so callers may cache them."""
+
+    __slots__ = (
+        "_publish_allow",
+        "_publish_deny",
+        "_subscribe_allow",
+        "_subscribe_deny",
+        "allow_responses",
+        "can_deliver",
+    )
+
+    def __init__(self, options: PermissionOptions) -> None:
+        publish, subscribe, responses = options.publish, options.subscribe, options.responses
+        allow = publish.allow
+        if allow is None and responses is not None:
+            allow = []  # allow_responses alone means: nothing but responses
+        self._publish_allow = None if allow is None else SubjectSet([entry.encode() for entry in allow])
+        self._publish_deny = SubjectSet([entry.encode() for entry in publish.deny or ()])
+        self._subscribe_allow = None if subscribe.allow is None else _SubscribeList(subscribe.allow)
+        self._subscribe_deny = _SubscribeList(subscribe.deny or ())
+        self.allow_responses: tuple[int, float] | None = None
+        """(messages, seconds) that the reply subject of a delivered message is open for."""
+        if responses is not None:
+            self.allow_responses = (responses.max_messages, responses.expires)
+        self.can_deliver: Callable[[bytes], bool] | None = None
+        """Set when something is denied: a subscription wider than that is allowed, but its deliveries are filtered."""
+        if self._subscribe_deny.plain:
+            self.can_deliver = self._is_not_denied
+
+    def can_publish(self, subject: bytes) -> bool:
+        if self._publish_deny.takes(subject):
+            return False
+        return self._publish_allow is None or self._publish_allow.takes(subject)
+
+    def can_subscribe(self, subject: bytes, queue: bytes | None) -> bool:
+        """A queue subscription is decided by "subject queue" entries where some cover the subject."""
+        allow, deny = self._subscribe_allow, self._subscribe_deny
+        if allow is not None:
+            queues = allow.queues_for(subject) if queue is not None else []
+            if not (_queue_in(queue, queues) if queues else allow.plain.covers(subject)):
+                return False
+        if deny.plain.covers(subject):
+            return False
+        return queue is None or not _queue_in(queue, deny.queues_for(subject))
+
+    def _is_not_denied(self, subject: bytes) -> bool:
+        return not self._subscribe_deny.plain.takes(subject)
+
+
+def _queue_in(queue: bytes | None, names: list[bytes]) -> bool:
+    return queue is not None and any(name == queue or subjects.matches(queue, name) for name in names)

@@ -1,0 +1,67 @@
+"""Comparison of secrets: plain text in constant time, bcrypt hashes, Ed25519 signatures over the nonce."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import re
+
+_BCRYPT = re.compile(r"\$2[abxy]\$\d\d\$")
+_BCRYPT_MAX_BYTES = 72
+"""bcrypt reads no further; newer libraries raise beyond it, Go's compare ignores the rest."""
+_MAX_REMEMBERED = 1024
+
+
+class PasswordChecker:
+    """Compares a given password with a stored one, which may be a bcrypt hash.
+
+    A bcrypt check takes 50 ms and more on the event loop by design. Right passwords are remembered (as a keyed digest),
+    so that a thousand clients that come back after a restart pay for one check per user and not one each.
+    """
+
+    def __init__(self, key: bytes | None = None) -> None:
+        self._key = os.urandom(32) if key is None else key
+        self._right: dict[bytes, None] = {}
+
+    def matches(self, stored: str, given: str) -> bool:
+        if not _BCRYPT.match(stored):
+            return hmac.compare_digest(stored.encode(), given.encode())
+        digest = hmac.digest(self._key, stored.encode() + b"\0" + given.encode(), hashlib.sha256)
+        if digest in self._right:
+            return True
+        import bcrypt
+
+        try:
+            right = bool(bcrypt.checkpw(given.encode()[:_BCRYPT_MAX_BYTES], stored.encode()))
+        except ValueError:  # not a hash after all, or a NUL in the password
+            return False
+        if right:
+            if len(self._right) >= _MAX_REMEMBERED:
+                del self._right[next(iter(self._right))]
+            self._right[digest] = None
+        return right
+
+
+def decode_signature(text: str) -> bytes:
+    """base64url without padding, or standard base64: clients send both. Raises ValueError."""
+    padded = text.rstrip("=").replace("+", "-").replace("/", "_")
+    padded += "=" * (-len(padded) % 4)
+    try:
+        return base64.b64decode(padded, altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError("signature is not base64") from error
+
+
+def is_signed(key: bytes, nonce: bytes, signature: str) -> bool:
+    """True when `signature` is the Ed25519 signature of the nonce's text bytes by the 32-byte public `key`."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(decode_signature(signature), nonce)
+    except (InvalidSignature, ValueError):
+        return False
+    return True

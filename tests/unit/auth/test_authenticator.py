@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from jetcluster.auth.authenticator import Authenticator, AuthError, AuthResult
+from jetcluster.config.load import load_file
+from jetcluster.config.nkeys import encode_user_key
+
+NONCE = b"abcdefghijklmno"
+PRIVATE = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+NKEY = encode_user_key(PRIVATE.public_key().public_bytes_raw())
+
+
+@pytest.fixture
+def make(tmp_path: Path):
+    def build(text: str) -> Authenticator:
+        path = tmp_path / "c.conf"
+        path.write_text(text)
+        return Authenticator(load_file(str(path), {})[0])
+
+    return build
+
+
+def sign(nonce: bytes) -> str:
+    return base64.urlsafe_b64encode(PRIVATE.sign(nonce)).decode().rstrip("=")
+
+
+def who(result: AuthResult) -> tuple[str, str]:
+    return result.account, result.user
+
+
+def refused(authenticator: Authenticator, connect: dict[str, object], nonce: bytes = NONCE) -> bool:
+    try:
+        authenticator.check(connect, nonce)
+    except AuthError as error:
+        assert error.text == "Authorization Violation"
+        return True
+    return False
+
+
+def test_nothing_configured_accepts_and_ignores_credentials(make) -> None:
+    open_to_all = make("port: 1\naccounts { A {} }\n")
+    assert not open_to_all.required
+    assert who(open_to_all.check({"user": "u", "pass": "whatever"}, b"")) == ("$G", "u")
+
+
+def test_single_user(make) -> None:
+    auth = make('authorization { user: u, password: "p" }')
+    assert auth.required
+    assert not auth.nonce_required
+    assert who(auth.check({"user": "u", "pass": "p"}, b"")) == ("$G", "u")
+    for connect in ({}, {"user": "u"}, {"user": "u", "pass": "x"}, {"user": "x", "pass": "p"}, {"auth_token": "p"}):
+        assert refused(auth, connect), connect
+
+
+def test_token(make) -> None:
+    auth = make("authorization { token: tok }")
+    assert who(auth.check({"auth_token": "tok"}, b"")) == ("$G", "")
+    for connect in ({}, {"auth_token": ""}, {"auth_token": "x"}, {"user": "tok"}, {"auth_token": 5}):
+        assert refused(auth, connect), connect
+
+
+def test_users_of_accounts_and_of_the_top_level(make) -> None:
+    auth = make("""
+        authorization { users: [ {user: g, password: gp} ] }
+        accounts { A { users: [ {user: a, password: ap, permissions: {publish: "x.>"}} ] }, B { users: [ {user: b} ] } }
+    """)
+    assert who(auth.check({"user": "g", "pass": "gp"}, b"")) == ("$G", "g")
+    result = auth.check({"user": "a", "pass": "ap"}, b"")
+    assert who(result) == ("A", "a")
+    assert result.permissions is not None
+    assert result.permissions.can_publish(b"x.y")
+    assert not result.permissions.can_publish(b"y")
+    assert auth.check({"user": "a", "pass": "ap"}, b"").permissions is result.permissions
+    assert auth.check({"user": "b", "pass": ""}, b"").permissions is None
+    for connect in ({}, {"user": "a", "pass": "gp"}, {"user": "c", "pass": "ap"}, {"user": ["a"], "pass": "ap"}):
+        assert refused(auth, connect), connect
+
+
+def test_no_auth_user_serves_those_without_any_credentials(make) -> None:
+    auth = make("no_auth_user: guest\naccounts { A { users: [ {user: guest, password: g}, {user: a, password: p} ] } }")
+    assert auth.required
+    assert who(auth.check({}, b"")) == ("A", "guest")
+    assert who(auth.check({"user": "a", "pass": "p"}, b"")) == ("A", "a")
+    for connect in ({"user": "a"}, {"user": "guest", "pass": "x"}, {"auth_token": "x"}, {"pass": "p"}):
+        assert refused(auth, connect), connect
+
+
+def test_nkey_users_sign_the_nonce(make) -> None:
+    auth = make(f"authorization {{ users: [ {{nkey: {NKEY}}}, {{user: a, password: p}} ] }}")
+    assert auth.nonce_required
+    assert who(auth.check({"nkey": NKEY, "sig": sign(NONCE)}, NONCE)) == ("$G", NKEY)
+    assert who(auth.check({"user": "a", "pass": "p"}, NONCE)) == ("$G", "a")
+    other = encode_user_key(bytes(32))
+    assert refused(auth, {"nkey": NKEY, "sig": sign(b"another nonce!!")})
+    assert refused(auth, {"nkey": NKEY})
+    assert refused(auth, {"nkey": other, "sig": sign(NONCE)})
+    # without a nonce there is nothing that a signature proves
+    assert refused(auth, {"nkey": NKEY, "sig": sign(b"")}, b"")
+
+
+def test_connection_types(make) -> None:
+    auth = make("""authorization { users: [
+        {user: ws, password: p, allowed_connection_types: [websocket]}
+        {user: std, password: p, allowed_connection_types: [STANDARD, MQTT]}
+    ] }""")
+    assert refused(auth, {"user": "ws", "pass": "p"})
+    assert who(auth.check({"user": "std", "pass": "p"}, b"")) == ("$G", "std")

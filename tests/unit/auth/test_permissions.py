@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+
+from jetcluster.auth.permissions import UserPermissions
+from jetcluster.config.options import PermissionOptions, ResponseOptions, SubjectLists
+
+
+def permissions(
+    pub: SubjectLists | None = None, sub: SubjectLists | None = None, responses: ResponseOptions | None = None
+) -> UserPermissions:
+    return UserPermissions(PermissionOptions(pub or SubjectLists(), sub or SubjectLists(), responses))
+
+
+@pytest.mark.parametrize(
+    ("allow", "deny", "subject", "allowed"),
+    [
+        (None, None, b"a", True),
+        (["a", "b.*", "c.>"], None, b"a", True),
+        (["a", "b.*", "c.>"], None, b"b.x", True),
+        (["a", "b.*", "c.>"], None, b"b.x.y", False),
+        (["a", "b.*", "c.>"], None, b"c.x.y", True),
+        (["a", "b.*", "c.>"], None, b"c", False),
+        ([], None, b"a", False),
+        (None, ["a.>"], b"a.b", False),
+        (None, ["a.>"], b"b", True),
+        (["a.*"], ["a.b"], b"a.b", False),
+        (["a.*"], ["a.b"], b"a.c", True),
+    ],
+)
+def test_publish(allow: list[str] | None, deny: list[str] | None, subject: bytes, allowed: bool) -> None:
+    assert permissions(pub=SubjectLists(allow, deny)).can_publish(subject) is allowed
+
+
+@pytest.mark.parametrize(
+    ("allow", "deny", "subject", "queue", "allowed"),
+    [
+        (None, None, b">", None, True),
+        (["a.>"], None, b"a.*", None, True),
+        (["a.*"], None, b"a.>", None, False),
+        (["a.b"], None, b"a.*", None, False),
+        # a subscription wider than a deny entry stands, its deliveries are filtered
+        (None, ["a.b"], b"a.*", None, True),
+        (None, ["a.*"], b"a.b", None, False),
+        (None, ["a.*"], b"a.*", b"q", False),
+        # queue entries
+        (["a q"], None, b"a", b"q", True),
+        (["a q"], None, b"a", b"p", False),
+        (["a q"], None, b"a", None, False),
+        (["a v*"], None, b"a", b"v1", False),
+        (["a v1.>"], None, b"a", b"v1.x", True),
+        (["a *.dev"], None, b"a", b"v2.dev", True),
+        (["a"], None, b"a", b"any", True),
+        (["a", "a q"], None, b"a", b"p", False),
+        (["a", "a q"], None, b"a", None, True),
+        (None, ["a q"], b"a", b"q", False),
+        (None, ["a q"], b"a", b"p", True),
+        (None, ["a q"], b"a", None, True),
+    ],
+)
+def test_subscribe(
+    allow: list[str] | None, deny: list[str] | None, subject: bytes, queue: bytes | None, allowed: bool
+) -> None:
+    assert permissions(sub=SubjectLists(allow, deny)).can_subscribe(subject, queue) is allowed
+
+
+def test_deliveries_are_filtered_only_when_something_is_denied() -> None:
+    assert permissions(sub=SubjectLists(["a.>"], None)).can_deliver is None
+    can_deliver = permissions(sub=SubjectLists(None, ["a.b", "c.*"])).can_deliver
+    assert can_deliver is not None
+    assert [can_deliver(subject) for subject in (b"a.b", b"c.x", b"a.c", b"d")] == [False, False, True, True]
+
+
+def test_allow_responses_alone_denies_every_other_publish() -> None:
+    only = permissions(responses=ResponseOptions(3, 60.0))
+    assert only.allow_responses == (3, 60.0)
+    assert not only.can_publish(b"a")
+    both = permissions(pub=SubjectLists(["a"], None), responses=ResponseOptions())
+    assert both.can_publish(b"a")
+    assert both.allow_responses == (1, 120.0)
+    assert permissions().allow_responses is None

@@ -1,0 +1,120 @@
+"""Exit codes and texts of the command line, through a real process. What follows "Server is ready" is in tests/cluster."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jetcluster.cli.main import main
+
+
+def run(*argv: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "jetcluster", *argv], capture_output=True, text=True, timeout=20, cwd=cwd
+    )
+
+
+def test_version_is_one_line_that_clients_parse() -> None:
+    for argv in (["-v"], ["--version"], ["version"], ["serve", "-v"], ["serve", "version"]):
+        done = run(*argv)
+        assert (done.returncode, done.stderr) == (0, ""), argv
+        assert re.fullmatch(r"nats-server: v(\d+)\.(\d+)\.(\d+)\n", done.stdout), argv
+
+
+@pytest.mark.parametrize(
+    ("argv", "error"),
+    [
+        (["--bogus"], "flag provided but not defined: -bogus\n"),
+        (["-p", "abc"], 'invalid value "abc" for flag -p: parse error\n'),
+    ],
+)
+def test_bad_flags_show_usage_and_exit_with_zero(
+    argv: list[str], error: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", *argv], "jetcluster") == 0
+    out, err = capfd.readouterr()
+    assert err == error
+    assert "Usage: jetcluster serve [options]" in out
+
+
+@pytest.mark.parametrize("word", ["-h", "--help", "help"])
+def test_help_as_nats_server(word: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([word], "/usr/local/bin/nats-server") == 0
+    out, err = capfd.readouterr()
+    assert "Usage: nats-server [options]" in out
+    assert "--cluster_name" in out
+    assert err == ""
+
+
+@pytest.mark.parametrize("words", [[], ["help"], ["--help"]])
+def test_overview(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(words, "jetcluster") == 0
+    assert "Commands:" in capfd.readouterr().out
+
+
+def test_a_valid_configuration(tmp_path: Path) -> None:
+    text = b"port: 4222\njetstream { store_dir: /tmp/x }\n"
+    (tmp_path / "c.conf").write_bytes(text)
+    done = run("serve", "-t", "-c", "c.conf", cwd=tmp_path)
+    digest = hashlib.sha256(text).hexdigest()
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == f"nats-server: configuration file c.conf is valid (sha256:{digest})\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("foo: 1\n", 'nats-server: c.conf:1:0: unknown field "foo"\n\n'),
+        ("a = \n", "nats-server: Parse error on line 2: 'Expected value but found new line'\n"),
+        (
+            "ping_interval: 20\n",
+            'nats-server: c.conf:1:0: invalid use of field "ping_interval": ping_interval should be converted to a '
+            "duration\n\n",
+        ),
+        (None, "nats-server: open c.conf: no such file or directory\n"),
+    ],
+)
+def test_invalid_configurations_fail_the_check(
+    text: str | None, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        Path("c.conf").write_text(text)
+    assert main(["-t", "-c", "c.conf"], "nats-server") == 1
+    assert capfd.readouterr().err == error
+
+
+@pytest.mark.parametrize(
+    ("argv", "error"),
+    [
+        (["foo"], 'nats-server: unrecognized command: "foo"\n'),
+        (["-t"], "nats-server: must specify [-c, --config] option to check configuration file syntax\n"),
+        (["-c", "/nope/c.conf"], "nats-server: open /nope/c.conf: no such file or directory\n"),
+        (["--routes", "nats://h:1"], "nats-server: solicited routes require cluster capabilities, e.g. --cluster\n"),
+        (["-l", "/nope/x.log"], "nats-server: error opening log file: open /nope/x.log: no such file or directory\n"),
+        (["-sl", "ldm=abc"], "nats-server: invalid pid: abc\n"),
+    ],
+)
+def test_what_ends_a_start_with_one(argv: list[str], error: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", *argv], "jetcluster") == 1
+    assert capfd.readouterr().err == error
+
+
+def test_the_serve_path_imports_nothing_heavy(tmp_path: Path) -> None:
+    (tmp_path / "c.conf").write_text("port: 4222\nauthorization { users: [ {user: a, password: b} ] }\n")
+    code = (
+        "import sys\n"
+        "from jetcluster.cli.main import main\n"
+        "from jetcluster.cli.merge import options_from\n"
+        "import jetcluster.auth.authenticator, jetcluster.logs\n"
+        "options_from({'config': 'c.conf'})\n"
+        "heavy = {'typer', 'click', 'rich', 'pydantic', 'aiohttp', 'cryptography', 'bcrypt', 'ssl', 'asyncio', 'structlog'}\n"
+        "print(sorted(heavy & {name.partition('.')[0] for name in sys.modules}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, cwd=tmp_path)
+    assert done.stdout == "[]\n", done.stderr

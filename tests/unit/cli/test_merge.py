@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jetcluster.cli.flags import parse_flags
+from jetcluster.cli.merge import options_from
+from jetcluster.config.lexer import ConfigError
+from jetcluster.config.options import Options
+
+
+def options(*argv: str) -> Options:
+    flags, rest = parse_flags(argv)
+    assert rest == []
+    return options_from(flags)
+
+
+def test_defaults() -> None:
+    assert options() == Options()
+
+
+def test_flags_win_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "c.conf"
+    path.write_text("""
+        port: 4333, server_name: file, http: 8222, debug: false, max_payload: 2MB
+        jetstream { store_dir: "/file", domain: d }
+        cluster { name: filecluster, listen: "127.0.0.1:6222", routes: ["nats://file:1"], no_advertise: true }
+        authorization { user: u, password: filepass }
+    """)
+    found = options(
+        "-c", str(path), "-p", "-1", "-n", "flag", "-m", "-1", "-DV", "-sd", "/flag", "--cluster", "nats://127.0.0.2:-1",
+        "--cluster_name", "flagcluster", "--routes", "nats://a:1, nats://b:2", "--no_advertise=false", "--pass", "p",
+    )  # fmt: skip
+    assert (found.port, found.server_name, found.http_port) == (-1, "flag", -1)
+    assert (found.debug, found.trace) == (True, True)
+    assert found.max_payload == 2 << 20
+    assert (found.jetstream.enabled, found.jetstream.store_dir, found.jetstream.domain) == (True, "/flag", "d")
+    assert (found.cluster.name, found.cluster.host, found.cluster.port) == ("flagcluster", "127.0.0.2", -1)
+    assert found.cluster.routes == ["nats://a:1", "nats://b:2"]
+    assert not found.no_advertise
+    assert (found.authorization.user, found.authorization.password) == ("u", "p")
+
+
+def test_cluster_url_with_credentials() -> None:
+    found = options("--cluster", "nats://r:s@[::1]:6222", "--cluster_name", "c")
+    assert (found.cluster.host, found.cluster.port) == ("::1", 6222)
+    assert (found.cluster.authorization.user, found.cluster.authorization.password) == ("r", "s")
+
+
+def test_store_dir_alone_does_not_enable_jetstream() -> None:
+    assert not options("-sd", "/x").jetstream.enabled
+    assert options("-js").jetstream.enabled
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        (["--cluster", "abc"], "missing port in address"),
+        (["--routes", "nats://127.0.0.1:444"], "solicited routes require cluster capabilities, e.g. --cluster"),
+        (["-js", "--cluster", "nats://h:1"], "jetstream cluster requires `server_name` to be set"),
+        (["-js", "-n", "a", "--cluster", "nats://h:1"], "jetstream cluster requires `cluster.name` to be set"),
+        (["-n", "a b"], "server name cannot contain spaces"),
+        (["--tls"], "TLS Server certificate must be present and valid"),
+        (["--tls", "--tlscert", "c"], "TLS Server private key must be present and valid"),
+        (["--tls", "--tlscert", "/nope/c", "--tlskey", "k"],
+         "error parsing X509 certificate/key pair: open /nope/c: no such file or directory"),
+        (["-c", "/nope/x.conf"], "open /nope/x.conf: no such file or directory"),
+        (["--log_format", "xml"], 'log_format must be "text" or "json", got "xml"'),
+    ],
+)  # fmt: skip
+def test_what_no_server_can_run_with(argv: list[str], text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        options(*argv)
+    assert str(caught.value) == text
+
+
+def test_flags_without_effect_are_told() -> None:
+    found = options("-ms", "1", "--profile", "2", "-T")
+    assert [warning.split('"')[1] for warning in found.warnings] == ["--https_port", "--profile"]
+
+
+def test_a_random_cluster_without_a_name_is_told() -> None:
+    found = options("--cluster", "nats://127.0.0.1:-1")
+    assert found.warnings == ["Cluster name was dynamically generated, consider setting one"]
