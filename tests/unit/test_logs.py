@@ -17,6 +17,7 @@ from jetcluster import logs
 from jetcluster.clock import ManualTime
 from jetcluster.config.options import Options
 
+ENV = {**os.environ, "PYTHONPATH": str(Path(logs.__file__).parents[1])}
 LINE = re.compile(r"^\[(\d+)\] (\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6}) \[(DBG|INF|WRN|ERR|FTL|TRC)\] (.*)$")
 
 
@@ -165,7 +166,9 @@ def test_a_pipe_that_nobody_reads_does_not_keep_the_process() -> None:
         "print('done', flush=True)\n"
         "logs.shutdown(0.1)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENV
+    ) as process:
         assert process.wait(10) == 0  # nobody read stderr
         assert process.stdout is not None
         assert process.stdout.read() == b"done\n"
@@ -214,6 +217,6 @@ def test_structlog_comes_without_rich() -> None:
         "assert not [m for m in sys.modules if m.partition('.')[0] in ('rich', 'pygments', 'typer', 'pydantic')]\n"
         "import rich\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, env=ENV)
     assert done.returncode == 0, done.stderr
     assert LINE.match(done.stderr.strip()), done.stderr

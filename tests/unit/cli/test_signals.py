@@ -51,7 +51,7 @@ def test_search_by_name(tmp_path: Path) -> None:
 
 
 def test_none_found(tmp_path: Path) -> None:
-    with pytest.raises(SignalError, match="^no nats-server processes running$"):
+    with pytest.raises(SignalError, match=r"^no nats-server processes running$"):
         send_signal("ldm", fake_proc(tmp_path, {4: "sleep 9"}))
 
 
