@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from jetcluster.model.base import Int64, UInt64, WireModel
 from jetcluster.model.stream import Placement, StreamConfig
 
@@ -31,19 +29,6 @@ class PurgeRequest(WireModel):
     filter: str = ""
     seq: UInt64 = 0
     keep: UInt64 = 0
-
-
-class MsgGetRequest(WireModel):
-    seq: UInt64 = 0
-    last_by_subj: str = ""
-    next_by_subj: str = ""
-    batch: Int64 = 0
-    max_bytes: Int64 = 0
-    start_time: str = ""
-    multi_last: list[str] = Field(default_factory=list)
-    up_to_seq: UInt64 = 0
-    up_to_time: str = ""
-    no_hdr: bool = False
 
 
 class MsgDeleteRequest(WireModel):

@@ -1,0 +1,49 @@
+"""What the handlers of one server share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from jetcluster.api.cluster import Cluster
+from jetcluster.clock import Clock, Rng
+from jetcluster.model.advisory import Advisories
+from jetcluster.model.limits import UNLIMITED, AccountLimits
+
+
+class Log(Protocol):
+    """The part of a structlog logger that we use."""
+
+    def debug(self, event: str, **values: Any) -> Any: ...
+    def warning(self, event: str, **values: Any) -> Any: ...
+    def error(self, event: str, **values: Any) -> Any: ...
+
+
+@dataclass(slots=True)
+class Counters:
+    """Requests answered on this node for one account: `api` in `$JS.API.INFO`."""
+
+    total: int = 0
+    errors: int = 0
+
+
+@dataclass(slots=True)
+class ApiContext:
+    cluster: Cluster
+    clock: Clock
+    rng: Rng
+    log: Log
+    server_name: str
+    domain: str = ""
+    limits: Callable[[str], AccountLimits] = field(default=lambda account: UNLIMITED)
+    """Of an account, by name."""
+    auto_allow_direct: bool = True
+    """max_msgs_per_subject > 0 turns allow_direct on (streams.md R2)."""
+
+    def advisories(self) -> Advisories:
+        return Advisories(self.clock, self.rng, self.server_name, self.domain)
+
+    def request_id(self) -> str:
+        """Unique for ever: the meta group answers a repeated id with the first verdict."""
+        return self.rng.token(12).hex()

@@ -1,0 +1,176 @@
+"""`$JS.API.>`: from a message on the bus to exactly one reply.
+
+The node that a client is connected to takes the request (its subscriptions are local), checks it and asks whoever must
+decide. Requests are control plane: a task each, in a bounded queue. Direct Get and CONSUMER.MSG.NEXT are not ours:
+whoever can answer those subscribes to them, so that "nobody" stays visible to the client as 503 no responders.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from jetcluster import errors
+from jetcluster.api.context import ApiContext, Counters
+from jetcluster.api.request import Request, check_api_level, check_size
+from jetcluster.errors import ApiError, by_code
+from jetcluster.model.advisory import API_AUDIT_SUBJECT, stream_action_subject
+from jetcluster.model.codec import dumps
+
+if TYPE_CHECKING:
+    from jetcluster.api.endpoints import Endpoint
+    from jetcluster.protocol.bus import Bus, Origin, Subscription
+
+MAX_QUEUED = 10_000
+"""Requests waiting (nats-server's request_queue_limit); beyond it the oldest is dropped and counted."""
+MAX_QUEUED_BYTES = 64 * 1024 * 1024
+MAX_RUNNING = 256
+
+SYSTEM_TYPE = "io.nats.jetstream.api.v1.system_response"
+SUBJECTS = (
+    "*",
+    "ACCOUNT.INFO",
+    "STREAM.>",
+    "CONSUMER.CREATE.>",
+    "CONSUMER.DURABLE.CREATE.>",
+    "CONSUMER.INFO.>",
+    "CONSUMER.DELETE.>",
+    "CONSUMER.LIST.>",
+    "CONSUMER.NAMES.>",
+    "CONSUMER.PAUSE.>",
+    "CONSUMER.RESET.>",
+    "CONSUMER.UNPIN.>",
+    "CONSUMER.LEADER.>",
+)
+
+
+class JetStreamApi:
+    """The API of one account on one node. `start` subscribes, `stop` unsubscribes and cancels what is under way."""
+
+    def __init__(self, context: ApiContext, bus: Bus) -> None:
+        self.counters = Counters()
+        self.dropped = 0
+        """Requests thrown away because the queue was full."""
+        self._dropped_told = 0
+        self._context = context
+        self._bus = bus
+        self._advisories = context.advisories()
+        self._subscriptions: list[Subscription] = []
+        self._queue: deque[Request] = deque()
+        self._queued_bytes = 0
+        self._running: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        prefixes = ["$JS.API."]
+        if self._context.domain:
+            prefixes.append(f"$JS.{self._context.domain}.API.")
+        for prefix in prefixes:
+            for subject in SUBJECTS:
+                self._subscriptions.append(
+                    self._bus.subscribe(f"{prefix}{subject}".encode(), self._receive, local_only=True)
+                )
+
+    async def stop(self) -> None:
+        for subscription in self._subscriptions:
+            self._bus.unsubscribe(subscription)
+        self._subscriptions = []
+        self._queue.clear()
+        self._queued_bytes = 0
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    def _receive(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        """The bus's callback: only queues."""
+        self._queue.append(Request(self._bus.account, subject, (), reply, headers, payload, origin))
+        self._queued_bytes += len(payload)
+        while len(self._queue) > MAX_QUEUED or self._queued_bytes > MAX_QUEUED_BYTES:
+            self._queued_bytes -= len(self._queue.popleft().payload)
+            self.dropped += 1
+        self._run_more()
+
+    def _run_more(self) -> None:
+        while self._queue and len(self._running) < MAX_RUNNING:
+            request = self._queue.popleft()
+            self._queued_bytes -= len(request.payload)
+            task = asyncio.get_running_loop().create_task(self._serve(request))
+            self._running.add(task)
+            task.add_done_callback(self._done)
+        if self.dropped > self._dropped_told and not self._queue:
+            self._dropped_told = self.dropped
+            self._context.log.warning("API requests dropped", account=self._bus.account, total=self.dropped)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if self._subscriptions:
+            self._run_more()
+
+    async def _serve(self, request: Request) -> None:
+        self.counters.total += 1
+        endpoints = await _endpoints()
+        # "$JS.API.<...>" or "$JS.<domain>.API.<...>": the API token is the second or the third.
+        tokens = request.subject.decode("utf-8", "replace").split(".")
+        found = endpoints.find(tokens[2:] if tokens[1] == "API" else tokens[3:])
+        if found is None:
+            response = _envelope(SYSTEM_TYPE, by_code(errors.BAD_REQUEST), {})
+            self.counters.errors += 1
+            ok = False
+        else:
+            endpoint, request.args = found
+            response, ok = await self._answer(endpoint, request)
+        if request.reply:
+            self._bus.publish(request.reply, response)
+        self._tell(request, response, audit=not (ok and found is not None and found[0].name == "STREAM.MSG.GET"))
+
+    async def _answer(self, endpoint: Endpoint, request: Request) -> tuple[bytes, bool]:
+        """The reply and whether it is a success. Never raises but for cancellation: a request is always answered."""
+        try:
+            check_api_level(request.headers)
+            check_size(request.payload)
+            fields = await endpoint.handler(self._context, request, self.counters)
+        except ApiError as error:
+            refusal = error
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not leave a client without an answer
+            subject = request.subject.decode("utf-8", "replace")
+            self._context.log.error("API request failed", subject=subject, error=repr(error))  # noqa: TRY400
+            refusal = by_code(errors.STREAM_GENERAL, err="internal error")
+        else:
+            return (fields if isinstance(fields, bytes) else _envelope(_type(endpoint), None, fields)), True
+        self.counters.errors += 1
+        return _envelope(_type(endpoint), refusal, endpoint.in_error), False
+
+    def _tell(self, request: Request, response: bytes, *, audit: bool) -> None:
+        bus = self._bus
+        for stream, action in request.actions:
+            subject = stream_action_subject(stream, action)
+            if bus.has_interest(subject):
+                bus.publish(subject, self._advisories.stream_action(stream, action, request.client()))
+        if audit and bus.has_interest(API_AUDIT_SUBJECT):
+            subject_text = request.subject.decode("utf-8", "replace")
+            event = self._advisories.api_audit(subject_text, request.payload, response, request.client())
+            bus.publish(API_AUDIT_SUBJECT, event)
+
+
+def _type(endpoint: Endpoint) -> str:
+    return "io.nats.jetstream.api.v1." + endpoint.type
+
+
+def _envelope(type: str, error: ApiError | None, fields: Any) -> bytes:
+    reply: dict[str, Any] = {"type": type}
+    if error is not None:
+        reply["error"] = error.to_dict()
+    return dumps(reply | fields)
+
+
+async def _endpoints() -> Any:
+    """The module with the handlers. Importing it, with pydantic, takes 0.2 s: once, in a thread, so that heartbeats
+    and data go on."""
+    if not _loaded:
+        _loaded.append(await asyncio.to_thread(importlib.import_module, "jetcluster.api.endpoints"))
+    return _loaded[0]
+
+
+_loaded: list[Any] = []

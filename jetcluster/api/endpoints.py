@@ -1,0 +1,88 @@
+"""The table of API endpoints: subject, response type, handler, and what an error reply holds besides the error.
+
+Imports the handlers and with them pydantic: loaded on the first request, not at start (see `api.dispatch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from jetcluster.api import account, consumers, streams
+from jetcluster.api.context import ApiContext, Counters
+from jetcluster.api.request import Request
+
+TYPE_PREFIX: Final = "io.nats.jetstream.api.v1."
+
+Reply = dict[str, Any] | bytes
+"""Fields of the success reply after `type`, or the whole reply, rendered already."""
+
+
+@dataclass(slots=True, frozen=True)
+class Endpoint:
+    name: str
+    """Tokens after `$JS.API.`."""
+    args: tuple[int, int]
+    """How many tokens follow: least and most."""
+    type: str
+    handler: Callable[[ApiContext, Request, Counters], Awaitable[Reply]]
+    in_error: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that an error reply holds too: nats-server renders Go's zero values there."""
+
+
+_Plain = Callable[[ApiContext, Request], Awaitable[Reply]]
+
+
+def _endpoint(name: str, args: int | tuple[int, int], type: str, handler: _Plain, **in_error: Any) -> Endpoint:
+    async def run(context: ApiContext, request: Request, counters: Counters) -> Reply:
+        return await handler(context, request)
+
+    return Endpoint(name, args if isinstance(args, tuple) else (args, args), type, run, in_error)
+
+
+_NO_PAGE: Final[dict[str, Any]] = {"total": 0, "offset": 0, "limit": 0}
+_MANY: Final = 64
+"""Tokens of a filter subject at the end of CONSUMER.CREATE."""
+
+_ALL: Final = (
+    Endpoint("INFO", (0, 0), "account_info_response", account.info),
+    Endpoint("ACCOUNT.INFO", (0, 0), "account_info_response", account.info),
+    _endpoint("STREAM.CREATE", 1, "stream_create_response", streams.create),
+    _endpoint("STREAM.UPDATE", 1, "stream_update_response", streams.update),
+    _endpoint("STREAM.INFO", 1, "stream_info_response", streams.info, **_NO_PAGE),
+    _endpoint("STREAM.DELETE", 1, "stream_delete_response", streams.delete),
+    _endpoint("STREAM.NAMES", 0, "stream_names_response", streams.names, **_NO_PAGE, streams=[]),
+    _endpoint("STREAM.LIST", 0, "stream_list_response", streams.list_streams, **_NO_PAGE, streams=[]),
+    _endpoint("STREAM.PURGE", 1, "stream_purge_response", streams.purge, purged=0),
+    _endpoint("STREAM.MSG.GET", 1, "stream_msg_get_response", streams.msg_get),
+    _endpoint("STREAM.MSG.DELETE", 1, "stream_msg_delete_response", streams.msg_delete),
+    _endpoint("STREAM.LEADER.STEPDOWN", 1, "stream_leader_stepdown_response", streams.leader_stepdown),
+    _endpoint("STREAM.SNAPSHOT", 1, "stream_snapshot_response", streams.not_implemented),
+    _endpoint("STREAM.RESTORE", 1, "stream_restore_response", streams.restore, deliver_subject=""),
+    _endpoint("STREAM.PEER.REMOVE", 1, "stream_remove_peer_response", streams.not_implemented),
+    _endpoint("STREAM.CANCEL_MOVE", 1, "stream_update_response", streams.not_implemented),
+    _endpoint("CONSUMER.NAMES", 1, "consumer_names_response", consumers.names, **_NO_PAGE, consumers=[]),
+    _endpoint("CONSUMER.LIST", 1, "consumer_list_response", consumers.list_consumers, **_NO_PAGE, consumers=[]),
+    _endpoint("CONSUMER.CREATE", (1, _MANY), "consumer_create_response", consumers.create),
+    _endpoint("CONSUMER.DURABLE.CREATE", 2, "consumer_create_response", consumers.create),
+    _endpoint("CONSUMER.INFO", 2, "consumer_info_response", consumers.absent),
+    _endpoint("CONSUMER.DELETE", 2, "consumer_delete_response", consumers.absent),
+    _endpoint("CONSUMER.PAUSE", 2, "consumer_pause_response", consumers.absent),
+    _endpoint("CONSUMER.RESET", 2, "consumer_reset_response", consumers.absent),
+    _endpoint("CONSUMER.UNPIN", 2, "consumer_unpin_response", consumers.absent),
+    _endpoint("CONSUMER.LEADER.STEPDOWN", 2, "consumer_leader_stepdown_response", consumers.absent),
+)
+
+_BY_NAME: Final = {endpoint.name: endpoint for endpoint in _ALL}
+
+
+def find(tokens: list[str]) -> tuple[Endpoint, tuple[str, ...]] | None:
+    """The endpoint of a subject's tokens after `$JS.API`, and its arguments; None for an unknown subject."""
+    for depth in range(min(3, len(tokens)), 0, -1):
+        endpoint = _BY_NAME.get(".".join(tokens[:depth]))
+        if endpoint is not None:
+            least, most = endpoint.args
+            args = tuple(tokens[depth:])
+            return (endpoint, args) if least <= len(args) <= most else None
+    return None

@@ -1,0 +1,64 @@
+"""One API request, and what its headers ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from jetcluster import API_LEVEL, errors
+from jetcluster.errors import by_code
+from jetcluster.model.advisory import StreamAction
+from jetcluster.protocol.bus import Origin
+
+MAX_BODY = 1024 * 1024
+"""Bytes; a stream configuration is at most a few hundred KB."""
+_LEVEL_HEADER = b"\r\nNats-Required-Api-Level:"
+
+
+@dataclass(slots=True)
+class Request:
+    account: str
+    subject: bytes
+    """As the client wrote it, a domain's prefix included."""
+    args: tuple[str, ...]
+    """The subject's tokens after the endpoint's own: stream name, consumer name."""
+    reply: bytes
+    headers: bytes
+    payload: bytes
+    origin: Origin
+    actions: list[tuple[str, StreamAction]] = field(default_factory=list)
+    """Stream and what happened to it: becomes advisories once the reply is out."""
+
+    @property
+    def stream(self) -> str:
+        return self.args[0]
+
+    @property
+    def body(self) -> bytes:
+        """The payload if it looks like JSON, else `{}`: calls without a required body ignore anything else."""
+        return self.payload if self.payload.lstrip()[:1] in {b"{", b"["} else b"{}"
+
+    def tell(self, stream: str, action: StreamAction) -> None:
+        self.actions.append((stream, action))
+
+    def client(self) -> dict[str, Any]:
+        """Who asks, for advisories. An origin that knows more than the account offers `client_info() -> dict`."""
+        describe = getattr(self.origin, "client_info", None)
+        return {"acc": self.account, **(describe() if callable(describe) else {})}
+
+
+def check_api_level(headers: bytes) -> None:
+    """ApiError 412/10185 when the request needs a newer API than ours (ADR-44)."""
+    at = headers.find(_LEVEL_HEADER)
+    if at < 0:
+        return
+    start = at + len(_LEVEL_HEADER)
+    value = headers[start : headers.find(b"\r\n", start)].strip()
+    if not value.isdigit() or int(value[:9]) > API_LEVEL:
+        raise by_code(errors.REQUIRED_API_LEVEL)
+
+
+def check_size(payload: bytes) -> None:
+    """ApiError 400/10025 for a body that is too large to be worth decoding."""
+    if len(payload) > MAX_BODY:
+        raise by_code(errors.INVALID_JSON, err=f"request exceeds {MAX_BODY} bytes")

@@ -1,0 +1,271 @@
+"""Handlers of `$JS.API.STREAM.>`: one coroutine per endpoint, request in, fields of the success reply out.
+
+A refusal is an ApiError, rendered by `api.dispatch`. Order of checks and shapes: shared/reference/streams.md 5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from jetcluster import API_LEVEL, REPORTED_VERSION, errors
+from jetcluster.api.context import ApiContext
+from jetcluster.api.request import Request
+from jetcluster.cluster.meta_state import Assignment
+from jetcluster.errors import ApiError, by_code
+from jetcluster.model import stream_rules, subjects
+from jetcluster.model.api import (
+    MsgDeleteRequest,
+    PageRequest,
+    PurgeRequest,
+    StepdownRequest,
+    StreamConfigRequest,
+    StreamInfoRequest,
+)
+from jetcluster.model.limits import AccountLimits
+from jetcluster.model.times import rfc3339
+
+Fields = dict[str, Any]
+
+NAMES_LIMIT = 1024
+LIST_LIMIT = 256
+LIST_SECONDS = 4.0
+"""How long a LIST waits for the streams' leaders; names of streams that did not answer go to `missing`."""
+LIST_AT_ONCE = 64
+
+
+async def create(context: ApiContext, request: Request) -> Fields:
+    config = _parse_config(context, request)
+    stream_rules.check_create(config)
+    limits = context.limits(request.account)
+    stream_rules.check_config(config, limits)
+    result = await _meta(context, "stream_create", request, config=config, limits=_meta_limits(limits))
+    assignment = Assignment.from_dict(result["assignment"])
+    info = await _ready(context, assignment)
+    created = bool(result["created"])
+    if created:
+        request.tell(assignment.name, "create")
+    fields = stream_info(context, assignment, info)
+    if not context.cluster.clustered:
+        fields.pop("cluster", None)  # only STREAM.INFO shows it on a standalone server (2.15, seen live)
+    # A repeated create is told apart only in a cluster, as upstream.
+    return {**fields, "did_create": True} if created or not context.cluster.clustered else fields
+
+
+async def update(context: ApiContext, request: Request) -> Fields:
+    config = _parse_config(context, request)
+    # Unknown streams first: what else is wrong with the request would only distract.
+    await find(context, request)
+    limits = context.limits(request.account)
+    stream_rules.check_config(config, limits)
+    result = await _meta(context, "stream_update", request, config=config, limits=_meta_limits(limits))
+    assignment = Assignment.from_dict(result["assignment"])
+    info = await _ready(context, assignment)
+    request.tell(assignment.name, "modify")
+    fields = stream_info(context, assignment, info)
+    if not context.cluster.clustered:
+        fields.pop("cluster", None)
+    return fields
+
+
+async def info(context: ApiContext, request: Request) -> Fields:
+    wanted = StreamInfoRequest.parse(request.body)
+    body = {
+        "subjects_filter": wanted.subjects_filter,
+        "deleted_details": wanted.deleted_details,
+        "offset": wanted.offset,
+    }
+    assignment, answer = await _on_leader(context, request, "info", body)
+    total, offset, limit = answer.get("page") or (0, 0, 0)
+    if not wanted.subjects_filter or not total:
+        total = offset = limit = 0
+    page = {"total": total, "offset": offset, "limit": limit}
+    return {**page, **stream_info(context, assignment, answer)}
+
+
+async def delete(context: ApiContext, request: Request) -> Fields:
+    if request.payload.strip() not in {b"", b"{}"}:
+        raise by_code(errors.NOT_EMPTY_REQUEST)
+    result = await _meta(context, "stream_delete", request, name=request.stream)
+    await context.cluster.settle(int(result["revision"]))
+    request.tell(request.stream, "delete")
+    return {"success": True}
+
+
+async def names(context: ApiContext, request: Request) -> Fields:
+    wanted = PageRequest.parse(request.body)
+    result = await _page(context, "names", request, wanted, NAMES_LIMIT)
+    return {
+        "total": result["total"],
+        "offset": result["offset"],
+        "limit": NAMES_LIMIT,
+        "streams": result["names"],
+    }
+
+
+async def list_streams(context: ApiContext, request: Request) -> Fields:
+    wanted = PageRequest.parse(request.body)
+    result = await _page(context, "list", request, wanted, LIST_LIMIT)
+    assignments = [Assignment.from_dict(item) for item in result["assignments"]]
+    answers = await gather_info(context, assignments, LIST_SECONDS)
+    fields: Fields = {
+        "total": result["total"],
+        "offset": result["offset"],
+        "limit": LIST_LIMIT,
+        "streams": [stream_info(context, a, answers[a.gid]) for a in assignments if a.gid in answers],
+    }
+    missing = [a.name for a in assignments if a.gid not in answers]
+    return {**fields, "missing": missing} if missing else fields
+
+
+async def purge(context: ApiContext, request: Request) -> Fields:
+    wanted = PurgeRequest.parse(request.body)
+    if (wanted.seq and wanted.keep) or (wanted.filter and not subjects.is_valid(wanted.filter)):
+        await find(context, request)
+        raise by_code(errors.BAD_REQUEST)
+    body = {"filter": wanted.filter, "seq": wanted.seq, "keep": wanted.keep}
+    _, answer = await _on_leader(context, request, "purge", body)
+    return {"success": True, "purged": answer["purged"]}
+
+
+async def msg_get(context: ApiContext, request: Request) -> bytes:
+    """The leader renders the whole reply: a message's bytes are turned into JSON once, where they are."""
+    body = {"payload": request.payload.decode("latin-1"), "headers": request.headers.decode("latin-1")}
+    _, answer = await _on_leader(context, request, "msg_get", body)
+    response: str = answer["response"]
+    return response.encode()
+
+
+async def msg_delete(context: ApiContext, request: Request) -> Fields:
+    if request.payload.strip() in {b"", b"{}"}:
+        await find(context, request)
+        raise by_code(errors.BAD_REQUEST)
+    wanted = MsgDeleteRequest.parse(request.payload)
+    await _on_leader(context, request, "msg_delete", {"seq": wanted.seq})
+    return {"success": True}
+
+
+async def leader_stepdown(context: ApiContext, request: Request) -> Fields:
+    if not context.cluster.clustered:
+        raise by_code(errors.CLUSTER_REQUIRED)
+    wanted = StepdownRequest.parse(request.body)
+    preferred = wanted.placement.preferred if wanted.placement is not None else ""
+    await _on_leader(context, request, "stepdown", {"preferred": preferred})
+    return {"success": True}
+
+
+async def not_implemented(context: ApiContext, request: Request) -> Fields:
+    await find(context, request)
+    raise _not_implemented()
+
+
+async def restore(context: ApiContext, request: Request) -> Fields:
+    raise _not_implemented()
+
+
+def _not_implemented() -> ApiError:
+    return ApiError(503, errors.NOT_SUPPORTED, "this stream operation is not implemented yet")
+
+
+def stream_info(context: ApiContext, assignment: Assignment, answer: Fields) -> Fields:
+    """The stream info object, keys in wire order (streams.md 5.4). `answer` is the leader's: `state`, `cluster`."""
+    config = dict(assignment.config)
+    level = {"_nats.level": str(API_LEVEL), "_nats.ver": REPORTED_VERSION}
+    config["metadata"] = dict(sorted({**config["metadata"], **level}.items()))
+    fields: Fields = {
+        "config": config,
+        "created": rfc3339(assignment.created_ns),
+        "state": answer["state"],
+    }
+    if context.domain:
+        fields["domain"] = context.domain
+    if answer.get("cluster"):
+        fields["cluster"] = answer["cluster"]
+    fields["ts"] = rfc3339(context.clock.time_ns())
+    return fields
+
+
+async def gather_info(context: ApiContext, assignments: list[Assignment], seconds: float) -> dict[int, Fields]:
+    """Leaders' `info` answers by gid; streams that refused or did not answer in time are left out."""
+    answers: dict[int, Fields] = {}
+    gate = asyncio.Semaphore(LIST_AT_ONCE)
+
+    async def ask(assignment: Assignment) -> None:
+        async with gate:
+            try:
+                answers[assignment.gid] = await context.cluster.stream_request(assignment, "info", {})
+            except ApiError as error:
+                context.log.debug("stream left out", stream=assignment.name, error=str(error))
+
+    tasks = [asyncio.ensure_future(ask(assignment)) for assignment in assignments]
+    if tasks:
+        _, late = await asyncio.wait(tasks, timeout=seconds)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return answers
+
+
+def _parse_config(context: ApiContext, request: Request) -> Fields:
+    """The normalised wire form of the request's configuration; its name is the subject's."""
+    if not request.payload.strip():
+        raise by_code(errors.STREAM_MISMATCH)
+    parsed = StreamConfigRequest.parse(request.payload)
+    if parsed.name != request.stream:
+        raise by_code(errors.STREAM_MISMATCH)
+    stream_rules.check_name(parsed.name)
+    limits = context.limits(request.account)
+    config = parsed.normalised(limits, auto_allow_direct=context.auto_allow_direct)
+    if parsed.pedantic and config.allow_direct != parsed.allow_direct:
+        raise by_code(10157, err="max msgs per subject requires allow direct")
+    return config.to_wire()
+
+
+def _meta_limits(limits: AccountLimits) -> dict[str, int]:
+    """What the meta state machine decides by; it goes into the command, since apply reads no configuration."""
+    return {
+        "max_streams": limits.max_streams,
+        "max_memory": limits.max_memory,
+        "max_storage": limits.max_storage,
+    }
+
+
+async def _meta(context: ApiContext, kind: str, request: Request, **body: Any) -> Fields:
+    return await context.cluster.meta_request(
+        kind, {"request": context.request_id(), "account": request.account, **body}
+    )
+
+
+async def _page(context: ApiContext, kind: str, request: Request, wanted: PageRequest, limit: int) -> Fields:
+    body = {"account": request.account, "offset": wanted.offset, "limit": limit, "subject": wanted.subject}
+    return await context.cluster.meta_request(kind, body)
+
+
+async def _ready(context: ApiContext, assignment: Assignment) -> Fields:
+    return await context.cluster.stream_request(assignment, "ready", {"revision": assignment.revision})
+
+
+async def find(context: ApiContext, request: Request) -> Assignment:
+    """The request's stream. This node's replica of the meta group may lag behind a create that another node answered,
+    so only the meta leader's "not found" counts. Raises ApiError 10059."""
+    found = context.cluster.assignment(request.account, request.stream)
+    return found if found is not None else await _lookup(context, request)
+
+
+async def _lookup(context: ApiContext, request: Request) -> Assignment:
+    result = await context.cluster.meta_request("lookup", {"account": request.account, "name": request.stream})
+    return Assignment.from_dict(result["assignment"])
+
+
+async def _on_leader(context: ApiContext, request: Request, kind: str, body: Fields) -> tuple[Assignment, Fields]:
+    """Asks the stream's leader; once more if the stream turns out to have been deleted and created again."""
+    found = await find(context, request)
+    try:
+        return found, await context.cluster.stream_request(found, kind, body)
+    except ApiError as error:
+        if error.err_code not in {errors.NOT_AVAILABLE, errors.STREAM_NOT_FOUND}:
+            raise
+        fresh = await _lookup(context, request)
+        if fresh.gid == found.gid:
+            raise
+    return fresh, await context.cluster.stream_request(fresh, kind, body)

@@ -1,0 +1,75 @@
+"""JetStream advisories: what is told on `$JS.EVENT.ADVISORY.>` (shared/reference/streams.md 6.4).
+
+Rendering only. Whoever publishes asks `Bus.has_interest(subject)` first: an event nobody listens to is not built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from jetcluster.clock import Clock, Rng
+from jetcluster.model.codec import dumps
+from jetcluster.model.times import rfc3339
+
+PREFIX = "$JS.EVENT.ADVISORY."
+_TYPE = "io.nats.jetstream.advisory.v1."
+_NUID = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+Client = Mapping[str, Any]
+"""Who caused the event: `acc` at least, `user`, `name`, `host`, ... where known."""
+
+StreamAction = Literal["create", "delete", "modify"]
+_ACTION_SUBJECT = {"create": "CREATED", "delete": "DELETED", "modify": "UPDATED"}
+
+API_AUDIT_SUBJECT = b"$JS.EVENT.ADVISORY.API"
+
+
+def stream_action_subject(stream: str, action: StreamAction) -> bytes:
+    return f"{PREFIX}STREAM.{_ACTION_SUBJECT[action]}.{stream}".encode()
+
+
+def leader_elected_subject(stream: str) -> bytes:
+    return f"{PREFIX}STREAM.LEADER_ELECTED.{stream}".encode()
+
+
+class Advisories:
+    """Renders events of one server."""
+
+    def __init__(self, clock: Clock, rng: Rng, server: str = "", domain: str = "") -> None:
+        self._clock = clock
+        self._rng = rng
+        self._server = server
+        self._domain = domain
+
+    def stream_action(self, stream: str, action: StreamAction, client: Client | None = None) -> bytes:
+        return self._event("stream_action", {"stream": stream, "action": action}, client=client)
+
+    def leader_elected(
+        self, stream: str, leader: str, replicas: Sequence[Mapping[str, Any]], account: str = ""
+    ) -> bytes:
+        """`replicas` are `model.stream_info` replica objects of all peers, the leader's own included; `account` is
+        given only in the system account's copy."""
+        fields: dict[str, Any] = {"account": account} if account else {}
+        return self._event(
+            "stream_leader_elected", {**fields, "stream": stream, "leader": leader, "replicas": replicas}
+        )
+
+    def api_audit(self, subject: str, request: bytes, response: bytes, client: Client) -> bytes:
+        fields: dict[str, Any] = {"server": self._server, "client": client, "subject": subject}
+        if request:
+            fields["request"] = request.decode("utf-8", "replace")
+        return self._event("api_audit", {**fields, "response": response.decode("utf-8", "replace")})
+
+    def _event(self, kind: str, fields: Mapping[str, Any], client: Client | None = None) -> bytes:
+        event: dict[str, Any] = {"type": _TYPE + kind, "id": self._id(), "timestamp": rfc3339(self._clock.time_ns())}
+        event |= fields
+        if client is not None:
+            event["client"] = client  # R18: an extra key on action events
+        if self._domain:
+            event["domain"] = self._domain
+        return dumps(event)
+
+    def _id(self) -> str:
+        """22 characters, as a NUID has."""
+        return "".join(_NUID[byte % 62] for byte in self._rng.token(22))

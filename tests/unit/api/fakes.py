@@ -1,0 +1,196 @@
+"""In-memory twins for the API's tests: a bus, and a cluster with the real meta machine behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+from jetcluster.api.context import ApiContext
+from jetcluster.api.dispatch import JetStreamApi
+from jetcluster.clock import ManualTime, SeededRng
+from jetcluster.cluster.meta import MetaMachine
+from jetcluster.cluster.meta_service import MetaService
+from jetcluster.cluster.meta_state import Assignment
+from jetcluster.errors import ApiError, by_code
+from jetcluster.model.limits import UNLIMITED, AccountLimits
+from jetcluster.model.subjects import is_subset
+from jetcluster.protocol.bus import Callback
+
+EMPTY_STATE = {
+    "messages": 0,
+    "bytes": 0,
+    "first_seq": 0,
+    "first_ts": "0001-01-01T00:00:00Z",
+    "last_seq": 0,
+    "last_ts": "0001-01-01T00:00:00Z",
+    "consumer_count": 0,
+}
+
+
+class FakeOrigin:
+    kind = "client"
+    account = "A"
+
+    def client_info(self) -> dict[str, Any]:
+        return {"user": "u1"}
+
+
+class FakeSubscription:
+    def __init__(self, subject: bytes, callback: Callback, queue: bytes | None) -> None:
+        self.subject, self.callback, self.queue = subject, callback, queue
+
+
+class FakeBus:
+    account = "A"
+
+    def __init__(self) -> None:
+        self.subscriptions: list[FakeSubscription] = []
+
+    def subscribe(
+        self, subject: bytes, callback: Callback, queue: bytes | None = None, *, local_only: bool = False
+    ) -> FakeSubscription:
+        subscription = FakeSubscription(subject, callback, queue)
+        self.subscriptions.append(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Any) -> None:
+        self.subscriptions.remove(subscription)
+
+    def _takers(self, subject: bytes) -> list[FakeSubscription]:
+        return [s for s in self.subscriptions if is_subset(subject.decode("latin-1"), s.subject.decode())]
+
+    def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
+        takers = self._takers(subject)
+        for taker in takers:
+            taker.callback(subject, reply, headers, payload, FakeOrigin())
+        return len(takers)
+
+    def publish_many(self, messages: Any) -> None:
+        for subject, payload in messages:
+            self.publish(subject, payload)
+
+    def has_interest(self, subject: bytes) -> bool:
+        return bool(self._takers(subject))
+
+    def collect(self, subject: bytes) -> list[tuple[bytes, dict[str, Any]]]:
+        """Everything published to `subject` from now on, decoded."""
+        got: list[tuple[bytes, dict[str, Any]]] = []
+        self.subscribe(subject, lambda s, r, h, payload, o: got.append((s, json.loads(payload))))
+        return got
+
+
+class FakeCluster:
+    """Three nodes n1..n3 (one when not clustered); commands apply at once, stream leaders answer from `states`."""
+
+    def __init__(self, *, clustered: bool = True) -> None:
+        self.clustered = clustered
+        self.time = ManualTime()
+        self.machine = MetaMachine()
+        self.lagging = False
+        """This node's own meta replica knows nothing."""
+        self.states: dict[str, dict[str, Any]] = {}
+        self.refuse: dict[str, ApiError | None] = {}
+        """Stream name -> error of its leader; None never answers."""
+        self.asked: list[tuple[str, str, dict[str, Any]]] = []
+        self.settled: list[int] = []
+        self.answers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+        self._index = 0
+        self.online = {"n1", "n2", "n3"} if clustered else {"n1"}
+        for peer in sorted(self.online):
+            node = {"kind": "node", "request": peer, "peer": peer, "name": peer.upper(), "tags": [], "jetstream": True}
+            self._apply(json.dumps(node).encode())
+        self.service = MetaService(
+            self.machine,
+            clock=self.time,
+            propose=self._propose,
+            barrier=self._barrier,
+            online=lambda: self.online,
+            cluster_name="C1" if clustered else "",
+            clustered=clustered,
+        )
+
+    def _apply(self, command: bytes) -> dict[str, Any]:
+        self._index += 1
+        return self.machine.apply(self._index, 1, command)[0]
+
+    async def _propose(self, command: bytes) -> dict[str, Any]:
+        return self._apply(command)
+
+    async def _barrier(self) -> None:
+        return None
+
+    def assignment(self, account: str, name: str) -> Assignment | None:
+        return None if self.lagging else self.machine.assignment(account, name)
+
+    async def meta_request(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+        # As over the mesh: what is not JSON must not get through.
+        result: dict[str, Any] = json.loads(json.dumps(await self.service.handle(kind, json.loads(json.dumps(body)))))
+        return result
+
+    async def stream_request(self, assignment: Assignment, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append((assignment.name, kind, body))
+        if self.machine.by_gid(assignment.gid) is None:
+            raise by_code(10008)
+        if assignment.name in self.refuse:
+            error = self.refuse[assignment.name]
+            if error is None:
+                await asyncio.Event().wait()
+            assert error is not None
+            raise error
+        if kind in self.answers:
+            return self.answers[kind](body)
+        assert kind in {"info", "ready"}, kind
+        cluster = {"name": "C1", "leader": "N1"} if self.clustered else {"leader": "N1"}
+        return {"state": self.states.get(assignment.name, EMPTY_STATE), "cluster": cluster, "page": [7, 0, 100_000]}
+
+    async def settle(self, revision: int) -> None:
+        self.settled.append(revision)
+
+
+class FakeLog:
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, dict[str, Any]]] = []
+
+    def debug(self, event: str, **values: Any) -> None: ...
+
+    def warning(self, event: str, **values: Any) -> None:
+        self.lines.append((event, values))
+
+    def error(self, event: str, **values: Any) -> None:
+        self.lines.append((event, values))
+
+
+class Client:
+    """A client of one node: requests by subject suffix, decoded replies."""
+
+    def __init__(self, *, clustered: bool = True, domain: str = "", limits: AccountLimits = UNLIMITED) -> None:
+        self.cluster = FakeCluster(clustered=clustered)
+        self.bus = FakeBus()
+        self.log = FakeLog()
+        self.context = ApiContext(
+            self.cluster, self.cluster.time, SeededRng(1), self.log, "N1", domain, limits=lambda account: limits
+        )
+        self.api = JetStreamApi(self.context, self.bus)
+        self.api.start()
+        self._inbox = 0
+
+    async def raw(self, subject: str, payload: bytes = b"", headers: bytes = b"") -> bytes:
+        self._inbox += 1
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        inbox = b"_INBOX.%d" % self._inbox
+        subscription = self.bus.subscribe(inbox, lambda s, r, h, p, o: future.set_result(p))
+        assert self.bus.publish(subject.encode(), payload, inbox, headers), f"no responders on {subject}"
+        async with asyncio.timeout(5):
+            reply = await future
+        self.bus.unsubscribe(subscription)
+        return reply
+
+    async def ask(self, suffix: str, body: Any = None, headers: bytes = b"") -> dict[str, Any]:
+        payload = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        reply: dict[str, Any] = json.loads(await self.raw("$JS.API." + suffix, payload, headers))
+        return reply
+
+    async def create(self, name: str, **fields: Any) -> dict[str, Any]:
+        return await self.ask(f"STREAM.CREATE.{name}", {"name": name, **fields})

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from jetcluster.api import dispatch
+from tests.unit.api.fakes import Client
+
+
+async def test_every_endpoint_is_subscribed_and_nothing_else() -> None:
+    from jetcluster.api import endpoints
+
+    bus = Client().bus
+    for endpoint in endpoints._ALL:
+        subject = ".".join(["$JS.API", endpoint.name, *["x"] * endpoint.args[0]])
+        assert bus.has_interest(subject.encode()), subject
+    # Whoever answers these subscribes to them itself: "no responders" must stay visible.
+    assert not bus.has_interest(b"$JS.API.DIRECT.GET.S")
+    assert not bus.has_interest(b"$JS.API.DIRECT.GET.S.subject")
+    assert not bus.has_interest(b"$JS.API.CONSUMER.MSG.NEXT.S.C")
+    assert not bus.has_interest(b"$JS.hub.API.INFO")
+
+
+@pytest.mark.parametrize(
+    ("level", "passes"), [(b"0", True), (b"2", True), (b"3", False), (b"x", False), (b"-1", False)]
+)
+async def test_required_api_level(level: bytes, passes: bool) -> None:
+    headers = b"NATS/1.0\r\nNats-Required-Api-Level: " + level + b"\r\n\r\n"
+    reply = await Client().ask("STREAM.NAMES", headers=headers)
+    if passes:
+        assert "error" not in reply
+    else:
+        assert reply["error"]["code"] == 412
+        assert reply["error"]["err_code"] == 10185
+        assert (reply["total"], reply["streams"]) == (0, [])
+
+
+async def test_a_defect_is_answered_and_logged() -> None:
+    client = Client()
+
+    async def broken(kind: str, body: dict[str, Any]) -> dict[str, Any]:
+        raise RuntimeError("secret detail")
+
+    client.cluster.meta_request = broken  # type: ignore[method-assign]
+    reply = await client.ask("STREAM.NAMES")
+    assert reply["error"] == {"code": 500, "err_code": 10051, "description": "internal error"}
+    assert client.log.lines[0][0] == "API request failed"
+    assert client.api.counters.errors == 1
+
+
+async def test_an_oversized_body_is_refused() -> None:
+    reply = await Client().ask("STREAM.CREATE.S", b'{"name":"S","description":"' + b"x" * (1 << 20) + b'"}')
+    assert reply["error"]["err_code"] == 10025
+
+
+async def test_a_request_without_reply_subject_is_carried_out() -> None:
+    client = Client()
+    client.bus.publish(b"$JS.API.STREAM.CREATE.S", b'{"name":"S"}')
+    async with asyncio.timeout(5):
+        while client.cluster.machine.assignment("A", "S") is None:
+            await asyncio.sleep(0.001)
+
+
+async def test_the_queue_is_bounded_and_drops_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "MAX_QUEUED", 3)
+    monkeypatch.setattr(dispatch, "MAX_RUNNING", 1)
+    client = Client()
+    got: list[int] = []
+    client.bus.subscribe(b"in.*", lambda s, r, h, p, o: got.append(int(s[3:])))
+    for i in range(10):
+        client.bus.publish(b"$JS.API.STREAM.NAMES", b"", b"in.%d" % i)
+    async with asyncio.timeout(5):
+        while len(got) < 4:
+            await asyncio.sleep(0.001)
+    assert (got, client.api.dropped) == ([0, 7, 8, 9], 6)
+    assert client.log.lines == [("API requests dropped", {"account": "A", "total": 6})]
+
+
+async def test_queued_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "MAX_QUEUED_BYTES", 100)
+    monkeypatch.setattr(dispatch, "MAX_RUNNING", 0)
+    client = Client()
+    for _ in range(5):
+        client.bus.publish(b"$JS.API.STREAM.NAMES", b"x" * 40)
+    assert client.api.dropped == 3
+    await client.api.stop()
+
+
+async def test_stop_takes_no_more_and_cancels() -> None:
+    client = Client()
+    await client.create("S")
+    client.cluster.refuse["S"] = None
+    client.bus.publish(b"$JS.API.STREAM.INFO.S", b"", b"in.1")
+    await asyncio.sleep(0)
+    await client.api.stop()
+    assert client.bus.subscriptions == []
+
+
+async def test_advisories_of_what_happened_and_only_of_that() -> None:
+    client = Client(domain="hub")
+    events = client.bus.collect(b"$JS.EVENT.ADVISORY.STREAM.>")
+    await client.create("S")
+    await client.create("S")
+    await client.create("S", max_msgs=1)
+    await client.ask("STREAM.UPDATE.S", {"name": "S", "max_msgs": 1})
+    await client.ask("STREAM.DELETE.S")
+    assert [(subject.decode(), event["action"]) for subject, event in events] == [
+        ("$JS.EVENT.ADVISORY.STREAM.CREATED.S", "create"),
+        ("$JS.EVENT.ADVISORY.STREAM.UPDATED.S", "modify"),
+        ("$JS.EVENT.ADVISORY.STREAM.DELETED.S", "delete"),
+    ]
+    event = events[0][1]
+    assert list(event) == ["type", "id", "timestamp", "stream", "action", "client", "domain"]
+    assert event["type"] == "io.nats.jetstream.advisory.v1.stream_action"
+    assert (event["client"], event["domain"], len(event["id"])) == ({"acc": "A", "user": "u1"}, "hub", 22)
+    assert len({e["id"] for _, e in events}) == 3
+
+
+async def test_audit_of_all_but_successful_msg_gets() -> None:
+    client = Client()
+    await client.create("S")
+    client.cluster.answers["msg_get"] = lambda body: {"response": "{}"}
+    events = client.bus.collect(b"$JS.EVENT.ADVISORY.API")
+    await client.ask("STREAM.MSG.GET.S", {"seq": 1})
+    await client.ask("STREAM.MSG.GET.NONE", {"seq": 1})
+    reply = await client.raw("$JS.API.STREAM.NAMES", b'{"offset":0}')
+    await asyncio.sleep(0)
+    assert [event["subject"] for _, event in events] == ["$JS.API.STREAM.MSG.GET.NONE", "$JS.API.STREAM.NAMES"]
+    last = events[-1][1]
+    assert (last["type"], last["server"]) == ("io.nats.jetstream.advisory.v1.api_audit", "N1")
+    assert (last["request"], json.loads(last["response"])) == ('{"offset":0}', json.loads(reply))
+
+
+def test_nothing_heavy_is_imported_before_the_first_request() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, jetcluster.api.dispatch, jetcluster.cluster.meta_service; print('pydantic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

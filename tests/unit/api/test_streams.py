@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from jetcluster.errors import by_code
+from jetcluster.model.limits import AccountLimits
+from tests.unit.api.fakes import Client
+
+CREATE = "io.nats.jetstream.api.v1.stream_create_response"
+
+
+def refused(reply: dict[str, Any]) -> tuple[int, int]:
+    assert set(reply["error"]) == {"code", "err_code", "description"}, "L1: nats.py takes exactly these"
+    return reply["error"]["code"], reply["error"]["err_code"]
+
+
+async def test_create_replies_with_the_stream_info() -> None:
+    client = Client()
+    reply = await client.create("S", subjects=["s.>"], num_replicas=3)
+    assert list(reply) == ["type", "config", "created", "state", "cluster", "ts", "did_create"]
+    assert (reply["type"], reply["did_create"]) == (CREATE, True)
+    assert reply["config"]["metadata"] == {"_nats.level": "2", "_nats.req.level": "0", "_nats.ver": "2.12.15"}
+    assert reply["config"]["num_replicas"] == 3
+    assigned = client.cluster.machine.assignment("A", "S")
+    assert assigned is not None
+    assert sorted(assigned.peers) == ["n1", "n2", "n3"]
+    # Answered only after the leader said that it can be published to.
+    assert client.cluster.asked == [("S", "ready", {"revision": assigned.revision})]
+
+
+async def test_create_again() -> None:
+    client = Client()
+    await client.create("S")
+    again = await client.create("S", subjects=["S"], max_msgs=-1, duplicate_window=120_000_000_000)
+    assert again["config"]["name"] == "S"
+    assert "did_create" not in again
+    assert refused(await client.create("S", max_msgs=1)) == (400, 10058)
+
+
+async def test_a_standalone_server_says_did_create_each_time_and_shows_the_cluster_in_info_only() -> None:
+    client = Client(clustered=False)
+    for _ in range(2):
+        reply = await client.create("S")
+        assert reply["did_create"] is True
+        assert "cluster" not in reply
+    assert (await client.ask("STREAM.INFO.S"))["cluster"] == {"leader": "N1"}
+    assert refused(await client.create("R", num_replicas=3)) == (500, 10074)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "body", "code", "err_code"),
+    [
+        ("STREAM.CREATE.X", {"name": "Y"}, 400, 10056),
+        ("STREAM.CREATE.X", b"", 400, 10056),
+        ("STREAM.CREATE.X", {}, 400, 10056),
+        ("STREAM.CREATE.X", b"null", 400, 10056),
+        ("STREAM.CREATE.X", b"{", 400, 10025),
+        ("STREAM.CREATE.X", b"[]", 400, 10025),
+        ("STREAM.CREATE.X", {"name": "X", "max_msgs": "1"}, 400, 10025),
+        ("STREAM.CREATE.X/y", {"name": "X/y"}, 400, 10128),
+        ("STREAM.CREATE.X", {"name": "X", "subjects": ["T"]}, 400, 10065),
+        ("STREAM.CREATE.X", {"name": "X", "num_replicas": 5}, 400, 10005),
+        ("STREAM.CREATE.X", {"name": "X", "num_replicas": 6}, 500, 10052),
+        ("STREAM.CREATE.X", {"name": "X", "num_replicas": -1}, 400, 10133),
+        ("STREAM.CREATE.X", {"name": "X", "sealed": True}, 500, 10052),
+        ("STREAM.CREATE.X", {"name": "X", "mirror_direct": True}, 500, 10052),
+        ("STREAM.CREATE.X", {"name": "X", "mirror": {"name": "T"}}, 500, 10052),
+        ("STREAM.CREATE.X", {"name": "X", "max_msgs_per_subject": 1, "pedantic": True}, 400, 10157),
+        ("STREAM.UPDATE.NONE", {"name": "NONE"}, 404, 10059),
+        ("STREAM.UPDATE.NONE", {"name": "NONE", "num_replicas": 9}, 404, 10059),
+        ("STREAM.UPDATE.T", {"name": "T", "storage": "memory"}, 500, 10052),
+        ("STREAM.UPDATE.T", {"name": "U"}, 400, 10056),
+        ("STREAM.UPDATE.T", {"name": "T", "mirror": {"name": "Z"}}, 500, 10052),
+        ("STREAM.INFO.NONE", None, 404, 10059),
+        ("STREAM.INFO.T", {"subjects_filter": 7}, 400, 10025),
+        ("STREAM.DELETE.NONE", None, 404, 10059),
+        ("STREAM.DELETE.T", {"a": 1}, 400, 10038),
+        ("STREAM.DELETE.T", b"x", 400, 10038),
+        ("STREAM.PURGE.T", {"seq": 1, "keep": 1}, 400, 10003),
+        ("STREAM.PURGE.NONE", {"seq": 1, "keep": 1}, 404, 10059),
+        ("STREAM.PURGE.T", {"filter": "a..b"}, 400, 10003),
+        ("STREAM.PURGE.T", b"{", 400, 10025),
+        ("STREAM.MSG.DELETE.T", None, 400, 10003),
+        ("STREAM.MSG.DELETE.T", {}, 400, 10003),
+        ("STREAM.MSG.DELETE.NONE", {}, 404, 10059),
+        ("STREAM.MSG.GET.NONE", {"seq": 1}, 404, 10059),
+        ("STREAM.NAMES", b"{", 400, 10025),
+        ("STREAM.SNAPSHOT.T", {}, 503, 10036),
+        ("STREAM.RESTORE.T", {}, 503, 10036),
+        ("STREAM.PEER.REMOVE.NONE", {}, 404, 10059),
+        ("STREAM.INFO", None, 400, 10003),
+        ("STREAM.INFO.A.B", None, 400, 10003),
+        ("STREAM.BOGUS.A", None, 400, 10003),
+        ("BOGUS", None, 400, 10003),
+        ("CONSUMER.NAMES.NONE", None, 404, 10059),
+        ("CONSUMER.INFO.NONE.c", None, 404, 10059),
+        ("CONSUMER.INFO.T.c", None, 404, 10014),
+        ("CONSUMER.DELETE.T.c", None, 404, 10014),
+        ("CONSUMER.CREATE.T", {}, 503, 10036),
+        ("CONSUMER.CREATE.T.c.a.b.>", {}, 503, 10036),
+        ("CONSUMER.DURABLE.CREATE.T.c", {}, 503, 10036),
+    ],
+)
+async def test_refusals(suffix: str, body: Any, code: int, err_code: int) -> None:
+    client = Client()
+    await client.create("T")
+    reply = await client.ask(suffix, body)
+    assert refused(reply) == (code, err_code)
+    assert reply["type"].startswith("io.nats.jetstream.api.v1.")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "extra"),
+    [
+        ("STREAM.INFO.NONE", {"total": 0, "offset": 0, "limit": 0}),
+        ("STREAM.PURGE.NONE", {"purged": 0}),
+        ("CONSUMER.LIST.NONE", {"total": 0, "offset": 0, "limit": 0, "consumers": []}),
+    ],
+)
+async def test_error_replies_hold_what_the_real_ones_hold(suffix: str, extra: dict[str, Any]) -> None:
+    reply = await Client().ask(suffix)
+    assert list(reply) == ["type", "error", *extra]
+    assert {key: reply[key] for key in extra} == extra
+
+
+async def test_update() -> None:
+    client = Client()
+    await client.create("S", subjects=["s"])
+    reply = await client.ask("STREAM.UPDATE.S", {"name": "S", "subjects": ["s", "t"], "max_msgs": 9})
+    assert (reply["type"].rpartition(".")[2], "did_create" in reply) == ("stream_update_response", False)
+    assert (reply["config"]["subjects"], reply["config"]["max_msgs"]) == (["s", "t"], 9)
+    assigned = client.cluster.machine.assignment("A", "S")
+    assert assigned is not None
+    assert client.cluster.asked[-1] == ("S", "ready", {"revision": assigned.revision})
+
+
+async def test_info_shows_a_page_only_with_a_filter() -> None:
+    client = Client()
+    await client.create("S")
+    plain = await client.ask("STREAM.INFO.S", b"hello")
+    assert list(plain)[:4] == ["type", "total", "offset", "limit"]
+    assert (plain["total"], plain["limit"]) == (0, 0)
+    paged = await client.ask("STREAM.INFO.S", {"subjects_filter": ">", "deleted_details": True, "unknown": 1})
+    assert (paged["total"], paged["limit"]) == (7, 100_000)
+    assert client.cluster.asked[-1][2] == {"subjects_filter": ">", "deleted_details": True, "offset": 0}
+
+
+async def test_a_lagging_node_asks_the_meta_leader_before_it_says_not_found() -> None:
+    client = Client()
+    await client.create("S")
+    client.cluster.lagging = True
+    assert "error" not in await client.ask("STREAM.INFO.S")
+
+
+async def test_a_stream_made_anew_is_found_although_this_node_knows_the_old_one() -> None:
+    client = Client()
+    await client.create("S")
+    old = client.cluster.machine.assignment("A", "S")
+    await client.ask("STREAM.DELETE.S")
+    await client.create("S")
+    client.cluster.assignment = lambda account, name: old  # type: ignore[method-assign]
+    assert "error" not in await client.ask("STREAM.INFO.S")
+    await client.ask("STREAM.DELETE.S")
+    assert refused(await client.ask("STREAM.INFO.S")) == (404, 10059)
+
+
+async def test_a_leaderless_stream_is_an_error_not_silence() -> None:
+    client = Client()
+    await client.create("S")
+    client.cluster.refuse["S"] = by_code(10008)
+    assert refused(await client.ask("STREAM.INFO.S")) == (503, 10008)
+
+
+async def test_delete_waits_until_all_nodes_know() -> None:
+    client = Client()
+    await client.create("S")
+    assert await client.ask("STREAM.DELETE.S", {}) == {
+        "type": "io.nats.jetstream.api.v1.stream_delete_response",
+        "success": True,
+    }
+    assert client.cluster.settled == [client.cluster.machine.applied_index]
+
+
+async def test_names_pages_and_filters() -> None:
+    client = Client()
+    for name in ("B", "A", "C"):
+        await client.create(name, subjects=[f"{name}.>"])
+    all_of_them = await client.ask("STREAM.NAMES")
+    assert list(all_of_them) == ["type", "total", "offset", "limit", "streams"]
+    assert all_of_them["streams"] == ["A", "B", "C"]
+    assert (await client.ask("STREAM.NAMES", {"offset": 1}))["streams"] == ["B", "C"]
+    beyond = await client.ask("STREAM.NAMES", {"offset": 100})
+    assert (beyond["total"], beyond["offset"], beyond["streams"]) == (3, 3, [])
+    assert (await client.ask("STREAM.NAMES", {"offset": -1}))["offset"] == 0
+    assert (await client.ask("STREAM.NAMES", {"subject": "B.x"}))["streams"] == ["B"]
+    assert (await client.ask("STREAM.NAMES", {"subject": "nothing"}))["streams"] == []
+
+
+async def test_list_shows_what_answered_and_names_what_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jetcluster.api.streams.LIST_SECONDS", 0.05)
+    client = Client()
+    for name in ("A", "B", "C"):
+        await client.create(name)
+    full = await client.ask("STREAM.LIST")
+    assert [s["config"]["name"] for s in full["streams"]] == ["A", "B", "C"]
+    assert "missing" not in full
+    client.cluster.refuse = {"A": by_code(10008), "C": None}
+    reply = await client.ask("STREAM.LIST")
+    assert list(reply) == ["type", "total", "offset", "limit", "streams", "missing"]
+    assert ([s["config"]["name"] for s in reply["streams"]], reply["missing"]) == (["B"], ["A", "C"])
+    assert (reply["total"], reply["limit"]) == (3, 256)
+
+
+async def test_purge_msg_get_and_msg_delete_reach_the_leader() -> None:
+    client = Client()
+    await client.create("S")
+    client.cluster.answers = {
+        "purge": lambda body: {"purged": 4},
+        "msg_delete": lambda body: {"deleted": 1},
+        "msg_get": lambda body: {"response": '{"type":"t","message":{}}'},
+    }
+    purged = await client.ask("STREAM.PURGE.S", {"filter": "S", "keep": 2})
+    assert purged == {"type": "io.nats.jetstream.api.v1.stream_purge_response", "success": True, "purged": 4}
+    assert client.cluster.asked[-1][2] == {"filter": "S", "seq": 0, "keep": 2}
+    assert (await client.ask("STREAM.MSG.DELETE.S", {"seq": 3}))["success"] is True
+    assert client.cluster.asked[-1][2] == {"seq": 3}
+    raw = await client.raw("$JS.API.STREAM.MSG.GET.S", b'{"seq":1,"x":"\xff"}')
+    assert raw == b'{"type":"t","message":{}}'
+    assert client.cluster.asked[-1][2]["payload"].encode("latin-1") == b'{"seq":1,"x":"\xff"}'
+
+
+async def test_errors_of_the_leader_come_through() -> None:
+    client = Client()
+    await client.create("S")
+    client.cluster.refuse["S"] = by_code(10043, seq=2)
+    reply = await client.ask("STREAM.MSG.DELETE.S", {"seq": 2})
+    assert reply["error"] == {"code": 400, "err_code": 10043, "description": "sequence 2 not found"}
+
+
+async def test_stepdown() -> None:
+    client = Client()
+    await client.create("S")
+    client.cluster.answers["stepdown"] = lambda body: {}
+    assert (await client.ask("STREAM.LEADER.STEPDOWN.S", {"placement": {"preferred": "N2"}}))["success"] is True
+    assert client.cluster.asked[-1] == ("S", "stepdown", {"preferred": "N2"})
+    assert refused(await Client(clustered=False).ask("STREAM.LEADER.STEPDOWN.S")) == (503, 10010)
+
+
+async def test_account_limits() -> None:
+    limits = AccountLimits(max_streams=1, max_storage=1000, storage_max_stream_bytes=800, max_bytes_required=True)
+    client = Client(limits=limits)
+    assert refused(await client.create("S")) == (400, 10113)
+    assert refused(await client.create("S", max_bytes=801)) == (400, 10122)
+    assert refused(await client.create("S", max_bytes=600, num_replicas=3)) == (500, 10047)
+    assert "error" not in await client.create("S", max_bytes=600)
+    assert refused(await client.create("T", max_bytes=100)) == (400, 10027)
+
+
+async def test_creates_at_once_spread_over_the_nodes() -> None:
+    import asyncio
+
+    client = Client()
+    await asyncio.gather(*(client.create(f"S{i}") for i in range(30)))
+    assert [client.cluster.machine.replicas_on(peer) for peer in ("n1", "n2", "n3")] == [10, 10, 10]
+
+
+async def test_account_info() -> None:
+    client = Client(domain="hub")
+    await client.create("S", max_bytes=500, num_replicas=3)
+    client.cluster.states["S"] = {"bytes": 100}
+    await client.ask("STREAM.INFO.NONE")
+    for subject in ("$JS.API.INFO", "$JS.hub.API.INFO", "$JS.API.ACCOUNT.INFO"):
+        reply = json.loads(await client.raw(subject))
+        assert reply["type"] == "io.nats.jetstream.api.v1.account_info_response"
+        assert (reply["storage"], reply["memory"], reply["streams"], reply["consumers"]) == (300, 0, 1, 0)
+        assert (reply["reserved_storage"], reply["domain"]) == (1500, "hub")
+        assert reply["limits"]["max_streams"] == -1
+        assert (reply["api"]["level"], reply["api"]["errors"]) == (2, 1)
+    assert reply["api"]["total"] == 5
+
+
+async def test_consumers_of_a_stream_are_none() -> None:
+    client = Client()
+    await client.create("S")
+    assert await client.ask("CONSUMER.NAMES.S") == {
+        "type": "io.nats.jetstream.api.v1.consumer_names_response",
+        "total": 0,
+        "offset": 0,
+        "limit": 1024,
+        "consumers": [],
+    }
+    assert (await client.ask("CONSUMER.LIST.S"))["limit"] == 256
