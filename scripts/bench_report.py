@@ -98,7 +98,8 @@ def write_page(figures: Figures, rounds: int, seconds: float, folder: Path) -> s
         "",
         f"Written by `make bench` (`python -m scripts.bench --rounds {rounds} --seconds {seconds:g}`) on "
         f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}. Medians over {rounds} rounds; every round is a fresh "
-        "three-node cluster on loopback, the two servers take turns in one run, on one disk, and the load client shares the CPUs.",
+        "three-node cluster on loopback, the two servers take turns in one run, on one disk, and the load client "
+        "shares the CPUs.",
         "",
         f"- Machine: {machine()}; disk under the stores: {disk(folder)}; "
         f"append + fdatasync p50 {figures.fsync_ms:.2f} ms.",

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,19 @@ def free_ports(count: int) -> list[int]:
         for one in sockets:
             one.close()
     raise HarnessError(f"no {count} free ports on 127.0.0.1 between 16000 and 32000")
+
+
+def busy_ports(ports: Iterable[int]) -> list[int]:
+    """Those on 127.0.0.1 that cannot be bound now."""
+    busy = []
+    for port in ports:
+        with socket.socket() as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                busy.append(port)
+    return busy
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -197,8 +210,12 @@ class ProcessCluster:
     def __init__(
         self, n: int = 3, server: str = "jetcluster", *, root: Path | None = None, name: str = "C", config: str = "",
         flags: Sequence[str] = (), keep: bool = False, monitor: bool = True,
+        base_port: int = 0,
     ) -> None:  # fmt: skip
-        """`config` is added to every node's config file; `flags` to every command line."""
+        """`config` is added to every node's config file; `flags` to every command line.
+
+        Ports are free ones, or 3 * n from `base_port` on: clients', routes', monitoring.
+        """
         command = find_server(server)
         if command is None:
             raise HarnessError(f"{server} is not installed (make tools)")
@@ -206,7 +223,7 @@ class ProcessCluster:
         self._own_root = root is None
         self.root = root or Path(tempfile.mkdtemp(prefix="jetcluster-test-"))
         self._keep = keep
-        ports = free_ports(3 * n)
+        ports = list(range(base_port, base_port + 3 * n)) if base_port else free_ports(3 * n)
         routes = ",".join(f"nats://127.0.0.1:{p}" for p in ports[n : 2 * n])
         self.nodes: list[Node] = []
         for at in range(n):
