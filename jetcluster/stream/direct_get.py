@@ -16,9 +16,10 @@ from itertools import chain
 from typing import Final
 
 from jetcluster.protocol import headers as header_block
-from jetcluster.store.api import MessageStore, Msg
+from jetcluster.store.api import Msg
 from jetcluster.stream import times
 from jetcluster.stream.get_request import GetRequest, MalformedRequest
+from jetcluster.stream.ports import ReadStore
 
 Frame = tuple[bytes, bytes]
 """(header block or b"", payload)."""
@@ -57,7 +58,7 @@ class DirectGet:
 
     __slots__ = ("_first_line", "_stream_line", "store")
 
-    def __init__(self, stream: str, store: MessageStore) -> None:
+    def __init__(self, stream: str, store: ReadStore) -> None:
         self.store = store
         self._stream_line = b"Nats-Stream: %b\r\nNats-Subject: " % stream.encode()
         self._first_line = b"NATS/1.0\r\n" + self._stream_line
@@ -111,8 +112,7 @@ class DirectGet:
             return ((b"", message.payload),)
         extra = b""
         if with_pending:
-            state = self.store.subject(message.subject)
-            extra = b"Nats-Num-Pending: %d\r\n" % (state.count - 1 if state is not None else 0)
+            extra = b"Nats-Num-Pending: %d\r\n" % (self.store.count_of(message.subject) - 1)
         return ((self._head(message, extra), message.payload),)
 
     def _head(self, message: Msg, extra: bytes) -> bytes:
@@ -124,7 +124,7 @@ class DirectGet:
 
     def _batch(self, request: GetRequest) -> Iterable[Frame]:
         store = self.store
-        start = max(_start(store, request), store.state.first_seq)
+        start = max(_start(store, request), store.first_seq)
         filter = request.next_by_subj or b">"
         messages = store.scan(filter, start)
         first = next(messages, None)
@@ -159,7 +159,7 @@ class DirectGet:
 
     def _multi(self, request: GetRequest) -> Iterable[Frame]:
         store = self.store
-        ceiling = request.up_to_seq or store.state.last_seq
+        ceiling = request.up_to_seq or store.last_seq
         if request.up_to_time is not None:
             # the specification's "less than or equal"; nats-server excludes the instant itself (sheet, R6)
             ceiling = store.seq_at_time(request.up_to_time + 1) - 1
@@ -189,35 +189,26 @@ class DirectGet:
         yield eob % (pending, last, ceiling), b""
 
 
-def find_one(store: MessageStore, request: GetRequest) -> Msg | None:
+def find_one(store: ReadStore, request: GetRequest) -> Msg | None:
     """The message that a single get (Direct Get or MSG.GET) means, by 1.5. Raises DamagedError."""
     if request.last_by_subj:
         return store.last_by_subject(request.last_by_subj)
     if request.next_by_subj:
-        return store.next_by_subject(request.next_by_subj, max(_start(store, request), store.state.first_seq))
+        return store.next_by_subject(request.next_by_subj, max(_start(store, request), store.first_seq))
     if request.start_time is not None:
         return store.next_by_subject(b">", _start(store, request))
     return store.get(request.seq)
 
 
-def resolve_last(store: MessageStore, filters: list[bytes], ceiling: int) -> list[int] | None:
+def resolve_last(store: ReadStore, filters: list[bytes], ceiling: int) -> list[int] | None:
     """Ascending sequences of the last message at or below `ceiling` of every subject that matches any filter; None
     when there are more than MAX_SUBJECTS."""
-    seen: set[bytes] = set()
-    found: list[int] = []
+    found: set[int] = set()
     for filter in dict.fromkeys(filters):
-        for subject, state in store.subjects(filter):
-            if subject in seen or state.first > ceiling:
-                continue
-            seen.add(subject)
-            if state.last <= ceiling:
-                found.append(state.last)
-            elif (message := store.last_by_subject(subject, up_to=ceiling)) is not None:
-                found.append(message.seq)
-            if len(found) > MAX_SUBJECTS:
-                return None
-    found.sort()
-    return found
+        found.update(store.last_seqs(filter, ceiling))
+        if len(found) > MAX_SUBJECTS:
+            return None
+    return sorted(found)
 
 
 def level_is_met(headers: bytes) -> bool:
@@ -228,7 +219,7 @@ def level_is_met(headers: bytes) -> bool:
     return level.isdigit() and len(level) < 10 and int(level) <= API_LEVEL
 
 
-def _start(store: MessageStore, request: GetRequest) -> int:
+def _start(store: ReadStore, request: GetRequest) -> int:
     return store.seq_at_time(request.start_time) if request.start_time is not None else request.seq
 
 

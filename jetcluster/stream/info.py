@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from jetcluster.store.api import MessageStore
 from jetcluster.stream import times
+from jetcluster.stream.ports import ReadStore
 
 SUBJECTS_PAGE: Final = 100_000
 """Most subjects in one answer; the rest is asked for with `offset`."""
@@ -21,14 +21,14 @@ class SubjectsPage(NamedTuple):
 
 
 def state_object(
-    store: MessageStore, *, consumers: int = 0, deleted_details: bool = False, subjects: dict[str, int] | None = None
+    store: ReadStore, *, consumers: int = 0, deleted_details: bool = False, subjects: dict[str, int] | None = None
 ) -> dict[str, Any]:
     """Keys in wire order; the ones that nats-server leaves out when zero are left out here too."""
     state = store.state
     found: dict[str, Any] = {
         "messages": state.messages,
         "bytes": state.bytes,
-        "first_seq": state.first_seq,
+        "first_seq": state.first_seq if state.last_seq or state.first_seq > 1 else 0,  # a new stream shows 0
         "first_ts": times.render(state.first_ts if state.messages else 0).decode(),
         "last_seq": state.last_seq,
         "last_ts": times.render(state.last_ts).decode(),
@@ -45,10 +45,10 @@ def state_object(
     return found
 
 
-def subjects_page(store: MessageStore, filter: bytes, offset: int = 0) -> tuple[dict[str, int], SubjectsPage]:
+def subjects_page(store: ReadStore, filter: bytes, offset: int = 0) -> tuple[dict[str, int], SubjectsPage]:
     """Message counts of the subjects matching `filter` and where the page lies; sorted as soon as there is more than
     one page."""
-    counts = {subject: state.count for subject, state in store.subjects(filter)}
+    counts = dict(store.subject_counts(filter))
     total = len(counts)
     offset = min(max(offset, 0), total)
     names = list(counts) if total <= SUBJECTS_PAGE and not offset else sorted(counts)

@@ -70,6 +70,7 @@ class StreamMachine:
         last_msg_id = state[_STATE.size :] if state is not None else b""
         self._admission = Admission(self.name, self.rules, self.store, self._dedupe)
         self._admission.last_msg_id = last_msg_id
+        self.store.save_machine_state(self._state)
 
     def apply(self, index: int, term: int, command: bytes) -> Result:
         """Applies the committed command at log position `index` (in order, each once).
@@ -111,18 +112,24 @@ class StreamMachine:
             self.rules = StreamRules.from_config(commands.load_config(config))
 
     def _advance(self, index: int, term: int, command: bytes, result: Result) -> None:
-        state = self.store.state
+        store = self.store
         crc = zlib.crc32(command)
         digest = blake2b(
-            _DIGEST.pack(self.hash, index, term, crc, state.messages, state.bytes, state.first_seq, state.last_seq),
+            _DIGEST.pack(
+                self.hash, index, term, crc, store.messages, store.byte_count, store.first_seq, store.last_seq
+            ),
             digest_size=16,
         )
         digest.update(digest_bytes(result))
         self.hash = digest.digest()
         self.applied_index = index
         self.applied_term = term
-        saved = _STATE.pack(_STATE_VERSION, index, term, self.clock, self.hash)
-        self.store.save_machine_state(saved + self._admission.last_msg_id)
+        store.save_machine_state(self._state)
+
+    def _state(self) -> bytes:
+        """Asked for once per commit of the store, however many commands that holds."""
+        saved = _STATE.pack(_STATE_VERSION, self.applied_index, self.applied_term, self.clock, self.hash)
+        return saved + self._admission.last_msg_id
 
     def _publish(self, command: Publish) -> Result:
         base = max(command.ts, self.clock + 1)
@@ -158,14 +165,14 @@ class StreamMachine:
             return self.store.purge(command.filter or b">", keep=command.keep)
         if filtered:
             return self.store.purge(command.filter, before=command.seq or None)
-        return self.store.compact(command.seq or self.store.state.last_seq + 1)
+        return self.store.compact(command.seq or self.store.last_seq + 1)
 
     def _delete(self, seq: int) -> int | ApiError:
         if self.rules.sealed:
             return _SEALED
         if self.rules.deny_delete:
             return _DELETE_DENIED
-        if seq > self.store.state.last_seq:
+        if seq > self.store.last_seq:
             return _DELETE_EOF
         if seq and self.store.delete(seq):
             return 1
@@ -180,5 +187,6 @@ class StreamMachine:
         last_msg_id = self._admission.last_msg_id
         self._admission = Admission(self.name, rules, self.store, self._dedupe)
         self._admission.last_msg_id = last_msg_id
-        removed = enforce(self.store, rules, None) if rules.evicts else 0
+        subjects = [subject for subject, _ in self.store.subject_counts(b">")] if rules.max_msgs_per_subject else []
+        removed = enforce(self.store, rules, subjects) if rules.evicts else 0
         return removed + self._expire()

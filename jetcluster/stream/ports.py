@@ -2,21 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from jetcluster.store.api import MessageStore
 
 
-class MachineStore(MessageStore, Protocol):
+class ReadStore(MessageStore, Protocol):
+    """`MessageStore` with the cheap answers that its index holds in memory."""
+
+    @property
+    def messages(self) -> int: ...
+
+    @property
+    def byte_count(self) -> int:
+        """StoreState.bytes."""
+        ...
+
+    @property
+    def first_seq(self) -> int: ...
+
+    @property
+    def last_seq(self) -> int: ...
+
+    def last_seq_of(self, subject: bytes) -> int:
+        """Last sequence of a literal subject, 0 when it holds no message."""
+        ...
+
+    def count_of(self, subject: bytes) -> int:
+        """Messages of a literal subject."""
+        ...
+
+    def last_seqs(self, filter: bytes, up_to: int | None = None) -> list[int]:
+        """The last sequence (at or below `up_to`) of every matching subject, ascending."""
+        ...
+
+    def subject_counts(self, filter: bytes) -> list[tuple[bytes, int]]: ...
+
+
+class MachineStore(ReadStore, Protocol):
     """All of it goes into the same open write batch as the messages, so after a crash the messages, the machine's
     state and the side tables are those of one applied index."""
 
     def enforce(
-        self, max_msgs: int, max_bytes: int, max_per_subject: int, touched_subjects: Sequence[bytes] | None
+        self,
+        max_msgs: int = -1,
+        max_bytes: int = -1,
+        max_per_subject: int = -1,
+        touched_subjects: Sequence[bytes] = (),
     ) -> int:
-        """Removes the oldest messages until the limits hold (0: no limit), per subject first; only
-        `touched_subjects` are looked at for the latter, None means all. Returns how many went."""
+        """Removes the oldest messages until the limits hold (<= 0: no limit), those per subject first and only of
+        `touched_subjects`. Returns how many went."""
         ...
 
     def expire(self, before_ts: int) -> int:
@@ -25,13 +61,15 @@ class MachineStore(MessageStore, Protocol):
 
     def load_machine_state(self) -> bytes | None: ...
 
-    def save_machine_state(self, state: bytes) -> None: ...
+    def save_machine_state(self, state: bytes | Callable[[], bytes]) -> None:
+        """Writes `state` in the next commit; a callable is asked only then."""
+        ...
 
-    def side_put(self, kind: int, key: bytes, value: bytes) -> None: ...
+    def side_put(self, table: int, key: bytes, value: bytes) -> None: ...
 
-    def side_delete(self, kind: int, key: bytes) -> None: ...
+    def side_delete(self, table: int, key: bytes) -> None: ...
 
-    def side_scan(self, kind: int) -> Iterator[tuple[bytes, bytes]]:
+    def side_scan(self, table: int) -> Iterator[tuple[bytes, bytes]]:
         """(key, value) in key order."""
         ...
 

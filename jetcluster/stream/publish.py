@@ -98,7 +98,7 @@ class Admission:
 
     def admit(self, batch: Batch, base: int) -> PublishResult:
         """Stores what may be stored; the k-th stored message gets the time `base + k`."""
-        first_seq = self._store.state.last_seq + 1
+        first_seq = self._store.last_seq + 1
         if not batch.has_headers and self._fits_whole(batch):
             self._append(batch, first_seq, base)
             self.last_msg_id = b""
@@ -123,10 +123,10 @@ class Admission:
             return True
         if rules.discard_new_per_subject:
             return False
-        state = self._store.state
-        if rules.max_msgs and state.messages + batch.count > rules.max_msgs:
+        store = self._store
+        if rules.max_msgs and store.messages + batch.count > rules.max_msgs:
             return False
-        return not rules.max_bytes or state.bytes + batch.record_bytes(memory=rules.memory) <= rules.max_bytes
+        return not rules.max_bytes or store.byte_count + batch.record_bytes(memory=rules.memory) <= rules.max_bytes
 
     def _append(self, batch: Batch, first_seq: int, ts: int) -> None:
         self._store.append(batch, first_seq, ts)
@@ -195,55 +195,49 @@ class Admission:
 
     def _last_of_subject(self, filter: bytes) -> int:
         """Last sequence of the subjects matching `filter` (0: none), what is staged included."""
-        rules, state = self._rules, self._store.state
-        if self._staged and rules.evicts and not self._room_for_staged(state.messages, state.bytes):
+        if self._staged and self._rules.evicts and not self._room_for_staged():
             self._flush()
         if is_literal(filter):
             staged = self._staged_last.get(filter)
             if staged is not None:
                 return staged[0]
-            found = self._store.subject(filter)
-            return found.last if found is not None else 0
+            return self._store.last_seq_of(filter)
         self._flush()
         message = self._store.last_by_subject(filter)
         return message.seq if message is not None else 0
 
-    def _room_for_staged(self, messages: int, size: int) -> bool:
+    def _room_for_staged(self) -> bool:
         """False when storing what is staged might push out older messages of any subject."""
-        rules = self._rules
-        if rules.max_msgs and messages + len(self._staged) > rules.max_msgs:
+        rules, store = self._rules, self._store
+        if rules.max_msgs and store.messages + len(self._staged) > rules.max_msgs:
             return False
-        return not rules.max_bytes or size + self._staged_bytes <= rules.max_bytes
+        return not rules.max_bytes or store.byte_count + self._staged_bytes <= rules.max_bytes
 
     def _check_room(self, i: int, subject: bytes, rollup: bytes) -> ApiError | None:
         """Discard new: no room is an error, unless the message replaces the oldest one of its subject."""
         rules = self._rules
         if rules.discard_new_per_subject and not rollup:
             staged = self._staged_last.get(subject, (0, 0))[1]
-            if staged + self._count_of(subject) >= rules.max_msgs_per_subject:
+            if staged + self._store.count_of(subject) >= rules.max_msgs_per_subject:
                 return _MAX_PER_SUBJECT
         full = self._no_room(i)
         if full is not None and rules.max_msgs_per_subject:
             if self._staged:
                 self._flush()  # it may have replaced older messages: look again at what is really there
                 full = self._no_room(i)
-            if full is not None and self._count_of(subject) >= rules.max_msgs_per_subject:
+            if full is not None and self._store.count_of(subject) >= rules.max_msgs_per_subject:
                 return None
         return full
 
     def _no_room(self, i: int) -> ApiError | None:
-        rules, state = self._rules, self._store.state
-        if rules.max_msgs and state.messages + len(self._staged) >= rules.max_msgs:
+        rules, store = self._rules, self._store
+        if rules.max_msgs and store.messages + len(self._staged) >= rules.max_msgs:
             return _MAX_MSGS
         if rules.max_bytes:
             size = self._batch.record_size(i, memory=rules.memory)
-            if state.bytes + self._staged_bytes + size > rules.max_bytes:
+            if store.byte_count + self._staged_bytes + size > rules.max_bytes:
                 return _MAX_BYTES
         return None
-
-    def _count_of(self, subject: bytes) -> int:
-        found = self._store.subject(subject)
-        return found.count if found is not None else 0
 
     def _stage(self, i: int, subject: bytes, msg_id: bytes, rollup: bytes) -> int:
         seq = self._next_seq
@@ -274,7 +268,7 @@ class Admission:
         self._staged_last = {}
 
 
-def enforce(store: MachineStore, rules: StreamRules, subjects: list[bytes] | None) -> int:
+def enforce(store: MachineStore, rules: StreamRules, subjects: list[bytes]) -> int:
     """Evicts what the limits say; discard-new streams refuse instead and never evict to make room for the stream."""
     max_msgs = 0 if rules.discard_new else rules.max_msgs
     max_bytes = 0 if rules.discard_new else rules.max_bytes

@@ -46,12 +46,12 @@ class Stream:
 
     def restart(self) -> None:
         before = self.machine
-        self.machine = StreamMachine("S", StreamRules.from_config({"name": "S"}), self.store)
+        self.machine = StreamMachine("S", StreamRules.from_config({"name": "S"}), self.store.reopen())
         assert self.machine.hash == before.hash and self.machine.applied_index == before.applied_index
         assert self.machine.config == before.config
 
     def seqs(self) -> list[int]:
-        return sorted(self.store.messages)
+        return sorted(self.store.rows)
 
 
 def plain(n: int, subject: str = "a") -> list[Message]:
@@ -63,7 +63,7 @@ def test_a_plain_batch_is_stored_as_it_came_with_times_one_nanosecond_apart() ->
     assert stream.publish(*plain(3)) == PublishResult(1, 3, None)
     stream.now -= 5 * SECOND  # the next leader's clock is behind
     assert stream.publish(*plain(2)) == PublishResult(4, 2, None)
-    assert [m.ts - T0 for m in stream.store.messages.values()] == [0, 1, 2, 3, 4]
+    assert [m.ts - T0 for m in stream.store.rows.values()] == [0, 1, 2, 3, 4]
     assert stream.store.appends == 2
 
 

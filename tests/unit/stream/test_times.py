@@ -41,11 +41,11 @@ def test_offsets_and_long_fractions() -> None:
     [
         "", "now", "2026-11-20", "2026-11-20T09:36:25", "2026-11-20 09:36:25Z", "2026-13-01T00:00:00Z",
         "2026-02-29T00:00:00Z", "2026-01-01T24:00:00Z", "2026-01-01T00:60:00Z", "2026-01-01T00:00:61Z",
-        "2026-01-01T00:00:00.Z", "2026-01-01T00:00:00+24:00", "0000-01-01T00:00:00Z", "２026-01-01T00:00:00Z",
+        "2026-01-01T00:00:00.Z", "2026-01-01T00:00:00+24:00", "0000-01-01T00:00:00Z", "\uff12026-01-01T00:00:00Z",
     ],
 )  # fmt: skip
 def test_everything_else_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"not an|out of range|year"):
         times.parse(text)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from jetcluster.protocol.subjects import matches
 from jetcluster.store.api import Msg, StoreState, SubjectState
@@ -18,11 +18,11 @@ class NaiveStore:
 
     def __init__(self, *, memory: bool = False) -> None:
         self.memory = memory
-        self.messages: dict[int, Msg] = {}
-        self.first_seq = 0
+        self.rows: dict[int, Msg] = {}
+        self.first_seq = 1
         self.last_seq = 0
         self.last_ts = 0
-        self.machine_state: bytes | None = None
+        self.machine_state: bytes | Callable[[], bytes] | None = None
         self.side: dict[tuple[int, bytes], bytes] = {}
         self.appends = 0
 
@@ -32,16 +32,16 @@ class NaiveStore:
 
     @property
     def state(self) -> StoreState:
-        first = self.messages.get(self.first_seq)
-        count = len(self.messages)
+        first = self.rows.get(self.first_seq)
+        count = len(self.rows)
         return StoreState(
             messages=count,
-            bytes=sum(map(self.size, self.messages.values())),
+            bytes=sum(map(self.size, self.rows.values())),
             first_seq=self.first_seq,
             first_ts=first.ts if first else 0,
             last_seq=self.last_seq,
             last_ts=self.last_ts,
-            num_subjects=len({m.subject for m in self.messages.values()}),
+            num_subjects=len({m.subject for m in self.rows.values()}),
             num_deleted=self.last_seq - self.first_seq + 1 - count if count else 0,
         )
 
@@ -49,84 +49,109 @@ class NaiveStore:
         assert first_seq == self.last_seq + 1 and ts > self.last_ts, (first_seq, ts, self.last_seq, self.last_ts)
         self.appends += 1
         for i, (subject, headers, payload) in enumerate(batch.messages()):
-            self.messages[first_seq + i] = Msg(first_seq + i, ts + i, subject, headers, payload)
+            self.rows[first_seq + i] = Msg(first_seq + i, ts + i, subject, headers, payload)
             self.last_seq, self.last_ts = first_seq + i, ts + i
-        self.first_seq = min(self.messages)
+        self.first_seq = min(self.rows)
 
     def get(self, seq: int) -> Msg | None:
-        return self.messages.get(seq)
+        return self.rows.get(seq)
 
     def last_by_subject(self, filter: bytes, up_to: int | None = None) -> Msg | None:
         top = self.last_seq if up_to is None else up_to
-        found = [m for m in self.messages.values() if m.seq <= top and fits(filter, m.subject)]
+        found = [m for m in self.rows.values() if m.seq <= top and fits(filter, m.subject)]
         return max(found, default=None)
 
     def next_by_subject(self, filter: bytes, seq: int) -> Msg | None:
         return next(self.scan(filter, seq), None)
 
     def seq_at_time(self, ts: int) -> int:
-        return min((m.seq for m in self.messages.values() if m.ts >= ts), default=self.last_seq + 1)
+        return min((m.seq for m in self.rows.values() if m.ts >= ts), default=self.last_seq + 1)
 
     def scan(self, filter: bytes, seq: int) -> Iterator[Msg]:
         while True:
-            later = [s for s, m in self.messages.items() if s >= seq and fits(filter, m.subject)]
+            later = [s for s, m in self.rows.items() if s >= seq and fits(filter, m.subject)]
             if not later:
                 return
             seq = min(later) + 1
-            yield self.messages[seq - 1]
+            yield self.rows[seq - 1]
 
     def count(self, filter: bytes, seq: int) -> int:
-        return sum(m.seq >= seq and fits(filter, m.subject) for m in self.messages.values())
+        return sum(m.seq >= seq and fits(filter, m.subject) for m in self.rows.values())
 
     def subject(self, subject: bytes) -> SubjectState | None:
-        seqs = [m.seq for m in self.messages.values() if m.subject == subject]
+        seqs = [m.seq for m in self.rows.values() if m.subject == subject]
         return SubjectState(len(seqs), min(seqs), max(seqs)) if seqs else None
 
     def subjects(self, filter: bytes) -> Iterator[tuple[bytes, SubjectState]]:
-        for subject in sorted({m.subject for m in self.messages.values() if fits(filter, m.subject)}):
+        for subject in sorted({m.subject for m in self.rows.values() if fits(filter, m.subject)}):
             state = self.subject(subject)
             assert state is not None
             yield subject, state
 
+    @property
+    def messages(self) -> int:
+        return len(self.rows)
+
+    @property
+    def byte_count(self) -> int:
+        return self.state.bytes
+
+    def last_seq_of(self, subject: bytes) -> int:
+        state = self.subject(subject)
+        return state.last if state else 0
+
+    def count_of(self, subject: bytes) -> int:
+        state = self.subject(subject)
+        return state.count if state else 0
+
+    def last_seqs(self, filter: bytes, up_to: int | None = None) -> list[int]:
+        top = self.last_seq if up_to is None else up_to
+        found = {m.subject: m.seq for m in sorted(self.rows.values()) if m.seq <= top and fits(filter, m.subject)}
+        return sorted(found.values())
+
+    def subject_counts(self, filter: bytes) -> list[tuple[bytes, int]]:
+        return [(subject, state.count) for subject, state in self.subjects(filter)]
+
     def deleted(self, limit: int) -> list[int]:
-        return [s for s in range(self.first_seq, self.last_seq + 1) if s not in self.messages][:limit]
+        return [s for s in range(self.first_seq, self.last_seq + 1) if s not in self.rows][:limit]
 
     def delete(self, seq: int) -> bool:
         return self._drop([seq]) == 1
 
     def purge(self, filter: bytes = b">", before: int | None = None, keep: int = 0) -> int:
         top = self.last_seq + 1 if before is None else before
-        found = sorted(m.seq for m in self.messages.values() if m.seq < top and fits(filter, m.subject))
+        found = sorted(m.seq for m in self.rows.values() if m.seq < top and fits(filter, m.subject))
         return self._drop(found[: max(len(found) - keep, 0)])
 
     def compact(self, first_seq: int) -> int:
-        dropped = self._drop([s for s in self.messages if s < first_seq])
-        self.first_seq = min(self.messages, default=first_seq)
+        dropped = self._drop([s for s in self.rows if s < first_seq])
+        self.first_seq = min(self.rows, default=first_seq)
         self.last_seq = max(self.last_seq, first_seq - 1)
         return dropped
 
     def enforce(
-        self, max_msgs: int, max_bytes: int, max_per_subject: int, touched_subjects: Sequence[bytes] | None
+        self,
+        max_msgs: int = -1,
+        max_bytes: int = -1,
+        max_per_subject: int = -1,
+        touched_subjects: Sequence[bytes] = (),
     ) -> int:
         dropped = 0
-        if max_per_subject:
-            touched = [s for s, _ in self.subjects(b">")] if touched_subjects is None else touched_subjects
-            for subject in touched:
-                seqs = sorted(m.seq for m in self.messages.values() if m.subject == subject)
+        if max_per_subject > 0:
+            for subject in touched_subjects:
+                seqs = sorted(m.seq for m in self.rows.values() if m.subject == subject)
                 dropped += self._drop(seqs[: max(len(seqs) - max_per_subject, 0)])
-        while self.messages and (
-            (max_msgs and len(self.messages) > max_msgs) or (max_bytes and self.state.bytes > max_bytes)
-        ):
-            dropped += self._drop([min(self.messages)])
+        while self.rows and ((0 < max_msgs < len(self.rows)) or (0 < max_bytes < self.byte_count)):
+            dropped += self._drop([min(self.rows)])
         return dropped
 
     def expire(self, before_ts: int) -> int:
-        return self._drop([m.seq for m in self.messages.values() if m.ts < before_ts])
+        return self._drop([m.seq for m in self.rows.values() if m.ts < before_ts])
 
     def load_machine_state(self) -> bytes | None:
-        return self.machine_state
+        return self.machine_state() if callable(self.machine_state) else self.machine_state
 
-    def save_machine_state(self, state: bytes) -> None:
+    def save_machine_state(self, state: bytes | Callable[[], bytes]) -> None:
         self.machine_state = state
 
     def side_put(self, kind: int, key: bytes, value: bytes) -> None:
@@ -138,14 +163,19 @@ class NaiveStore:
     def side_scan(self, kind: int) -> Iterator[tuple[bytes, bytes]]:
         return iter(sorted((key, value) for (k, key), value in self.side.items() if k == kind))
 
+    def reopen(self) -> NaiveStore:
+        """What a restart finds."""
+        self.machine_state = self.load_machine_state()
+        return self
+
     def everything(self) -> object:
         """All that a replica holds, to compare two of them."""
-        return self.machine_state, self.side, self.messages, self.state
+        return self.load_machine_state(), self.side, self.rows, self.state
 
     def _drop(self, seqs: list[int]) -> int:
-        dropped = sum(self.messages.pop(seq, None) is not None for seq in seqs)
+        dropped = sum(self.rows.pop(seq, None) is not None for seq in seqs)
         if dropped:
-            self.first_seq = min(self.messages, default=self.last_seq + 1)
+            self.first_seq = min(self.rows, default=self.last_seq + 1)
         return dropped
 
 

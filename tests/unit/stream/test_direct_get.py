@@ -1,0 +1,406 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from jetcluster.store.api import DamagedError, Msg
+from jetcluster.store.batch import Batch
+from jetcluster.stream import direct_get
+from jetcluster.stream.direct_get import DirectGet, Frame
+from tests.unit.stream.twins import NaiveStore, block
+
+T0 = 1_795_167_385_000_000_000
+WHEN = "2026-11-20T09:36:25"
+
+
+def store_of(*messages: tuple[str, bytes, bytes], step: int = 1000) -> NaiveStore:
+    store = NaiveStore()
+    for i, (subject, headers, payload) in enumerate(messages):
+        store.append(Batch.of([subject.encode()], [headers] if headers else [], [payload]), i + 1, T0 + i * step)
+    return store
+
+
+def numbered(n: int, subjects: tuple[str, ...] = ("foo",)) -> NaiveStore:
+    return store_of(*[(subjects[i % len(subjects)], b"", b"%d" % (i + 1)) for i in range(n)])
+
+
+def ask(store: NaiveStore, **fields: object) -> list[Frame]:
+    return list(DirectGet("S", store).answer(json.dumps(fields).encode()))
+
+
+def field(headers: bytes, name: str) -> int:
+    value = next(line for line in headers.split(b"\r\n") if line.startswith(name.encode() + b": "))
+    return int(value.split(b": ")[1])
+
+
+def pages(frames: list[Frame]) -> list[tuple[int, int, int]]:
+    """(Nats-Sequence or 0 for the EOB, Nats-Num-Pending, Nats-Last-Sequence)."""
+    return [
+        (
+            0 if headers.startswith(b"NATS/1.0 204 EOB\r\n") else field(headers, "Nats-Sequence"),
+            field(headers, "Nats-Num-Pending"),
+            field(headers, "Nats-Last-Sequence"),
+        )
+        for headers, _ in frames
+    ]
+
+
+def status(frames: list[Frame]) -> bytes:
+    ((headers, payload),) = frames
+    assert payload == b"" and headers.count(b"\r\n") == 2, "a status line and nothing else"
+    return headers.removeprefix(b"NATS/1.0 ").removesuffix(b"\r\n\r\n")
+
+
+# replies of a single get: 1.6
+
+
+def test_headers_of_a_message_without_own_headers() -> None:
+    assert ask(numbered(3), seq=2) == [
+        (
+            f"NATS/1.0\r\nNats-Stream: S\r\nNats-Subject: foo\r\nNats-Sequence: 2\r\n"
+            f"Nats-Time-Stamp: {WHEN}.000001Z\r\n\r\n".encode(),
+            b"2",
+        )
+    ]
+
+
+def test_stored_headers_come_first_and_unchanged() -> None:
+    store = store_of(("d.h", block("X-A: 1", "x-a:2", "X-A: 3"), b"x"))
+    assert ask(store, last_by_subj="d.h") == [
+        (
+            f"NATS/1.0\r\nX-A: 1\r\nx-a:2\r\nX-A: 3\r\nNats-Stream: S\r\nNats-Subject: d.h\r\nNats-Sequence: 1\r\n"
+            f"Nats-Time-Stamp: {WHEN}Z\r\n\r\n".encode(),
+            b"x",
+        )
+    ]
+
+
+def test_stored_metadata_does_not_hide_the_real_one() -> None:
+    names = ["Stream", "Subject", "Sequence", "Time-Stamp", "Num-Pending", "Last-Sequence"]
+    store = store_of(("a", block("Nats-Msg-Id: 7", *[f"Nats-{name}: 99" for name in names]), b""))
+    ((headers, _),) = ask(store, seq=1)
+    assert b"99" not in headers and b"Nats-Num-Pending" not in headers
+    assert headers.startswith(b"NATS/1.0\r\nNats-Msg-Id: 7\r\nNats-Stream: S\r\n")
+
+
+def test_garbage_in_place_of_headers_still_gives_a_header_block() -> None:
+    store = store_of(("a", b"garbage", b"x"))
+    assert ask(store, seq=1)[0][0].startswith(b"NATS/1.0\r\nNats-Stream: S\r\n")
+
+
+def test_no_hdr() -> None:
+    store = numbered(3)
+    assert ask(store, seq=2, no_hdr=True) == [(b"", b"2")]
+    frames = ask(store, seq=1, batch=2, no_hdr=True)
+    assert frames[:2] == [(b"", b"1"), (b"", b"2")]
+    assert pages(frames[2:]) == [(0, 1, 2)]
+    assert ask(store, multi_last=["foo"], no_hdr=True)[0] == (b"", b"3")
+
+
+# status lines: 1.3, 1.7
+
+
+@pytest.mark.parametrize(
+    ("payload", "line"),
+    [
+        (b"", b"408 Empty Request"),
+        (b"{}", b"408 Empty Request"),
+        (b'{"batch":2}', b"408 Empty Request"),
+        (b'{"batch":2,"max_bytes":5}', b"408 Empty Request"),
+        (b'{"up_to_seq":2}', b"408 Empty Request"),
+        (b'{"multi_last":[]}', b"408 Empty Request"),
+        (b'{"seq":"x"}', b"408 Malformed Request"),
+        (b'{"seq":1}}', b"408 Malformed Request"),
+        (b'{"seq":1,"last_by_subj":"foo"}', b"408 Bad Request"),
+        (b'{"last_by_subj":"foo","batch":1}', b"408 Bad Request"),
+        (b'{"seq":1,"batch":-1}', b"408 Bad Request"),
+        (b'{"seq":9}', b"404 Message Not Found"),
+        (b'{"seq":2}', b"404 Message Not Found"),
+        (b'{"last_by_subj":"bar"}', b"404 Message Not Found"),
+        (b'{"seq":9,"batch":5}', b"404 Message Not Found"),
+        (b'{"next_by_subj":"bar","batch":5}', b"404 Message Not Found"),
+        (b'{"start_time":"2030-01-01T00:00:00Z"}', b"404 Message Not Found"),
+        (b'{"multi_last":["bar"]}', b"404 No Results"),
+        (b'{"multi_last":["foo"],"up_to_time":"2020-01-01T00:00:00Z"}', b"404 No Results"),
+    ],
+)
+def test_status_lines(payload: bytes, line: bytes) -> None:
+    store = numbered(3)
+    store.delete(2)
+    assert status(list(DirectGet("S", store).answer(payload))) == line
+
+
+@pytest.mark.parametrize("fields", [
+    {"seq": 1}, {"last_by_subj": ">"}, {"next_by_subj": ">"}, {"seq": 1, "batch": 2},
+    {"start_time": "2020-01-01T00:00:00Z"}, {"multi_last": [">"]},
+])  # fmt: skip
+def test_empty_stream(fields: dict[str, object]) -> None:
+    expected = b"404 No Results" if "multi_last" in fields else b"404 Message Not Found"
+    assert status(ask(NaiveStore(), **fields)) == expected
+
+
+def test_bad_request_is_28_bytes() -> None:
+    assert len(direct_get.BAD_REQUEST[0][0]) == 28
+
+
+@pytest.mark.parametrize(("level", "refused"), [("4", False), ("1", False), ("5", True), ("x", True), ("-1", True)])
+def test_required_api_level(level: str, refused: bool) -> None:
+    getter, headers = DirectGet("S", numbered(1)), block(f"Nats-Required-Api-Level: {level}")
+    for frames in (getter.answer(b'{"seq":1}', headers), getter.answer_subject(b"foo", b"", headers)):
+        assert (frames == direct_get.API_LEVEL_TOO_LOW) is refused
+    assert getter.answer(b'{"seq":1}', block("X: 1")) == getter.answer(b'{"seq":1}')
+
+
+# which message: 1.5
+
+
+@pytest.mark.parametrize(
+    ("fields", "payload"),
+    [
+        ({"seq": 1}, b"1"),
+        ({"last_by_subj": "a.x"}, b"3"),
+        ({"last_by_subj": "a.*"}, b"4"),
+        ({"last_by_subj": ">"}, b"4"),
+        ({"next_by_subj": "a.x"}, b"1"),
+        ({"next_by_subj": "a.x", "seq": 2}, b"3"),
+        ({"next_by_subj": "a.*", "seq": 2}, b"2"),
+        ({"start_time": f"{WHEN}.000001Z"}, b"2"),
+        ({"start_time": f"{WHEN}.000001001Z"}, b"3"),
+        ({"start_time": "2020-01-01T00:00:00Z"}, b"1"),
+        ({"start_time": f"{WHEN}.000001Z", "next_by_subj": "a.x"}, b"3"),
+        ({"seq": 1, "max_bytes": 1}, b"1"),
+        ({"seq": 1, "up_to_seq": 1, "batch": 0}, b"1"),
+    ],
+)
+def test_selection(fields: dict[str, object], payload: bytes) -> None:
+    ((headers, found),) = ask(numbered(4, ("a.x", "a.y")), **fields)
+    assert found == payload and b"Nats-Num-Pending" not in headers
+
+
+def test_selection_starts_at_the_first_message() -> None:
+    store = numbered(6)
+    store.purge(before=4)
+    assert ask(store, next_by_subj="foo", seq=1)[0][1] == b"4"
+    assert [payload for _, payload in ask(store, seq=1, batch=2)] == [b"4", b"5", b""]
+
+
+# subject-appended form
+
+
+@pytest.mark.parametrize(
+    ("subject", "payload", "line"),
+    [
+        (b"", b"", b"408 Bad Request"),
+        (b"a.x", b"{}", b"408 Bad Request"),
+        (b"a.x", b'{"seq":1}', b"408 Bad Request"),
+        (b"a.x", b'{"batch":1}', b"408 Bad Request"),
+        (b"a.x", b'{"max_bytes":1}', b"408 Bad Request"),
+        (b"a.x", b'{"no_hdr":true,"x":1}', b"408 Bad Request"),
+        (b"a.x", b'{"no_hdr":true,"seq":1}', b"408 Bad Request"),
+        (b"a.x", b"junk", b"408 Malformed Request"),
+        (b"a.z", b"", b"404 Message Not Found"),
+    ],
+)
+def test_subject_form_status_lines(subject: bytes, payload: bytes, line: bytes) -> None:
+    assert status(list(DirectGet("S", numbered(4, ("a.x", "a.y"))).answer_subject(subject, payload))) == line
+
+
+def test_subject_form() -> None:
+    getter = DirectGet("S", numbered(6, ("a.x", "a.y")))
+    ((headers, payload),) = getter.answer_subject(b"a.x", b"")
+    assert payload == b"5" and b"Nats-Num-Pending" not in headers
+    assert next(iter(getter.answer_subject(b"a.*", b"")))[1] == b"6"
+    assert getter.answer_subject(b"a.x", b'{"no_hdr":true}') == ((b"", b"5"),)
+    assert getter.answer_subject(b"a.x", b'{"no_hdr":false}') == getter.answer_subject(b"a.x", b"")
+
+
+def test_last_alias_counts_the_older_messages_of_the_subject() -> None:
+    getter = DirectGet("S", numbered(6, ("a.x", "a.y")))
+    ((headers, _),) = getter.answer_subject(b"a.x", b"", with_pending=True)
+    assert headers.endswith(b"Z\r\nNats-Num-Pending: 2\r\n\r\n")
+
+
+# batches: 1.8, 1.9 and the acceptance checks 3 and 4 of section 11
+
+
+def test_batch_headers_in_order() -> None:
+    frames = ask(numbered(3), seq=1, batch=2)
+    assert frames[1][0].decode() == (
+        f"NATS/1.0\r\nNats-Stream: S\r\nNats-Subject: foo\r\nNats-Sequence: 2\r\nNats-Time-Stamp: {WHEN}.000001Z\r\n"
+        "Nats-Num-Pending: 1\r\nNats-Last-Sequence: 1\r\n\r\n"
+    )
+    assert frames[2] == (b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 1\r\nNats-Last-Sequence: 2\r\n\r\n", b"")
+
+
+def test_batch_counts() -> None:
+    store = numbered(999)
+    assert pages(ask(store, next_by_subj="foo", batch=2)) == [(1, 998, 0), (2, 997, 1), (0, 997, 2)]
+    assert pages(ask(store, seq=997, batch=10)) == [(997, 2, 0), (998, 1, 997), (999, 0, 998), (0, 0, 999)]
+
+
+def test_batch_steps_over_deleted_messages() -> None:
+    store = numbered(8)
+    for seq in (3, 4, 6):
+        store.delete(seq)
+    assert pages(ask(store, seq=3, batch=2)) == [(5, 2, 0), (7, 1, 5), (0, 1, 7)]
+
+
+def test_batch_by_subject_and_time() -> None:
+    store = numbered(9, ("a.x", "a.y", "b"))
+    assert [p for _, p in ask(store, next_by_subj="a.*", seq=3, batch=3)] == [b"4", b"5", b"7", b""]
+    assert [p for _, p in ask(store, start_time=f"{WHEN}.000005Z", next_by_subj="b", batch=9)] == [b"6", b"9", b""]
+    assert [p for _, p in ask(store, start_time=f"{WHEN}.000007Z", batch=9)] == [b"8", b"9", b""]
+
+
+@pytest.mark.parametrize(("limit", "sent"), [(1, 1), (104, 1), (105, 2), (208, 2), (209, 3), (-5, 1)])
+def test_max_bytes_is_checked_after_each_message(limit: int, sent: int) -> None:
+    store = store_of(*[("foo", b"", b"x" * 101)] * 9)  # 104 bytes each
+    assert len(ask(store, seq=1, batch=9, max_bytes=limit)) == sent + 1
+
+
+def test_default_max_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct_get, "MAX_BYTES", 300)
+    store = store_of(*[("foo", b"", b"x" * 97)] * 9)
+    assert len(ask(store, seq=1, batch=9)) == 3 + 1
+    assert len(ask(store, multi_last=["foo"])) == 1 + 1
+
+
+def test_a_batch_is_lazy_and_ends_at_the_last_sequence_of_its_start() -> None:
+    store = numbered(4)
+    frames = iter(DirectGet("S", store).answer(b'{"seq":1,"batch":10}'))
+    first = next(frames)
+    store.append(Batch.of([b"foo"], [], [b"5"]), 5, T0 + 10_000)
+    store.delete(3)
+    assert pages([first, *frames]) == [(1, 3, 0), (2, 2, 1), (4, 1, 2), (0, 1, 4)]
+
+
+def test_pending_at_the_end_is_counted_again_when_the_stream_shrank() -> None:
+    store = numbered(6)
+    frames = iter(DirectGet("S", store).answer(b'{"seq":1,"batch":2}'))
+    first = next(frames)
+    store.purge(before=6)
+    assert pages([first, *frames]) == [(1, 5, 0), (6, 4, 1), (0, 0, 6)]
+
+
+# multi_last: acceptance check 5
+
+
+def test_multi_last() -> None:
+    store = numbered(99, ("foo.a", "foo.b", "foo.c"))
+    frames = ask(store, multi_last=["foo.*"])
+    assert pages(frames) == [(97, 2, 0), (98, 1, 97), (99, 0, 98), (0, 0, 99)]
+    assert frames[-1][0].endswith(b"Nats-Last-Sequence: 99\r\nNats-UpTo-Sequence: 99\r\n\r\n")
+    frames = ask(store, multi_last=["foo.*"], up_to_seq=3)
+    assert [payload for _, payload in frames] == [b"1", b"2", b"3", b""]
+    assert field(frames[-1][0], "Nats-UpTo-Sequence") == 3
+
+
+def test_multi_last_filters_may_overlap() -> None:
+    store = numbered(9, ("foo.a", "foo.b", "bar"))
+    assert [p for _, p in ask(store, multi_last=["foo.a", "foo.*", "foo.*", "nothing", ">"])] == [b"7", b"8", b"9", b""]
+
+
+def test_multi_last_beyond_the_end_of_the_stream() -> None:
+    frames = ask(numbered(3), multi_last=["foo"], up_to_seq=50)
+    assert frames[0][1] == b"3" and field(frames[-1][0], "Nats-UpTo-Sequence") == 50
+
+
+def test_multi_last_up_to_a_sequence_that_older_messages_of_some_subjects_reach() -> None:
+    store = numbered(9, ("a", "b", "c"))
+    store.delete(2)
+    assert [p for _, p in ask(store, multi_last=["a", "b", "c"], up_to_seq=4)] == [b"3", b"4", b""]
+
+
+def test_multi_last_up_to_time_includes_the_instant() -> None:
+    store = numbered(6, ("a", "b"))
+    assert [p for _, p in ask(store, multi_last=["*"], up_to_time=f"{WHEN}.000002Z")] == [b"2", b"3", b""]
+    assert [p for _, p in ask(store, multi_last=["*"], up_to_time=f"{WHEN}.000001999Z")] == [b"1", b"2", b""]
+    assert [p for _, p in ask(store, multi_last=["*"], up_to_time=f"{WHEN}Z")] == [b"1", b""]
+    assert [p for _, p in ask(store, multi_last=["*"], up_to_time="2035-01-01T00:00:00Z")] == [b"5", b"6", b""]
+
+
+@pytest.mark.parametrize(("subjects", "refused"), [(1024, False), (1025, True)])
+def test_multi_last_may_match_1024_subjects(subjects: int, refused: bool) -> None:
+    store = NaiveStore()
+    store.append(Batch.of([b"s.%d" % i for i in range(subjects)], [], [b""] * subjects), 1, T0)
+    store.last_seqs = lambda filter, up_to=None: list(range(1, subjects + 1))  # type: ignore[method-assign]
+    frames = list(DirectGet("S", store).answer(b'{"multi_last":["s.*"]}'))
+    if refused:
+        assert status(frames) == b"413 Too Many Results"
+    else:
+        assert len(frames) == 1025
+
+
+def test_multi_last_pages_while_writes_continue() -> None:
+    subjects = tuple(f"k.{i}" for i in range(50))
+    store = numbered(50, subjects)
+    seen: list[int] = []
+    seq, ceiling = 0, 0
+    for page in range(5):
+        frames = ask(store, multi_last=["k.*"], batch=10, seq=seq, up_to_seq=ceiling)
+        got = pages(frames)
+        seen += [each for each, _, _ in got[:-1]]
+        assert [pending for _, pending, _ in got] == [*range(49 - 10 * page, 39 - 10 * page, -1), 40 - 10 * page]
+        seq = got[-1][2] + 1
+        ceiling = field(frames[-1][0], "Nats-UpTo-Sequence")
+        store.append(Batch.of([b"k.0", b"new"], [], [b"", b""]), store.last_seq + 1, store.last_ts + 1)
+    assert seen == list(range(1, 51))
+
+
+def test_multi_last_with_every_match_below_seq_is_just_the_end() -> None:
+    assert pages(ask(numbered(3), multi_last=["foo"], seq=10)) == [(0, 0, 0)]
+
+
+def test_multi_last_steps_over_what_vanished() -> None:
+    store = numbered(3, ("a", "b", "c"))
+    frames = iter(DirectGet("S", store).answer(b'{"multi_last":["*"]}'))
+    first = next(frames)
+    store.delete(2)
+    assert pages([first, *frames]) == [(1, 2, 0), (3, 0, 1), (0, 0, 3)]
+
+
+# damage is never "not found"
+
+
+class DamagedStore(NaiveStore):
+    """Every read of sequence 2 finds a wrong checksum."""
+
+    def check(self, message: Msg | None) -> Msg | None:
+        if message is not None and message.seq == 2:
+            raise DamagedError(2, 2)
+        return message
+
+    def get(self, seq: int) -> Msg | None:
+        return self.check(super().get(seq))
+
+    def last_by_subject(self, filter: bytes, up_to: int | None = None) -> Msg | None:
+        return self.check(super().last_by_subject(filter, up_to))
+
+    def scan(self, filter: bytes, seq: int) -> Iterator[Msg]:
+        for message in super().scan(filter, seq):
+            self.check(message)
+            yield message
+
+
+def damaged() -> DamagedStore:
+    store = DamagedStore()
+    store.append(Batch.of([b"a", b"b", b"c"], [], [b"1", b"2", b"3"]), 1, T0)
+    return store
+
+
+@pytest.mark.parametrize(
+    "payload", [b'{"seq":2}', b'{"last_by_subj":"b"}', b'{"next_by_subj":"b"}', b'{"seq":2,"batch":2}']
+)
+def test_damage_comes_out_before_anything_is_sent(payload: bytes) -> None:
+    with pytest.raises(DamagedError):
+        DirectGet("S", damaged()).answer(payload)
+
+
+def test_damage_in_the_middle_ends_a_batch_without_eob() -> None:
+    for payload in (b'{"seq":1,"batch":3}', b'{"multi_last":["*"]}'):
+        frames = iter(DirectGet("S", damaged()).answer(payload))
+        assert next(frames)[1] == b"1"
+        with pytest.raises(DamagedError):
+            next(frames)

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+
+from jetcluster.store.batch import Batch
+from jetcluster.stream import info
+from jetcluster.stream.info import SubjectsPage
+from tests.unit.stream.twins import NaiveStore
+
+T0 = 1_795_167_385_500_000_000
+ZERO = "0001-01-01T00:00:00Z"
+
+
+def filled() -> NaiveStore:
+    store = NaiveStore()
+    store.append(Batch.of([b"b", b"a", b"b", b"c"], [], [b"x"] * 4), 1, T0)
+    return store
+
+
+def test_empty_new_stream() -> None:
+    assert info.state_object(NaiveStore()) == {
+        "messages": 0, "bytes": 0, "first_seq": 0, "first_ts": ZERO, "last_seq": 0, "last_ts": ZERO,
+        "consumer_count": 0,
+    }  # fmt: skip
+
+
+def test_emptied_stream_keeps_its_last_sequence() -> None:
+    store = filled()
+    store.purge()
+    state = info.state_object(store)
+    assert (state["first_seq"], state["last_seq"], state["first_ts"]) == (5, 4, ZERO)
+    assert state["last_ts"] == "2026-11-20T09:36:25.500000003Z"
+
+
+def test_wire_order_and_details() -> None:
+    store = filled()
+    store.delete(2)
+    assert "deleted" not in info.state_object(store)
+    state = info.state_object(store, consumers=2, deleted_details=True, subjects={"b": 2})
+    assert list(state) == [
+        "messages", "bytes", "first_seq", "first_ts", "last_seq", "last_ts", "num_subjects", "subjects", "num_deleted",
+        "deleted", "consumer_count",
+    ]  # fmt: skip
+    assert (state["num_deleted"], state["deleted"], state["num_subjects"], state["consumer_count"]) == (1, [2], 2, 2)
+    assert state["bytes"] == 3 * 32
+
+
+def test_subjects() -> None:
+    assert info.subjects_page(filled(), b">") == ({"a": 1, "b": 2, "c": 1}, SubjectsPage(3, 0, 100_000))
+    assert info.subjects_page(filled(), b"zz") == ({}, SubjectsPage(0, 0, 100_000))
+    assert "subjects" not in info.state_object(filled(), subjects={})
+
+
+def test_subjects_are_paged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(info, "SUBJECTS_PAGE", 2)
+    assert info.subjects_page(filled(), b">") == ({"a": 1, "b": 2}, SubjectsPage(3, 0, 2))
+    assert info.subjects_page(filled(), b">", 2) == ({"c": 1}, SubjectsPage(3, 2, 2))
+    assert info.subjects_page(filled(), b">", 9) == ({}, SubjectsPage(3, 3, 2))
