@@ -55,7 +55,7 @@ class MeshOptions:
     cluster_name: str
     host: str = "127.0.0.1"
     port: int = 0
-    """0: a free port, shown in `NodeMesh.me.cluster_url`."""
+    """0 or -1: a free port, shown in `NodeMesh.me.cluster_url`."""
     advertise: str = ""
     """host:port where others reach this node; default: the listener's. A wildcard host is replaced by each peer with
     the address it sees."""
@@ -105,7 +105,7 @@ class NodeMesh(MeshCore):
         """Listens and begins to dial. Raises OSError when the address cannot be bound."""
         self.loop = asyncio.get_running_loop()
         options = self.options
-        self._server = await self.loop.create_server(self._accept, options.host or None, options.port)
+        self._server = await self.loop.create_server(self._accept, options.host or None, max(0, options.port))
         port = int(self._server.sockets[0].getsockname()[1])
         self.me = replace(self.me, cluster_url=options.advertise or join_url(options.host, port))
         self.log.info("Listening for route connections on %s", join_url(options.host, port))
@@ -139,6 +139,11 @@ class NodeMesh(MeshCore):
     def settled(self) -> bool:
         """Every configured route led to a peer that is connected now, or to this node itself."""
         return self._dialer.settled
+
+    @property
+    def expected_nodes(self) -> int:
+        """Distinct nodes that the configured routes name, this one included. An upper bound until `settled`."""
+        return self._dialer.expected_nodes
 
     def cut(self, peer: str) -> None:
         """Closes the link to a peer, if there is one; it is dialled again. For operators and tests."""

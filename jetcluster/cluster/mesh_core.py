@@ -61,6 +61,8 @@ class MeshCounters:
     """Links closed because too much was pending for a peer."""
     dropped_msgs: int = 0
     """Messages not forwarded because their link was congested or they do not fit a frame."""
+    oversize: int = 0
+    """Raft frames that do not fit `max_frame`: a bug, or nodes with different limits."""
     callback_errors: int = 0
     links_up: int = 0
     links_down: int = 0
@@ -76,6 +78,8 @@ class LinkStats:
     ip: str = ""
     port: int = 0
     started: float = 0.0
+    started_ns: int = 0
+    """The same by the wall clock, nanoseconds since the Unix epoch."""
     last_activity: float = 0.0
     rtt: float = 0.0
     """Seconds; 0.0 until the first PONG."""
@@ -170,7 +174,11 @@ class MeshCore:
 
     def send_raft(self, peer: str, gid: int, frame: bytes) -> bool:
         link = self.links.get(peer)
-        if link is None or len(frame) + 5 > self.max_frame:
+        if link is None:
+            return False
+        if len(frame) + 5 > self.max_frame:
+            self.counters.oversize += 1
+            self._log.error("Raft frame of %d bytes for group %d does not fit the mesh", len(frame), gid)
             return False
         return link.send_urgent(encode_raft(gid, frame))
 
@@ -281,7 +289,7 @@ class MeshCore:
         messages = 0
         for kind, start, end in spans:
             if not link.up:
-                return
+                break
             if kind == MSG:
                 messages += 1
                 account, subject, reply, queues, headers, payload = decode_msg(buffer, start, end)

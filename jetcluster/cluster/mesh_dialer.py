@@ -74,6 +74,16 @@ class Dialer:
             if target.configured
         )
 
+    @property
+    def expected_nodes(self) -> int:
+        """An address where nobody answered yet counts as a node of its own, unless it is the one that we announce."""
+        me = self._mesh.me
+        nodes = {me.peer_id}
+        for target in self._targets.values():
+            if target.configured and not target.is_self and str(target) != me.cluster_url:
+                nodes.add(target.peer_id or str(target))
+        return len(nodes)
+
     def learn(self, peer_id: str, url: str) -> None:
         """Somebody, or the peer itself, says that it is reachable at `url`."""
         if not url or peer_id == self._mesh.me.peer_id:
@@ -148,7 +158,7 @@ class Dialer:
         try:
             async with asyncio.timeout(DIAL_TIMEOUT):
                 await mesh.loop.create_connection(lambda: link, route.host, route.port)
-        except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: a host that IDNA refuses
+        except (OSError, TimeoutError, ValueError) as error:  # ValueError: a host that cannot even be looked up
             return Refused(Reason.BUSY, f"{error or 'timed out'}", by_peer=True)
         refusal = await link.outcome
         if link.handshake.done and link.handshake.remote is not None:

@@ -84,6 +84,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         peername = transport.get_extra_info("peername") or ("", 0)
         self.stats.ip, self.stats.port = str(peername[0]), int(peername[1])
         self.stats.started = self.stats.last_activity = self._clock.monotonic()
+        self.stats.started_ns = self._clock.time_ns()
         if not self.mesh.connection_opened(self):
             return
         timeout = self.mesh.options.handshake_timeout

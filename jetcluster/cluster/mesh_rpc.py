@@ -52,6 +52,8 @@ class Rpc:
             raise MeshError(f"{method}: request of {len(payload)} bytes is too large")
         if len(self._waiting) >= MAX_WAITING:
             raise MeshError(f"{method}: too many requests wait for an answer")
+        if link.closed:  # lost between the choice of the link and the first step of this coroutine
+            raise MeshError(f"lost the connection to {link.peer_id}")
         loop = asyncio.get_running_loop()
         while self._next_id in self._waiting:
             self._next_id = (self._next_id + 1) & _ID_MASK

@@ -1,0 +1,164 @@
+"""What the mesh tests share: TCP meshes on loopback, a recording switchboard, a proxy that swallows bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jetcluster.clock import ManualTime, SystemRng
+from jetcluster.cluster.identity import new_id
+from jetcluster.cluster.mesh import MeshOptions, NodeMesh, Route
+from jetcluster.cluster.mesh_api import NodeInfo
+from jetcluster.cluster.mesh_info import split_url
+from jetcluster.cluster.mesh_memory import InMemoryMesh, MemoryNetwork
+from jetcluster.protocol.interest import RemotePeer
+
+_RNG = SystemRng()
+
+
+def info(name: str, peer_id: str | None = None, boot_id: str | None = None, **more: Any) -> NodeInfo:
+    return NodeInfo(peer_id or new_id(_RNG), name, boot_id or new_id(_RNG), "", more.pop("client_url", ""), **more)
+
+
+def node(name: str, *routes: Route, me: NodeInfo | None = None, cluster: str = "test", **options: Any) -> NodeMesh:
+    return NodeMesh(me or info(name), MeshOptions(cluster, routes=routes, **options))
+
+
+def route_to(mesh: NodeMesh, **more: Any) -> Route:
+    host, port = split_url(mesh.me.cluster_url)
+    return Route(host, port, **more)
+
+
+async def until(condition: Callable[[], bool], timeout: float = 10.0, what: str = "condition") -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} not reached within {timeout} s"
+        await asyncio.sleep(0.002)
+
+
+def full(*meshes: NodeMesh) -> bool:
+    return all(len(mesh.peers) == len(meshes) - 1 for mesh in meshes)
+
+
+async def stop(*meshes: NodeMesh) -> None:
+    await asyncio.gather(*(mesh.stop() for mesh in meshes))
+
+
+class FakeSwitchboard:
+    """A router with a plain table: records what the mesh tells it."""
+
+    def __init__(self, *mine: tuple[str, bytes, bytes | None, int]) -> None:
+        self.listener: Any = None
+        self.mine = list(mine)
+        self.remote: dict[str, dict[tuple[str, bytes, bytes | None], int]] = {}
+        self.links: dict[str, RemotePeer] = {}
+        self.messages: list[tuple[str, str, bytes, bytes, list[bytes], bytes, bytes]] = []
+        self.log: list[tuple[Any, ...]] = []
+
+    def interests(self) -> Iterator[tuple[str, bytes, bytes | None, int]]:
+        return iter(self.mine)
+
+    def change(self, account: str, subject: bytes, queue: bytes | None, count: int) -> None:
+        self.mine = [entry for entry in self.mine if entry[:3] != (account, subject, queue)]
+        if count:
+            self.mine.append((account, subject, queue, count))
+        self.listener(account, subject, queue, count)
+
+    def set_remote_interest(
+        self, peer: RemotePeer, account: str, subject: bytes, queue: bytes | None, count: int
+    ) -> None:
+        self.log.append(("interest", peer.peer_id, subject, count))
+        self.links[peer.peer_id] = peer
+        table = self.remote.setdefault(peer.peer_id, {})
+        table[account, subject, queue] = count
+        if not count:
+            del table[account, subject, queue]
+
+    def drop_peer(self, peer: RemotePeer) -> None:
+        self.log.append(("drop", peer.peer_id))
+        self.remote.pop(peer.peer_id, None)
+        self.links.pop(peer.peer_id, None)
+
+    def deliver_from_peer(
+        self,
+        peer: RemotePeer,
+        account: str,
+        subject: bytes,
+        reply: bytes,
+        queues: list[bytes],
+        headers: bytes,
+        payload: bytes,
+    ) -> None:
+        self.messages.append((peer.peer_id, account, subject, reply, queues, headers, payload))
+
+
+class Recorder:
+    """Logs everything a mesh tells the rooms above it."""
+
+    def __init__(self, mesh: InMemoryMesh) -> None:
+        self.log: list[tuple[Any, ...]] = []
+        mesh.on_raft = lambda peer, gid, frame: self.log.append(("raft", peer, gid, frame))
+        mesh.on_read_end = lambda: self.log.append(("end",))
+        mesh.on_notice("note", lambda peer, payload: self.log.append(("note", peer, payload)))
+        mesh.on_peers(
+            lambda info: self.log.append(("up", info.peer_id)),
+            lambda info: self.log.append(("down", info.peer_id)),
+        )
+
+
+def trio() -> tuple[ManualTime, MemoryNetwork, list[InMemoryMesh], list[Recorder]]:
+    time = ManualTime()
+    network = MemoryNetwork(time, clock=time)
+    meshes = [network.mesh(name, name.upper() * 8) for name in "abc"]
+    recorders = [Recorder(mesh) for mesh in meshes]
+    for mesh in meshes:
+        mesh.start_now()
+    time.advance(0)
+    return time, network, meshes, recorders
+
+
+class Proxy:
+    """Forwards a TCP port; with `swallow` set, bytes vanish in both directions while both connections stay open."""
+
+    def __init__(self, target: Route) -> None:
+        self.target = target
+        self.swallow = False
+        self.port = 0
+        self._writers: list[asyncio.StreamWriter] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> Route:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return Route("127.0.0.1", self.port)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(self.target.host, self.target.port)
+        self._writers += [writer, far_writer]
+        loop = asyncio.get_running_loop()
+        self._tasks += [
+            loop.create_task(self._pump(reader, far_writer)),
+            loop.create_task(self._pump(far_reader, writer)),
+        ]
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                if not self.swallow:
+                    writer.write(data)
+        except ConnectionError:
+            pass
+        if not self.swallow:
+            writer.close()
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()

@@ -1,0 +1,124 @@
+"""Whom a node dials, and when (cluster/mesh_dialer.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from jetcluster.clock import ManualTime
+from jetcluster.cluster import mesh_dialer
+from jetcluster.cluster.mesh import MeshOptions, NodeMesh, Route
+from jetcluster.cluster.mesh_dialer import LEARNED_TTL, LOG_EVERY, RETRY_MAX, Dialer
+from tests.unit.cluster.mesh_support import full, info, node, route_to, stop, until
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Impatient:
+    """Stands for `asyncio.sleep` in the dialer: notes the delay, moves the clock, hardly waits."""
+
+    def __init__(self, clock: ManualTime) -> None:
+        self.clock = clock
+        self.delays: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.delays.append(seconds)
+        self.clock.advance(seconds)
+        await real_sleep(0)
+
+
+real_sleep = asyncio.sleep
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Impatient:
+    fake = Impatient(ManualTime())
+
+    class FakeAsyncio:
+        def __getattr__(self, name: str) -> object:
+            return fake if name == "sleep" else getattr(asyncio, name)
+
+    monkeypatch.setattr(mesh_dialer, "asyncio", FakeAsyncio())
+    return fake
+
+
+def offline(clock: ManualTime) -> tuple[NodeMesh, Dialer]:
+    """A mesh that was never started, so that only its dialer runs."""
+    mesh = NodeMesh(info("me", "AAAAAAAA"), MeshOptions("c"), clock=clock)
+    mesh.loop = asyncio.get_running_loop()
+    return mesh, mesh._dialer
+
+
+async def test_retries_back_off_to_a_cap_and_are_logged_once_a_minute(
+    impatient: Impatient, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, dialer = offline(impatient.clock)
+    start = impatient.clock.monotonic()
+    dialer.start((Route("127.0.0.1", free_port()),))
+    await until(lambda: impatient.clock.monotonic() - start > 1.5 * LOG_EVERY)
+    await dialer.stop()
+    delays = impatient.delays
+    for delay, nominal in zip(delays, [0.1, 0.2, 0.4, 0.8, 1.6], strict=False):
+        assert 0.8 * nominal <= delay <= 1.2 * nominal
+    assert all(0.8 * RETRY_MAX <= delay <= 1.2 * RETRY_MAX for delay in delays[5:])
+    assert len(caplog.records) == 2
+    assert "Error trying to connect to route 127.0.0.1:" in caplog.messages[0]
+
+
+async def test_a_learned_address_is_forgotten_in_the_end_and_a_configured_one_never(impatient: Impatient) -> None:
+    _, dialer = offline(impatient.clock)
+    start = impatient.clock.monotonic()
+    dialer.start((Route("127.0.0.1", free_port()),))
+    dialer.learn("BBBBBBBB", f"127.0.0.1:{free_port()}")
+    assert len(dialer._targets) == 2
+    await until(lambda: len(dialer._targets) == 1)
+    assert impatient.clock.monotonic() - start > LEARNED_TTL / 2  # both targets move the clock
+    (left,) = dialer._targets.values()
+    assert left.configured
+    await dialer.stop()
+
+
+async def test_what_is_learned_is_bounded_and_never_ourselves(
+    impatient: Impatient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mesh_dialer, "MAX_TARGETS", 3)
+    mesh, dialer = offline(impatient.clock)
+    dialer.learn(mesh.me.peer_id, "127.0.0.1:1")
+    dialer.learn("BBBBBBBB", "")
+    assert dialer._targets == {}
+    for number in range(1, 10):
+        dialer.learn("BBBBBBBB", f"127.0.0.1:{number}")
+    assert len(dialer._targets) == 3
+    await dialer.stop()
+
+
+async def test_an_unresolvable_or_impossible_host_is_a_failed_attempt(
+    impatient: Impatient, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, dialer = offline(impatient.clock)
+    dialer.start((Route("x" * 70 + ".invalid", 1), Route("no\0host", 2)))
+    await until(lambda: len({record.args[0] for record in caplog.records}) == 2)  # type: ignore[index]
+    assert not dialer.settled
+    assert all(not target.task.done() for target in dialer._targets.values())  # type: ignore[union-attr]
+    await dialer.stop()
+
+
+async def test_expected_nodes_and_settled() -> None:
+    a = node("a")
+    await a.start()
+    b = node("b", route_to(a), Route("localhost", route_to(a).port), Route("127.0.0.1", free_port()))
+    await b.start()
+    try:
+        await until(lambda: full(a, b))
+        await until(lambda: b.expected_nodes == 3)  # both addresses of a are one node; the third did not answer
+        assert not b.settled
+        assert a.expected_nodes == 1
+        assert a.settled
+    finally:
+        await stop(a, b)
