@@ -8,6 +8,8 @@ a silent close.
 
 from __future__ import annotations
 
+import json
+
 PUB, SUB, UNSUB, PING, PONG, CONNECT = range(6)
 """Kinds of commands."""
 
@@ -23,7 +25,7 @@ MAX_CONTROL_LINE = "maximum control line exceeded"
 
 _CRLF = b"\r\n"
 _VERBS = (b"CONNECT", b"HPUB", b"INFO", b"PING", b"PONG", b"PUB", b"SUB", b"UNSUB", b"+OK", b"-ERR")
-_SEPARATED = frozenset((b"PUB", b"HPUB", b"SUB", b"UNSUB"))
+_SEPARATED = frozenset((b"PUB", b"HPUB", b"SUB", b"UNSUB", b"-ERR"))
 _SIZES = {b"%d" % n: n for n in range(4096)}
 """Sizes that skip the checks of `_size`; anything else, "+5" or "1_0" or "007" included, takes them."""
 
@@ -165,6 +167,8 @@ class Parser:
             commands.append((CONNECT, rest, b"", b"", b""))
         elif verb == b"-ERR":
             raise _malformed("the client sent -ERR")
+        elif verb == b"INFO" and not _is_json(rest):
+            raise _malformed("INFO without JSON")
         return newline + 1
 
     def _parse_publish(
@@ -219,13 +223,21 @@ def _split_verb(line: bytes) -> tuple[bytes, bytes]:
     for verb in _VERBS:
         if upper.startswith(verb):
             length = len(verb)
-            # nats-server takes `CONNECT{}` and ignores what follows PING, but wants a blank after these four.
-            if verb in _SEPARATED and line[length : length + 1] not in (b" ", b"\t", b""):
+            # nats-server takes `CONNECT{}` and ignores what follows PING, but wants a blank after these.
+            if verb in _SEPARATED and line[length : length + 1] not in (b" ", b"\t"):
                 break
-            if verb == b"PING" or verb == b"PONG" or verb == b"+OK" or verb == b"INFO":
+            if verb == b"PING" or verb == b"PONG" or verb == b"+OK":
                 return verb, b""
             return verb, line[length:].lstrip(b" \t").rstrip(b"\r")
     raise _unknown("unknown verb")
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _size(digits: bytes) -> int:

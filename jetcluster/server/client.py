@@ -49,6 +49,7 @@ class Client(Connection):
         """True when a publish needs more than a lookup: +OK, a pedantic check, or permissions."""
         self._parser = Parser(server.options.max_payload, server.options.max_control_line)
         self.nonce = b""
+        self._connected = False
         self._router: Router | None = None
         self._permissions: ConnectionPermissions | None = None
 
@@ -89,11 +90,13 @@ class Client(Connection):
         transport.set_write_buffer_limits(high=64 * 1024, low=0)
 
     def ended(self) -> None:
-        router = self._router
-        if router is not None:
-            for subscription in self.subscriptions.values():
-                router.remove_client(subscription)
         self.server.forget(self)
+        self._drop_subscriptions()
+
+    def _drop_subscriptions(self) -> None:
+        if self._router is not None:
+            for subscription in self.subscriptions.values():
+                self._router.remove_client(subscription)
         self.subscriptions.clear()
 
     # ---- input
@@ -177,11 +180,10 @@ class Client(Connection):
         if connect is None:
             self.close("Parse Error")
             return
-        if self._router is not None:
+        if self._connected:
             # A second CONNECT authenticates anew and loses all subscriptions (sheet 1.3).
-            for subscription in self.subscriptions.values():
-                self._router.remove_client(subscription)
-            self.subscriptions.clear()
+            self._drop_subscriptions()
+        self._connected = True
         self._verbose = connect.get("verbose", self._verbose)
         self._pedantic = connect.get("pedantic", self._pedantic)
         self.echo = connect.get("echo", self.echo)
@@ -214,7 +216,10 @@ class Client(Connection):
         self._disarm("auth")
         self.account = identity.account
         self.user = identity.user
-        self._router = self.server.accounts[identity.account]
+        router = self.server.accounts[identity.account]
+        if router is not self._router:
+            self._drop_subscriptions()
+        self._router = router
         permissions = identity.permissions
         self._permissions = None if permissions is None else ConnectionPermissions(permissions, self.server.clock)
         self._careful = self._verbose or self._pedantic or self._permissions is not None

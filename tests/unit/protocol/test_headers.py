@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jetcluster.protocol import headers
+
+BLOCK = b"NATS/1.0\r\nNats-Msg-Id: 7\r\nA: 1\r\nnats-msg-id:other\r\nA:  2\r\n\r\n"
+
+
+def test_build_and_parse() -> None:
+    block = headers.build([(b"A", b"1"), (b"B", b"2")])
+    assert block == b"NATS/1.0\r\nA: 1\r\nB: 2\r\n\r\n"
+    assert headers.parse(block) == [(b"A", b"1"), (b"B", b"2")]
+    assert headers.build([], b"404 No Messages") == b"NATS/1.0 404 No Messages\r\n\r\n"
+
+
+def test_get_is_exact() -> None:
+    assert headers.get(BLOCK, b"Nats-Msg-Id") == b"7"
+    assert headers.get(BLOCK, b"nats-msg-id") == b"other"
+    assert headers.get(BLOCK, b"Msg-Id") is None
+    assert headers.get(BLOCK, b"Nats-Msg") is None
+    assert headers.get(BLOCK, b"A") == b"1"
+    assert headers.get_all(BLOCK, b"A") == [b"1", b"2"]
+    assert headers.get(b"", b"A") is None
+    assert headers.get(b"NATS/1.0\r\nA: cut off", b"A") == b"cut off"
+
+
+def test_status() -> None:
+    assert headers.status(b"NATS/1.0 503\r\n\r\n") == (503, b"")
+    assert headers.status(b"NATS/1.0 404 No Messages\r\n\r\n") == (404, b"No Messages")
+    assert headers.status(BLOCK) == (0, b"")
+    assert headers.status(b"junk") == (0, b"")
+    assert headers.without_status(b"NATS/1.0 404 No Messages\r\nA: 1\r\n\r\n") == b"NATS/1.0\r\nA: 1\r\n\r\n"
+    assert headers.without_status(BLOCK) == BLOCK
+
+
+def test_set_and_remove() -> None:
+    assert headers.set_header(b"", b"K", b"v") == b"NATS/1.0\r\nK: v\r\n\r\n"
+    assert headers.set_header(BLOCK, b"A", b"3") == (b"NATS/1.0\r\nNats-Msg-Id: 7\r\nnats-msg-id:other\r\nA: 3\r\n\r\n")
+    assert headers.remove(BLOCK, b"missing") == BLOCK
+
+
+def test_well_formed() -> None:
+    assert headers.is_well_formed(BLOCK)
+    assert headers.is_well_formed(b"NATS/1.0\r\n\r\n")
+    assert not headers.is_well_formed(b"NATS/1.0\r\nno colon\r\n\r\n")
+    assert not headers.is_well_formed(b"NATS/1.0\r\nA: 1\r\n")
+    assert not headers.is_well_formed(b"junk\r\n\r\n")
+
+
+@given(st.binary(max_size=60), st.binary(min_size=1, max_size=5))
+def test_garbage_is_survived(block: bytes, key: bytes) -> None:
+    for text in (block, b"NATS/1.0\r\n" + block):
+        headers.get(text, key)
+        headers.parse(text)
+        headers.status(text)
+        headers.remove(text, key)
+        headers.is_well_formed(text)
