@@ -1,9 +1,9 @@
 """`Admission`: which messages of a PUBLISH command are stored, and as what. Decided in apply, in log order.
 
-A batch without headers that no limit can refuse is stored as it came, in one step. Otherwise every message passes the
-checks of shared/reference/streams.md 4.2 and 4.3, in the order of the clustered column (deduplication before
-expectations, so a retry is acked as a duplicate whatever it expects); what passes is stored in one step at the end,
-or earlier when a later message of the same command depends on it.
+A batch that no limit can refuse and that brings nothing but user's headers and new message ids is stored as it came,
+in one step. Otherwise every message passes the checks of shared/reference/streams.md 4.2 and 4.3, in the order of the
+clustered column (deduplication before expectations, so a retry is acked as a duplicate whatever it expects); what
+passes is stored in one step at the end, or earlier when a later message of the same command depends on it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from jetcluster.stream.rules import StreamRules
 MAX_HEADER: Final = 65_535
 """Longest header block of a stored message (10097)."""
 
-_HEADER_FIELD: Final = b"\nNats-"
+_HEADER_FIELD: Final = b"\r\nNats-"
+_MSG_ID: Final = b"\r\nNats-Msg-Id:"
 _NOTHING: Final[dict[bytes, bytes]] = {}
 
 _SEALED: Final = errors.by_code(10109)
@@ -99,12 +100,13 @@ class Admission:
     def admit(self, batch: Batch, base: int) -> PublishResult:
         """Stores what may be stored; the k-th stored message gets the time `base + k`."""
         first_seq = self._store.last_seq + 1
-        if not batch.has_headers and self._fits_whole(batch):
-            self._append(batch, first_seq, base)
-            self.last_msg_id = b""
-            return PublishResult(first_seq, batch.count, None)
-        if self._dedupe.window:
+        if self._dedupe.window and batch.has_headers:
             self._dedupe.advance(base, first_seq)
+        if self._fits_whole(batch):
+            ids = self._new_ids(batch, first_seq) if batch.has_headers else []
+            if ids is not None:
+                self._store_whole(batch, first_seq, base, ids)
+                return PublishResult(first_seq, batch.count, None)
         self._batch, self._base, self._next_seq, self._stored = batch, base, first_seq, 0
         self._ids = []
         verdicts = [self._admit_one(i) for i in range(batch.count)]
@@ -127,6 +129,39 @@ class Admission:
         if rules.max_msgs and store.messages + batch.count > rules.max_msgs:
             return False
         return not rules.max_bytes or store.byte_count + batch.record_bytes(memory=rules.memory) <= rules.max_bytes
+
+    def _new_ids(self, batch: Batch, first_seq: int) -> list[tuple[int, bytes]] | None:
+        """(sequence, id) of the messages with a Nats-Msg-Id, when every message would be stored and none has another
+        header that means something here; None when that takes a closer look. Changes nothing."""
+        ids: list[tuple[int, bytes]] = []
+        seen: set[bytes] = set()
+        seq_of = self._dedupe.seq_of
+        for i in range(batch.count):
+            headers = batch.headers_of(i)
+            fields = headers.count(_HEADER_FIELD)
+            if fields == 0 and len(headers) <= MAX_HEADER:
+                continue
+            start = headers.find(_MSG_ID) + len(_MSG_ID)
+            end = headers.find(b"\r\n", start)
+            if fields != 1 or start < len(_MSG_ID) or end < 0 or len(headers) > MAX_HEADER:
+                return None
+            msg_id = headers[start:end].strip(b" \t")
+            if not msg_id:
+                continue
+            if msg_id in seen or seq_of(msg_id) is not None:
+                return None
+            seen.add(msg_id)
+            ids.append((first_seq + i, msg_id))
+        return ids
+
+    def _store_whole(self, batch: Batch, first_seq: int, ts: int, ids: list[tuple[int, bytes]]) -> None:
+        self._append(batch, first_seq, ts)
+        last = ids[-1] if ids else (0, b"")
+        self.last_msg_id = last[1] if last[0] == first_seq + batch.count - 1 else b""
+        if ids and self._dedupe.window:
+            for seq, msg_id in ids:
+                self._dedupe.add(msg_id, seq)
+            self._dedupe.seal(ts, ids)
 
     def _append(self, batch: Batch, first_seq: int, ts: int) -> None:
         self._store.append(batch, first_seq, ts)

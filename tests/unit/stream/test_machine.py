@@ -7,6 +7,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
 from jetcluster.stream.commands import CommandError
 from jetcluster.stream.machine import StateError, StreamMachine
+from jetcluster.stream.publish import nats_fields
 from jetcluster.stream.results import Duplicate, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.twins import NaiveStore, block
@@ -126,6 +127,28 @@ def test_all_messages_of_a_batch_with_new_ids_are_one_append() -> None:
     result = stream.publish(*[("a", block(f"Nats-Msg-Id: {i}"), b"") for i in range(50)])
     assert result == PublishResult(1, 50, None)
     assert stream.store.appends == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "msg_id"),
+    [
+        (block("Nats-Msg-Id:  x "), b"x"),
+        (block("X: 1", "Nats-Msg-Id:x", "Y: 2"), b"x"),
+        (block("Nats-Msg-Id:"), b""),
+        (block("X: 1\nNats-Msg-Id: x"), b""),
+        (b"NATS/1.0\r\nNats-Msg-Id: x", b"x"),
+        (block("Nats-Msg-Id-Other: x"), b""),
+        (block("Nats-Msg-Id: x", "Nats-Msg-Id: y"), b"x"),
+    ],
+)
+def test_the_quick_look_at_ids_sees_what_the_closer_one_sees(headers: bytes, msg_id: bytes) -> None:
+    assert nats_fields(headers).get(b"Nats-Msg-Id", b"") == msg_id
+    stream = Stream()
+    for _ in range(2):
+        stream.publish(("a", headers, b""))
+    assert stream.seqs() == ([1] if msg_id else [1, 2])
+    last = "Nats-Expected-Last-Msg-Id: x"
+    assert stream.one("a", last) == (2 if msg_id else (10070, "wrong last msg ID: "))
 
 
 @pytest.mark.parametrize("restart", [False, True])
