@@ -26,13 +26,15 @@ class Cluster(Protocol):
         ...
 
     async def stream_request(self, assignment: Assignment, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Asks the leader of the stream's group (`cluster.stream_requests`).
+        """Asks the leader of the stream's group (`cluster.stream_requests`). Every body also holds `revision`, that of
+        the asker's assignment.
 
         | kind | body | result |
         |---|---|---|
-        | ready | revision | as `info`, once the configuration of `revision` is in force and the stream can be
+        | ready | | as `info`, once the configuration of `revision` is in force and the stream can be
           published to from every connected node |
-        | info | subjects_filter, deleted_details, offset | state, cluster, page [total, offset, limit] |
+        | info | subjects_filter, deleted_details, offset | state, cluster, page [total, offset, limit], and
+          `assignment` (to_dict) when the leader's is newer than `revision` |
         | purge | filter, seq, keep (0 or "": not given) | purged |
         | msg_get | payload, headers (bytes as latin-1) | response (the whole JSON reply); linearizable |
         | msg_delete | seq | deleted |
@@ -43,4 +45,8 @@ class Cluster(Protocol):
     async def settle(self, revision: int) -> None:
         """Waits until every connected node has applied index `revision` of the meta log, at most about 2 s: after a
         delete no node takes publishes for the stream any more."""
+        ...
+
+    async def used(self, account: str) -> tuple[int, int]:
+        """Bytes of the account's memory and file streams on all reachable nodes."""
         ...

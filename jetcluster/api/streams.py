@@ -76,6 +76,7 @@ async def info(context: ApiContext, request: Request) -> Fields:
         "offset": wanted.offset,
     }
     assignment, answer = await _on_leader(context, request, "info", body)
+    assignment = _newest(assignment, answer)
     total, offset, limit = answer.get("page") or (0, 0, 0)
     if not wanted.subjects_filter or not total:
         total = offset = limit = 0
@@ -107,12 +108,14 @@ async def list_streams(context: ApiContext, request: Request) -> Fields:
     wanted = PageRequest.parse(request.body)
     result = await _page(context, "list", request, wanted, LIST_LIMIT)
     assignments = [Assignment.from_dict(item) for item in result["assignments"]]
-    answers = await gather_info(context, assignments, LIST_SECONDS)
+    answers = await _gather_info(context, assignments, LIST_SECONDS)
     fields: Fields = {
         "total": result["total"],
         "offset": result["offset"],
         "limit": LIST_LIMIT,
-        "streams": [stream_info(context, a, answers[a.gid]) for a in assignments if a.gid in answers],
+        "streams": [
+            stream_info(context, _newest(a, answers[a.gid]), answers[a.gid]) for a in assignments if a.gid in answers
+        ],
     }
     missing = [a.name for a in assignments if a.gid not in answers]
     return {**fields, "missing": missing} if missing else fields
@@ -185,27 +188,6 @@ def stream_info(context: ApiContext, assignment: Assignment, answer: Fields) -> 
     return fields
 
 
-async def gather_info(context: ApiContext, assignments: list[Assignment], seconds: float) -> dict[int, Fields]:
-    """Leaders' `info` answers by gid; streams that refused or did not answer in time are left out."""
-    answers: dict[int, Fields] = {}
-    gate = asyncio.Semaphore(LIST_AT_ONCE)
-
-    async def ask(assignment: Assignment) -> None:
-        async with gate:
-            try:
-                answers[assignment.gid] = await context.cluster.stream_request(assignment, "info", {})
-            except ApiError as error:
-                context.log.debug("stream left out", stream=assignment.name, error=str(error))
-
-    tasks = [asyncio.ensure_future(ask(assignment)) for assignment in assignments]
-    if tasks:
-        _, late = await asyncio.wait(tasks, timeout=seconds)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    return answers
-
-
 def _parse_config(context: ApiContext, request: Request) -> Fields:
     """The normalised wire form of the request's configuration; its name is the subject's."""
     if not request.payload.strip():
@@ -241,6 +223,35 @@ async def _page(context: ApiContext, kind: str, request: Request, wanted: PageRe
     return await context.cluster.meta_request(kind, body)
 
 
+async def _gather_info(context: ApiContext, assignments: list[Assignment], seconds: float) -> dict[int, Fields]:
+    """Leaders' `info` answers by gid; streams that refused or did not answer in time are left out."""
+    answers: dict[int, Fields] = {}
+    gate = asyncio.Semaphore(LIST_AT_ONCE)
+
+    async def ask(assignment: Assignment) -> None:
+        async with gate:
+            try:
+                body = {"revision": assignment.revision}
+                answers[assignment.gid] = await context.cluster.stream_request(assignment, "info", body)
+            except ApiError as error:
+                context.log.debug("stream left out", stream=assignment.name, error=str(error))
+
+    tasks = [asyncio.ensure_future(ask(assignment)) for assignment in assignments]
+    if tasks:
+        _, late = await asyncio.wait(tasks, timeout=seconds)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return answers
+
+
+def _newest(known: Assignment, answer: Fields) -> Assignment:
+    """The leader adds its assignment when it is newer than the one asked with: after an update through another node
+    INFO must not show the old configuration."""
+    newer = answer.get("assignment")
+    return Assignment.from_dict(newer) if newer else known
+
+
 async def _ready(context: ApiContext, assignment: Assignment) -> Fields:
     return await context.cluster.stream_request(assignment, "ready", {"revision": assignment.revision})
 
@@ -260,6 +271,7 @@ async def _lookup(context: ApiContext, request: Request) -> Assignment:
 async def _on_leader(context: ApiContext, request: Request, kind: str, body: Fields) -> tuple[Assignment, Fields]:
     """Asks the stream's leader; once more if the stream turns out to have been deleted and created again."""
     found = await find(context, request)
+    body = {**body, "revision": found.revision}
     try:
         return found, await context.cluster.stream_request(found, kind, body)
     except ApiError as error:

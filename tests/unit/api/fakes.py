@@ -82,7 +82,7 @@ class FakeBus:
 
 
 class FakeCluster:
-    """Three nodes n1..n3 (one when not clustered); commands apply at once, stream leaders answer from `states`."""
+    """Three nodes n1..n3 (one when not clustered); commands apply at once, stream leaders answer as told."""
 
     def __init__(self, *, clustered: bool = True) -> None:
         self.clustered = clustered
@@ -90,7 +90,6 @@ class FakeCluster:
         self.machine = MetaMachine()
         self.lagging = False
         """This node's own meta replica knows nothing."""
-        self.states: dict[str, dict[str, Any]] = {}
         self.refuse: dict[str, ApiError | None] = {}
         """Stream name -> error of its leader; None never answers."""
         self.asked: list[tuple[str, str, dict[str, Any]]] = []
@@ -131,7 +130,8 @@ class FakeCluster:
 
     async def stream_request(self, assignment: Assignment, kind: str, body: dict[str, Any]) -> dict[str, Any]:
         self.asked.append((assignment.name, kind, body))
-        if self.machine.by_gid(assignment.gid) is None:
+        led = self.machine.by_gid(assignment.gid)
+        if led is None:
             raise by_code(10008)
         if assignment.name in self.refuse:
             error = self.refuse[assignment.name]
@@ -143,10 +143,14 @@ class FakeCluster:
             return self.answers[kind](body)
         assert kind in {"info", "ready"}, kind
         cluster = {"name": "C1", "leader": "N1"} if self.clustered else {"leader": "N1"}
-        return {"state": self.states.get(assignment.name, EMPTY_STATE), "cluster": cluster, "page": [7, 0, 100_000]}
+        answer = {"state": EMPTY_STATE, "cluster": cluster, "page": [7, 0, 100_000]}
+        return {**answer, "assignment": led.to_dict()} if led.revision > body["revision"] else answer
 
     async def settle(self, revision: int) -> None:
         self.settled.append(revision)
+
+    async def used(self, account: str) -> tuple[int, int]:
+        return 0, 300
 
 
 class FakeLog:

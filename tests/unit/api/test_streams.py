@@ -145,7 +145,18 @@ async def test_info_shows_a_page_only_with_a_filter() -> None:
     assert (plain["total"], plain["limit"]) == (0, 0)
     paged = await client.ask("STREAM.INFO.S", {"subjects_filter": ">", "deleted_details": True, "unknown": 1})
     assert (paged["total"], paged["limit"]) == (7, 100_000)
-    assert client.cluster.asked[-1][2] == {"subjects_filter": ">", "deleted_details": True, "offset": 0}
+    wanted = {"subjects_filter": ">", "deleted_details": True, "offset": 0, "revision": 4}
+    assert client.cluster.asked[-1][2] == wanted
+
+
+async def test_info_shows_the_leaders_configuration_when_it_is_newer() -> None:
+    client = Client()
+    await client.create("S")
+    old = client.cluster.machine.assignment("A", "S")
+    assert old is not None
+    await client.ask("STREAM.UPDATE.S", {"name": "S", "max_msgs": 9})
+    client.cluster.assignment = lambda account, name: old  # type: ignore[method-assign]
+    assert (await client.ask("STREAM.INFO.S"))["config"]["max_msgs"] == 9
 
 
 async def test_a_lagging_node_asks_the_meta_leader_before_it_says_not_found() -> None:
@@ -224,9 +235,9 @@ async def test_purge_msg_get_and_msg_delete_reach_the_leader() -> None:
     }
     purged = await client.ask("STREAM.PURGE.S", {"filter": "S", "keep": 2})
     assert purged == {"type": "io.nats.jetstream.api.v1.stream_purge_response", "success": True, "purged": 4}
-    assert client.cluster.asked[-1][2] == {"filter": "S", "seq": 0, "keep": 2}
+    assert client.cluster.asked[-1][2] == {"filter": "S", "seq": 0, "keep": 2, "revision": 4}
     assert (await client.ask("STREAM.MSG.DELETE.S", {"seq": 3}))["success"] is True
-    assert client.cluster.asked[-1][2] == {"seq": 3}
+    assert client.cluster.asked[-1][2] == {"seq": 3, "revision": 4}
     raw = await client.raw("$JS.API.STREAM.MSG.GET.S", b'{"seq":1,"x":"\xff"}')
     assert raw == b'{"type":"t","message":{}}'
     assert client.cluster.asked[-1][2]["payload"].encode("latin-1") == b'{"seq":1,"x":"\xff"}'
@@ -245,7 +256,7 @@ async def test_stepdown() -> None:
     await client.create("S")
     client.cluster.answers["stepdown"] = lambda body: {}
     assert (await client.ask("STREAM.LEADER.STEPDOWN.S", {"placement": {"preferred": "N2"}}))["success"] is True
-    assert client.cluster.asked[-1] == ("S", "stepdown", {"preferred": "N2"})
+    assert client.cluster.asked[-1] == ("S", "stepdown", {"preferred": "N2", "revision": 4})
     assert refused(await Client(clustered=False).ask("STREAM.LEADER.STEPDOWN.S")) == (503, 10010)
 
 
@@ -270,7 +281,6 @@ async def test_creates_at_once_spread_over_the_nodes() -> None:
 async def test_account_info() -> None:
     client = Client(domain="hub")
     await client.create("S", max_bytes=500, num_replicas=3)
-    client.cluster.states["S"] = {"bytes": 100}
     await client.ask("STREAM.INFO.NONE")
     for subject in ("$JS.API.INFO", "$JS.hub.API.INFO", "$JS.API.ACCOUNT.INFO"):
         reply = json.loads(await client.raw(subject))
