@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import re
+
+from jetcluster.model.cluster_info import ReplicaInfo, cluster_wire, group_name
+
+
+def test_standalone_and_r1_show_little() -> None:
+    assert cluster_wire(name="", leader="N1", gid=2, replicas=1, memory=False) == {"leader": "N1"}
+    assert cluster_wire(name="C", leader="N1", gid=2, replicas=1, memory=False) == {"name": "C", "leader": "N1"}
+
+
+def test_r3_shows_its_replicas_sorted_by_name() -> None:
+    others = [
+        ReplicaInfo("N3", "p3", current=False, active_ns=5, offline=True, lag=7),
+        ReplicaInfo("N2", "p2", current=True, active_ns=42),
+    ]
+    cluster = cluster_wire(
+        name="C", leader="N1", gid=2, replicas=3, memory=False, leader_since_ns=1_700_000_000_000_000_000, others=others
+    )
+    assert list(cluster) == ["name", "raft_group", "leader", "leader_since", "replicas"]
+    assert cluster["leader_since"] == "2023-11-14T22:13:20Z"
+    assert cluster["replicas"] == [
+        {"name": "N2", "current": True, "active": 42, "peer": "p2"},
+        {"name": "N3", "current": False, "offline": True, "active": 5, "lag": 7, "peer": "p3"},
+    ]
+
+
+def test_leaderless() -> None:
+    cluster = cluster_wire(name="C", leader=None, gid=2, replicas=3, memory=True, leader_since_ns=5)
+    assert set(cluster) == {"name", "raft_group"}
+
+
+def test_group_names_are_stable_and_distinct() -> None:
+    names = {group_name(gid, 3, False) for gid in range(2, 2002)}
+    assert len(names) == 2000
+    assert all(re.fullmatch(r"S-R3F-[0-9A-Za-z]{8}", name) for name in names)
+    assert group_name(2, 1, True).startswith("S-R1M-")
+    assert group_name(2, 1, True)[6:] == group_name(2, 3, False)[6:]

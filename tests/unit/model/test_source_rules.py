@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jetcluster.errors import ApiError
+from jetcluster.model.source_rules import check_links
+from jetcluster.model.stream import StreamConfig
+
+UP = {"name": "UP"}
+TWO = [{"src": "a.*", "dest": "x"}, {"src": "a.b", "dest": "y"}]
+BAD_SRC = [{"src": "a..b", "dest": "x"}]
+BAD_DEST = [{"src": "a", "dest": "x..y"}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "err_code"),
+    [
+        ({"mirror": UP, "subjects": ["a"]}, 10034),
+        ({"mirror": UP, "sources": [UP]}, 10031),
+        ({"mirror": UP, "first_seq": 5}, 10143),
+        ({"mirror": UP, "allow_msg_counter": True}, 10173),
+        ({"mirror": UP, "allow_atomic": True}, 10198),
+        ({"mirror": UP, "allow_batched": True}, 10209),
+        ({"mirror": UP, "allow_msg_schedules": True}, 10186),
+        ({"mirror": UP, "subject_delete_marker_ttl": 10**9}, 10052),
+        ({"mirror": {"name": ""}}, 10142),
+        ({"mirror": {"name": "a.b"}}, 10142),
+        ({"mirror": {**UP, "filter_subject": "a", "subject_transforms": TWO[:1]}}, 10150),
+        ({"mirror": {**UP, "subject_transforms": TWO}}, 10152),
+        ({"mirror": {**UP, "subject_transforms": BAD_SRC}}, 10151),
+        ({"mirror": {**UP, "subject_transforms": BAD_DEST}}, 10154),
+        ({"sources": [{"name": "a b"}]}, 10141),
+        ({"sources": [UP, UP]}, 10140),
+        ({"sources": [{**UP, "filter_subject": "a", "subject_transforms": TWO[:1]}]}, 10144),
+        ({"sources": [{**UP, "subject_transforms": TWO}]}, 10147),
+        ({"sources": [{**UP, "subject_transforms": BAD_SRC}]}, 10145),
+        ({"sources": [{**UP, "subject_transforms": BAD_DEST}]}, 10146),
+        ({"sources": [UP], "allow_msg_schedules": True}, 10187),
+        ({"sources": [{**UP, "external": {"api": "$JS.*.API"}}]}, 10052),
+        ({"sources": [{**UP, "external": {"api": "$JS.API"}}]}, 10021),
+        ({"sources": [{**UP, "external": {"api": "x", "deliver": "d.*"}}]}, 10024),
+        ({"sources": [{**UP, "external": {"api": "x", "deliver": "d"}}], "subjects": ["d.a"]}, 10022),
+        ({"subject_transform": BAD_SRC[0]}, 10155),
+        ({"subject_transform": BAD_DEST[0]}, 10156),
+        ({"republish": {"src": "a", "dest": ""}}, 10156),
+        ({"subjects": ["a.>"], "republish": {"src": "a.>", "dest": "a.b"}}, 10052),
+    ],
+)
+def test_refused(fields: dict[str, Any], err_code: int) -> None:
+    config = StreamConfig.from_object({"name": "S", **fields}).normalised().to_wire()
+    with pytest.raises(ApiError) as caught:
+        check_links(config)
+    assert caught.value.err_code == err_code
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"mirror": UP},
+        {"mirror": {**UP, "external": {"api": "$JS.hub.API", "deliver": "d"}}},
+        {"mirror": {**UP, "subject_transforms": [{"src": "a.*", "dest": "x"}, {"src": "b.*", "dest": "y"}]}},
+        {"sources": [UP, {"name": "UP", "filter_subject": "a"}, {"name": "OTHER"}]},
+        {"subject_transform": {"src": "", "dest": ""}},
+        {"subject_transform": {"src": "a.*", "dest": "b.{{wildcard(1)}}"}},
+        {"subjects": ["a.>"], "republish": {"src": "a.>", "dest": "r.>"}},
+    ],
+)
+def test_accepted(fields: dict[str, Any]) -> None:
+    check_links(StreamConfig.from_object({"name": "S", **fields}).normalised().to_wire())

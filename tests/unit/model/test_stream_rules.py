@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jetcluster.errors import ApiError
+from jetcluster.model.limits import AccountLimits
+from jetcluster.model.stream import StreamConfig
+from jetcluster.model.stream_rules import NOT_IMPLEMENTED, check_config, check_create, go_duration, merge_update
+
+SECOND = 1_000_000_000
+MEMORY = {"storage": "memory"}
+
+
+def wire(**fields: Any) -> dict[str, Any]:
+    return StreamConfig.from_object({"name": "S", **fields}).normalised().to_wire()
+
+
+def refusal(**fields: Any) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        config = wire(**fields)
+        check_create(config)
+        check_config(config)
+    return caught.value
+
+
+# 10052 texts of streams.md 5.5; most were compared with nats-server 2.15.2 as well.
+BAD_CONFIGS: list[tuple[dict[str, Any], str]] = [
+    ({"name": ""}, "stream name is required and can not contain '.', '*', '>', '\\', '/'"),
+    ({"name": "a.b"}, "stream name is required and can not contain '.', '*', '>', '\\', '/'"),
+    ({"name": "a b"}, "stream name is required and can not contain '.', '*', '>', '\\', '/'"),
+    ({"name": "n" * 256}, "stream name is too long, maximum allowed is 255"),
+    ({"description": "d" * 4097}, "stream description is too long, maximum allowed is 4096"),
+    ({"metadata": {"k": "v" * 131072}}, "stream metadata exceeds maximum size of 131072 bytes"),
+    ({"num_replicas": 6}, "maximum replicas is 5"),
+    ({"max_age": -1}, "max age can not be negative"),
+    ({"max_age": 10}, "max age needs to be >= 100ms"),
+    ({"duplicate_window": -20}, "duplicates window can not be negative"),
+    ({"duplicate_window": 20}, "duplicates window needs to be >= 100ms"),
+    (
+        {"max_age": SECOND, "duplicate_window": 2 * SECOND},
+        "duplicates window can not be larger then max age",
+    ),
+    ({"deny_purge": True, "allow_rollup_hdrs": True}, "roll-ups require the purge permission"),
+    ({"discard_new_per_subject": True}, "discard new per subject requires discard new policy to be set"),
+    (
+        {"discard_new_per_subject": True, "discard": "new"},
+        "discard new per subject requires max msgs per subject > 0",
+    ),
+    ({"subject_delete_marker_ttl": 5}, "subject delete marker TTL must be at least 1 second"),
+    ({"subject_delete_marker_ttl": -5}, "subject delete marker TTL must not be negative"),
+    ({"persist_mode": "async", **MEMORY}, "async persist mode is only supported on file storage"),
+    ({"persist_mode": "async", "num_replicas": 3}, "async persist mode is not supported on replicated streams"),
+    (
+        {"persist_mode": "async", "allow_atomic": True},
+        "async persist mode is not supported with atomic batch publish",
+    ),
+    ({"allow_msg_counter": True, "discard": "new"}, "counter stream cannot use discard new"),
+    ({"allow_msg_counter": True, "allow_msg_ttl": True}, "counter stream cannot use message TTLs"),
+    ({"allow_msg_counter": True, "allow_msg_schedules": True}, "counter stream cannot use message schedules"),
+    ({"allow_msg_counter": True, "retention": "interest"}, "counter stream can only use limits retention"),
+    ({"allow_msg_schedules": True, "discard": "new"}, "message scheduling cannot use discard new"),
+    ({"subjects": ["a..b"]}, "invalid subject"),
+    ({"subjects": [""]}, "invalid subject"),
+    ({"subjects": ["a b"]}, "invalid subject"),
+    ({"subjects": [">.a"]}, "invalid subject"),
+    ({"subjects": ["a", "a"]}, 'subject "a" overlaps with "a"'),
+    ({"subjects": ["a.*", "a.b"]}, 'subject "a.*" overlaps with "a.b"'),
+    ({"subjects": ["x", "a.b", "a.>"]}, 'subject "a.b" overlaps with "a.>"'),
+    ({"subjects": [">"]}, "capturing all subjects requires no-ack to be true"),
+    ({"subjects": [">"], "no_ack": True, "num_replicas": 3}, "capturing all subjects requires replicas of 1"),
+    ({"subjects": ["$JS.API.x"]}, "subjects that overlap with jetstream api require no-ack to be true"),
+    ({"subjects": ["*.>"]}, "subjects that overlap with jetstream api require no-ack to be true"),
+    ({"subjects": ["$JS.>"]}, "subjects that overlap with jetstream api require no-ack to be true"),
+    ({"subjects": ["$SYS.x"]}, "subjects that overlap with system api require no-ack to be true"),
+    ({"placement": {"preferred": "x"}}, "preferred server not permitted in placement"),
+    ({"sealed": True}, "stream configuration for create can not be sealed"),
+    ({"mirror_direct": True}, "stream has no mirror but does have mirror direct"),
+    ({"retention": "interest"}, "interest retention is not implemented yet"),
+]
+
+
+@pytest.mark.parametrize(("fields", "text"), BAD_CONFIGS)
+def test_bad_configurations(fields: dict[str, Any], text: str) -> None:
+    error = refusal(**fields)
+    assert (error.code, error.err_code, error.description) == (500, 10052, text)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "err_code"),
+    [
+        ({"name": "a/b"}, 400, 10128),
+        ({"name": "a\\b"}, 400, 10128),
+        ({"num_replicas": -1}, 400, 10133),
+    ],
+)
+def test_refusals_with_their_own_code(fields: dict[str, Any], code: int, err_code: int) -> None:
+    error = refusal(**fields)
+    assert (error.code, error.err_code) == (code, err_code)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"name": "Ünï-c_0"},
+        {"num_replicas": 5},
+        {"subjects": ["a.*", "b.>", "c.*.d"]},
+        {"subjects": ["$JS.EVENT.ADVISORY.>"]},
+        {"subjects": ["$SYS.ACCOUNT.X.>"]},
+        {"subjects": [">"], "no_ack": True},
+        {"subjects": ["$KV.b.>"], "max_msgs_per_subject": 5, "allow_rollup_hdrs": True, "deny_delete": True},
+        {"max_age": 100_000_000},
+        {"discard": "new", "discard_new_per_subject": True, "max_msgs_per_subject": 1},
+        {"retention": "workqueue", "compression": "s2", **MEMORY},
+        {"placement": {"cluster": "C", "tags": ["a"]}},
+        {"first_seq": 100, "description": "x", "metadata": {"a": "b"}, "consumer_limits": {"max_ack_pending": 5}},
+    ],
+)
+def test_good_configurations(fields: dict[str, Any]) -> None:
+    config = wire(**fields)
+    check_create(config)
+    check_config(config)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"mirror": {"name": "U"}},
+        {"sources": [{"name": "U"}]},
+        {"subject_transform": {"src": "a", "dest": "b"}},
+        {"republish": {"src": "a", "dest": "b"}},
+        {"allow_msg_ttl": True},
+        {"subject_delete_marker_ttl": SECOND},
+        {"allow_msg_counter": True},
+        {"allow_atomic": True},
+        {"allow_batched": True},
+        {"allow_msg_schedules": True},
+    ],
+)
+def test_what_is_not_implemented_is_refused_and_not_stored(fields: dict[str, Any]) -> None:
+    if next(iter(fields)) not in NOT_IMPLEMENTED:
+        check_config(wire(**fields))
+        return
+    error = refusal(**fields)
+    assert error.err_code == 10052
+    assert error.description.split(" (")[0].endswith("not implemented yet")
+
+
+@pytest.mark.parametrize(
+    ("limits", "fields", "err_code"),
+    [
+        (AccountLimits(max_bytes_required=True), {}, 10113),
+        (AccountLimits(storage_max_stream_bytes=10), {"max_bytes": 11}, 10122),
+        (AccountLimits(memory_max_stream_bytes=10), {"max_bytes": 11, **MEMORY}, 10122),
+        (AccountLimits(max_consumers=1), {"max_consumers": 2}, 10026),
+        (AccountLimits(duplicate_window_max=60 * SECOND), {"duplicate_window": 61 * SECOND}, 10052),
+    ],
+)
+def test_account_limits(limits: AccountLimits, fields: dict[str, Any], err_code: int) -> None:
+    with pytest.raises(ApiError) as caught:
+        check_config(wire(**fields), limits)
+    assert caught.value.err_code == err_code
+    if err_code == 10052:
+        assert caught.value.description == "duplicates window can not be larger then server limit of 1m0s"
+
+
+UPDATE = "stream configuration update can not "
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ({}, {"name": "T"}, "stream configuration name must match original"),
+        ({}, MEMORY, UPDATE + "change storage type"),
+        ({}, {"retention": "workqueue"}, UPDATE + "change retention policy to/from workqueue"),
+        ({"retention": "workqueue"}, {}, UPDATE + "change retention policy to/from workqueue"),
+        ({"sealed": True}, {}, UPDATE + "unseal a sealed stream"),
+        ({"deny_delete": True}, {}, UPDATE + "cancel deny message deletes"),
+        ({"deny_purge": True}, {}, UPDATE + "cancel deny purge"),
+        ({"allow_msg_ttl": True}, {}, "message TTL status can not be disabled"),
+        ({}, {"allow_msg_counter": True}, UPDATE + "change message counter setting"),
+        ({"allow_msg_schedules": True}, {}, "message schedules can not be disabled"),
+        ({"persist_mode": "async"}, {}, UPDATE + "change persist mode"),
+    ],
+)
+def test_refused_updates(old: dict[str, Any], new: dict[str, Any], text: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        merge_update(wire(**old), wire(**new))
+    assert (caught.value.err_code, caught.value.description) == (10052, text)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "err_code"),
+    [
+        ({}, {"mirror": {"name": "U"}}, 10055),
+        ({"mirror": {"name": "U"}}, {"mirror": {"name": "V"}}, 10055),
+        ({}, {"num_replicas": 3, "placement": {"tags": ["x"]}}, 10123),
+    ],
+)
+def test_refused_updates_with_their_own_code(old: dict[str, Any], new: dict[str, Any], err_code: int) -> None:
+    with pytest.raises(ApiError) as caught:
+        merge_update(wire(**old), wire(**new))
+    assert caught.value.err_code == err_code
+
+
+def test_an_update_replaces_everything_but_first_seq() -> None:
+    old = wire(first_seq=7, max_msgs=5, description="old", subjects=["a"])
+    merged = merge_update(old, wire(first_seq=9))
+    assert merged == {**wire(), "first_seq": 7}
+    assert "first_seq" not in merge_update(wire(), wire(first_seq=9))
+
+
+def test_sealing_forbids_what_would_change_the_stream() -> None:
+    merged = merge_update(wire(allow_rollup_hdrs=True), wire(sealed=True, max_age=SECOND, allow_rollup_hdrs=True))
+    shown = {key: merged[key] for key in ("max_age", "discard", "deny_delete", "deny_purge", "allow_rollup_hdrs")}
+    assert shown == {
+        "max_age": 0,
+        "discard": "new",
+        "deny_delete": True,
+        "deny_purge": True,
+        "allow_rollup_hdrs": False,
+    }
+
+
+def test_a_mirror_can_be_promoted() -> None:
+    assert merge_update(wire(mirror={"name": "U"}), wire())["subjects"] == ["S"]
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [(60 * SECOND, "1m0s"), (1_500_000_000, "1.5s"), (100_000_000, "100ms"), (3661 * SECOND, "1h1m1s")],
+)
+def test_durations_as_go_prints_them(ns: int, text: str) -> None:
+    assert go_duration(ns) == text
