@@ -32,6 +32,7 @@ from jetcluster.cluster.mesh_info import (
     encode_gossip,
     encode_info,
     join_url,
+    split_url,
 )
 from jetcluster.cluster.mesh_link import TcpLink
 
@@ -57,7 +58,7 @@ class MeshOptions:
     port: int = 0
     """0 or -1: a free port, shown in `NodeMesh.me.cluster_url`."""
     advertise: str = ""
-    """host:port where others reach this node; default: the listener's. A wildcard host is replaced by each peer with
+    """host[:port] where others reach this node; default: the listener's. A wildcard host is replaced by each peer with
     the address it sees."""
     authorization: Credentials | None = None
     """cluster { authorization }: the secret peers must prove to know, and the default of routes without credentials."""
@@ -66,6 +67,10 @@ class MeshOptions:
     stale_after: float = 3.5
     max_pending: int = 256 * 1024 * 1024
     """Per link."""
+    socket_buffer: int = 256 * 1024
+    """SO_SNDBUF and SO_RCVBUF of each link (Linux doubles them); 0 leaves it to the system. Bytes in there cannot be
+    overtaken by a heartbeat: with the system's 10 MB a flood of messages delays Raft by half a second. The price is a
+    bound of about this much per round-trip time on a link's throughput."""
     max_frame: int = MAX_FRAME
     """Must be the same on all nodes and exceed max_payload by 128 KiB (subject, headers)."""
 
@@ -102,12 +107,15 @@ class NodeMesh(MeshCore):
         self._stopping = False
 
     async def start(self) -> None:
-        """Listens and begins to dial. Raises OSError when the address cannot be bound."""
+        """Listens and begins to dial. Raises OSError when the address cannot be bound, ValueError for an impossible
+        `advertise`."""
         self.loop = asyncio.get_running_loop()
         options = self.options
         self._server = await self.loop.create_server(self._accept, options.host or None, max(0, options.port))
         port = int(self._server.sockets[0].getsockname()[1])
-        self.me = replace(self.me, cluster_url=options.advertise or join_url(options.host, port))
+        url = _advertised(options.advertise, port) if options.advertise else join_url(options.host, port)
+        self.me = replace(self.me, cluster_url=url)
+        encode_info(self.me)
         self.log.info("Listening for route connections on %s", join_url(options.host, port))
         if options.authorization is None:
             self.log.warning(
@@ -300,3 +308,12 @@ class NodeMesh(MeshCore):
                 link.stats.last_activity += stood_still
             link.keepalive(now, self.options.stale_after)
         self._ticker = self.loop.call_later(TICK, self._tick)
+
+
+def _advertised(address: str, port: int) -> str:
+    """`address` with `port` where it names none."""
+    try:
+        split_url(address)
+    except ValueError:
+        return join_url(address.removeprefix("[").removesuffix("]"), port)
+    return address

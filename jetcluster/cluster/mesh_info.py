@@ -30,6 +30,8 @@ def split_url(url: str) -> tuple[str, int]:
         if not host.endswith("]"):
             raise ValueError(f"not host:port: {url[:80]!r}")
         host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"an IPv6 address needs brackets: {url[:80]!r}")
     if any(c.isspace() or not c.isprintable() or c in '"\\/@' for c in host):
         raise ValueError(f"bad host: {url[:80]!r}")
     return host, int(port)
@@ -48,7 +50,10 @@ def reachable_url(url: str, remote_ip: str) -> str:
 
 
 def encode_info(info: NodeInfo) -> bytes:
-    """Raises ValueError when it does not fit the frame that a peer accepts at this point."""
+    """Raises ValueError when it is more than a peer accepts: it would close the link."""
+    for url in (info.cluster_url, info.client_url):
+        if url:
+            split_url(url)
     encoded = frame(
         Kind.INFO,
         json.dumps(

@@ -32,9 +32,9 @@ from jetcluster.cluster.mesh_frames import (
 if TYPE_CHECKING:
     from jetcluster.cluster.mesh import NodeMesh
 
-HIGH_WATER = 512 * 1024
-LOW_WATER = 128 * 1024
-SLICE = 256 * 1024
+HIGH_WATER = 256 * 1024
+LOW_WATER = 64 * 1024
+SLICE = 128 * 1024
 """The ordered lane goes out in pieces of about this many bytes, so that the transport's answer (pause) is heeded."""
 
 PING_AFTER = 0.9
@@ -81,6 +81,10 @@ class TcpLink(PeerLink, asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            size = self.mesh.options.socket_buffer
+            if size:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
         peername = transport.get_extra_info("peername") or ("", 0)
         self.stats.ip, self.stats.port = str(peername[0]), int(peername[1])
         self.stats.started = self.stats.last_activity = self._clock.monotonic()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import socket
 import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -441,6 +442,19 @@ async def test_idle_links_stay_up(start: Start) -> None:
     assert 0 < a.links[b.me.peer_id].stats.rtt < 0.5
 
 
+async def test_bytes_that_no_heartbeat_can_overtake_are_bounded(start: Start) -> None:
+    a = await start(node("a"))
+    b = await start(node("b", route_to(a)))
+    await until(lambda: full(a, b))
+    for link in (*a.links.values(), *b.links.values()):
+        assert isinstance(link, TcpLink)
+        assert link._transport is not None
+        sock = link._transport.get_extra_info("socket")
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            assert sock.getsockopt(socket.SOL_SOCKET, option) <= 2 * a.options.socket_buffer
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 async def test_requests_over_tcp(start: Start) -> None:
     a = await start(node("a"))
     b = await start(node("b", route_to(a)))
@@ -518,6 +532,16 @@ async def test_stop_tells_listeners_and_peers_and_sends_what_is_queued(start: St
     await until(lambda: a.peers == {})
     assert notes == [b"last words"]
     assert b._connections == set()
+
+
+@pytest.mark.parametrize(
+    ("advertise", "expected"),
+    [("", "127.0.0.1:{port}"), ("node1.example", "node1.example:{port}"), ("10.0.0.1:7000", "10.0.0.1:7000")],
+)
+async def test_the_advertised_address(start: Start, advertise: str, expected: str) -> None:
+    a = await start(node("a", advertise=advertise))
+    assert a._server is not None
+    assert a.me.cluster_url == expected.format(port=a._server.sockets[0].getsockname()[1])
 
 
 async def test_an_address_in_use_is_an_error(start: Start) -> None:

@@ -93,7 +93,7 @@ def test_urls() -> None:
     assert split_url("host:1") == ("host", 1)
     assert split_url("[::1]:2") == ("::1", 2)
     assert join_url("::1", 2) == "[::1]:2"
-    for bad in ("host", "host:", ":x", "[::1:2", "a b:1", "u@h:1"):
+    for bad in ("host", "host:", ":x", "[::1:2", "a b:1", "u@h:1", "::1"):
         with pytest.raises(ValueError):
             split_url(bad)
 
@@ -101,3 +101,5 @@ def test_urls() -> None:
 def test_info_that_no_peer_would_accept_is_refused_at_home() -> None:
     with pytest.raises(ValueError):
         encode_info(NodeInfo("Abcdefg1", "n" * 9000, "Bootboo1", "", ""))
+    with pytest.raises(ValueError):
+        encode_info(NodeInfo("Abcdefg1", "n", "Bootboo1", "", "host-without-port"))
