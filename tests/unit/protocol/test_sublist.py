@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetcluster.protocol import sublist, subjects
+from jetcluster.protocol import subjects, sublist
 from jetcluster.protocol.sublist import Sublist
 
 

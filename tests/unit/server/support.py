@@ -1,0 +1,133 @@
+"""Twins for the server's tests: a transport without a socket, and a server on manual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from jetcluster.clock import ManualTime, SeededRng
+from jetcluster.server.client import Client
+from jetcluster.server.options import Authenticator, OpenAuthenticator, ServerOptions
+from jetcluster.server.server import Server
+
+QUIET = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true,"protocol":1}\r\n'
+
+
+class FakeTransport(asyncio.Transport):
+    """Keeps what is written. `jammed` leaves it in the buffer, as a peer that does not read does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = bytearray()
+        self.buffered = 0
+        self.jammed = False
+        self.reading = True
+        self.closing = False
+        self.aborted = False
+        self.eof = False
+        self.protocol: Any = None
+        self.high = 64 * 1024
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 5000) if name == "peername" else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high = high or 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.buffered
+
+    def write(self, data: Any) -> None:
+        assert not self.eof, "write after the end"
+        self.written += data
+        if self.jammed:
+            before, self.buffered = self.buffered, self.buffered + len(data)
+            if before <= self.high < self.buffered:
+                self.protocol.pause_writing()
+
+    def drain(self) -> None:
+        """The peer reads everything."""
+        was, self.buffered, self.jammed = self.buffered, 0, False
+        if was > self.high:
+            self.protocol.resume_writing()
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.eof = True
+
+    def close(self) -> None:
+        self.closing = True
+
+    def abort(self) -> None:
+        self.closing = self.aborted = True
+
+
+class Bench:
+    """A server that never opens a port, on time that moves by `time.advance`."""
+
+    def __init__(self, authenticator: Authenticator | None = None, **options: Any) -> None:
+        self.time = ManualTime()
+        self.server = Server(
+            ServerOptions(**options), authenticator or OpenAuthenticator(), self.time, SeededRng(7), self.time
+        )
+        self.router = self.server.account("$G")
+
+    def client(self, *lines: bytes, connect: bytes = QUIET) -> Peer:
+        return Peer(self, connect, *lines)
+
+
+class Peer:
+    """One client as its user sees it."""
+
+    def __init__(self, bench: Bench, *lines: bytes) -> None:
+        self.bench = bench
+        self.connection: Client = bench.server._new_client()
+        self.transport = FakeTransport()
+        self.transport.protocol = self.connection
+        self.connection.connection_made(self.transport)
+        self.info = self.read()
+        if any(lines):
+            self.send(*lines)
+            self.read()
+
+    def send(self, *lines: bytes) -> None:
+        self.connection.data_received(b"".join(line if line.endswith(b"\n") else line + b"\r\n" for line in lines))
+
+    def read(self) -> bytes:
+        """Everything written since the last read, after the loop's turn is over."""
+        self.bench.time.advance(0)
+        data = bytes(self.transport.written)
+        self.transport.written.clear()
+        return data
+
+    def ask(self, *lines: bytes) -> bytes:
+        self.send(*lines)
+        return self.read()
+
+    @property
+    def closed(self) -> str:
+        return self.connection.close_reason
+
+
+class FakePeer:
+    """A link to another node that remembers what was sent on it."""
+
+    def __init__(self, peer_id: str) -> None:
+        self.peer_id = peer_id
+        self.sent: list[tuple[str, bytes, bytes, list[bytes], bytes, bytes]] = []
+
+    def send_msg(
+        self, account: str, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
+    ) -> None:
+        self.sent.append((account, subject, reply, queues, headers, payload))

@@ -1,0 +1,152 @@
+"""The I/O half of a connection: slow consumers, stalls, back-pressure, stale connections, closing."""
+
+from __future__ import annotations
+
+from .support import Bench
+
+MIB = 1024 * 1024
+
+
+def test_slow_consumer_is_closed_and_counted_while_others_live() -> None:
+    bench = Bench(max_pending=MIB)
+    slow, fast, publisher = bench.client(b"SUB foo 1"), bench.client(b"SUB foo 1"), bench.client()
+    slow.transport.jammed = True
+    payload = b"x" * 65536
+    for _ in range(40):
+        publisher.send(b"PUB foo %d\r\n%b\r\n" % (len(payload), payload))
+        bench.time.advance(0.01)
+    assert slow.closed == "Slow Consumer (Pending Bytes)"
+    assert slow.transport.aborted
+    assert bench.server.slow_consumers == 1
+    assert fast.connection.out_msgs == 40
+    assert not fast.closed
+    assert not publisher.closed
+    assert slow.connection.out == [], "its memory is given back at once"
+
+
+def test_bound_holds_within_one_turn() -> None:
+    bench = Bench(max_pending=MIB)
+    slow = bench.client(b"SUB foo 1")
+    payload = b"x" * 1000
+    for _ in range(2000):
+        bench.router.publish(b"foo", payload)
+        assert sum(map(len, slow.connection.out)) < MIB + 2000
+    assert slow.closed == "Slow Consumer (Pending Bytes)"
+
+
+def test_bound_holds_for_a_client_that_floods_pings_and_reads_nothing() -> None:
+    bench = Bench(max_pending=10_000)
+    peer = bench.client()
+    peer.transport.jammed = True
+    peer.transport.high = 100
+    for _ in range(100):
+        peer.send(*[b"PING"] * 100)
+        bench.time.advance(0)
+    assert peer.closed == "Slow Consumer (Pending Bytes)"
+
+
+def test_write_deadline() -> None:
+    bench = Bench(write_deadline=10.0)
+    slow, publisher = bench.client(b"SUB foo 1"), bench.client()
+    slow.transport.jammed = True
+    publisher.send(b"PUB foo 100000\r\n" + b"x" * 100_000)
+    bench.time.advance(9.9)
+    assert not slow.closed
+    bench.time.advance(0.2)
+    assert slow.closed == "Slow Consumer (Write Deadline)"
+    assert bench.server.slow_consumers == 1
+
+
+def test_a_flush_in_time_clears_the_deadline() -> None:
+    bench = Bench(write_deadline=10.0)
+    slow, publisher = bench.client(b"SUB foo 1"), bench.client()
+    slow.transport.jammed = True
+    publisher.send(b"PUB foo 100000\r\n" + b"x" * 100_000)
+    bench.time.advance(9.0)
+    publisher.send(b"PUB foo 1", b"y")
+    slow.transport.written.clear()
+    bench.time.advance(0.5)
+    assert slow.transport.written == b"", "nothing is written behind a flush that is still on its way"
+    slow.transport.drain()
+    assert slow.transport.written == b"PING\r\nMSG foo 1 1\r\ny\r\n"
+    assert slow.connection.pending == 0
+    bench.time.advance(20.0)
+    assert not slow.closed
+
+
+def test_publisher_is_stalled_at_three_quarters() -> None:
+    bench = Bench(max_pending=100_000)
+    slow, publisher = bench.client(b"SUB foo 1"), bench.client()
+    slow.transport.jammed = True
+    publisher.send(b"PUB foo 80000\r\n" + b"x" * 80_000)
+    assert not publisher.transport.reading
+    assert publisher.connection.stalls == bench.server.stalled_clients == 1
+    bench.time.advance(0.02)
+    assert publisher.transport.reading
+    assert not slow.closed
+
+
+def test_back_pressure_from_several_holders() -> None:
+    peer = Bench().client()
+    peer.connection.pause_reading("a")
+    peer.connection.pause_reading("b")
+    peer.connection.resume_reading("a")
+    assert not peer.transport.reading
+    peer.connection.resume_reading("stranger")
+    peer.connection.resume_reading("b")
+    assert peer.transport.reading
+
+
+def test_stale_connection() -> None:
+    bench = Bench(ping_interval=10.0, ping_max=2)
+    peer = bench.client()
+    bench.time.advance(2.5)
+    assert peer.read() == b"PING\r\n", "the first one comes early, to measure the round trip"
+    bench.time.advance(10.0)
+    assert peer.read() == b"PING\r\n"
+    bench.time.advance(10.0)
+    assert peer.read() == b"-ERR 'Stale Connection'\r\n"
+    assert peer.closed == "Stale Connection"
+    assert bench.server.stale_connections == 1
+
+
+def test_active_connection_is_not_pinged() -> None:
+    bench = Bench(ping_interval=10.0)
+    peer = bench.client()
+    bench.time.advance(2.5)
+    peer.read()
+    bench.time.advance(0.25)
+    peer.send(b"PONG")
+    assert 0.2 < peer.connection.rtt < 0.8
+    for _ in range(20):
+        bench.time.advance(5.0)
+        peer.send(b"PUB foo 0", b"")
+    assert peer.read() == b""
+    bench.time.advance(21.0)
+    assert b"PING\r\n" in peer.read()
+
+
+def test_close_writes_what_is_queued_then_lingers() -> None:
+    bench = Bench()
+    peer = bench.client(b"SUB foo 1")
+    peer.send(b"PUB foo 1", b"x", b"NONSENSE")
+    assert peer.read() == b"MSG foo 1 1\r\nx\r\n-ERR 'Unknown Protocol Operation'\r\n"
+    assert peer.closed == "Protocol Violation"
+    assert peer.transport.eof
+    peer.send(b"PUB foo 1", b"ignored")
+    bench.time.advance(1.1)
+    assert peer.transport.aborted
+    peer.connection.connection_lost(None)
+    assert peer.closed == "Protocol Violation", "the first reason stays"
+    assert bench.server.transports == set()
+
+
+def test_lost_connection_leaves_nothing_behind() -> None:
+    bench = Bench()
+    peer = bench.client(b"SUB foo 1", b"SUB bar q 2")
+    assert bench.router.index.count == 2
+    peer.connection.connection_lost(None)
+    assert bench.router.index.count == 0
+    assert bench.router.publish(b"foo") == 0
+    bench.time.advance(1000.0)
+    assert peer.transport.written == b""

@@ -1,0 +1,215 @@
+"""The server on real sockets, on asyncio's loop and on uvloop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+import uvloop
+
+from jetcluster.clock import SeededRng, SystemClock
+from jetcluster.server.listener import ListenError
+from jetcluster.server.options import OpenAuthenticator, ServerOptions
+from jetcluster.server.server import Server
+
+from .certificate import make_certificate
+
+Body = Callable[[], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Body], None]:
+    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+
+    def go(body: Body) -> None:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(body())
+        gc.collect()  # a transport that was not closed warns here, and warnings are errors
+
+    return go
+
+
+@asynccontextmanager
+async def serving(**options: Any) -> AsyncIterator[Server]:
+    server = Server(
+        ServerOptions(**{"host": "127.0.0.1", "port": -1, **options}),
+        OpenAuthenticator(),
+        SystemClock(),
+        SeededRng(1),
+        asyncio.get_running_loop(),
+    )
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def dial(server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, dict[str, Any]]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    info = await reader.readline()
+    return reader, writer, json.loads(info[5:])
+
+
+def test_stock_client(run: Callable[[Body], None]) -> None:
+    async def body() -> None:
+        async with serving() as server:
+            a = await nats.connect(f"nats://127.0.0.1:{server.port}")
+            b = await nats.connect(f"nats://127.0.0.1:{server.port}")
+            service = await a.subscribe("svc.*", queue="q")
+            await a.flush()
+            request = asyncio.ensure_future(b.request("svc.echo", b"hello", headers={"K": "v"}, timeout=2))
+            message = await service.next_msg(2)
+            assert (message.data, message.headers) == (b"hello", {"K": "v"})
+            await message.respond(b"back")
+            assert (await request).data == b"back"
+            with pytest.raises(nats.errors.NoRespondersError):
+                await b.request("nobody", b"", timeout=2)
+            await a.drain()
+            await b.close()
+
+    run(body)
+
+
+def test_a_reader_that_stops_reading_is_closed_and_others_live(run: Callable[[Body], None]) -> None:
+    async def body() -> None:
+        async with serving(max_pending=2 * 1024 * 1024) as server:
+            _, slow, _ = await dial(server)
+            slow.transport.pause_reading()
+            slow.write(b'CONNECT {"verbose":false}\r\nSUB flood 1\r\n')
+            reader, writer, _ = await dial(server)
+            writer.write(b'CONNECT {"verbose":false}\r\nPING\r\n')
+            assert await reader.readline() == b"PONG\r\n"
+            payload = b"x" * 100_000
+            for _ in range(400):
+                writer.write(b"PUB flood %d\r\n%b\r\n" % (len(payload), payload))
+                await writer.drain()
+                if server.slow_consumers:
+                    break
+            writer.write(b"PING\r\n")
+            assert await asyncio.wait_for(reader.readline(), 10) == b"PONG\r\n"
+            assert server.slow_consumers == 1
+            assert [c.reason for c in server.closed] == ["Slow Consumer (Pending Bytes)"]
+            slow.close()
+            writer.close()
+
+    run(body)
+
+
+def test_error_reaches_a_client_that_is_still_sending(run: Callable[[Body], None]) -> None:
+    """Without lingering the unread payload would reset the connection and take the -ERR with it."""
+
+    async def body() -> None:
+        async with serving(max_payload=1000) as server:
+            for _ in range(5):
+                reader, writer, _ = await dial(server)
+                writer.write(b'CONNECT {"verbose":false}\r\nPUB a 1000000\r\n' + b"x" * 1_000_002)
+                assert await reader.readline() == b"-ERR 'Maximum Payload Violation'\r\n"
+                assert await reader.read() == b""
+                writer.close()
+
+    run(body)
+
+
+def test_stop_writes_what_is_queued(run: Callable[[Body], None]) -> None:
+    async def body() -> None:
+        async with serving() as server:
+            reader, writer, _ = await dial(server)
+            writer.write(b'CONNECT {"verbose":false}\r\nSUB a 1\r\nPING\r\n')
+            assert await reader.readline() == b"PONG\r\n"
+            server.account("$G").publish(b"a", b"x" * 500_000)
+            began = asyncio.get_running_loop().time()
+            stopping = asyncio.ensure_future(server.stop())
+            data = await reader.read()
+            await stopping
+            assert len(data) == len(b"MSG a 1 500000\r\n") + 500_002
+            assert asyncio.get_running_loop().time() - began < 1.0
+            assert [c.reason for c in server.closed] == ["Server Shutdown"]
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.0.0.1", server.port)
+            writer.close()
+
+    run(body)
+
+
+def test_port_in_use(run: Callable[[Body], None]) -> None:
+    async def body() -> None:
+        async with serving() as server:
+            with pytest.raises(ListenError) as error:
+                async with serving(port=server.port):
+                    pass
+            where = f"127.0.0.1:{server.port}"
+            assert str(error.value) == (
+                f'Error listening on port: {where}, "listen tcp {where}: bind: address already in use"'
+            )
+
+    run(body)
+
+
+def test_lame_duck(run: Callable[[Body], None]) -> None:
+    async def body() -> None:
+        async with serving(cluster_name="c", lame_duck_duration=0.2, lame_duck_grace_period=0.1) as server:
+            server.set_connect_urls(["127.0.0.1:1111"])
+            clients = [await dial(server) for _ in range(4)]
+            for reader, writer, _ in clients:
+                writer.write(b'CONNECT {"verbose":false,"protocol":1}\r\nPING\r\n')
+                assert await reader.readline() == b"PONG\r\n"
+                await reader.readline()
+            old, old_writer, _ = await dial(server)
+            leaving = asyncio.ensure_future(server.enter_lame_duck())
+            ends = []
+            for reader, _, first in clients:
+                info = json.loads((await reader.readline())[5:])
+                assert info["ldm"] is True
+                assert info["connect_urls"] == ["127.0.0.1:1111"]
+                assert first["connect_urls"][0] == f"127.0.0.1:{server.port}"
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.0.0.1", server.port)
+            for reader, writer, _ in clients:
+                assert await reader.read() == b""
+                ends.append(asyncio.get_running_loop().time())
+                writer.close()
+            assert await old.read() == b"", "a client that never said CONNECT gets no INFO, but its end"
+            old_writer.close()
+            await leaving
+            assert ends[-1] - ends[0] > 0.05, "they go one after the other"
+            assert {c.reason for c in server.closed} == {"Server Shutdown"}
+
+    run(body)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_tls(run: Callable[[Body], None], tmp_path: Path, first: bool) -> None:
+    cert, key = make_certificate(tmp_path)
+    server_side = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server_side.load_cert_chain(cert, key)
+    client_side = ssl.create_default_context(cafile=str(cert))
+
+    async def body() -> None:
+        async with serving(tls=server_side, tls_handshake_first=first) as server:
+            client = await nats.connect(
+                f"tls://localhost:{server.port}", tls=client_side, tls_handshake_first=first, connect_timeout=5
+            )
+            inbox = await client.subscribe("a")
+            await client.publish("a", b"x" * 300_000)
+            assert len((await inbox.next_msg(3)).data) == 300_000
+            await client.close()
+            if first:
+                return
+            # A client that goes on in clear is closed, and the server lives.
+            reader, writer, info = await dial(server)
+            assert info["tls_required"] is True
+            writer.write(b"CONNECT {}\r\n")
+            assert await reader.read() == b""
+            writer.close()
+            assert "TLS Handshake Failure" in [c.reason for c in server.closed]
+
+    run(body)
