@@ -14,6 +14,7 @@ from jetcluster.cli.bench_client import Client, ClientError, percentile, render_
 
 MARK = b"~END"
 """Every benched payload ends with it, so that `MARK CRLF` counts whole messages in a read, whatever the split."""
+_TROUBLE = (b'"error"', b"\r\nNATS/1.0 4", b"\r\nNATS/1.0 5", b"-ERR")
 STALL = 30.0
 """Seconds without one answer after which a load gives up."""
 
@@ -102,9 +103,10 @@ class _Window:
 
     def _take(self, data: bytes) -> None:
         self.answered += data.count(self._mark)
-        if b'"error"' in data or b"\r\nNATS/1.0 4" in data or b"\r\nNATS/1.0 5" in data or b"-ERR" in data:
-            self._fail(ClientError(f"error answer: {data[:300]!r}"))
-            return
+        for sign in _TROUBLE:
+            if (found := data.find(sign)) >= 0:
+                self._fail(ClientError(f"error answer: {data[max(0, found - 80) : found + 220]!r}"))
+                return
         now = time.perf_counter()
         samples, at = self._samples, self._sampled
         while at < len(samples) and samples[at][0] <= self.answered:
