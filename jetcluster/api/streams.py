@@ -39,6 +39,7 @@ async def create(context: ApiContext, request: Request) -> Fields:
     stream_rules.check_create(config)
     limits = context.limits(request.account)
     stream_rules.check_config(config, limits)
+    stream_rules.check_implemented(config)
     result = await _meta(context, "stream_create", request, config=config, limits=_meta_limits(limits))
     assignment = Assignment.from_dict(result["assignment"])
     info = await _ready(context, assignment)
@@ -55,9 +56,11 @@ async def create(context: ApiContext, request: Request) -> Fields:
 async def update(context: ApiContext, request: Request) -> Fields:
     config = _parse_config(context, request)
     # Unknown streams first: what else is wrong with the request would only distract.
-    await find(context, request)
+    known = await find(context, request)
     limits = context.limits(request.account)
     stream_rules.check_config(config, limits)
+    stream_rules.merge_update(known.config, config)  # for the reason only; apply decides, with the newest one
+    stream_rules.check_implemented(config)
     result = await _meta(context, "stream_update", request, config=config, limits=_meta_limits(limits))
     assignment = Assignment.from_dict(result["assignment"])
     info = await _ready(context, assignment)
@@ -160,6 +163,13 @@ async def leader_stepdown(context: ApiContext, request: Request) -> Fields:
 async def not_implemented(context: ApiContext, request: Request) -> Fields:
     await find(context, request)
     raise _not_implemented()
+
+
+async def cluster_only(context: ApiContext, request: Request) -> Fields:
+    """Operations on peers, which a standalone server does not have."""
+    if not context.cluster.clustered:
+        raise by_code(errors.CLUSTER_REQUIRED)
+    return await not_implemented(context, request)
 
 
 async def restore(context: ApiContext, request: Request) -> Fields:

@@ -74,11 +74,13 @@ def _text(error: ValidationError) -> str:
     kind, value = first["type"], first["input"]
     field = ".".join(str(part) for part in first["loc"] if isinstance(part, str))
     if kind == "literal_error":
-        return f'can not unmarshal "{value}"' if field != "compression" else "unknown compression algorithm"
+        return f'can not unmarshal "\\"{value}\\""' if field != "compression" else "unknown compression algorithm"
     if kind == "value_error":
         return str(first["msg"]).removeprefix("Value error, ")
     where = f"field {field}" if field else "value"
-    return f"json: cannot unmarshal {_json_kind(value)} into {where} of type {_TYPE_NAMES.get(kind, kind)}"
+    wanted = _TYPE_NAMES.get(kind, kind)
+    shown = f"number {value}"[:64] if wanted == "int64" and _json_kind(value) == "number" else _json_kind(value)
+    return f"json: cannot unmarshal {shown} into {where} of type {wanted}"
 
 
 def _json_kind(value: Any) -> str:
@@ -88,7 +90,7 @@ def _json_kind(value: Any) -> str:
         case str():
             return "string"
         case int() | float():
-            return f"number {value}"[:64]
+            return "number"
         case list():
             return "array"
         case dict():

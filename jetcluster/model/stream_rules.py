@@ -63,7 +63,7 @@ def check_name(name: str) -> None:
 
 
 def check_config(config: Config, limits: AccountLimits = UNLIMITED) -> None:
-    """All rules that need no other stream. Raises ApiError (10052 mostly)."""
+    """All rules that need no other stream, but `check_implemented`. Raises ApiError (10052 mostly)."""
     check_name(config["name"])
     _check_sizes(config)
     _check_replicas(config)
@@ -74,7 +74,6 @@ def check_config(config: Config, limits: AccountLimits = UNLIMITED) -> None:
     check_links(config)
     _check_subjects(config)
     _check_limits(config, limits)
-    _check_implemented(config)
 
 
 def _check_sizes(config: Config) -> None:
@@ -185,7 +184,8 @@ def _check_limits(config: Config, limits: AccountLimits) -> None:
         raise by_code(10026)
 
 
-def _check_implemented(config: Config) -> None:
+def check_implemented(config: Config) -> None:
+    """Last of all, so that what is wrong anyway is told first. Raises ApiError 10052."""
     for key, what in NOT_IMPLEMENTED.items():
         if config.get(key):
             raise invalid_config(f"{what} not implemented yet ({key})")

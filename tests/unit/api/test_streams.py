@@ -73,7 +73,8 @@ async def test_a_standalone_server_says_did_create_each_time_and_shows_the_clust
         ("STREAM.UPDATE.NONE", {"name": "NONE", "num_replicas": 9}, 404, 10059),
         ("STREAM.UPDATE.T", {"name": "T", "storage": "memory"}, 500, 10052),
         ("STREAM.UPDATE.T", {"name": "U"}, 400, 10056),
-        ("STREAM.UPDATE.T", {"name": "T", "mirror": {"name": "Z"}}, 500, 10052),
+        ("STREAM.UPDATE.T", {"name": "T", "mirror": {"name": "Z"}}, 400, 10055),
+        ("STREAM.UPDATE.T", {"name": "T", "sources": [{"name": "Z"}]}, 500, 10052),
         ("STREAM.INFO.NONE", None, 404, 10059),
         ("STREAM.INFO.T", {"subjects_filter": 7}, 400, 10025),
         ("STREAM.DELETE.NONE", None, 404, 10059),
@@ -257,7 +258,8 @@ async def test_stepdown() -> None:
     client.cluster.answers["stepdown"] = lambda body: {}
     assert (await client.ask("STREAM.LEADER.STEPDOWN.S", {"placement": {"preferred": "N2"}}))["success"] is True
     assert client.cluster.asked[-1] == ("S", "stepdown", {"preferred": "N2", "revision": 4})
-    assert refused(await Client(clustered=False).ask("STREAM.LEADER.STEPDOWN.S")) == (503, 10010)
+    for suffix in ("LEADER.STEPDOWN", "PEER.REMOVE"):
+        assert refused(await Client(clustered=False).ask(f"STREAM.{suffix}.S")) == (503, 10010)
 
 
 async def test_account_limits() -> None:

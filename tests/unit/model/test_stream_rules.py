@@ -7,7 +7,14 @@ import pytest
 from jetcluster.errors import ApiError
 from jetcluster.model.limits import AccountLimits
 from jetcluster.model.stream import StreamConfig
-from jetcluster.model.stream_rules import NOT_IMPLEMENTED, check_config, check_create, go_duration, merge_update
+from jetcluster.model.stream_rules import (
+    NOT_IMPLEMENTED,
+    check_config,
+    check_create,
+    check_implemented,
+    go_duration,
+    merge_update,
+)
 
 SECOND = 1_000_000_000
 MEMORY = {"storage": "memory"}
@@ -22,6 +29,7 @@ def refusal(**fields: Any) -> ApiError:
         config = wire(**fields)
         check_create(config)
         check_config(config)
+        check_implemented(config)
     return caught.value
 
 
@@ -122,6 +130,7 @@ def test_good_configurations(fields: dict[str, Any]) -> None:
     config = wire(**fields)
     check_create(config)
     check_config(config)
+    check_implemented(config)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +150,7 @@ def test_good_configurations(fields: dict[str, Any]) -> None:
 )
 def test_what_is_not_implemented_is_refused_and_not_stored(fields: dict[str, Any]) -> None:
     if next(iter(fields)) not in NOT_IMPLEMENTED:
-        check_config(wire(**fields))
+        check_implemented(wire(**fields))
         return
     error = refusal(**fields)
     assert error.err_code == 10052

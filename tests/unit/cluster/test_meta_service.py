@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from jetcluster.clock import ManualTime
+from jetcluster.cluster.meta import MetaMachine
+from jetcluster.cluster.meta_service import MetaService
+from jetcluster.errors import ApiError
+from jetcluster.model.stream import StreamConfig
+from jetcluster.raft.api import NotLeaderError
+
+NO_LIMITS = {"max_streams": -1, "max_memory": -1, "max_storage": -1}
+
+
+class Leader:
+    """A meta leader whose commands apply when `commit` is set."""
+
+    def __init__(self, peers: int = 3) -> None:
+        self.time = ManualTime()
+        self.machine = MetaMachine()
+        self.online = {f"n{i}" for i in range(1, peers + 1)}
+        self.commit = asyncio.Event()
+        self.commit.set()
+        self.barriers = 0
+        self.leading = True
+        self._requests = 0
+        self._index = 0
+        for peer in sorted(self.online):
+            command = {"kind": "node", "request": peer, "peer": peer, "name": peer, "tags": [], "jetstream": True}
+            self._apply(json.dumps(command).encode())
+        self.service = MetaService(
+            self.machine,
+            clock=self.time,
+            propose=self._propose,
+            barrier=self._barrier,
+            online=lambda: self.online,
+            cluster_name="C",
+        )
+
+    def _apply(self, command: bytes) -> dict[str, Any]:
+        self._index += 1
+        return self.machine.apply(self._index, 1, command)[0]
+
+    async def _propose(self, command: bytes) -> dict[str, Any]:
+        await self.commit.wait()
+        return self._apply(command)
+
+    async def _barrier(self) -> None:
+        self.barriers += 1
+        if not self.leading:
+            raise NotLeaderError("n2")
+
+    async def create(self, name: str, request: str = "", **fields: Any) -> dict[str, Any]:
+        self._requests += 1
+        body = {
+            "request": request or f"q{self._requests}",
+            "account": "A",
+            "config": StreamConfig(name=name, **fields).normalised().to_wire(),
+            "limits": NO_LIMITS,
+        }
+        return await self.service.handle("stream_create", body)
+
+
+async def test_a_create_is_placed_and_stamped() -> None:
+    leader = Leader()
+    result = await leader.create("S", num_replicas=3)
+    assert result["assignment"]["created_ns"] == leader.time.time_ns()
+    assert sorted(result["assignment"]["peers"]) == ["n1", "n2", "n3"]
+
+
+async def test_creates_under_way_count_as_load_and_are_forgotten_after() -> None:
+    leader = Leader()
+    leader.commit.clear()
+    creates = [asyncio.ensure_future(leader.create(f"S{i}")) for i in range(6)]
+    await asyncio.sleep(0)
+    leader.commit.set()
+    await asyncio.gather(*creates)
+    assert [leader.machine.replicas_on(p) for p in ("n1", "n2", "n3")] == [2, 2, 2]
+    assert [leader.machine.leaders_on(p) for p in ("n1", "n2", "n3")] == [2, 2, 2]
+    assert +leader.service._underway == +leader.service._leading == {}
+
+
+async def test_a_failed_proposal_is_forgotten_too() -> None:
+    leader = Leader()
+
+    async def fail(command: bytes) -> dict[str, Any]:
+        raise NotLeaderError("n2")
+
+    leader.service._propose = fail
+    with pytest.raises(NotLeaderError):
+        await leader.create("S")
+    assert +leader.service._underway == +leader.service._leading == {}
+
+
+async def test_a_retry_with_the_same_id_gives_the_first_stream() -> None:
+    leader = Leader()
+    first = await leader.create("S", request="same")
+    again = await leader.create("S", request="same")
+    assert again == first
+
+
+async def test_an_equal_stream_answers_while_there_is_no_room() -> None:
+    leader = Leader()
+    await leader.create("S", num_replicas=3)
+    leader.online = {"n1"}
+    assert (await leader.create("S", num_replicas=3))["created"] is False
+    with pytest.raises(ApiError) as caught:
+        await leader.create("T", num_replicas=3)
+    assert caught.value.description == "no suitable peers for placement, peer offline"
+
+
+async def test_taken_subjects_are_told_before_missing_places() -> None:
+    leader = Leader()
+    await leader.create("S", subjects=["a"])
+    with pytest.raises(ApiError) as caught:
+        await leader.create("T", subjects=["a"], num_replicas=5)
+    assert caught.value.err_code == 10065
+
+
+@pytest.mark.parametrize("kind", ["lookup", "names", "list", "usage"])
+async def test_reads_are_linearizable(kind: str) -> None:
+    leader = Leader()
+    await leader.create("S")
+    before = leader.barriers
+    body = {"account": "A", "name": "S", "offset": 0, "limit": 10, "subject": ""}
+    await leader.service.handle(kind, body)
+    assert leader.barriers == before + 1
+    leader.leading = False
+    with pytest.raises(NotLeaderError):
+        await leader.service.handle(kind, body)
+
+
+async def test_pages_are_bounded() -> None:
+    leader = Leader()
+    for i in range(5):
+        await leader.create(f"S{i}")
+    body = {"account": "A", "offset": 1, "limit": 2, "subject": ""}
+    assert await leader.service.handle("names", body) == {"total": 5, "offset": 1, "names": ["S1", "S2"]}
+
+
+async def test_unknown_requests() -> None:
+    with pytest.raises(ApiError):
+        await Leader().service.handle("nope", {})
+    with pytest.raises(ApiError) as caught:
+        await Leader().service.handle("lookup", {"account": "A", "name": "S"})
+    assert caught.value.err_code == 10059
