@@ -1,0 +1,160 @@
+"""/connz: client connections, open and closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from jetcluster.model.times import rfc3339
+from jetcluster.monitor import subscriptions
+from jetcluster.monitor.source import Json, Query, QueryError, flag, number, subs_detail
+from jetcluster.monitor.view import NodeView, now_text, rtt, uptime, wall_time
+
+DEFAULT_LIMIT = 1024
+
+_SORTS: dict[str, tuple[str, bool]] = {
+    "cid": ("cid", False),
+    "start": ("start_ns", False),
+    "subs": ("subscriptions", True),
+    "pending": ("pending", True),
+    "msgs_to": ("out_msgs", True),
+    "msgs_from": ("in_msgs", True),
+    "bytes_to": ("out_bytes", True),
+    "bytes_from": ("in_bytes", True),
+    "last": ("last_activity", True),
+    "idle": ("last_activity", False),
+    "uptime": ("start_ns", False),
+    "stop": ("stop_ns", True),
+    "reason": ("reason", False),
+    "rtt": ("rtt", True),
+}
+"""Parameter -> (attribute, largest first)."""
+_STATES = {
+    "": "open",
+    "open": "open",
+    "0": "open",
+    "closed": "closed",
+    "1": "closed",
+    "all": "all",
+    "any": "all",
+    "2": "all",
+}
+
+
+def connz(node: NodeView, query: Query) -> Json:
+    """Raises QueryError."""
+    sort, state = query.get("sort", "") or "cid", query.get("state", "").lower()
+    listed, detailed = subs_detail(query)
+    auth = flag(query, "auth")
+    offset, limit, cid = number(query, "offset", 0), number(query, "limit", DEFAULT_LIMIT), number(query, "cid", 0)
+    if state not in _STATES:
+        raise QueryError(f"Error decoding state for {query['state']}")
+    if sort not in _SORTS:
+        raise QueryError(f"invalid sorting option: {sort}")
+    state = _STATES[state]
+    if sort in ("stop", "reason") and state != "closed":
+        raise QueryError(f"sort by {sort} only valid on closed connections")
+    if cid:
+        limit = 1
+    found = _select(node, state, cid, query.get("user", ""), query.get("acc", ""))
+    attribute, descending = _SORTS[sort]
+    found.sort(key=_key(attribute), reverse=descending)
+    page = found[offset : offset + limit]
+    return {
+        "server_id": node.server.server_id,
+        "now": now_text(node),
+        "num_connections": len(page),
+        "total": len(found),
+        "offset": offset,
+        "limit": limit,
+        "connections": [
+            _connection(node, connection, auth=auth or bool(query.get("acc")), listed=listed, detailed=detailed)
+            for connection in page
+        ],
+    }
+
+
+def _select(node: NodeView, state: str, cid: int, user: str, account: str) -> list[Any]:
+    found: list[Any] = []
+    if state in ("open", "all"):
+        found += node.server.clients.values()
+    if state in ("closed", "all"):
+        found += node.server.closed
+    if cid:
+        found = [connection for connection in found if connection.cid == cid]
+    if user:
+        found = [connection for connection in found if connection.user == user]
+    if account:
+        found = [connection for connection in found if connection.account == account]
+    return found
+
+
+def _key(attribute: str) -> Callable[[Any], Any]:
+    """Values of open and closed connections side by side; what one kind lacks counts as 0."""
+    if attribute == "subscriptions":
+        return _subscription_count
+    if attribute == "reason":
+        return lambda connection: (connection.reason, connection.cid)
+    return lambda connection: getattr(connection, attribute, 0)
+
+
+def _subscription_count(connection: Any) -> int:
+    held = connection.subscriptions
+    return held if isinstance(held, int) else len(held)
+
+
+def _connection(node: NodeView, connection: Any, *, auth: bool, listed: bool, detailed: bool) -> Json:
+    is_open = not hasattr(connection, "stop_ns")
+    now = node.clock.time_ns()
+    found: Json = {
+        "cid": connection.cid,
+        "kind": "Client",
+        "type": "nats",
+        "ip": connection.ip,
+        "port": connection.port,
+        "start": rfc3339(connection.start_ns),
+    }
+    if is_open:
+        found["last_activity"] = wall_time(node, connection.last_activity)
+    else:
+        found |= {
+            "last_activity": rfc3339(connection.stop_ns),
+            "stop": rfc3339(connection.stop_ns),
+            "reason": connection.reason,
+        }
+    if connection.rtt:
+        found["rtt"] = rtt(connection.rtt)
+    end = now if is_open else connection.stop_ns
+    found |= {
+        "uptime": uptime((end - connection.start_ns) / 1e9),
+        "idle": uptime(node.clock.monotonic() - connection.last_activity if is_open else (now - end) / 1e9),
+        "pending_bytes": connection.pending if is_open else 0,
+        "in_msgs": connection.in_msgs,
+        "out_msgs": connection.out_msgs,
+        "in_bytes": connection.in_bytes,
+        "out_bytes": connection.out_bytes,
+    }
+    if getattr(connection, "stalls", 0):
+        found["stalls"] = connection.stalls
+    found["subscriptions"] = _subscription_count(connection)
+    for name in ("name", "lang", "version"):
+        if getattr(connection, name):
+            found[name] = getattr(connection, name)
+    if is_open:
+        found |= _tls(connection)
+    if auth:
+        if connection.user:
+            found["authorized_user"] = connection.user
+        found["account"] = connection.account
+    if is_open:
+        held = list(connection.subscriptions.values())
+        account = connection.account if auth else ""
+        found |= subscriptions.lists(held, listed=listed, detailed=detailed, account=account)
+    return found
+
+
+def _tls(connection: Any) -> Json:
+    session = connection.transport.get_extra_info("ssl_object") if connection.transport is not None else None
+    if session is None or session.version() is None:
+        return {}
+    return {"tls_version": session.version().removeprefix("TLSv"), "tls_cipher_suite": session.cipher()[0]}

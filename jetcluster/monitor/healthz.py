@@ -1,0 +1,112 @@
+"""/healthz: may a load balancer send clients here, and has this node caught up with its cluster?
+
+Texts and status codes are nats-server's (reference sheet core 3.3, and its answers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from jetcluster.monitor.source import Health, Json, Query, flag
+from jetcluster.monitor.view import NodeView, engine_of
+
+MAX_LAG = 1000
+"""Committed entries a replica may still have to apply and count as current: under load it always has some."""
+
+
+@dataclass(slots=True)
+class Problem:
+    type: str
+    error: str
+    account: str = ""
+    stream: str = ""
+    status: int = 503
+
+    def detail(self) -> Json:
+        named = {"account": self.account, "stream": self.stream}
+        return {"type": self.type, **{key: value for key, value in named.items() if value}, "error": self.error}
+
+
+def healthz(node: NodeView, query: Query) -> Health:
+    """Raises QueryError."""
+    details = flag(query, "details")
+    enabled_only = flag(query, "js-enabled-only") or flag(query, "js-enabled")
+    server_only, meta_only = flag(query, "js-server-only"), flag(query, "js-meta-only")
+    account, stream, consumer = (query.get(name, "") for name in ("account", "stream", "consumer"))
+    if not account and stream:
+        return _bad_question('"account" must not be empty when checking stream health')
+    if not stream and consumer:
+        return _bad_question('"stream" must not be empty when checking consumer health')
+    problems = _problems(node, enabled_only, server_only, meta_only, account, stream)
+    if details:
+        found = list(problems)
+        if not found:
+            return Health(200, {"status": "ok"})
+        return Health(max(p.status for p in found), {"status": "error", "errors": [p.detail() for p in found]})
+    first = next(problems, None)
+    if first is None:
+        return Health(200, {"status": "ok"})
+    return Health(first.status, {"status": "unavailable", "error": first.error})
+
+
+def _bad_question(text: str) -> Health:
+    return Health(400, {"status": "error", "error": text})
+
+
+def _problems(
+    node: NodeView, enabled_only: bool, server_only: bool, meta_only: bool, account: str, stream: str
+) -> Iterator[Problem]:
+    if node.server.lame_duck:
+        # Ours, not nats-server's: who asks for health wants to know where to send new clients.
+        yield Problem("CONN", "server is in lame duck mode")
+    if not node.options.jetstream.enabled:
+        return
+    engine = engine_of(node)
+    if engine is None:
+        yield Problem("JETSTREAM", "JetStream not enabled")
+        return
+    if enabled_only:
+        return
+    waiting = _meta_problem(engine)
+    if waiting is not None:
+        yield waiting
+        return
+    if server_only or meta_only:
+        return
+    if account and account not in node.jetstream.apis:
+        yield Problem("ACCOUNT", f'JetStream account "{account}" not found', account, status=404)
+        return
+    if stream and engine.assignment(account, stream) is None:
+        yield Problem("STREAM", f'JetStream stream "{stream}" not found on account "{account}"', account, stream, 404)
+        return
+    for replica in engine.replicas.values():
+        assignment = replica.assignment
+        if (not account or assignment.account == account) and (not stream or assignment.name == stream):
+            error = _replica_error(replica)
+            if error:
+                text = f"JetStream stream '{assignment.account} > {assignment.name}' {error}"
+                yield Problem("STREAM", text, assignment.account, assignment.name)
+
+
+def _meta_problem(engine: Any) -> Problem | None:
+    group = engine.meta.group
+    if group is None or group.leader is None:
+        return Problem("JETSTREAM", "JetStream has not established contact with a meta leader")
+    if group.commit_index - group.applied_index > MAX_LAG:
+        return Problem("JETSTREAM", "JetStream is not current with the meta leader")
+    return None
+
+
+def _replica_error(replica: Any) -> str:
+    if replica.failed:
+        return f"is stopped: {replica.failed}"
+    if replica.damaged:
+        return f"has damaged data: {replica.damaged}"
+    if replica.installing:
+        return "is not current"
+    group = replica.group
+    if group.leader is None:
+        return "has no leader"
+    return "is not current" if group.commit_index - group.applied_index > MAX_LAG else ""

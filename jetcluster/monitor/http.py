@@ -1,0 +1,100 @@
+"""The monitoring endpoints on aiohttp. Imported only after the server is ready (see `start`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from jetcluster import REPORTED_VERSION
+from jetcluster.logs import get_logger
+from jetcluster.monitor.source import Json, MonitorSource, Query, QueryError
+
+log = get_logger("monitor")
+
+_HEADERS = {"Access-Control-Allow-Origin": "*"}
+_PAGES = {
+    "varz": "General",
+    "jsz": "JetStream",
+    "connz": "Connections",
+    "subsz": "Subscriptions",
+    "routez": "Routes",
+    "healthz": "Health",
+}
+Handler = Callable[[web.Request], Awaitable[web.Response]]
+
+
+def application(source: MonitorSource, base_path: str = "") -> web.Application:
+    """Paths get `base_path` in front (`http_base_path`)."""
+    prefix = "/" + base_path.strip("/") if base_path.strip("/") else ""
+    endpoints: dict[str, Callable[[Query], Json]] = {
+        "varz": source.varz,
+        "connz": source.connz,
+        "routez": source.routez,
+        "subsz": source.subsz,
+        "subscriptionsz": source.subsz,
+        "jsz": source.jsz,
+    }
+    app = web.Application()
+    app.router.add_get(prefix or "/", _index(source))
+    if prefix:
+        app.router.add_get(prefix + "/", _index(source))
+    for name, answer in endpoints.items():
+        app.router.add_get(f"{prefix}/{name}", _json(source, f"{prefix}/{name}", answer))
+    app.router.add_get(f"{prefix}/healthz", _health(source, f"{prefix}/healthz"))
+    return app
+
+
+def _query(request: web.Request) -> Query:
+    return {name: request.query.getall(name)[0] for name in request.query}
+
+
+def _text(status: int, body: str) -> web.Response:
+    return web.Response(status=status, text=body, headers=_HEADERS)
+
+
+def _json_response(status: int, body: str) -> web.Response:
+    return web.Response(status=status, body=body.encode(), content_type="application/json", headers=_HEADERS)
+
+
+def _json(source: MonitorSource, path: str, answer: Callable[[Query], Json]) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        source.count_request(path)
+        query = _query(request)
+        try:
+            found = answer(query)
+        except QueryError as error:
+            return _text(400, str(error))
+        except Exception:
+            log.exception("monitoring request failed", path=request.path_qs)
+            return _text(500, "internal error, see the log")
+        return _json_response(200, json.dumps(found, indent=2, ensure_ascii=False))
+
+    return handle
+
+
+def _health(source: MonitorSource, path: str) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        source.count_request(path)
+        try:
+            health = source.healthz(_query(request))
+        except QueryError as error:
+            return _text(400, str(error))
+        return _json_response(health.status, json.dumps(health.body, separators=(",", ":"), ensure_ascii=False))
+
+    return handle
+
+
+def _index(source: MonitorSource) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        source.count_request("/")
+        base = request.path.rstrip("/")
+        links = "\n".join(f'<li><a href="{base}/{name}">{title}</a> /{name}</li>' for name, title in _PAGES.items())
+        page = (
+            "<!doctype html>\n<html lang=en><meta charset=utf-8><title>jetcluster</title>\n"
+            f"<h1>jetcluster</h1><p>speaks NATS {REPORTED_VERSION}</p>\n<ul>\n{links}\n</ul></html>\n"
+        )
+        return web.Response(text=page, content_type="text/html", headers=_HEADERS)
+
+    return handle

@@ -1,0 +1,73 @@
+"""What the HTTP side asks: one method per endpoint, each returning a JSON object with nats-server's field names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Query = Mapping[str, str]
+"""Decoded query parameters; the first value of each name."""
+
+Json = dict[str, Any]
+
+
+class QueryError(Exception):
+    """A parameter that makes no sense: HTTP 400, the text is the body."""
+
+
+@dataclass(slots=True, frozen=True)
+class Health:
+    """`status` is the HTTP status: 200, 400 (question incomplete), 404 (asset unknown), 503."""
+
+    status: int
+    body: Json
+
+
+class MonitorSource(Protocol):
+    """Raises QueryError. Called on the event loop, so an answer must be cheap: what can be long is paged."""
+
+    def varz(self, query: Query) -> Json: ...
+    def connz(self, query: Query) -> Json: ...
+    def routez(self, query: Query) -> Json: ...
+    def subsz(self, query: Query) -> Json: ...
+    def jsz(self, query: Query) -> Json: ...
+    def healthz(self, query: Query) -> Health: ...
+    def count_request(self, path: str) -> None:
+        """For `http_req_stats` of /varz."""
+        ...
+
+
+_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+
+
+def flag(query: Query, name: str) -> bool:
+    """A boolean by Go's rules; absent is false."""
+    text = query.get(name, "")
+    if not text or text in _FALSE:
+        return False
+    if text in _TRUE:
+        return True
+    raise QueryError(f"Error decoding boolean for '{name}': strconv.ParseBool: parsing \"{text}\": invalid syntax")
+
+
+def number(query: Query, name: str, default: int) -> int:
+    """A decimal; absent, zero and negative are the default."""
+    text = query.get(name, "")
+    if not text:
+        return default
+    try:
+        value = int(text, 10)
+    except ValueError as error:
+        raise QueryError(
+            f"Error decoding int for '{name}': strconv.Atoi: parsing \"{text}\": invalid syntax"
+        ) from error
+    return value if value > 0 else default
+
+
+def subs_detail(query: Query) -> tuple[bool, bool]:
+    """`subs=1` or `subs=detail` -> (list, detail)."""
+    if query.get("subs", "").lower() == "detail":
+        return True, True
+    return flag(query, "subs"), False

@@ -1,0 +1,93 @@
+"""The monitoring listener: its port is open before "Server is ready", aiohttp comes after.
+
+Importing aiohttp takes 0.2-0.35 s, most of a cold start's budget of 0.5 s (shared/reference/drop-in.md). So the socket
+is bound and listening first, which is all that tools look for; a request that comes at once waits in the backlog while
+a thread imports aiohttp, and is answered a moment later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+from jetcluster.logs import get_logger
+from jetcluster.monitor.view import NodeView
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+log = get_logger("monitor")
+
+BACKLOG = 128
+ATTACH_DELAY = 0.1
+"""Seconds between the start and the import: it shares the interpreter with the start of everything else."""
+SHUTDOWN_SECONDS = 0.25
+"""How long a request in progress may hold up the process's exit."""
+
+
+class MonitorError(OSError):
+    """The monitoring port cannot be opened; the text is ready for the `[FTL]` line."""
+
+
+class Monitor:
+    """A listening monitoring port. `port` is the bound one."""
+
+    def __init__(self, node: NodeView, listener: socket.socket) -> None:
+        self._node = node
+        self._listener = listener
+        self._runner: web.AppRunner | None = None
+        self.host, self.port = listener.getsockname()[:2]
+        self._attaching: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._attach())
+
+    async def _attach(self) -> None:
+        await asyncio.sleep(ATTACH_DELAY)
+        try:
+            http: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.http")
+            source: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.node_source")
+            from aiohttp import web
+
+            app = http.application(source.NodeSource(self._node), self._node.options.http_base_path)
+            runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+            await runner.setup()
+            self._runner = runner
+            await web.SockSite(runner, self._listener, backlog=BACKLOG).start()
+        except Exception:
+            log.exception("monitoring does not work")
+
+    async def stop(self) -> None:
+        """Closes the port."""
+        task, self._attaching = self._attaching, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if self._runner is not None:
+            await self._runner.cleanup()
+        self._listener.close()
+
+
+async def start_monitor(node: NodeView) -> Monitor:
+    """Opens the port of `options.http_port` (-1: a free one). Raises MonitorError."""
+    options = node.options
+    host, port = options.http_host or options.host, max(options.http_port, 0)
+    listener = _listen(host, port)
+    monitor = Monitor(node, listener)
+    shown = f"[{host}]" if ":" in host else host
+    log.info(f"Starting http monitor on {shown}:{monitor.port}")
+    return monitor
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=False)
+    except OSError as error:
+        reason = os.strerror(error.errno or 0).lower()
+        shown = f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"
+        raise MonitorError(
+            f"Can't start monitoring: can't listen to the monitor port: listen tcp {shown}: bind: {reason}"
+        ) from error
+    listener.setblocking(False)
+    return listener

@@ -1,0 +1,68 @@
+"""/subsz: the subscription index of all accounts."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+from jetcluster.monitor import subscriptions
+from jetcluster.monitor.source import Json, Query, QueryError, number, subs_detail
+from jetcluster.monitor.view import NodeView, links_of, now_text
+from jetcluster.protocol import subjects
+
+DEFAULT_LIMIT = 1024
+
+
+def subsz(node: NodeView, query: Query) -> Json:
+    """Raises QueryError."""
+    listed, _ = subs_detail(query)
+    offset, limit = number(query, "offset", 0), number(query, "limit", DEFAULT_LIMIT)
+    test = query.get("test", "").encode()
+    if test and not subjects.is_valid_literal(test):
+        raise QueryError(f"invalid test subject, must be valid publish subject: {query['test']}")
+    account = query.get("acc", "")
+    routers = [router for router in node.server.accounts if not account or router.account == account]
+    found = _statistics(node, routers)
+    total, page = _page(routers, test, offset, limit)
+    found |= {"total": total, "offset": offset, "limit": limit}
+    if listed and page:
+        found["subscriptions_list"] = [subscriptions.detail(s, account=name) for name, s in page]
+    return found
+
+
+def _statistics(node: NodeView, routers: list[Any]) -> Json:
+    indexes = [router.index for router in routers]
+    misses = sum(index.matches for index in indexes)
+    # The read loop's cached lookup counts nothing, it is the hottest line of the server. Every message from a client
+    # or a route is looked up once, so the number of lookups is known all the same.
+    lookups = max(node.server.totals().in_msgs + sum(link.stats.in_msgs for link in links_of(node)), misses)
+    fanouts = [route.takers for index in indexes for route in index.literals.values()]
+    return {
+        "server_id": node.server.server_id,
+        "now": now_text(node),
+        "num_subscriptions": sum(index.count for index in indexes),
+        "num_cache": sum(len(index.literals) + len(index.prefixes) for index in indexes),
+        "num_inserts": sum(index.inserts for index in indexes),
+        "num_removes": sum(index.removes for index in indexes),
+        "num_matches": lookups,
+        "cache_hit_rate": 1 - misses / lookups if lookups else 0.0,
+        "max_fanout": max(fanouts, default=0),
+        "avg_fanout": sum(fanouts) / len(fanouts) if fanouts else 0.0,
+    }
+
+
+def _page(routers: list[Any], test: bytes, offset: int, limit: int) -> tuple[int, list[tuple[str, Any]]]:
+    """(total, page) of the subscriptions of this node; what peers want is in /routez."""
+    total = 0
+    for router in routers:
+        total += sum(1 for _ in _matching(router, test))
+    everything = ((router.account, s) for router in routers for s in _matching(router, test))
+    return total, list(islice(everything, offset, offset + limit))
+
+
+def _matching(router: Any, test: bytes) -> Any:
+    return (
+        subscription
+        for subscription in router.index
+        if not hasattr(subscription, "peer") and (not test or subjects.matches(test, subscription.subject))
+    )

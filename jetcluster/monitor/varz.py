@@ -1,0 +1,166 @@
+"""/varz: the server at a glance."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+from jetcluster import REPORTED_VERSION
+from jetcluster.model.times import rfc3339
+from jetcluster.monitor.jsz import jetstream_config, jetstream_stats, meta_cluster
+from jetcluster.monitor.source import Json
+from jetcluster.monitor.view import NodeView, engine_of, links_of, mesh_of, uptime
+
+_PAGE = resource.getpagesize()
+
+
+class CpuMeter:
+    """Percent of one core since the previous question, at least a second apart, as `top` would show it."""
+
+    def __init__(self) -> None:
+        self._wall = time.monotonic()
+        self._cpu = time.process_time()
+        self._percent = 0.0
+
+    def percent(self) -> float:
+        wall, cpu = time.monotonic(), time.process_time()
+        if wall - self._wall >= 1.0:
+            self._percent = round((cpu - self._cpu) / (wall - self._wall) * 100, 1)
+            self._wall, self._cpu = wall, cpu
+        return self._percent
+
+
+def memory_bytes() -> int:
+    """Resident set size."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
+    except (OSError, ValueError, IndexError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def varz(node: NodeView, requests: dict[str, int], cpu: CpuMeter) -> Json:
+    server, options = node.server, node.options
+    info = server.info
+    now = node.clock.time_ns()
+    found: Json = {
+        "server_id": server.server_id,
+        "server_name": server.name,
+        "version": REPORTED_VERSION,
+        "proto": info["proto"],
+        "go": info["go"],
+        "host": options.host,
+        "port": server.port,
+    }
+    for key in ("auth_required", "tls_required", "tls_verify", "connect_urls"):
+        if info.get(key):
+            found[key] = info[key]
+    found |= {
+        "max_connections": options.max_connections,
+        "ping_interval": int(options.ping_interval * 1e9),
+        "ping_max": options.ping_max,
+        "http_host": options.http_host or options.host,
+        "http_port": options.http_port,
+        "http_base_path": options.http_base_path,
+        "https_port": 0,
+        "auth_timeout": options.auth_timeout,
+        "max_control_line": options.max_control_line,
+        "max_payload": options.max_payload,
+        "max_pending": options.max_pending,
+        "cluster": _cluster(node),
+        "gateway": {},
+        "leaf": {},
+        "mqtt": {},
+        "websocket": {},
+        "jetstream": _jetstream(node),
+        "tls_timeout": options.tls.timeout if options.tls else 2.0,
+        "write_deadline": int(options.write_deadline * 1e9),
+        "start": rfc3339(server.start_ns),
+        "now": rfc3339(now),
+        "uptime": uptime((now - server.start_ns) / 1e9),
+        "mem": memory_bytes(),
+        "cores": os.cpu_count() or 1,
+        "gomaxprocs": os.cpu_count() or 1,
+        "cpu": cpu.percent(),
+    }
+    found |= _traffic(node)
+    found["subscriptions"] = server.accounts.subscriptions
+    found["http_req_stats"] = dict(requests)
+    found["config_load_time"] = rfc3339(server.start_ns)
+    if options.config_digest:
+        found["config_digest"] = options.config_digest
+    if options.server_tags:
+        found["tags"] = options.server_tags
+    if options.server_metadata:
+        found["metadata"] = options.server_metadata
+    found["system_account"] = options.system_account_name
+    mesh = mesh_of(node)
+    routes = mesh.counters if mesh is not None else None
+    found["slow_consumer_stats"] = _by_kind(server.slow_consumers, routes.slow if routes else 0)
+    found["stale_connection_stats"] = _by_kind(server.stale_connections, routes.stale if routes else 0)
+    return found
+
+
+def _by_kind(clients: int, routes: int) -> Json:
+    return {"clients": clients, "routes": routes, "gateways": 0, "leafs": 0}
+
+
+def _traffic(node: NodeView) -> Json:
+    """Totals count clients and routes; the `client` ones clients alone."""
+    server, links = node.server, links_of(node)
+    totals = server.totals()
+
+    def routed(name: str) -> int:
+        return sum(getattr(link.stats, name) for link in links)
+
+    return {
+        "connections": len(server.clients),
+        "total_connections": server.total_connections,
+        "routes": len(links),
+        "remotes": len(links),
+        "leafnodes": 0,
+        "in_msgs": totals.in_msgs + routed("in_msgs"),
+        "in_bytes": totals.in_bytes + routed("in_bytes"),
+        "in_client_msgs": totals.in_msgs,
+        "in_client_bytes": totals.in_bytes,
+        "out_msgs": totals.out_msgs + routed("out_msgs"),
+        "out_bytes": totals.out_bytes + routed("out_bytes"),
+        "out_client_msgs": totals.out_msgs,
+        "out_client_bytes": totals.out_bytes,
+        "slow_consumers": server.slow_consumers,
+        "stale_connections": server.stale_connections,
+        "stalled_clients": server.stalled_clients,
+    }
+
+
+def _cluster(node: NodeView) -> Json:
+    cluster = node.options.cluster
+    if not node.options.is_clustered:
+        return {}
+    return {
+        "name": cluster.name,
+        "addr": cluster.host,
+        "cluster_port": getattr(node.jetstream, "cluster_port", 0) or cluster.port,
+        "auth_timeout": cluster.authorization.timeout or 2.0,
+        "urls": [_without_credentials(url) for url in cluster.routes],
+        "tls_timeout": 2.0,
+        "pool_size": 1,
+    }
+
+
+def _without_credentials(url: str) -> str:
+    """`host:port` of a route's URL; its password is nobody's business."""
+    return url.split("://", 1)[-1].rpartition("@")[2]
+
+
+def _jetstream(node: NodeView) -> Json:
+    engine: Any = engine_of(node)
+    if engine is None:
+        return {}
+    found: Json = {"config": jetstream_config(node), "stats": jetstream_stats(node)}
+    meta = meta_cluster(node)
+    if meta:
+        found["meta"] = meta
+    return found
