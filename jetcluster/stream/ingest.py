@@ -54,6 +54,7 @@ class Ingest:
         "_bus",
         "_call_soon",
         "_clock",
+        "_early",
         "_headers",
         "_max_pending_bytes",
         "_max_pending_messages",
@@ -99,6 +100,9 @@ class Ingest:
         self._open_bytes = 0
         self._pending: dict[int, tuple[list[bytes], int]] = {}
         """Log index -> reply subjects (b"" for none), bytes."""
+        self._early: dict[int, PublishResult] = {}
+        """A group of one without fsync may apply a command before `propose` has returned its index: the last
+        result that nobody waited for."""
         self.no_ack = no_ack
         """Of the stream's configuration; set it when that changes."""
         self.pending_messages = 0
@@ -130,6 +134,7 @@ class Ingest:
         command = encode_publish(self._clock.time_ns(), Batch.encode(self._subjects, self._headers, self._payloads))
         self._subjects, self._headers, self._payloads, self._replies = [], [], [], []
         self._open_bytes = 0
+        self._early.clear()
         try:
             index = self._propose(command)
         except RaftError as error:
@@ -139,11 +144,16 @@ class Ingest:
         self._pending[index] = (replies, len(command))
         self.pending_messages += len(replies)
         self.pending_bytes += len(command)
+        early = self._early.pop(index, None)
+        if early is not None:
+            self.on_applied(index, early)
 
     def on_applied(self, index: int, result: PublishResult) -> None:
         """The PUBLISH command at `index` was applied here; acks it if this Ingest proposed it."""
         waiting = self._pending.pop(index, None)
         if waiting is None:
+            self._early.clear()
+            self._early[index] = result
             return
         replies, size = waiting
         self.pending_messages -= len(replies)

@@ -33,6 +33,7 @@ _BAD_REQUEST: Final = errors.by_code(10003)
 _SEALED: Final = errors.by_code(10109)
 _PURGE_DENIED: Final = errors.by_code(10110, err="stream purge not permitted")
 _DELETE_DENIED: Final = errors.by_code(10057, err="message delete not permitted")
+_DELETE_NOTHING: Final = errors.by_code(10057, err="no message found")
 _DELETE_EOF: Final = errors.by_code(10057, err="stream store EOF")
 
 
@@ -98,6 +99,14 @@ class StreamMachine:
     def dedupe_ids(self) -> int:
         """How many message ids are remembered (monitoring)."""
         return len(self._dedupe)
+
+    @property
+    def next_expiry(self) -> int | None:
+        """Time (Unix nanoseconds) at which the oldest message reaches `max_age`: when the leader should propose
+        EXPIRE. None when nothing will expire."""
+        if not self.rules.max_age or not self.store.messages:
+            return None
+        return self.store.first_ts + self.rules.max_age
 
     def _begin(self) -> None:
         self.store.side_put(SIDE_CONFIG, b"", commands.dump_config(self.rules.config))
@@ -172,9 +181,11 @@ class StreamMachine:
             return _SEALED
         if self.rules.deny_delete:
             return _DELETE_DENIED
+        if not seq:
+            return _DELETE_NOTHING
         if seq > self.store.last_seq:
             return _DELETE_EOF
-        if seq and self.store.delete(seq):
+        if self.store.delete(seq):
             return 1
         return errors.by_code(10043, seq=seq)
 

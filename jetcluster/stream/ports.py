@@ -25,6 +25,11 @@ class ReadStore(MessageStore, Protocol):
     @property
     def last_seq(self) -> int: ...
 
+    @property
+    def first_ts(self) -> int:
+        """Time of the first message, 0 when there is none."""
+        ...
+
     def last_seq_of(self, subject: bytes) -> int:
         """Last sequence of a literal subject, 0 when it holds no message."""
         ...

@@ -4,10 +4,14 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jetcluster.store.api import DamagedError, Msg
 from jetcluster.store.batch import Batch
-from jetcluster.stream import direct_get
+from jetcluster.store.block_store import BlockStore
+from jetcluster.store.mem_kv import MemKv
+from jetcluster.stream import direct_get, times
 from jetcluster.stream.direct_get import DirectGet, Frame
 from tests.unit.stream.twins import NaiveStore, block
 
@@ -26,7 +30,7 @@ def numbered(n: int, subjects: tuple[str, ...] = ("foo",)) -> NaiveStore:
     return store_of(*[(subjects[i % len(subjects)], b"", b"%d" % (i + 1)) for i in range(n)])
 
 
-def ask(store: NaiveStore, **fields: object) -> list[Frame]:
+def ask(store: NaiveStore | BlockStore, **fields: object) -> list[Frame]:
     return list(DirectGet("S", store).answer(json.dumps(fields).encode()))
 
 
@@ -359,6 +363,44 @@ def test_multi_last_steps_over_what_vanished() -> None:
     first = next(frames)
     store.delete(2)
     assert pages([first, *frames]) == [(1, 2, 0), (3, 0, 1), (0, 0, 3)]
+
+
+# the same questions to the real store and to the naive one
+
+SUBJECTS = [b"a.x", b"a.y", b"b", b"c.d.e"]
+FILTERS = st.sampled_from(["a.x", "a.*", "*.*", ">", "b", "c.>", "zz", "*.d.*"])
+SEQS = st.integers(0, 25)
+INSTANTS = st.integers(-2, 26).map(lambda i: times.render(T0 + 1000 * i).decode())
+REQUESTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "seq": SEQS, "last_by_subj": FILTERS, "next_by_subj": FILTERS, "batch": st.integers(0, 5),
+        "max_bytes": st.integers(0, 50), "start_time": INSTANTS, "multi_last": st.lists(FILTERS, max_size=3),
+        "up_to_seq": SEQS, "up_to_time": INSTANTS, "no_hdr": st.booleans(),
+    },
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    batches=st.lists(st.lists(st.sampled_from(SUBJECTS), min_size=1, max_size=6), max_size=5),
+    deleted=st.sets(st.integers(1, 25), max_size=8),
+    requests=st.lists(REQUESTS, min_size=1, max_size=10),
+)
+def test_both_stores_give_the_same_frames(
+    batches: list[list[bytes]], deleted: set[int], requests: list[dict[str, object]]
+) -> None:
+    stores = (NaiveStore(), BlockStore(MemKv(), 1, memory=False))
+    for store in stores:
+        for subjects in batches:
+            at = store.last_seq
+            batch = Batch.of(subjects, [], [b"%d" % (at + i) for i in range(len(subjects))])
+            store.append(batch, at + 1, T0 + 1000 * at)
+        for seq in sorted(deleted):
+            store.delete(seq)
+    for request in requests:
+        frames = ask(stores[0], **request)
+        assert ask(stores[1], **request) == frames
 
 
 # damage is never "not found"

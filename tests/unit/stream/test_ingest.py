@@ -188,3 +188,19 @@ def test_commands_of_others_are_not_acked() -> None:
     bench = Bench()
     bench.ingest.on_applied(55, PublishResult(1, 2, None))
     assert bench.bus.sent == []
+
+
+def test_a_command_applied_inside_propose_is_acked() -> None:
+    bench = Bench()
+    propose = bench.log.propose
+
+    def at_once(command: bytes) -> int:
+        index = propose(command)
+        bench.ingest.on_applied(index, PublishResult(9, 1, None))
+        return index
+
+    bench.ingest._propose = at_once
+    bench.publish()
+    bench.end_turn()
+    assert bench.bus.sent == [(b"r", b'{"stream":"S","seq":9}', b"")]
+    assert bench.ingest.pending_messages == 0

@@ -383,6 +383,18 @@ def test_expiry_uses_the_max_age_in_force_at_its_place_in_the_log() -> None:
     assert stream.store.last_ts > T0 + 20 * SECOND
 
 
+def test_next_expiry_is_when_the_oldest_message_is_removed() -> None:
+    stream = Stream(max_age=5 * SECOND)
+    assert stream.machine.next_expiry is None
+    stream.publish(*plain(2))
+    due = stream.machine.next_expiry
+    assert due is not None
+    assert stream.apply(commands.encode_expire(due - 1)) == 0
+    assert stream.apply(commands.encode_expire(due)) == 1
+    stream.apply(commands.encode_update_config(T0, {"name": "S"}))
+    assert stream.machine.next_expiry is None
+
+
 def test_first_seq_counts_for_a_new_stream_only() -> None:
     stream = Stream(first_seq=100)
     assert stream.one("a") == 100
@@ -444,7 +456,7 @@ def test_purge(filter: bytes, seq: int, keep: int, removed: int, left: list[int]
     ({"deny_delete": True}, commands.encode_delete_msg(T0, 1), 10057, "message delete not permitted"),
     ({}, commands.encode_delete_msg(T0, 2), 10043, "sequence 2 not found"),
     ({}, commands.encode_delete_msg(T0, 9), 10057, "stream store EOF"),
-    ({}, commands.encode_delete_msg(T0, 0), 10043, "sequence 0 not found"),
+    ({}, commands.encode_delete_msg(T0, 0), 10057, "no message found"),
 ])  # fmt: skip
 def test_refused_administration(config: dict[str, object], command: bytes, code: int, text: str) -> None:
     stream = Stream(**config)

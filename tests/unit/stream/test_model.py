@@ -121,7 +121,7 @@ class Model:
         if kind == "delete":
             if self.config.get("sealed"):
                 return 10109
-            if args[0] > self.last_seq:
+            if not 0 < args[0] <= self.last_seq:
                 return 10057
             return 1 if self.messages.pop(args[0], None) else 10043
         if kind == "purge":

@@ -93,6 +93,10 @@ class NaiveStore:
         return len(self.rows)
 
     @property
+    def first_ts(self) -> int:
+        return self.state.first_ts
+
+    @property
     def byte_count(self) -> int:
         return self.state.bytes
 
