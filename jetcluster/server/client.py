@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.protocol import subjects, writer
@@ -98,6 +99,26 @@ class Client(Connection):
             for subscription in self.subscriptions.values():
                 self._router.remove_client(subscription)
         self.subscriptions.clear()
+
+    def client_info(self) -> dict[str, Any]:
+        """Who this is, as the `client` of an advisory has it (sheet core 6)."""
+        server = self.server
+        info: dict[str, Any] = {
+            "start": datetime.fromtimestamp(self.start_ns / 1e9, UTC).isoformat().replace("+00:00", "Z"),
+            "host": self.ip,
+            "id": self.cid,
+            "acc": self.account,
+            "user": self.user,
+            "name": self.name,
+            "lang": self.lang,
+            "ver": self.version,
+            "rtt": int(self.rtt * 1e9),
+            "server": server.name,
+            "cluster": server.options.cluster_name,
+            "kind": "Client",
+            "client_type": "nats",
+        }
+        return {key: value for key, value in info.items() if value != "" and value != 0}
 
     # ---- input
 
@@ -217,10 +238,10 @@ class Client(Connection):
         self.account = identity.account
         self.user = identity.user
         router = self.server.accounts[identity.account]
-        if router is not self._router:
-            self._drop_subscriptions()
-        self._router = router
         permissions = identity.permissions
+        if router is not self._router or permissions is not None:
+            self._drop_subscriptions()  # made before CONNECT, by the rules of somebody else
+        self._router = router
         self._permissions = None if permissions is None else ConnectionPermissions(permissions, self.server.clock)
         self._careful = self._verbose or self._pedantic or self._permissions is not None
         return True

@@ -114,9 +114,16 @@ class Connection(asyncio.Protocol):
             transport.write_eof()
             self._holds.clear()
             transport.resume_reading()
-            self._arm("linger", _LINGER, transport.abort)
+            self._arm("linger", _LINGER, self._linger_due, self.server.options.write_deadline)
         else:
             transport.close()
+
+    def _linger_due(self, patience: float) -> None:
+        # Output that is still on its way gets what a flush gets; input alone is no reason to stay.
+        if patience > 0 and self.transport.get_write_buffer_size():
+            self._arm("linger", _LINGER, self._linger_due, patience - _LINGER)
+        else:
+            self.transport.abort()
 
     def abort(self, reason: str) -> None:
         """Ends the connection at once; queued output is lost."""

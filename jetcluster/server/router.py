@@ -213,6 +213,11 @@ class Router:
                 return _HERE
         return group.remote_at(int(self._rng.random() * (group.weight - count))) if group.remote else None
 
+    def backlog(self, subject: bytes) -> int:
+        """Bytes that the slowest connection of this node that takes `subject` has not been sent yet. Whoever publishes
+        a lot to one reply subject waits while this is large, or its reader is closed as a slow consumer."""
+        return max((client.owner.pending for client in self.index.match(subject).clients), default=0)
+
     def subscription_of(self, owner: Sink, subject: bytes) -> ClientSubscription | None:
         """The first plain subscription of a connection that takes `subject`."""
         for client in self.index.match(subject).clients:

@@ -150,3 +150,22 @@ def test_lost_connection_leaves_nothing_behind() -> None:
     assert bench.router.publish(b"foo") == 0
     bench.time.advance(1000.0)
     assert peer.transport.written == b""
+
+
+def test_closing_waits_for_output_that_is_still_on_its_way() -> None:
+    bench = Bench(write_deadline=3.0)
+    leaving, stuck = bench.client(), bench.client()
+    for peer in (leaving, stuck):
+        peer.transport.jammed = True
+        bench.router.publish(b"foo", b"x")
+        peer.send(b"SUB foo 1", b"PUB foo 90000\r\n" + b"x" * 90_000)
+        bench.time.advance(0)
+        peer.connection.close("Server Shutdown")
+    bench.time.advance(1.5)
+    assert not leaving.transport.aborted
+    leaving.transport.buffered = 0
+    bench.time.advance(1.0)
+    assert leaving.transport.aborted
+    assert not stuck.transport.aborted
+    bench.time.advance(3.0)
+    assert stuck.transport.aborted

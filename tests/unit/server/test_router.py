@@ -238,3 +238,16 @@ def test_a_repeated_subject_gets_a_cache_entry_of_its_own(bench: Bench) -> None:
     bench.router.subscribe(b"js.*", callback)
     client.send(b"PUB js.a 0", b"")
     assert (len(got), len(later)) == (4, 1)
+
+
+def test_backlog_is_that_of_the_slowest_taker(bench: Bench) -> None:
+    slow, fast = bench.client(b"SUB a.* 1"), bench.client(b"SUB a.b 1")
+    slow.transport.jammed = True
+    assert bench.router.backlog(b"a.b") == 0
+    bench.router.publish(b"a.b", b"x" * 100_000)
+    bench.time.advance(0)
+    assert bench.router.backlog(b"a.b") > 100_000
+    assert fast.connection.pending == 0
+    slow.transport.drain()
+    assert bench.router.backlog(b"a.b") == 0
+    assert bench.router.backlog(b"nobody") == 0

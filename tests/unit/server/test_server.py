@@ -3,60 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import json
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import nats
 import pytest
-import uvloop
 
-from jetcluster.clock import SeededRng, SystemClock
 from jetcluster.server.listener import ListenError
-from jetcluster.server.options import OpenAuthenticator, ServerOptions
-from jetcluster.server.server import Server
 
 from .certificate import make_certificate
+from .live import Body, dial, run, serving
 
-Body = Callable[[], Coroutine[Any, Any, None]]
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Body], None]:
-    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-
-    def go(body: Body) -> None:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(body())
-        gc.collect()  # a transport that was not closed warns here, and warnings are errors
-
-    return go
-
-
-@asynccontextmanager
-async def serving(**options: Any) -> AsyncIterator[Server]:
-    server = Server(
-        ServerOptions(**{"host": "127.0.0.1", "port": -1, **options}),
-        OpenAuthenticator(),
-        SystemClock(),
-        SeededRng(1),
-        asyncio.get_running_loop(),
-    )
-    await server.start()
-    try:
-        yield server
-    finally:
-        await server.stop()
-
-
-async def dial(server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, dict[str, Any]]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    info = await reader.readline()
-    return reader, writer, json.loads(info[5:])
+__all__ = ["run"]
 
 
 def test_stock_client(run: Callable[[Body], None]) -> None:
@@ -150,38 +109,6 @@ def test_port_in_use(run: Callable[[Body], None]) -> None:
             assert str(error.value) == (
                 f'Error listening on port: {where}, "listen tcp {where}: bind: address already in use"'
             )
-
-    run(body)
-
-
-def test_lame_duck(run: Callable[[Body], None]) -> None:
-    async def body() -> None:
-        async with serving(cluster_name="c", lame_duck_duration=0.2, lame_duck_grace_period=0.1) as server:
-            server.set_connect_urls(["127.0.0.1:1111"])
-            clients = [await dial(server) for _ in range(4)]
-            for reader, writer, _ in clients:
-                writer.write(b'CONNECT {"verbose":false,"protocol":1}\r\nPING\r\n')
-                assert await reader.readline() == b"PONG\r\n"
-                await reader.readline()
-            old, old_writer, _ = await dial(server)
-            leaving = asyncio.ensure_future(server.enter_lame_duck())
-            ends = []
-            for reader, _, first in clients:
-                info = json.loads((await reader.readline())[5:])
-                assert info["ldm"] is True
-                assert info["connect_urls"] == ["127.0.0.1:1111"]
-                assert first["connect_urls"][0] == f"127.0.0.1:{server.port}"
-            with pytest.raises(ConnectionRefusedError):
-                await asyncio.open_connection("127.0.0.1", server.port)
-            for reader, writer, _ in clients:
-                assert await reader.read() == b""
-                ends.append(asyncio.get_running_loop().time())
-                writer.close()
-            assert await old.read() == b"", "a client that never said CONNECT gets no INFO, but its end"
-            old_writer.close()
-            await leaving
-            assert ends[-1] - ends[0] > 0.05, "they go one after the other"
-            assert {c.reason for c in server.closed} == {"Server Shutdown"}
 
     run(body)
 

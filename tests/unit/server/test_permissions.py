@@ -1,0 +1,65 @@
+"""Permissions of one connection: cached answers, bounded memory."""
+
+from __future__ import annotations
+
+from jetcluster.clock import ManualTime
+from jetcluster.server import permissions
+from jetcluster.server.permissions import ConnectionPermissions
+
+
+class Everything:
+    """Allows all; has none of the optional parts."""
+
+    def __init__(self) -> None:
+        self.questions = 0
+
+    def can_publish(self, subject: bytes) -> bool:
+        self.questions += 1
+        return True
+
+    def can_subscribe(self, subject: bytes, queue: bytes | None) -> bool:
+        return True
+
+
+class Responder(Everything):
+    """May publish nothing but three answers for each request, within ten seconds."""
+
+    allow_responses = (3, 10.0)
+    can_deliver = None
+
+    def can_publish(self, subject: bytes) -> bool:
+        return False
+
+
+def test_without_optional_parts_deliveries_are_not_watched() -> None:
+    asked = Everything()
+    rules = ConnectionPermissions(asked, ManualTime())
+    assert not rules.watches_deliveries
+    assert rules.can_subscribe(b"a", None)
+    for n in range(permissions._MAX_CACHED + 10):
+        assert rules.can_publish(b"%d" % n)
+    assert len(rules._publish) <= permissions._MAX_CACHED
+    before = asked.questions
+    assert rules.can_publish(b"%d" % n)
+    assert asked.questions == before
+
+
+def test_a_reply_is_open_for_so_many_answers_and_so_long() -> None:
+    time = ManualTime()
+    rules = ConnectionPermissions(Responder(), time)
+    assert rules.watches_deliveries
+    assert not rules.can_publish(b"r")
+    assert rules.admits(b"svc", b"r")
+    assert [rules.can_publish(b"r") for _ in range(4)] == [True, True, True, False]
+    rules.admits(b"svc", b"late")
+    time.advance(10.1)
+    assert not rules.can_publish(b"late")
+
+
+def test_open_replies_are_bounded() -> None:
+    rules = ConnectionPermissions(Responder(), ManualTime())
+    for n in range(permissions._MAX_REPLIES + 1):
+        rules.admits(b"svc", b"%d" % n)
+    assert len(rules._replies) == permissions._MAX_REPLIES
+    assert not rules.can_publish(b"0"), "the oldest went"
+    assert rules.can_publish(b"1")
