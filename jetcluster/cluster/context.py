@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from jetcluster.cluster.catchup import CatchUp
     from jetcluster.cluster.leaders import LeaderTable
     from jetcluster.cluster.mesh_core import MeshCore
+    from jetcluster.cluster.turn_commit import TurnCommit
     from jetcluster.raft.node import RaftNode
 
 
@@ -38,6 +39,7 @@ class NodeContext:
     mesh: MeshCore
     raft: RaftNode
     kv: Kv
+    turn_commit: TurnCommit
     bus: Callable[[str], Bus]
     """Account name -> its bus."""
     has_stream: Callable[[str, str], bool]

@@ -31,6 +31,7 @@ from jetcluster.cluster.requests import Body, LeaderRequests
 from jetcluster.cluster.stream_replica import StreamReplica
 from jetcluster.cluster.stream_requests import StreamRequests
 from jetcluster.errors import ApiError
+from jetcluster.model.limits import AccountLimits
 from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftError
 
 TICK = 0.25
@@ -59,7 +60,7 @@ class JetStream:
         *,
         limits: Callable[[str], AccountLimits],
         clustered: bool,
-        expected_nodes: int,
+        expected_nodes: Callable[[], int],
         settled: Callable[[], bool],
     ) -> None:
         """`owners` is the table that `context.catchup` serves from. `settled` tells whether every configured route led
@@ -109,7 +110,7 @@ class JetStream:
         elif not self.clustered:
             self.meta.start((self.context.me,))
         else:
-            self._boot = Bootstrap(self.context.me, self._expected_nodes, self.context.clock.monotonic())
+            self._boot = Bootstrap(self.context.me, self._expected_nodes(), self.context.clock.monotonic())
         for assignment in self.meta.machine.all_assignments():
             self._assigned(assignment)
         self._tick()
@@ -187,9 +188,10 @@ class JetStream:
     async def _serve_settle(self, peer: str, payload: bytes) -> bytes:
         (revision,) = _U64.unpack(payload)
         end = self.context.clock.monotonic() + SETTLE_SECONDS
-        while self.meta.machine.applied_index < revision and self.context.clock.monotonic() < end:
+        while True:
+            if self.meta.machine.applied_index >= revision or self.context.clock.monotonic() >= end:
+                return b""
             await asyncio.sleep(0.005)
-        return b""
 
     async def _serve_used(self, peer: str, payload: bytes) -> bytes:
         used = {True: 0, False: 0}
@@ -233,7 +235,7 @@ class JetStream:
         self._owners.pop(assignment.gid, None)
         replica.stop()
         self.context.raft.remove_group(assignment.gid)
-        replica.store.wipe()
+        replica.store.remove()
 
     def _on_meta_leading(self, leading: bool) -> None:
         self._announce()
@@ -293,6 +295,7 @@ class JetStream:
     def _look_for_cluster(self) -> None:
         assert self._boot is not None
         self._announce()
+        self._boot.expected = self._expected_nodes()
         verdict, peers = self._boot.decide(self._announcement(), self.context.clock.monotonic())
         if verdict is Verdict.WAIT:
             return

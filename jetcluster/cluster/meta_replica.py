@@ -16,7 +16,7 @@ from jetcluster.cluster.catchup import Cut
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.meta import MetaMachine
 from jetcluster.cluster.meta_state import Effect
-from jetcluster.cluster.proposals import OutcomeUnknownError, Proposals
+from jetcluster.cluster.proposals import OutcomeUnknownError, Proposals, resolver
 from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftGroup, Role
 
 STATE_KEY = b"\x00meta"
@@ -52,7 +52,7 @@ class MetaReplica:
 
     def start(self, peers: tuple[str, ...]) -> None:
         """Creates or continues the group. `peers` count only where the journal has no record of it."""
-        self.group = self.context.raft.create_group(
+        group = self.context.raft.create_group(
             META_GROUP,
             peers,
             self,
@@ -61,7 +61,8 @@ class MetaReplica:
             durable=True,
             campaign=peers == (self.context.me,),
         )
-        self._proposals = Proposals(self.group)
+        self.group = group
+        self._proposals = Proposals(group)
 
     @property
     def leading(self) -> bool:
@@ -79,7 +80,7 @@ class MetaReplica:
         if self.group is None:
             raise NotLeaderError(None)
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self.group.read_index(lambda ok: future.done() or future.set_result(ok))
+        self.group.read_index(resolver(future))
         if not await future:
             raise OutcomeUnknownError("leadership of the meta group could not be confirmed")
 

@@ -6,6 +6,7 @@ Publishes do not come through here (they need no future per message, see `stream
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from jetcluster.raft.api import NotLeaderError, RaftGroup
@@ -16,6 +17,16 @@ MAX_WAITING = 10_000
 class OutcomeUnknownError(Exception):
     """The replica lost its leadership, or time ran out, before the command was seen committed: it may or may not
     happen."""
+
+
+def resolver(future: asyncio.Future[bool]) -> Callable[[bool], None]:
+    """A callback that settles `future`, unless its waiter has given up."""
+
+    def resolve(value: bool) -> None:
+        if not future.done():
+            future.set_result(value)
+
+    return resolve
 
 
 class Proposals:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 QUEUE = b"_sys_"
 PREFIX = b"$JS.API.DIRECT.GET."
-ALIAS = b"$JS.API.DIRECT.GET.LAST."
 COMMIT_METHOD = "stream.commit"
 MAX_LAG = 8192
 """Log entries a follower may be behind before it leaves the group."""
@@ -42,6 +41,9 @@ class ReadGroup:
         self._context = context
         self._replica = replica
         self._reader = DirectGet(replica.assignment.name, replica.store)
+        self._prefixes = [PREFIX]
+        if context.domain:
+            self._prefixes.append(b"$JS.%b.API.DIRECT.GET." % context.domain.encode())
         self._subscriptions: list[Subscription] = []
         self._joining: asyncio.Task[None] | None = None
         self._streaming = 0
@@ -96,11 +98,12 @@ class ReadGroup:
             return
         name = self._replica.assignment.name.encode()
         subscribe = self._replica.bus.subscribe
-        self._subscriptions = [
-            subscribe(PREFIX + name, self._on_body, QUEUE),
-            subscribe(PREFIX + name + b".>", self._on_subject, QUEUE),
-            subscribe(ALIAS + name + b".>", self._on_alias, QUEUE),
-        ]
+        for prefix in self._prefixes:
+            self._subscriptions += [
+                subscribe(prefix + name, self._on_body, QUEUE),
+                subscribe(prefix + name + b".>", self._on_subject, QUEUE),
+                subscribe(prefix + b"LAST." + name + b".>", self._on_alias, QUEUE),
+            ]
 
     def _join_when_current(self) -> None:
         if self.joined or self._joining is not None or not self._replica.machine.rules.allow_direct:
@@ -143,14 +146,19 @@ class ReadGroup:
             self._send(reply, frames if isinstance(frames, tuple) else iter(frames))
 
     def _on_subject(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        key = subject[len(PREFIX) + len(self._replica.assignment.name.encode()) + 1 :]
+        key = self._key(subject, b"")
         self._answer_subject(key, reply, headers, payload, alias=False)
 
     def _on_alias(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         if self._context.has_stream(self._replica.assignment.account, "LAST"):
             return  # a stream really named LAST listens on the same subjects: it wins (1.10)
-        key = subject[len(ALIAS) + len(self._replica.assignment.name.encode()) + 1 :]
+        key = self._key(subject, b"LAST.")
         self._answer_subject(key, reply, headers, payload, alias=True)
+
+    def _key(self, subject: bytes, alias: bytes) -> bytes:
+        """What follows the stream's name."""
+        prefix = next(p for p in self._prefixes if subject.startswith(p))
+        return subject[len(prefix) + len(alias) + len(self._replica.assignment.name.encode()) + 1 :]
 
     def _answer_subject(self, key: bytes, reply: bytes, headers: bytes, payload: bytes, *, alias: bool) -> None:
         if reply:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.cluster.context import NodeContext
-from jetcluster.model.stream_info import ReplicaInfo, cluster_wire
+from jetcluster.model.cluster_info import ReplicaInfo, cluster_wire
 
 if TYPE_CHECKING:
     from jetcluster.cluster.stream_replica import StreamReplica
@@ -52,3 +52,7 @@ def replica_infos(context: NodeContext, replica: StreamReplica) -> list[ReplicaI
             )
         )
     return found
+
+
+def own_replica_info(context: NodeContext) -> ReplicaInfo:
+    return ReplicaInfo(name=context.name, peer=context.me, current=True, active_ns=0)

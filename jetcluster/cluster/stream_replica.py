@@ -12,8 +12,11 @@ from typing import Any
 from jetcluster.cluster.catchup import Cut
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.meta_state import Assignment
-from jetcluster.cluster.proposals import Proposals
+from jetcluster.cluster.proposals import Proposals, resolver
 from jetcluster.cluster.read_group import ReadGroup
+from jetcluster.cluster.replica_info import own_replica_info, replica_infos
+from jetcluster.model.advisory import Advisories, leader_elected_subject
+from jetcluster.model.cluster_info import replica_wire
 from jetcluster.protocol.bus import Subscription
 from jetcluster.raft.api import RaftError, RaftGroup, Role
 from jetcluster.store.api import DamagedError
@@ -73,6 +76,7 @@ class StreamReplica:
 
     def apply(self, index: int, term: int, command: bytes) -> None:
         result = self.machine.apply(index, term, command)
+        self.context.turn_commit.mark()
         if isinstance(result, PublishResult):
             self.ingest.on_applied(index, result)
             return
@@ -91,6 +95,7 @@ class StreamReplica:
             self._listen()
             self.context.leaders.lead(gid, term)
             self._propose_config()
+            self._tell_elected()
         else:
             self._unlisten()
             self.context.leaders.follow(gid, term, leader)
@@ -184,6 +189,17 @@ class StreamReplica:
             self._listen()
         self.reads.config_changed()
 
+    def _tell_elected(self) -> None:
+        if len(self.group.peers) < 2:
+            return
+        name = self.assignment.name
+        subject = leader_elected_subject(name)
+        if self.bus.has_interest(subject):
+            context = self.context
+            replicas = [replica_wire(info) for info in (*replica_infos(context, self), own_replica_info(context))]
+            advisories = Advisories(context.clock, context.rng, context.name, context.domain)
+            self.bus.publish(subject, advisories.leader_elected(name, context.name, replicas))
+
     def _propose_config(self) -> None:
         if self.config_is_current():
             return
@@ -211,5 +227,5 @@ class StreamReplica:
     async def confirm_leadership(self) -> bool:
         """True once this replica is proven to lead and has applied all that was committed before the call."""
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self.group.read_index(lambda ok: future.done() or future.set_result(ok))
+        self.group.read_index(resolver(future))
         return await future

@@ -15,17 +15,14 @@ from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.cluster.replica_info import cluster_object
 from jetcluster.cluster.stream_replica import StreamReplica
 from jetcluster.errors import ApiError, by_code
-from jetcluster.model.stream_info import message_wire, state_wire, subject_page
 from jetcluster.raft.api import NotLeaderError
 from jetcluster.store.api import DamagedError
-from jetcluster.stream import commands
-from jetcluster.stream.direct_get import find_one
-from jetcluster.stream.get_request import GetRequest
+from jetcluster.stream import commands, msg_get
+from jetcluster.stream.info import SubjectsPage, state_object, subjects_page
 
 Body = dict[str, Any]
 PROPOSE_SECONDS = 4.0
 READY_SECONDS = 3.0
-MAX_DELETED_DETAILS = 100_000
 
 
 class StreamRequests:
@@ -61,22 +58,21 @@ class StreamRequests:
         return await self._info(replica, {})
 
     async def _info(self, replica: StreamReplica, body: Body) -> Body:
-        store = replica.store
+        subjects: dict[str, int] = {}
+        page = SubjectsPage(0, 0, 0)
         wanted = body.get("subjects_filter") or ""
-        subjects, page = {}, {"total": 0, "offset": 0, "limit": 0}
         if wanted:
-            counts = {subject.decode(errors="replace"): s.count for subject, s in store.subjects(wanted.encode())}
-            subjects, page = subject_page(counts, int(body.get("offset") or 0))
-        state = store.state
-        deleted = store.deleted(MAX_DELETED_DETAILS) if body.get("deleted_details") and state.num_deleted else None
-        fields = state._asdict()
-        if not state.messages:
-            fields["first_ts"] = 0
-        return {
-            "state": state_wire(**fields, subjects=subjects, deleted=deleted),
+            subjects, page = subjects_page(replica.store, wanted.encode(), int(body.get("offset") or 0))
+        details = bool(body.get("deleted_details"))
+        answer: Body = {
+            "state": state_object(replica.store, deleted_details=details, subjects=subjects),
             "cluster": cluster_object(self._context, replica),
-            **page,
+            "page": list(page),
         }
+        if replica.assignment.revision > int(body.get("revision") or 0):
+            # The node that asks has not applied the newest update yet: it shows our configuration.
+            answer["assignment"] = replica.assignment.to_dict()
+        return answer
 
     async def _purge(self, replica: StreamReplica, body: Body) -> Body:
         now = self._context.clock.time_ns()
@@ -84,22 +80,14 @@ class StreamRequests:
         return {"purged": await self._outcome(replica, commands.encode_purge(now, filter, seq, keep))}
 
     async def _msg_delete(self, replica: StreamReplica, body: Body) -> Body:
-        await self._outcome(replica, commands.encode_delete_msg(self._context.clock.time_ns(), int(body["seq"])))
-        return {}
+        command = commands.encode_delete_msg(self._context.clock.time_ns(), int(body["seq"]))
+        return {"deleted": await self._outcome(replica, command)}
 
     async def _msg_get(self, replica: StreamReplica, body: Body) -> Body:
+        request = msg_get.decode(body["payload"].encode("latin-1"), body["headers"].encode("latin-1"), strict=False)
         if not await replica.confirm_leadership():
             raise NotLeaderError(replica.group.leader)
-        request = GetRequest()
-        request.seq = int(body.get("seq") or 0)
-        request.last_by_subj = (body.get("last_by_subj") or "").encode("utf-8", "surrogateescape")
-        request.next_by_subj = (body.get("next_by_subj") or "").encode("utf-8", "surrogateescape")
-        request.start_time = body.get("start_time")
-        found = find_one(replica.store, request)
-        if found is None:
-            raise by_code(10037)
-        seq, ts, subject, headers, payload = found
-        return {"message": message_wire(subject, seq, ts, headers, payload, no_hdr=bool(body.get("no_hdr")))}
+        return {"response": msg_get.answer(replica.store, request).decode()}
 
     async def _stepdown(self, replica: StreamReplica, body: Body) -> Body:
         wanted = body.get("preferred") or ""

@@ -46,11 +46,11 @@ def cluster_wire(
     if leader and leader_since_ns:
         cluster["leader_since"] = rfc3339(leader_since_ns)
     if others:
-        cluster["replicas"] = [_replica(other) for other in sorted(others)]
+        cluster["replicas"] = [replica_wire(other) for other in sorted(others)]
     return cluster
 
 
-def _replica(info: ReplicaInfo) -> dict[str, Any]:
+def replica_wire(info: ReplicaInfo) -> dict[str, Any]:
     replica: dict[str, Any] = {"name": info.name, "current": info.current}
     if info.offline:
         replica["offline"] = True

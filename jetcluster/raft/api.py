@@ -96,6 +96,14 @@ class GroupStatus:
     applied_index: int
     durable_index: int
     peers: list[PeerStatus] = field(default_factory=list)
+    ready: bool = False
+    damaged: bool = False
+    """The journal lost records of this replica that had been durable: it does not vote or count until it has been
+    brought up by a leader that a majority without it confirms (`rejoin.py`)."""
+    needs_snapshot: bool = False
+    """Waiting for `install`."""
+    stopped: str = ""
+    """Why this replica stopped for good (its state machine raised, or replicas diverged); "" while it works."""
 
 
 class RaftGroup(Protocol):
@@ -106,13 +114,20 @@ class RaftGroup(Protocol):
     term: int
     leader: str | None
     """Peer id of the leader this replica follows (itself when it leads)."""
-    commit_index: int
     applied_index: int
-    last_index: int
-    peers: tuple[str, ...]
-    """Voters' peer ids in the newest configuration in the log, this one included if it is a voter."""
     ready: bool
     """True on a leader whose own no-op is applied (see `StateMachine.on_role`)."""
+
+    @property
+    def commit_index(self) -> int: ...
+
+    @property
+    def last_index(self) -> int: ...
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Voters' peer ids in the newest configuration in the log, this one included if it is a voter."""
+        ...
 
     def propose(self, command: bytes) -> int:
         """Appends one command and returns its log index; it is durable and committed when `apply` is called with it.

@@ -9,14 +9,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import gc
-import os
 import signal
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from jetcluster.clock import SystemClock, SystemRng
-from jetcluster.config.options import RANDOM_PORT, Options
+from jetcluster.config.options import Options
 from jetcluster.logs import Logger
 from jetcluster.server.listener import ListenError
 from jetcluster.server.node_jetstream import NodeJetStream, StorageError
@@ -39,6 +36,7 @@ class Node:
         self.server: Server
         self.jetstream: NodeJetStream | None = None
         self.monitor: Any = None
+        self.exit_code = 0
         self.stopped = asyncio.Event()
         self._stopping = False
 
@@ -69,7 +67,7 @@ class Node:
         if self.monitor is not None:
             await self.monitor.stop()
         if self.options.ports_file_dir:
-            from jetcluster.config.files import remove_ports_file
+            from jetcluster.config.runtime_files import remove_ports_file
 
             remove_ports_file(self.options.ports_file_dir)
         self.log.info("Server Exiting..")
@@ -82,6 +80,14 @@ class Node:
             await self.jetstream.step_aside()
         await self.server.enter_lame_duck()
         await self.stop()
+
+    def storage_failed(self, error: BaseException) -> None:
+        """The journal could not be written, for another reason than a full disk: nothing can be vouched for any more,
+        and a retry after a failed fsync would lie (see raft/journal.py). The process ends; its replicas live on
+        elsewhere."""
+        self.log.fatal(f"Raft journal failed: {error}")
+        self.exit_code = 1
+        self.stopped.set()
 
     # ---- parts
 
@@ -115,11 +121,11 @@ class Node:
     def _write_files(self) -> None:
         options = self.options
         if options.pid_file:
-            from jetcluster.config.files import write_pid_file
+            from jetcluster.config.runtime_files import write_pid_file
 
             write_pid_file(options.pid_file)
         if options.ports_file_dir:
-            from jetcluster.config.files import write_ports_file
+            from jetcluster.config.runtime_files import write_ports_file
 
             write_ports_file(options.ports_file_dir, self.listening())
 
@@ -134,9 +140,6 @@ class Node:
         return found
 
     def _handle_signals(self, loop: asyncio.AbstractEventLoop) -> None:
-        def spawn(work: Any) -> None:
-            self.server.spawn(work())
-
         loop.add_signal_handler(signal.SIGINT, self._spawn_stop)
         loop.add_signal_handler(signal.SIGTERM, self._terminate)
         loop.add_signal_handler(signal.SIGUSR2, lambda: self._keep(self.lame_duck()))

@@ -6,6 +6,7 @@ A node without JetStream still has the mesh, when it is clustered: it forwards m
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import tempfile
 from dataclasses import replace
@@ -18,12 +19,15 @@ from jetcluster.cluster.mesh import Credentials, MeshOptions, NodeMesh, Route
 from jetcluster.cluster.mesh_api import NodeInfo
 from jetcluster.cluster.mesh_core import MeshCore
 from jetcluster.cluster.mesh_interest import MeshInterest
-from jetcluster.config.options import AccountJetStreamOptions, AuthorizationOptions, Options
+from jetcluster.config.options import AccountJetStreamOptions, AuthorizationOptions
 from jetcluster.model.limits import AccountLimits
 
 if TYPE_CHECKING:
+    from jetcluster.api.dispatch import JetStreamApi
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.raft.journal import Journal
+    from jetcluster.raft.node import RaftNode
+    from jetcluster.raft.writer import ThreadWriter
     from jetcluster.server.node import Node
 
 DEFAULT_ACCOUNT = "$G"
@@ -44,7 +48,11 @@ class NodeJetStream:
         self.mesh: MeshCore
         self.jetstream: JetStream | None = None
         self.cluster_port = 0
+        self.apis: dict[str, JetStreamApi] = {}
+        """By account."""
         self._journal: Journal | None = None
+        self._raft: RaftNode | None = None
+        self._writer: ThreadWriter | None = None
         self._kv: Any = None
 
     async def start(self) -> None:
@@ -81,11 +89,15 @@ class NodeJetStream:
             await self.jetstream.transfer_leaderships(STEP_ASIDE_SECONDS)
 
     async def stop(self) -> None:
+        for api in self.apis.values():
+            await api.stop()
         if self.jetstream is not None:
             await self.jetstream.transfer_leaderships(STEP_ASIDE_SECONDS / 4)
             await self.jetstream.stop()
         if isinstance(self.mesh, NodeMesh):
             await self.mesh.stop()
+        if self._raft is not None:
+            self._raft.close()
         if self._journal is not None:
             self._journal.close()
         if self._kv is not None:
@@ -112,7 +124,7 @@ class NodeJetStream:
         options = self._options
         max_frame = max(MIN_FRAME, options.max_payload + FRAME_OVERHEAD)
         if not options.is_clustered:
-            return MeshCore(me, self._node.clock, max_frame, self._log)
+            return MeshCore(me, self._node.clock, max_frame, logging.getLogger("jetcluster.mesh"))
         cluster = options.cluster
         mesh_options = MeshOptions(
             cluster_name=cluster.name,
@@ -123,13 +135,14 @@ class NodeJetStream:
             routes=tuple(_route(url) for url in cluster.routes),
             max_frame=max_frame,
         )
-        return NodeMesh(me, mesh_options, clock=self._node.clock, rng=self._node.rng, log=self._log)
+        return NodeMesh(me, mesh_options, clock=self._node.clock, rng=self._node.rng)
 
     def _start_jetstream(self, directory: Path) -> None:
         from jetcluster.cluster.catchup import CatchUp, SnapshotOwner
         from jetcluster.cluster.context import NodeContext
         from jetcluster.cluster.jetstream import JetStream
         from jetcluster.cluster.leaders import LeaderTable
+        from jetcluster.cluster.turn_commit import TurnCommit
         from jetcluster.store.kv import KvError
         from jetcluster.store.rocks_kv import RocksKv
 
@@ -148,8 +161,9 @@ class NodeJetStream:
             mesh=self.mesh,
             raft=raft,
             kv=self._kv,
+            turn_commit=TurnCommit(self._kv, loop, self._log),
             bus=node.server.account,
-            has_stream=lambda account, name: self._known(account, name),
+            has_stream=self._known,
             nodes=lambda: self.jetstream.meta.machine.nodes if self.jetstream is not None else {},
             leaders=LeaderTable(self.mesh),
             catchup=CatchUp(self.mesh, node.clock, node.rng, owners),
@@ -163,27 +177,69 @@ class NodeJetStream:
             owners,
             limits=self._limits,
             clustered=self._options.is_clustered,
-            expected_nodes=self._expected_nodes(),
+            expected_nodes=lambda: self.mesh.expected_nodes if isinstance(self.mesh, NodeMesh) else 1,
             settled=lambda: not isinstance(self.mesh, NodeMesh) or self.mesh.settled,
         )
         self._start_api()
 
-    def _open_raft(self, directory: Path) -> Any:
-        raise NotImplementedError
+    def _open_raft(self, directory: Path) -> RaftNode:
+        """The journal is read here: what it holds decides what this node may vouch for. Raises StorageError."""
+        from jetcluster.raft.disk import FileDisk
+        from jetcluster.raft.journal import Journal, JournalOptions
+        from jetcluster.raft.node import RaftNode
+        from jetcluster.raft.writer import ThreadWriter
+
+        node, loop = self._node, asyncio.get_running_loop()
+        sync_interval = self._options.jetstream.sync_interval
+        try:
+            disk = FileDisk(directory, always_sync=sync_interval is None)
+            self._writer = ThreadWriter(loop.call_soon_threadsafe)
+            options = JournalOptions(sync_interval=sync_interval)
+            self._journal = Journal(disk, self._writer, loop, node.rng, options, on_fatal=node.storage_failed)
+            self._journal.open()
+        except OSError as error:
+            raise StorageError(f"Can't start JetStream: {directory}: {error.strerror}") from error
+        for damage in self._journal.damage:
+            self._log.error("Raft journal is damaged; what is missing is fetched from peers", damage=str(damage))
+        raft = RaftNode(
+            self.mesh.me.peer_id, self._journal, self.mesh, node.clock, node.rng, loop, on_report=self._raft_report
+        )
+        self.mesh.on_raft = raft.on_frame
+        self.mesh.on_read_end = raft.end_of_batch
+        self._raft = raft
+        return raft
+
+    def _raft_report(self, gid: int, text: str) -> None:
+        self._log.warning(f"Raft group {gid}: {text}")
 
     def _start_api(self) -> None:
-        raise NotImplementedError
+        from jetcluster.api.context import ApiContext
+        from jetcluster.api.dispatch import JetStreamApi
+
+        assert self.jetstream is not None
+        node = self._node
+        context = ApiContext(
+            cluster=self.jetstream,
+            clock=node.clock,
+            rng=node.rng,
+            log=self._log,
+            server_name=node.server.name,
+            domain=self._options.domain,
+            limits=self._limits,
+        )
+        for account in self._jetstream_accounts():
+            api = JetStreamApi(context, node.server.account(account))
+            api.start()
+            self.apis[account] = api
+
+    def _jetstream_accounts(self) -> list[str]:
+        accounts = self._options.accounts
+        if accounts is None:
+            return [DEFAULT_ACCOUNT]
+        return [name for name, account in accounts.items() if account.jetstream is not None]
 
     def _known(self, account: str, name: str) -> bool:
         return self.jetstream is not None and self.jetstream.assignment(account, name) is not None
-
-    def _expected_nodes(self) -> int:
-        """How many nodes the configured routes name, this one included. A route may lead to this node itself: the
-        listener's port on a loopback or own address says so only after it was dialled, so it is counted by address."""
-        cluster = self._options.cluster
-        addresses = {(route.host, route.port) for route in map(_route, cluster.routes)}
-        local = {"127.0.0.1", "localhost", "0.0.0.0", "::1", cluster.host, self._node.server.name}  # noqa: S104
-        return len({a for a in addresses if not (a[1] == cluster.port and a[0] in local)}) + 1
 
     def _limits(self, account: str) -> AccountLimits:
         configured = (self._options.accounts or {}).get(account)

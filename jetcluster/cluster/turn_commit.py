@@ -1,0 +1,47 @@
+"""One commit of the data store per turn of the event loop, for all replicas of the node.
+
+The Raft journal is the log that makes acks safe; this commit only moves what was applied from the open batch into
+RocksDB, so it may come after the acks. When it fails (disk full) the open batch is kept, reads go on seeing it, and the
+commit is repeated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jetcluster.clock import Timers
+from jetcluster.store.kv import Kv, KvError
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.context import Log
+
+RETRY_SECONDS = 0.5
+
+
+class TurnCommit:
+    def __init__(self, kv: Kv, timers: Timers, log: Log) -> None:
+        self._kv = kv
+        self._timers = timers
+        self._log = log
+        self._scheduled = False
+        self.failing = False
+        """The last commit failed; new writes should be refused while it does."""
+
+    def mark(self) -> None:
+        """Something was applied in this turn."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._timers.call_soon(self._commit)
+
+    def _commit(self) -> None:
+        self._scheduled = False
+        try:
+            self._kv.commit()
+        except KvError as error:
+            if not self.failing:
+                self._log.error("the data store cannot be written; it is tried again", error=str(error))
+            self.failing = True
+            self._scheduled = True
+            self._timers.call_later(RETRY_SECONDS, self._commit)
+        else:
+            self.failing = False
