@@ -1,0 +1,132 @@
+"""Named fault points, off unless something arms them.
+
+A fault point is one call, `faults.point("journal.write")`, on a path that a test or an operator's drill wants to break:
+it costs one dictionary truth test while nothing is armed. Tests arm it with `armed(...)`; process tests and drills
+with the environment variable `JETCLUSTER_FAULTS`, for example
+
+    JETCLUSTER_FAULTS="journal.write=enospc@100+50;journal.synced=kill@7"
+
+which fails hits 100-149 of `journal.write` with ENOSPC and kills the process (SIGKILL) at the 7th `journal.synced`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+Action = Callable[[], None]
+
+POINTS = frozenset(
+    {
+        "journal.create",  # before a new segment file is made
+        "journal.write",  # before a batch is written (and synced)
+        "journal.synced",  # after a batch is durable, before anybody is told
+        "journal.read",  # before an old entry is read back from its segment
+        "raft.apply",  # before a committed command is applied
+        "raft.flush",  # before AppendEntries leave
+    }
+)
+"""Every fault point of the program by name; arming another name is a mistake and is refused."""
+
+VARIABLE = "JETCLUSTER_FAULTS"
+
+_armed: dict[str, Action] = {}
+
+
+def point(name: str) -> None:
+    """Does nothing, or what was armed for `name` (which may raise)."""
+    if _armed:
+        action = _armed.get(name)
+        if action is not None:
+            action()
+
+
+def arm(name: str, action: Action) -> None:
+    if name not in POINTS:
+        raise ValueError(f"no fault point named {name!r}")
+    _armed[name] = action
+
+
+def disarm(name: str | None = None) -> None:
+    """Disarms one point, or all."""
+    if name is None:
+        _armed.clear()
+    else:
+        _armed.pop(name, None)
+
+
+@contextlib.contextmanager
+def armed(name: str, action: Action) -> Iterator[None]:
+    arm(name, action)
+    try:
+        yield
+    finally:
+        disarm(name)
+
+
+def fail(code: int) -> Action:
+    """An action that raises `OSError(code)`."""
+
+    def action() -> None:
+        raise OSError(code, os.strerror(code))
+
+    return action
+
+
+def kill() -> None:
+    """Ends this process as `kill -9` does: nothing is flushed, nothing is closed."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def delay(seconds: float) -> Action:
+    def action() -> None:
+        time.sleep(seconds)
+
+    return action
+
+
+def hits(action: Action, first: int, count: int | None = None) -> Action:
+    """`action` on hits `first`, `first`+1, ... (from 1); `count` of them, or all from there on."""
+    seen = 0
+
+    def counted() -> None:
+        nonlocal seen
+        seen += 1
+        if seen >= first and (count is None or seen < first + count):
+            action()
+
+    return counted
+
+
+def from_environment(value: str | None) -> None:
+    """Arms what `JETCLUSTER_FAULTS` asks for: `point=action[@first[+count]]` joined by `;`.
+
+    Actions: enospc, eio, kill, delay:<seconds>. Raises ValueError for anything it does not understand.
+    """
+    for part in filter(None, (value or "").split(";")):
+        name, equals, text = part.strip().partition("=")
+        if not equals:
+            raise ValueError(f"{VARIABLE}: expected point=action, got {part!r}")
+        text, _, when = text.partition("@")
+        action = _action(text)
+        if when:
+            first, _, count = when.partition("+")
+            action = hits(action, int(first), int(count) if count else None)
+        arm(name, action)
+
+
+def _action(text: str) -> Action:
+    kind, _, argument = text.partition(":")
+    if kind == "enospc":
+        return fail(errno.ENOSPC)
+    if kind == "eio":
+        return fail(errno.EIO)
+    if kind == "kill":
+        return kill
+    if kind == "delay":
+        return delay(float(argument))
+    raise ValueError(f"{VARIABLE}: unknown action {text!r}")

@@ -1,0 +1,68 @@
+"""Changing a group's members, one at a time: a new peer learns first and is promoted when it has caught up.
+
+Single-server changes as in section 4.1 of the Raft dissertation, with the correction that its author published in
+2015: a leader starts one only after an entry of its own term is committed. pysyncobj never sets the variable that
+should keep changes apart (raft-engine.md D5).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jetcluster.raft.api import MembershipError, NotLeaderError
+from jetcluster.raft.codec import CONFIG
+from jetcluster.raft.flow import Flow, FlowState
+from jetcluster.raft.membership import Config, encode_config
+
+if TYPE_CHECKING:
+    from jetcluster.raft.group import Group
+
+
+class Changes:
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def _check(self) -> Config:
+        group = self._group
+        if not group.engine.leads():
+            raise NotLeaderError(group.leader)
+        if not group.ready:
+            raise MembershipError("the leader's first entry is not committed yet")
+        if group.log.config_index > group.engine.commit_index():
+            raise MembershipError("another change is under way")
+        return group.log.config
+
+    def add(self, peer: str) -> int:
+        config = self._check()
+        if peer in config.voters or peer in config.learners:
+            raise MembershipError(f"{peer} is a member")
+        return self._append(config.with_learner(peer))
+
+    def remove(self, peer: str) -> int:
+        config = self._check()
+        if peer not in config.voters and peer not in config.learners:
+            raise MembershipError(f"{peer} is no member")
+        if peer == self._group.me:
+            raise MembershipError("a leader does not remove itself: transfer the leadership first")
+        return self._append(config.without(peer))
+
+    def _append(self, config: Config) -> int:
+        group = self._group
+        index = group.log.append(CONFIG, group.term, encode_config(config))
+        group.follow_config()
+        group.mark()
+        return index
+
+    def on_progress(self, flow: Flow) -> None:
+        """Promotes a learner that has nearly everything."""
+        group = self._group
+        config = group.log.config
+        if (
+            flow.peer in config.learners
+            and flow.state == FlowState.REPLICATE
+            and not flow.recovering
+            and group.log.last_index - flow.match <= group.config.promote_lag
+            and group.ready
+            and group.log.config_index <= group.engine.commit_index()
+        ):
+            self._append(config.promoted(flow.peer))

@@ -1,0 +1,362 @@
+"""Raft frames as bytes: fixed little-endian structs, versioned, decoded strictly.
+
+pysyncobj pickles its messages and its log, so whoever reaches its port runs code in it (raft-engine.md D14). Here
+nothing but the layouts below is understood; a frame that is too short, too long, of another version or out of
+bounds raises `CodecError`, which `RaftNode.on_frame` counts.
+
+Every group frame begins `version u8, kind u8, term u64`. Indexes of entries are not sent: they follow `prev_index`,
+so a batch cannot have gaps.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jetcluster.raft.membership import Config, ConfigError, decode_config, encode_config
+
+VERSION = 1
+MAX_ENTRY_BYTES = 8 << 20
+"""Hard cap of one command."""
+MAX_ENTRIES = 65_536
+"""Hard cap of entries in one frame."""
+
+REGULAR, NOOP, CONFIG = 0, 1, 2
+"""Entry types."""
+
+Entry = tuple[bytes, int, int, int]
+"""(command, index, term, entry type)"""
+
+APPEND, ACK, REJECT, PRE_VOTE, PRE_VOTE_REPLY, VOTE, VOTE_REPLY, TIMEOUT_NOW, SNAP_OFFER, SNAP_REQUEST = range(1, 11)
+RESIGN, REJOIN, REJOIN_REPLY = 11, 12, 13
+HEARTBEAT, DIGEST = 32, 33
+
+NO_REPLY = 0xFFFF_FFFF
+"""Context of an append that only carries a commit index: success needs no answer."""
+
+
+class CodecError(ValueError):
+    """Bytes that are no valid frame."""
+
+
+class Append(NamedTuple):
+    term: int
+    prev_index: int
+    prev_term: int
+    commit: int
+    context: int
+    entries: list[Entry]
+
+
+class Ack(NamedTuple):
+    term: int
+    match: int
+    """The log equals the leader's up to here and is durable."""
+    context: int
+    recovering: bool
+    """The sender's journal was damaged: it may not count for anything yet (see `rejoin.py`)."""
+
+
+class Reject(NamedTuple):
+    term: int
+    prev_index: int
+    """Echo of the refused `prev_index`."""
+    hint: int
+    """Where to go on: the first index of the conflicting term, or the end of the log + 1."""
+    context: int
+
+
+class PreVote(NamedTuple):
+    term: int
+    last_index: int
+    last_term: int
+
+
+class PreVoteReply(NamedTuple):
+    term: int
+    asked: int
+    """The term that was asked for."""
+    granted: bool
+
+
+class Vote(NamedTuple):
+    term: int
+    last_index: int
+    last_term: int
+
+
+class VoteReply(NamedTuple):
+    term: int
+    granted: bool
+
+
+class TimeoutNow(NamedTuple):
+    term: int
+
+
+class SnapOffer(NamedTuple):
+    term: int
+    snap_index: int
+    snap_term: int
+    config: Config
+
+
+class SnapRequest(NamedTuple):
+    term: int
+
+
+class Resign(NamedTuple):
+    """The sender led `term` and does no more: silence of its node no longer means anything."""
+
+    term: int
+
+
+class Rejoin(NamedTuple):
+    term: int
+    context: int
+
+
+class RejoinReply(NamedTuple):
+    term: int
+    context: int
+    last_index: int
+    """Log end of the leader when a majority without the asker confirmed it."""
+
+
+class Heartbeat(NamedTuple):
+    """Node level (gid 0): this node's loop turns."""
+
+    sequence: int
+
+
+class Digest(NamedTuple):
+    """Node level (gid 0): the groups that the sender leads and the receiver belongs to, as (gid, term, commit)."""
+
+    groups: list[tuple[int, int, int]]
+
+
+Message = (
+    Append
+    | Ack
+    | Reject
+    | PreVote
+    | PreVoteReply
+    | Vote
+    | VoteReply
+    | TimeoutNow
+    | SnapOffer
+    | SnapRequest
+    | Resign
+    | Rejoin
+    | RejoinReply
+)
+Control = Heartbeat | Digest
+
+_APPEND = struct.Struct("<BBQQQQII")  # version, kind, term, prev index, prev term, commit, context, count
+_ENTRY = struct.Struct("<QBI")  # term, type, length
+_ACK = struct.Struct("<BBQQIB")
+_REJECT = struct.Struct("<BBQQQI")
+_VOTE = struct.Struct("<BBQQQ")
+_PRE_VOTE_REPLY = struct.Struct("<BBQQB")
+_VOTE_REPLY = struct.Struct("<BBQB")
+_TERM_ONLY = struct.Struct("<BBQ")
+_SNAP_OFFER = struct.Struct("<BBQQQ")
+_REJOIN = struct.Struct("<BBQI")
+_REJOIN_REPLY = struct.Struct("<BBQIQ")
+_HEARTBEAT = struct.Struct("<BBQ")
+_DIGEST = struct.Struct("<BBI")
+_LED = struct.Struct("<IQQ")
+
+ENTRY_OVERHEAD = _ENTRY.size
+
+
+def encode_append(
+    term: int, prev_index: int, prev_term: int, commit: int, context: int, entries: list[tuple[bytes, int, int]]
+) -> bytes:
+    """`entries` are (command, term, type) from `prev_index` + 1 on."""
+    parts = [_APPEND.pack(VERSION, APPEND, term, prev_index, prev_term, commit, context, len(entries))]
+    pack = _ENTRY.pack
+    for command, entry_term, kind in entries:
+        parts.append(pack(entry_term, kind, len(command)))
+        parts.append(command)
+    return b"".join(parts)
+
+
+def encode_ack(term: int, index: int, context: int, recovering: bool) -> bytes:
+    return _ACK.pack(VERSION, ACK, term, index, context, recovering)
+
+
+def encode_reject(term: int, prev_index: int, hint: int, context: int) -> bytes:
+    return _REJECT.pack(VERSION, REJECT, term, prev_index, hint, context)
+
+
+def encode_pre_vote(term: int, last_index: int, last_term: int) -> bytes:
+    return _VOTE.pack(VERSION, PRE_VOTE, term, last_index, last_term)
+
+
+def encode_pre_vote_reply(term: int, asked: int, granted: bool) -> bytes:
+    return _PRE_VOTE_REPLY.pack(VERSION, PRE_VOTE_REPLY, term, asked, granted)
+
+
+def encode_vote(term: int, last_index: int, last_term: int) -> bytes:
+    return _VOTE.pack(VERSION, VOTE, term, last_index, last_term)
+
+
+def encode_vote_reply(term: int, granted: bool) -> bytes:
+    return _VOTE_REPLY.pack(VERSION, VOTE_REPLY, term, granted)
+
+
+def encode_timeout_now(term: int) -> bytes:
+    return _TERM_ONLY.pack(VERSION, TIMEOUT_NOW, term)
+
+
+def encode_snap_offer(term: int, index: int, index_term: int, config: Config) -> bytes:
+    return _SNAP_OFFER.pack(VERSION, SNAP_OFFER, term, index, index_term) + encode_config(config)
+
+
+def encode_snap_request(term: int) -> bytes:
+    return _TERM_ONLY.pack(VERSION, SNAP_REQUEST, term)
+
+
+def encode_resign(term: int) -> bytes:
+    return _TERM_ONLY.pack(VERSION, RESIGN, term)
+
+
+def encode_rejoin(term: int, context: int) -> bytes:
+    return _REJOIN.pack(VERSION, REJOIN, term, context)
+
+
+def encode_rejoin_reply(term: int, context: int, index: int) -> bytes:
+    return _REJOIN_REPLY.pack(VERSION, REJOIN_REPLY, term, context, index)
+
+
+def encode_heartbeat(sequence: int) -> bytes:
+    return _HEARTBEAT.pack(VERSION, HEARTBEAT, sequence)
+
+
+def encode_digest(groups: list[tuple[int, int, int]]) -> bytes:
+    return _DIGEST.pack(VERSION, DIGEST, len(groups)) + b"".join(_LED.pack(*g) for g in groups)
+
+
+def _exactly(layout: struct.Struct, frame: bytes) -> tuple[int, ...]:
+    if len(frame) != layout.size:
+        raise CodecError(f"kind {frame[1]}: {len(frame)} bytes, expected {layout.size}")
+    return layout.unpack(frame)
+
+
+def _flag(value: int) -> bool:
+    if value > 1:
+        raise CodecError(f"flag {value}")
+    return value == 1
+
+
+def _decode_append(frame: bytes) -> Append:
+    size = len(frame)
+    if size < _APPEND.size:
+        raise CodecError("append: truncated")
+    _, _, term, prev_index, prev_term, commit, context, count = _APPEND.unpack_from(frame)
+    if count > MAX_ENTRIES:
+        raise CodecError(f"append: {count} entries")
+    if prev_term > term:
+        raise CodecError("append: an entry from the future")
+    entries: list[Entry] = []
+    at = _APPEND.size
+    index = prev_index
+    newest = prev_term
+    overhead = _ENTRY.size
+    for _ in range(count):
+        if at + overhead > size:
+            raise CodecError("append: truncated")
+        entry_term, kind, length = _ENTRY.unpack_from(frame, at)
+        at += overhead
+        if kind > CONFIG or length > MAX_ENTRY_BYTES or at + length > size:
+            raise CodecError("append: bad entry")
+        if entry_term < newest or entry_term > term:
+            raise CodecError("append: terms out of order")
+        newest = entry_term
+        index += 1
+        command = frame[at : at + length]
+        if kind == CONFIG:
+            _config(command)
+        entries.append((command, index, entry_term, kind))
+        at += length
+    if at != size:
+        raise CodecError("append: bytes follow the entries")
+    return Append(term, prev_index, prev_term, commit, context, entries)
+
+
+def _config(data: bytes) -> Config:
+    try:
+        return decode_config(data)
+    except ConfigError as e:
+        raise CodecError(f"configuration: {e}") from e
+
+
+def decode(frame: bytes) -> Message:
+    """One group frame. Raises CodecError."""
+    if len(frame) < _TERM_ONLY.size:
+        raise CodecError("truncated")
+    if frame[0] != VERSION:
+        raise CodecError(f"version {frame[0]}")
+    decoder = _DECODERS.get(frame[1])
+    if decoder is None:
+        raise CodecError(f"unknown kind {frame[1]}")
+    return decoder(frame)
+
+
+def _decode_ack(frame: bytes) -> Ack:
+    _, _, term, index, context, recovering = _exactly(_ACK, frame)
+    return Ack(term, index, context, _flag(recovering))
+
+
+def _decode_pre_vote_reply(frame: bytes) -> PreVoteReply:
+    _, _, term, asked, granted = _exactly(_PRE_VOTE_REPLY, frame)
+    return PreVoteReply(term, asked, _flag(granted))
+
+
+def _decode_vote_reply(frame: bytes) -> VoteReply:
+    _, _, term, granted = _exactly(_VOTE_REPLY, frame)
+    return VoteReply(term, _flag(granted))
+
+
+def _decode_snap_offer(frame: bytes) -> SnapOffer:
+    if len(frame) < _SNAP_OFFER.size:
+        raise CodecError("offer: truncated")
+    _, _, term, index, index_term = _SNAP_OFFER.unpack_from(frame)
+    return SnapOffer(term, index, index_term, _config(frame[_SNAP_OFFER.size :]))
+
+
+_DECODERS: dict[int, Callable[[bytes], Message]] = {
+    APPEND: _decode_append,
+    ACK: _decode_ack,
+    REJECT: lambda frame: Reject(*_exactly(_REJECT, frame)[2:]),
+    PRE_VOTE: lambda frame: PreVote(*_exactly(_VOTE, frame)[2:]),
+    PRE_VOTE_REPLY: _decode_pre_vote_reply,
+    VOTE: lambda frame: Vote(*_exactly(_VOTE, frame)[2:]),
+    VOTE_REPLY: _decode_vote_reply,
+    TIMEOUT_NOW: lambda frame: TimeoutNow(*_exactly(_TERM_ONLY, frame)[2:]),
+    SNAP_OFFER: _decode_snap_offer,
+    SNAP_REQUEST: lambda frame: SnapRequest(*_exactly(_TERM_ONLY, frame)[2:]),
+    RESIGN: lambda frame: Resign(*_exactly(_TERM_ONLY, frame)[2:]),
+    REJOIN: lambda frame: Rejoin(*_exactly(_REJOIN, frame)[2:]),
+    REJOIN_REPLY: lambda frame: RejoinReply(*_exactly(_REJOIN_REPLY, frame)[2:]),
+}
+
+
+def decode_control(frame: bytes) -> Control:
+    """One node-level frame (gid 0). Raises CodecError."""
+    if len(frame) < 2:
+        raise CodecError("truncated")
+    if frame[0] != VERSION:
+        raise CodecError(f"version {frame[0]}")
+    if frame[1] == HEARTBEAT:
+        return Heartbeat(_exactly(_HEARTBEAT, frame)[2])
+    if frame[1] == DIGEST:
+        if len(frame) < _DIGEST.size:
+            raise CodecError("digest: truncated")
+        count = _DIGEST.unpack_from(frame)[2]
+        if len(frame) != _DIGEST.size + count * _LED.size:
+            raise CodecError("digest: wrong length")
+        return Digest([_LED.unpack_from(frame, _DIGEST.size + i * _LED.size) for i in range(count)])
+    raise CodecError(f"unknown kind {frame[1]}")

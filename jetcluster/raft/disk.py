@@ -1,0 +1,239 @@
+"""Where segments live: files, or memory that forgets what was not synced (the test twin).
+
+`create`, `write`, `sync`, `truncate` and `delete` run in the journal's writer (a thread); `read` and `load` may run
+anywhere. All raise OSError.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+from jetcluster import faults
+from jetcluster.clock import Rng
+
+_SUFFIX = ".wal"
+_MAX_CHUNKS = 1024  # IOV_MAX on Linux
+
+
+class Disk(Protocol):
+    def segments(self) -> list[int]:
+        """Numbers of the segments present, ascending."""
+        ...
+
+    def create(self, number: int, size: int) -> None:
+        """Makes an empty segment of `size` zero bytes whose name survives a crash."""
+        ...
+
+    def write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None: ...
+    def sync(self, number: int) -> None: ...
+    def truncate(self, number: int, size: int) -> None: ...
+    def read(self, number: int, offset: int, length: int) -> bytes: ...
+    def load(self, number: int) -> bytes: ...
+    def delete(self, number: int) -> None: ...
+    def free_bytes(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class FileDisk:
+    """Segments as preallocated files of one directory.
+
+    Files are opened with O_DSYNC when every batch is to be durable: write and fsync are then one system call, and
+    the writer thread gives up and takes back the GIL once instead of twice (measured here: 98 against 115 us p50 per
+    300-byte batch in a preallocated file, 173 us in one that grows).
+    """
+
+    def __init__(self, directory: Path, always_sync: bool = True) -> None:
+        self._directory = directory
+        self._always_sync = always_sync
+        self._fds: dict[int, int] = {}
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def _path(self, number: int) -> Path:
+        return self._directory / f"{number:016x}{_SUFFIX}"
+
+    def _fd(self, number: int) -> int:
+        fd = self._fds.get(number)
+        if fd is None:
+            flags = os.O_RDWR | os.O_CLOEXEC | (os.O_DSYNC if self._always_sync else 0)
+            fd = self._fds[number] = os.open(self._path(number), flags)
+        return fd
+
+    def segments(self) -> list[int]:
+        numbers: list[int] = []
+        for path in self._directory.iterdir():
+            if path.suffix == _SUFFIX and len(path.stem) == 16:
+                try:
+                    numbers.append(int(path.stem, 16))
+                except ValueError:
+                    continue
+        return sorted(numbers)
+
+    def create(self, number: int, size: int) -> None:
+        faults.point("journal.create")
+        path = self._path(number)
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | (os.O_DSYNC if self._always_sync else 0)
+        fd = os.open(path, flags, 0o640)
+        try:
+            os.posix_fallocate(fd, 0, size)
+            os.fsync(fd)
+            self._sync_directory()
+        except OSError:
+            os.close(fd)
+            path.unlink(missing_ok=True)  # a partial preallocation only holds space that is missing
+            raise
+        self._fds[number] = fd
+
+    def _sync_directory(self) -> None:
+        fd = os.open(self._directory, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None:
+        faults.point("journal.write")
+        fd = self._fd(number)
+        for start in range(0, len(chunks), _MAX_CHUNKS):
+            part = chunks[start : start + _MAX_CHUNKS]
+            size = sum(map(len, part))
+            written = os.pwritev(fd, part, offset)
+            if written < size:
+                rest = memoryview(b"".join(part))[written:]
+                while rest:
+                    n = os.pwrite(fd, rest, offset + size - len(rest))
+                    rest = rest[n:]
+            offset += size
+        if sync and not self._always_sync:
+            os.fdatasync(fd)
+        faults.point("journal.synced")
+
+    def sync(self, number: int) -> None:
+        os.fdatasync(self._fd(number))
+
+    def truncate(self, number: int, size: int) -> None:
+        fd = self._fd(number)
+        os.ftruncate(fd, size)
+        os.fsync(fd)
+
+    def read(self, number: int, offset: int, length: int) -> bytes:
+        faults.point("journal.read")
+        return os.pread(self._fd(number), length, offset)
+
+    def load(self, number: int) -> bytes:
+        return self._path(number).read_bytes()
+
+    def delete(self, number: int) -> None:
+        fd = self._fds.pop(number, None)
+        if fd is not None:
+            os.close(fd)
+        self._path(number).unlink(missing_ok=True)
+
+    def free_bytes(self) -> int:
+        stat = os.statvfs(self._directory)
+        return stat.f_bavail * stat.f_frsize
+
+    def close(self) -> None:
+        for fd in self._fds.values():
+            os.close(fd)
+        self._fds.clear()
+
+
+class MemoryDisk:
+    """Test twin of `FileDisk`. `crash` forgets what was not synced; a write under way may leave any of its sectors."""
+
+    SECTOR = 64
+
+    def __init__(self, capacity: int = 1 << 40) -> None:
+        self.capacity = capacity
+        self.reported_free: int | None = None
+        """What `free_bytes` says, when a test wants it to lie."""
+        self._files: dict[int, bytearray] = {}
+        self._synced: dict[int, bytearray] = {}
+        self._unsynced: list[tuple[int, int, int]] = []
+
+    def segments(self) -> list[int]:
+        return sorted(self._files)
+
+    def _used(self) -> int:
+        return sum(map(len, self._files.values()))
+
+    def create(self, number: int, size: int) -> None:
+        faults.point("journal.create")
+        if self._used() + size > self.capacity:
+            raise OSError(28, "No space left on device")
+        self._files[number] = bytearray(size)
+        self._synced[number] = bytearray(size)
+
+    def write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None:
+        faults.point("journal.write")
+        data = b"".join(chunks)
+        file = self._files[number]
+        end = offset + len(data)
+        if end > len(file):
+            if self._used() + end - len(file) > self.capacity:
+                fits = max(0, len(file) - offset)
+                file[offset : offset + fits] = data[:fits]  # as a full file system does: part of it is there
+                raise OSError(28, "No space left on device")
+            file.extend(bytes(end - len(file)))
+        file[offset:end] = data
+        self._unsynced.append((number, offset, end))
+        if sync:
+            self.sync(number)
+        faults.point("journal.synced")
+
+    def sync(self, number: int) -> None:
+        kept: list[tuple[int, int, int]] = []
+        for item in self._unsynced:
+            if item[0] == number:
+                self._harden(*item)
+            else:
+                kept.append(item)
+        self._unsynced = kept
+
+    def _harden(self, number: int, start: int, end: int) -> None:
+        target = self._synced[number]
+        if len(target) < end:
+            target.extend(bytes(end - len(target)))
+        target[start:end] = self._files[number][start:end]
+
+    def truncate(self, number: int, size: int) -> None:
+        del self._files[number][size:]
+        del self._synced[number][size:]
+
+    def read(self, number: int, offset: int, length: int) -> bytes:
+        faults.point("journal.read")
+        if number not in self._files:
+            raise OSError(2, "No such file or directory")
+        return bytes(self._files[number][offset : offset + length])
+
+    def load(self, number: int) -> bytes:
+        return bytes(self._files[number])
+
+    def delete(self, number: int) -> None:
+        self._files.pop(number, None)
+        self._synced.pop(number, None)
+
+    def free_bytes(self) -> int:
+        return self.capacity - self._used() if self.reported_free is None else self.reported_free
+
+    def close(self) -> None:
+        pass
+
+    def crash(self, rng: Rng) -> None:
+        """Loses what was not synced, except sectors that happened to reach the platter."""
+        for number, start, end in self._unsynced:
+            if number not in self._synced:
+                continue
+            survives = rng.random()
+            for at in range(start, end, self.SECTOR):
+                if rng.random() < survives:
+                    self._harden(number, at, min(at + self.SECTOR, end))
+        self._unsynced = []
+        self._files = {number: bytearray(data) for number, data in self._synced.items()}
+
+    def corrupt(self, number: int, offset: int, data: bytes) -> None:
+        """Overwrites bytes behind everybody's back (bit rot)."""
+        for files in (self._files, self._synced):
+            files[number][offset : offset + len(data)] = data

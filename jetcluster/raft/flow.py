@@ -1,0 +1,144 @@
+"""Flow control of one peer, at the leader: what to send next and how much may be under way.
+
+States as in etcd's raft (tracker/progress.go): PROBE sends one batch and waits for the answer, REPLICATE sends
+optimistically within a window, SNAPSHOT waits until the peer has fetched the state. pysyncobj has none of this: it
+rewinds its pipeline at every success (raft-engine.md D1), advances although nothing was sent (D19), and answers every
+rejection with a full resend, which multiplies (the "message storm" of section 4).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+
+
+class FlowState(enum.IntEnum):
+    PROBE = 0
+    REPLICATE = 1
+    SNAPSHOT = 2
+
+
+class Flow:
+    __slots__ = (
+        "bytes_out",
+        "connected",
+        "context_sent",
+        "match",
+        "next",
+        "offered",
+        "out",
+        "peer",
+        "probe_prev",
+        "recovering",
+        "sent_commit",
+        "state",
+        "waiting_since",
+    )
+
+    def __init__(self, peer: str, next_index: int, connected: bool) -> None:
+        self.peer = peer
+        self.state = FlowState.PROBE
+        self.next = next_index
+        self.match = 0
+        """Known durable on the peer (also of learners, which the base does not count)."""
+        self.connected = connected
+        self.recovering = False
+        self.probe_prev: int | None = None
+        """`prev_index` of the probe under way."""
+        self.out: deque[tuple[int, int]] = deque()
+        """(last index, bytes) of batches under way."""
+        self.bytes_out = 0
+        self.waiting_since = 0.0
+        """Since when the oldest thing under way is unanswered."""
+        self.offered = 0
+        self.sent_commit = 0
+        self.context_sent = 0
+
+    def reset(self, next_index: int, connected: bool) -> None:
+        """The connection is new or gone: nothing is under way any more."""
+        self.state = FlowState.PROBE
+        self.match = 0  # a restarted peer may have lost what it had, and must be able to say so
+        self.next = next_index
+        self.connected = connected
+        self.probe_prev = None
+        self.out.clear()
+        self.bytes_out = 0
+        self.sent_commit = 0
+        self.context_sent = 0
+
+    def window_open(self, max_bytes: int, max_batches: int) -> bool:
+        if not self.connected:
+            return False
+        if self.state == FlowState.PROBE:
+            return self.probe_prev is None
+        return self.state == FlowState.REPLICATE and self.bytes_out < max_bytes and len(self.out) < max_batches
+
+    def sent(self, prev_index: int, last_index: int, size: int, now: float) -> None:
+        """A batch left; an empty one (`last_index` == `prev_index`) is only followed while probing."""
+        if self.state == FlowState.PROBE:
+            self.probe_prev = prev_index
+            self.waiting_since = now
+        elif last_index > prev_index:
+            if not self.out:
+                self.waiting_since = now
+            self.out.append((last_index, size))
+            self.bytes_out += size
+        self.next = last_index + 1
+
+    def acked(self, index: int, now: float) -> bool:
+        """The peer's log equals the leader's up to `index`. True when that is news."""
+        news = index > self.match
+        if news:
+            self.match = index
+        while self.out and self.out[0][0] <= index:
+            self.bytes_out -= self.out.popleft()[1]
+            self.waiting_since = now
+        if self.state == FlowState.SNAPSHOT:
+            if index >= self.offered:
+                self._replicate(index)
+        elif self.state == FlowState.PROBE:
+            if self.probe_prev is not None and index >= self.probe_prev:
+                self._replicate(index)
+        elif self.next <= index:
+            self.next = index + 1
+        return news
+
+    def _replicate(self, index: int) -> None:
+        self.state = FlowState.REPLICATE
+        self.probe_prev = None
+        self.next = max(self.next, index + 1)
+
+    def rejected(self, prev_index: int, hint: int, last_index: int) -> bool:
+        """The peer does not hold `prev_index` and proposes to go on at `hint`. True when something new is to be sent:
+        one rewind per gap, so that the batches pipelined behind a refused one do not each cause a resend."""
+        if self.state == FlowState.SNAPSHOT:
+            if hint <= self.offered:
+                return False
+        elif self.state == FlowState.PROBE:
+            if prev_index != self.probe_prev:
+                return False
+        elif prev_index < self.match:
+            return False
+        if hint > last_index + 1:
+            # It holds a state that this log does not reach (it heard of a newer leader): asking again at once would
+            # get the same answer. The stall timer does.
+            return False
+        self.state = FlowState.PROBE
+        self.probe_prev = None
+        self.out.clear()
+        self.bytes_out = 0
+        self.next = max(self.match + 1, hint)
+        return True
+
+    def snapshot(self, index: int, now: float) -> None:
+        self.state = FlowState.SNAPSHOT
+        self.offered = index
+        self.probe_prev = None
+        self.out.clear()
+        self.bytes_out = 0
+        self.waiting_since = now
+
+    def stalled(self, now: float, timeout: float) -> bool:
+        """Something under way has not been answered for `timeout`."""
+        waiting = self.probe_prev is not None or bool(self.out) or self.state == FlowState.SNAPSHOT
+        return self.connected and waiting and now - self.waiting_since > timeout

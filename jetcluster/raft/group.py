@@ -1,0 +1,650 @@
+"""One replica of one group: everything around pysyncobj's core.
+
+Messages are decoded by the node, pass the term and membership rules here (D7, D8, D9, D21), are checked and rewritten
+(`append.py`), and only then reach the core (`engine.py`). What leaves is held back until it is true on disk: an ack
+until the entries are durable, a vote and a vote request until the term record is (D12). Committed entries are applied
+in slices of bounded time, only as far as this node's own disk holds them, so that the applied index of the state
+machine can never overtake the log after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from jetcluster import faults
+from jetcluster.raft import append, codec
+from jetcluster.raft.api import (
+    BackpressureError,
+    GroupStatus,
+    NotLeaderError,
+    PeerStatus,
+    Role,
+    StateMachine,
+    StorageFullError,
+)
+from jetcluster.raft.changes import Changes
+from jetcluster.raft.codec import CONFIG, MAX_ENTRY_BYTES, REGULAR
+from jetcluster.raft.election import Election
+from jetcluster.raft.engine import Engine, Outbox
+from jetcluster.raft.grouplog import GroupLog, JournalDamageError
+from jetcluster.raft.membership import quorum_index
+from jetcluster.raft.read_index import ReadRounds
+from jetcluster.raft.rejoin import Rejoin
+from jetcluster.raft.replicator import Replicator
+from jetcluster.raft.snapshots import Snapshots
+
+if TYPE_CHECKING:
+    from jetcluster.raft.node import RaftNode
+
+
+class Group(Outbox):
+    """Implements `api.RaftGroup`; made by `RaftNode.create_group`."""
+
+    def __init__(self, node: RaftNode, log: GroupLog, machine: StateMachine, applied_index: int) -> None:
+        self.node = node
+        self.me = node.me
+        self.config = node.config
+        self.gid = log.gid
+        self.log = log
+        self.machine = machine
+        self.applied_index = applied_index
+        self.stopped = ""
+        self.ready = False
+        self.now: Callable[[], float] = node.clock.monotonic
+        self.role = Role.FOLLOWER
+        self.leader: str | None = None
+        self.term = 0
+        self._told: tuple[Role, int, str | None] | None = None
+        self._first_own = 0
+        self._uncommitted = 0
+        self._matched_term = -1
+        """A term whose leader's log was found equal to this one at or above its base."""
+        self._context = 0
+        """Read context that the next ack has to echo."""
+        self._held: list[tuple[int, int, int, str, bytes]] = []
+        """(term, index, term record, peer, frame) that may leave once index and record are durable."""
+        self._transfer: tuple[str, float, bool] | None = None
+        self._members = log.config
+        voters = tuple(p for p in log.config.voters if p != self.me)
+        self.engine = Engine(node.me, voters, log, node.clock, self, node.config.quorum_timeout)
+        self.engine.restore(applied_index, max(applied_index, log.commit_hint))
+        self.replicator = Replicator(self)
+        self.election = Election(self)
+        self.reads = ReadRounds(self)
+        self.changes = Changes(self)
+        self.rejoin = Rejoin(self)
+        self.snapshots = Snapshots(self)
+        self.term = self.engine.term()
+
+    # -- api.RaftGroup
+
+    @property
+    def commit_index(self) -> int:
+        return self.engine.commit_index()
+
+    @property
+    def last_index(self) -> int:
+        return self.log.last_index
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        return self.log.config.voters
+
+    def propose(self, command: bytes) -> int:
+        """See `api.RaftGroup`. Raises ValueError for a command above 8 MiB."""
+        if self.role is not Role.LEADER or self._transfer is not None or self.stopped:
+            raise NotLeaderError(self.leader if self.leader != self.me else None)
+        size = len(command)
+        if size > MAX_ENTRY_BYTES:
+            raise ValueError(f"a command of {size} bytes (the limit is {MAX_ENTRY_BYTES})")
+        journal = self.node.journal
+        if journal.full:
+            raise StorageFullError("no space left for the journal")
+        if self._uncommitted + size > self.config.max_uncommitted:
+            raise BackpressureError(f"{self._uncommitted} bytes are waiting to be committed")
+        if journal.queued_bytes > journal.options.max_queued_bytes:
+            raise BackpressureError("the journal's queue is full")
+        self._uncommitted += size
+        index = self.log.append(REGULAR, self.term, command)
+        self.node.mark(self)
+        return index
+
+    def read_index(self, callback: Callable[[bool], None]) -> None:
+        if self.role is not Role.LEADER or self.stopped:
+            self.node.timers.call_soon(self.call, callback, False)
+        else:
+            self.reads.add(callback)
+
+    def transfer(self, peer: str | None = None) -> bool:
+        """Starts to hand the leadership to `peer`, or to the most advanced voter; proposals are refused meanwhile.
+        False when there is nobody to hand it to."""
+        if self.role is not Role.LEADER or self.stopped or self._transfer is not None:
+            return False
+        flows = [
+            f
+            for f in self.replicator.flows.values()
+            if f.connected and not f.recovering and f.peer in self.peers and peer in (None, f.peer)
+        ]
+        if not flows:
+            return False
+        target = max(flows, key=lambda f: f.match).peer
+        until = self.now() + self.config.transfer_timeout
+        self._transfer = (target, until, False)
+        self.wake_at(until)
+        self.mark()
+        return True
+
+    def add_peer(self, peer: str) -> int:
+        """Adds `peer` as a learner; it becomes a voter by itself once it has caught up. Returns the log index of the
+        change. Raises NotLeaderError, MembershipError."""
+        return self.changes.add(peer)
+
+    def remove_peer(self, peer: str) -> int:
+        """Returns the log index of the change. Raises NotLeaderError, MembershipError."""
+        return self.changes.remove(peer)
+
+    def compact(self, index: int) -> None:
+        self.log.compactable = max(self.log.compactable, min(index, self.applied_index))
+        self.node.journal.trim(self.log)
+
+    def install(self, index: int, term: int, peers: tuple[str, ...]) -> None:
+        if not self.stopped:
+            self.snapshots.install(index, term, peers)
+
+    def status(self) -> GroupStatus:
+        log = self.log
+        peers = [
+            PeerStatus(
+                peer=p,
+                match_index=self.replicator.flows[p].match if p in self.replicator.flows else 0,
+                last_seen=self.node.last_seen(p),
+                connected=self.node.is_up(p),
+                voter=p in log.config.voters,
+            )
+            for p in log.config.others(self.me)
+        ]
+        return GroupStatus(
+            gid=self.gid,
+            role=self.role,
+            term=self.term,
+            leader=self.leader,
+            first_index=log.base_index + 1,
+            last_index=log.last_index,
+            commit_index=self.engine.commit_index(),
+            applied_index=self.applied_index,
+            durable_index=log.durable_index,
+            peers=peers,
+            ready=self.ready,
+            damaged=log.damaged,
+            needs_snapshot=self.snapshots.needed,
+            stopped=self.stopped,
+        )
+
+    # -- lifecycle
+
+    def start(self, campaign: bool) -> None:
+        """Called once by the node after construction."""
+        self.sync()
+        if campaign and self.log.last_index == 0 and self.term == 0 and self.may_campaign():
+            self.election.campaign()  # all logs are empty: there is nothing that PreVote could protect
+        elif self.log.config.voters == (self.me,):
+            self.election.schedule((0.0, 0.0))
+        else:
+            self.election.schedule(self.config.start_delay)
+        self.snapshots.ask()
+        self.mark()
+
+    def stop(self, reason: str) -> None:
+        """For good. Peers that follow this replica are told, because its node goes on living."""
+        if self.stopped:
+            return
+        led = self.role is Role.LEADER
+        self.stopped = reason
+        if led:
+            self._resign(self.term)
+            self.engine.abdicate()
+            self._dropped()
+        self.ready = False
+        self.role = Role.FOLLOWER
+        self.leader = None
+        self.reads.fail()
+        self.replicator.stop()
+        self.election.stop()
+        self._held.clear()
+
+    def fail(self, error: BaseException | str) -> None:
+        """This replica can not go on safely: it stops, visibly, and the node lives."""
+        self.node.counters.stopped_groups += 1
+        reason = error if isinstance(error, str) else repr(error)
+        self.node.report(self, f"stopped: {reason}")
+        self.stop(reason)
+
+    # -- helpers of the parts
+
+    def mark(self) -> None:
+        self.node.mark(self)
+
+    def send(self, peer: str, frame: bytes) -> bool:
+        return self.node.send(peer, self.gid, frame)
+
+    def wake_at(self, when: float) -> None:
+        self.node.wake_at(self, when)
+
+    def call(self, callback: Callable[..., Any], *args: Any) -> None:
+        """Calls the owner; what it raises stops this group and nothing else."""
+        try:
+            callback(*args)
+        except Exception as error:  # noqa: BLE001 - the owner's code, and the node must live
+            self.fail(error)
+
+    def may_campaign(self) -> bool:
+        return (
+            not self.stopped and not self.log.damaged and self.me in self.log.config.voters and not self.engine.leads()
+        )
+
+    def has_live_leader(self) -> bool:
+        leader = self.engine.leader()
+        return leader is not None and leader != self.me and self.node.is_alive(leader)
+
+    def follow_config(self) -> None:
+        """The newest configuration of the log may be another one."""
+        config = self.log.config
+        if config is self._members:
+            return
+        self._members = config
+        self.engine.set_voters(p for p in config.voters if p != self.me)
+        if self.engine.leads():
+            self.replicator.follow_config()
+        elif not self.may_campaign():
+            self.election.stop()
+        elif self.election.at is None and not self.has_live_leader():
+            self.election.schedule(self.config.start_delay)
+
+    def restored(self, index: int) -> None:
+        """The state machine holds `index` now (a snapshot was installed)."""
+        self.applied_index = index
+
+    # -- roles
+
+    def sync(self) -> None:
+        """Takes over what the core decided: role, term, leader. Called after everything that may change them."""
+        engine = self.engine
+        role, term, leader = engine.role(), engine.term(), engine.leader()
+        if role is self.role and term == self.term and leader == self.leader:
+            return
+        led, old_term = self.role is Role.LEADER, self.term
+        self.role, self.term, self.leader = role, term, leader
+        if term != old_term:
+            self._held = [h for h in self._held if h[0] == term]
+        if led and (role is not Role.LEADER or term != old_term):
+            self.ready = False
+            self._transfer = None
+            self.replicator.stop()
+            self._resign(old_term)
+            self._dropped()
+            self.reads.fail()
+        if role is Role.LEADER and not (led and term == old_term):
+            self._lead()
+        if role is not Role.LEADER:
+            if leader is not None:
+                self.election.stop()
+            elif self.election.at is None:
+                self.election.schedule(self.config.vote_timeout)
+            self._tell(role, leader)
+            if leader is not None and self.snapshots.needed:
+                self.snapshots.ask()
+
+    def _lead(self) -> None:
+        self.election.stop()
+        self._first_own = self.log.last_index
+        self._uncommitted = self.log.bytes_after(self.applied_index)
+        self.replicator.start()
+        self.mark()
+
+    def _dropped(self) -> None:
+        if self.log.last_index > self.applied_index:
+            self.call(self.machine.on_dropped, max(self.applied_index + 1, self._first_own))
+
+    def _tell(self, role: Role, leader: str | None) -> None:
+        news = (role, self.term, leader)
+        if news != self._told and not self.stopped:
+            self._told = news
+            self.call(self.machine.on_role, role, self.term, leader)
+
+    def _resign(self, term: int) -> None:
+        frame = codec.encode_resign(term)
+        for peer in self.log.config.others(self.me):
+            self.send(peer, frame)
+
+    def lost_leader(self, peer: str) -> None:
+        """`peer`'s link broke, or it went silent, or it resigned: if it led, somebody else should."""
+        if self.engine.leads() or self.engine.leader() != peer or self.stopped:
+            return
+        self.engine.forget_leader()
+        self.election.schedule(self.config.link_loss_jitter, sooner=True)
+        self.sync()
+
+    def peer_up(self, peer: str) -> None:
+        self.replicator.peer_changed(peer, up=True)
+        if self.engine.leads():
+            self.mark()
+        elif self.leader is None and self.election.at is not None and peer in self.peers:
+            self.election.schedule(self.config.link_loss_jitter, sooner=True)
+
+    def peer_down(self, peer: str) -> None:
+        self.replicator.peer_changed(peer, up=False)
+        self._held = [h for h in self._held if h[3] != peer]
+        self.lost_leader(peer)
+
+    def led_by(self, peer: str, term: int) -> None:
+        """A digest: `peer` leads `term`."""
+        if term == self.term and self.engine.leader() is None and not self.engine.leads() and not self.stopped:
+            self.engine.receive_leader(peer, term, self.engine.commit_index())
+            self.sync()
+
+    # -- input
+
+    def on_message(self, peer: str, message: codec.Message) -> None:
+        if self.stopped:
+            return
+        if isinstance(message, codec.Append):
+            self._on_append(peer, message)
+        elif isinstance(message, codec.PreVote):
+            self.election.on_pre_vote(peer, message)
+        elif isinstance(message, codec.Vote):
+            self._on_vote(peer, message)
+        elif isinstance(message, codec.SnapOffer):
+            self._on_offer(peer, message)
+        elif message.term > self.term:
+            self.engine.step_down(message.term)
+        elif isinstance(message, codec.PreVoteReply):
+            if peer in self.peers:
+                self.election.on_pre_vote_reply(peer, message)
+        elif message.term == self.term:
+            if self.engine.leads():
+                self._on_answer(peer, message)
+            else:
+                self._on_order(peer, message)
+        self.sync()
+
+    def _on_answer(self, peer: str, message: codec.Message) -> None:
+        """A message of this very term, to its leader."""
+        if isinstance(message, codec.Ack):
+            self.replicator.on_ack(peer, message)
+        elif isinstance(message, codec.Reject):
+            self.replicator.on_reject(peer, message)
+        elif isinstance(message, codec.SnapRequest):
+            self.replicator.on_snap_request(peer)
+        elif isinstance(message, codec.Rejoin):
+            self.rejoin.on_request(peer, message)
+
+    def _on_order(self, peer: str, message: codec.Message) -> None:
+        """A message of this very term, to somebody who does not lead it."""
+        if isinstance(message, codec.VoteReply):
+            if message.granted:
+                self.engine.receive_vote(peer, message.term)
+        elif isinstance(message, codec.TimeoutNow):
+            self._on_timeout_now(peer, message.term)
+        elif isinstance(message, codec.Resign):
+            self.lost_leader(peer)
+        elif isinstance(message, codec.RejoinReply) and peer == self.engine.leader():
+            self.rejoin.on_reply(message)
+
+    def _on_timeout_now(self, peer: str, term: int) -> None:
+        if not self.may_campaign() or peer != self.engine.leader():
+            return
+        self.engine.receive_timeout_now(peer, term)
+        if self.engine.transferring():
+            self.election.campaign()
+
+    def _on_vote(self, peer: str, message: codec.Vote) -> None:
+        if self.log.damaged:
+            if message.term > self.term:
+                self.engine.step_down(message.term)
+            return
+        if message.term < self.term:
+            self.send(peer, codec.encode_vote_reply(self.term, False))
+            return
+        self.engine.receive_vote_request(peer, message.term, message.last_index, message.last_term)
+
+    def _on_append(self, peer: str, message: codec.Append) -> None:
+        if message.term < self.term:
+            # pysyncobj keeps silent, and the stale leader goes on for 30 s (D8).
+            self.send(peer, codec.encode_reject(self.term, message.prev_index, self.log.last_index + 1, 0))
+            return
+        if message.term == self.term and self.engine.leads():
+            self.fail(f"two leaders in term {message.term}: {self.me} and {peer}")
+            return
+        matched = self._matched_term == message.term
+        planned = append.plan(self.log, self.engine.commit_index(), message, matched)
+        if isinstance(planned, append.New):
+            self._on_new(peer, message, planned)
+        elif isinstance(planned, append.Held):
+            self._on_held(peer, message, planned.verified)
+        else:
+            self.engine.receive_leader(peer, message.term, self.engine.commit_index())
+            self.sync()
+            if isinstance(planned, append.Rejected):
+                self.send(
+                    peer,
+                    codec.encode_reject(message.term, message.prev_index, planned.hint, message.context),
+                )
+            else:
+                self._on_diverged(peer, planned.at)
+
+    def _on_new(self, peer: str, message: codec.Append, planned: append.New) -> None:
+        if planned.entries and self.node.journal.full:
+            # No ack, no entry: the leader asks again. Its leadership is still worth knowing.
+            self.engine.receive_leader(peer, message.term, self.engine.commit_index())
+            return
+        self._matched_term = message.term
+        self._context = message.context
+        self.engine.receive_append(
+            peer, message.term, message.commit, planned.prev_index, planned.prev_term, planned.entries
+        )
+        self.follow_config()
+        self._after_append(peer, planned.prev_index + len(planned.entries))
+
+    def _on_held(self, peer: str, message: codec.Append, verified: int) -> None:
+        if verified >= self.log.base_index:
+            self._matched_term = message.term
+        commit = max(self.engine.commit_index(), min(message.commit, verified))
+        self.engine.receive_leader(peer, message.term, commit)
+        if message.context != codec.NO_REPLY:
+            self._context = message.context
+            self.send_ack(peer, verified)
+        self._after_append(peer, verified)
+
+    def _after_append(self, peer: str, verified: int) -> None:
+        self.sync()
+        if self.log.damaged:
+            self.rejoin.on_verified(peer, verified)
+        self.mark()
+
+    def _on_diverged(self, peer: str, index: int) -> None:
+        if index <= self.snapshots.installed:
+            self.node.report(self, f"{peer} does not know the installed state at {index}")
+        elif not self.log.durable:
+            # Entries of a memory stream are not waited for, so a power failure may take committed ones.
+            self.snapshots.require()
+        else:
+            self.fail(f"leader {peer} contradicts committed entry {index}")
+
+    def _on_offer(self, peer: str, message: codec.SnapOffer) -> None:
+        if message.term < self.term or self.engine.leads():
+            return
+        self.engine.receive_leader(peer, message.term, self.engine.commit_index())
+        self.sync()
+        self.snapshots.on_offer(peer, message)
+
+    # -- output of the core (engine.Outbox)
+
+    def send_ack(self, peer: str, index: int) -> None:
+        term = self.engine.term()
+        frame = codec.encode_ack(term, index, self._context, self.log.damaged)
+        self._context = 0
+        log = self.log
+        if index <= log.durable_index and log.term_gseq <= log.durable_gseq:
+            self.send(peer, frame)
+        else:
+            self._held.append((term, index, log.term_gseq, peer, frame))
+
+    def send_vote(self, peer: str, term: int) -> None:
+        self._hold_for_term(peer, codec.encode_vote_reply(term, True))
+        if self.election.at is not None:
+            self.election.schedule(self.config.vote_timeout)
+
+    def send_vote_request(self, peer: str, term: int, last_index: int, last_term: int) -> None:
+        self._hold_for_term(peer, codec.encode_vote(term, last_index, last_term))
+
+    def _hold_for_term(self, peer: str, frame: bytes) -> None:
+        self._held.append((self.engine.term(), 0, self.log.term_gseq, peer, frame))
+
+    def on_durable(self) -> None:
+        """The journal got further: what was held back may be true now."""
+        if self._held:
+            log, term = self.log, self.engine.term()
+            durable, gseq = log.durable_index, log.durable_gseq
+            held, self._held = self._held, []
+            for item in held:
+                if item[0] != term:
+                    continue
+                if item[1] <= durable and item[2] <= gseq:
+                    self.send(item[3], item[4])
+                else:
+                    self._held.append(item)
+        if self.log.damaged:
+            self.rejoin.check()
+        self.mark()
+
+    # -- work
+
+    def work(self) -> None:
+        """One turn: send, commit, apply. Called by the node for every marked group."""
+        if self.stopped:
+            return
+        if self.engine.leads():
+            self.replicator.flush()
+            self._commit()
+        self._apply()
+        if self._transfer is not None:
+            self._try_transfer()
+
+    def _commit(self) -> None:
+        engine = self.engine
+        voters = self.log.config.voters
+        reached = {p: engine.match_index(p) for p in voters if p != self.me}
+        reached[self.me] = self.log.durable_index
+        gate = quorum_index(voters, reached)
+        before = engine.commit_index()
+        if gate > before:
+            engine.commit_gate = gate
+            self.tick_engine()
+            if engine.commit_index() > before:
+                self.replicator.committed()
+
+    def tick_engine(self) -> None:
+        """The core's turn, with fresh knowledge of who is alive (its check-quorum runs in every turn)."""
+        for peer in self.log.config.voters:
+            if peer != self.me:
+                self.engine.heard(peer, self.node.last_seen(peer))
+        self.engine.tick()
+        self.sync()
+
+    def _apply(self) -> None:
+        log = self.log
+        limit = min(self.engine.commit_index(), log.durable_index)
+        applied = self.applied_index
+        if applied >= limit or self.snapshots.needed:
+            if self.reads.waiting:
+                self.reads.serve()
+            return
+        until = self.now() + self.config.apply_slice
+        machine_apply = self.machine.apply
+        leads = self.engine.leads()
+        try:
+            while applied < limit:
+                applied += 1
+                kind = log.kind_at(applied)
+                if kind == REGULAR:
+                    faults.point("raft.apply")
+                    command = log.command(applied)
+                    if leads:
+                        self._uncommitted = max(0, self._uncommitted - len(command))
+                    # Before the call: the machine may ask for the index, and a failed one is not tried again (D15).
+                    self.applied_index = applied
+                    term = log.term_at(applied)
+                    assert term is not None
+                    machine_apply(applied, term, command)
+                    if self.stopped:
+                        return
+                else:
+                    self.applied_index = applied
+                    if kind == CONFIG:
+                        self._config_applied()
+                if self.now() >= until:
+                    break
+        except JournalDamageError as error:
+            self.applied_index = applied - 1
+            self.node.report(self, str(error))
+            self.snapshots.require()
+        except Exception as error:  # noqa: BLE001 - a state machine that raises has diverged: this replica stops
+            self.fail(error)
+            return
+        self.engine.set_applied(self.applied_index)
+        self._applied(leads)
+        if self.applied_index < limit:
+            self.mark()
+
+    def _applied(self, leads: bool) -> None:
+        if leads and not self.ready and self.engine.leads() and self.applied_index >= self.engine.noop_index():
+            self.ready = True
+            self._tell(Role.LEADER, self.me)
+            if self.log.config.learners:
+                for flow in list(self.replicator.flows.values()):
+                    self.changes.on_progress(flow)
+            self.mark()
+        if self.reads.waiting:
+            self.reads.serve()
+
+    def _config_applied(self) -> None:
+        if self.engine.leads():
+            for flow in list(self.replicator.flows.values()):
+                self.changes.on_progress(flow)
+
+    def _try_transfer(self) -> None:
+        assert self._transfer is not None
+        target, until, sent = self._transfer
+        flow = self.replicator.flows.get(target)
+        if flow is None or not flow.connected or self.now() >= until:
+            self._transfer = None
+        elif not sent and flow.match == self.log.last_index:
+            self.send(target, codec.encode_timeout_now(self.term))
+            self._transfer = (target, until, True)
+
+    def on_time(self, now: float) -> None:
+        """A moment that was asked for with `wake_at` has come."""
+        if self.stopped:
+            return
+        self.election.on_time(now)
+        self.snapshots.on_time(now)
+        self.replicator.on_time(now)
+        if self._transfer is not None:
+            self._try_transfer()
+        self.sync()
+
+    def next_time(self) -> float | None:
+        """When `on_time` is wanted next."""
+        times = [
+            t
+            for t in (
+                self.election.at,
+                self.snapshots.at,
+                self.replicator.check_at,
+                self.replicator.push_at,
+                self._transfer[1] if self._transfer else None,
+            )
+            if t is not None
+        ]
+        return min(times, default=None)

@@ -1,0 +1,386 @@
+"""One group's log inside the node's journal: entries, term and vote, configuration, what is durable.
+
+Kept per entry: 25 bytes of arrays (term, type, length, place in the journal). Commands are kept in memory only at
+the tail, bounded by bytes; older ones are read back from their segment and checked against their CRC.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from typing import TYPE_CHECKING
+
+from jetcluster.raft import records
+from jetcluster.raft.codec import CONFIG
+from jetcluster.raft.membership import Config, decode_config
+
+if TYPE_CHECKING:
+    from jetcluster.raft.journal import Journal
+
+_INFINITE = 1 << 62
+
+
+class JournalDamageError(Exception):
+    """An entry that was written can not be read back: its bytes changed or are gone."""
+
+
+class GroupLog:
+    """Owned by `Journal`; mutated only through the methods below, each of which also appends the record that repeats
+    it at the next start."""
+
+    __slots__ = (
+        "_cache",
+        "_cache_bytes",
+        "_cache_first",
+        "_journal",
+        "_kinds",
+        "_lengths",
+        "_low",
+        "_moving",
+        "_offsets",
+        "_seen_gseq",
+        "_segments",
+        "_terms",
+        "base_index",
+        "base_term",
+        "bytes",
+        "commit_hint",
+        "compactable",
+        "configs",
+        "damaged",
+        "durable",
+        "durable_gseq",
+        "entry_gseq",
+        "gid",
+        "gseq",
+        "last_index",
+        "last_term",
+        "pin",
+        "term",
+        "term_gseq",
+        "voted_for",
+        "written_index",
+    )
+
+    def __init__(self, journal: Journal, gid: int, config: Config, durable: bool) -> None:
+        self._journal = journal
+        self.gid = gid
+        self.durable = durable
+        """False: entries are written but nobody waits for it (memory streams)."""
+        self.base_index = 0
+        """The log starts after this index; everything up to it is in the state machine."""
+        self.base_term = 0
+        self.last_index = 0
+        self.last_term = 0
+        self.term = 0
+        self.voted_for: str | None = None
+        self.configs: list[tuple[int, Config]] = [(0, config)]
+        """(index, configuration), ascending; the first is the one in force at `base_index`."""
+        self.commit_hint = 0
+        """An index that was committed when last recorded."""
+        self.damaged = False
+        """Records of this group were lost after they had been durable: see `rejoin.py`."""
+        self.compactable = 0
+        """The state machine holds everything up to here durably."""
+        self.pin = _INFINITE
+        """Entries after this index are kept although compactable (a peer's catch-up needs them next)."""
+        self.bytes = 0
+        self.gseq = 0
+        """Records appended so far; `durable_gseq` of them are durable."""
+        self.durable_gseq = 0
+        self.entry_gseq = 0
+        self.term_gseq = 0
+        self.written_index = 0
+        self._terms = array("Q")
+        self._kinds = array("B")
+        self._segments = array("Q")
+        self._offsets = array("I")
+        self._lengths = array("I")
+        self._cache: dict[int, bytes] = {}
+        self._cache_first = 1
+        self._cache_bytes = 0
+        self._low = _INFINITE
+        self._moving: set[int] = set()
+        self._seen_gseq = 0
+
+    # -- reading
+
+    @property
+    def durable_index(self) -> int:
+        """Entries up to here count as stored by this node."""
+        return self.written_index if self.durable else self.last_index
+
+    @property
+    def ack_gseq(self) -> int:
+        """The record that must be durable before this node may vouch for its log."""
+        return self.entry_gseq if self.durable else self.term_gseq
+
+    @property
+    def config(self) -> Config:
+        return self.configs[-1][1]
+
+    @property
+    def config_index(self) -> int:
+        return self.configs[-1][0]
+
+    def config_at(self, index: int) -> Config:
+        """The newest configuration at or below `index` (which is not below the log's base)."""
+        for at, config in reversed(self.configs):
+            if at <= index:
+                return config
+        return self.configs[0][1]
+
+    def term_at(self, index: int) -> int | None:
+        """None when the log does not hold `index`."""
+        if index == self.last_index:
+            return self.last_term
+        position = index - self.base_index - 1
+        if position == -1:
+            return self.base_term
+        if 0 <= position < len(self._terms):
+            return self._terms[position]
+        return None
+
+    def kind_at(self, index: int) -> int:
+        return self._kinds[index - self.base_index - 1]
+
+    def first_index_of_term(self, index: int) -> int:
+        """The first retained index whose term is that of `index`."""
+        term = self.term_at(index)
+        while index - 1 > self.base_index and self._terms[index - self.base_index - 2] == term:
+            index -= 1
+        return index
+
+    def command(self, index: int) -> bytes:
+        """Raises JournalDamageError."""
+        command = self._cache.get(index)
+        return self._read(index) if command is None else command
+
+    def slice(self, first: int, max_bytes: int, max_count: int) -> list[tuple[bytes, int, int]]:
+        """(command, term, type) from `first` on; at least one, then as many as fit. Raises JournalDamageError."""
+        at = first - self.base_index - 1
+        assert at >= 0, f"index {first} is not in the log"
+        result: list[tuple[bytes, int, int]] = []
+        size = 0
+        for position in range(at, min(len(self._terms), at + max_count)):
+            size += self._lengths[position]
+            if result and size > max_bytes:
+                break
+            command = self._cache.get(first)
+            if command is None:
+                command = self._read(first)
+            result.append((command, self._terms[position], self._kinds[position]))
+            first += 1
+        return result
+
+    def bytes_after(self, index: int) -> int:
+        return sum(self._lengths[max(0, index - self.base_index) :])
+
+    def first_segment(self) -> int | None:
+        """The segment of the oldest retained entry."""
+        return self._segments[0] if self._segments else None
+
+    def log_crc(self) -> int:
+        return zlib.crc32(self._terms.tobytes())
+
+    def _read(self, index: int) -> bytes:
+        at = index - self.base_index - 1
+        segment, offset, length = self._segments[at], self._offsets[at], self._lengths[at]
+        record = self._journal.read_record(segment, offset, length)
+        if record is None or (record.gid, record.log_index, record.term) != (self.gid, index, self._terms[at]):
+            raise JournalDamageError(f"group {self.gid}: entry {index} in segment {segment} does not validate")
+        return record.body
+
+    # -- writing
+
+    def append(self, kind: int, term: int, command: bytes) -> int:
+        """Adds one entry and returns its index."""
+        index = self.last_index + 1
+        offset = self._journal.append(self, records.ENTRY, kind, index, term, command)
+        self.entry_gseq = self.gseq
+        self._place(index, term, kind, self._journal.segment, offset, len(command))
+        self._cache[index] = command
+        self._cache_bytes += len(command)
+        if kind == CONFIG:
+            self.configs.append((index, decode_config(command)))
+        if self._cache_bytes > self._journal.options.cache_bytes:
+            self.shrink(self._journal.options.cache_bytes)
+        return index
+
+    def _place(self, index: int, term: int, kind: int, segment: int, offset: int, length: int) -> None:
+        self._terms.append(term)
+        self._kinds.append(kind)
+        self._segments.append(segment)
+        self._offsets.append(offset)
+        self._lengths.append(length)
+        self.last_index = index
+        self.last_term = term
+        self.bytes += length
+
+    def shrink(self, limit: int) -> None:
+        """Forgets commands that are on disk, oldest first, until at most `limit` bytes stay in memory."""
+        while self._cache_bytes > limit and self._cache_first <= self.written_index:
+            gone = self._cache.pop(self._cache_first, None)
+            if gone is not None:
+                self._cache_bytes -= len(gone)
+            self._cache_first += 1
+
+    def truncate(self, first: int) -> None:
+        """Removes every entry from `first` on."""
+        assert self.base_index < first <= self.last_index, f"truncate {first} of {self.base_index}..{self.last_index}"
+        self._journal.append(self, records.TRUNCATE, 0, first, 0, b"")
+        self.entry_gseq = self.gseq
+        for index in range(first, self.last_index + 1):
+            gone = self._cache.pop(index, None)
+            if gone is not None:
+                self._cache_bytes -= len(gone)
+        self.bytes -= self.bytes_after(first - 1)
+        keep = first - self.base_index - 1
+        for column in (self._terms, self._kinds, self._segments, self._offsets, self._lengths):
+            del column[keep:]
+        self.last_index = first - 1
+        self.last_term = self._terms[-1] if self._terms else self.base_term
+        while self.configs[-1][0] >= first:
+            self.configs.pop()
+        self._cache_first = min(self._cache_first, first)
+        # A sync under way may carry the entries that are gone now: it must not vouch for what replaces them.
+        self._low = min(self._low, first)
+        self.written_index = min(self.written_index, first - 1)
+
+    def set_term(self, term: int, voted_for: str | None) -> None:
+        self.term = term
+        self.voted_for = voted_for
+        self._journal.append(self, records.TERM, 0, 0, term, (voted_for or "").encode())
+        self.entry_gseq = self.term_gseq = self.gseq
+
+    def set_commit_hint(self, commit: int) -> None:
+        self.commit_hint = commit
+        self._journal.append(self, records.HINT, 0, commit, 0, b"")
+
+    def compact(self, index: int) -> None:
+        """Forgets entries up to `index`."""
+        if index <= self.base_index:
+            return
+        assert index <= self.last_index, f"compact {index} beyond {self.last_index}"
+        config = self.config_at(index)
+        term = self.term_at(index)
+        assert term is not None
+        count = index - self.base_index
+        self.bytes -= sum(self._lengths[:count])
+        for column in (self._terms, self._kinds, self._segments, self._offsets, self._lengths):
+            del column[:count]
+        for old in range(self._cache_first, index + 1):
+            gone = self._cache.pop(old, None)
+            if gone is not None:
+                self._cache_bytes -= len(gone)
+        self._cache_first = max(self._cache_first, index + 1)
+        self.base_index, self.base_term = index, term
+        self.configs = [(index, config)] + [c for c in self.configs if c[0] > index]
+        self._journal.append_compact(self, config)
+
+    def install(self, index: int, term: int, config: Config) -> None:
+        """Replaces the whole log by "the state machine holds `index`"."""
+        for column in (self._terms, self._kinds, self._segments, self._offsets, self._lengths):
+            del column[:]
+        self._cache.clear()
+        self._cache_bytes = self.bytes = 0
+        self._cache_first = index + 1
+        self._low = min(self._low, 0)
+        self.base_index = self.last_index = index
+        self.base_term = self.last_term = term
+        self.configs = [(index, config)]
+        self.compactable = max(self.compactable, index)
+        # The entries are gone, but the state that replaces them is the owner's and durable already.
+        self.written_index = index
+        self._journal.append_state(self, records.RESET_FLAG)
+        self.entry_gseq = self.gseq
+
+    def heal(self) -> None:
+        """The damage is repaired: from now on this replica counts again."""
+        self.damaged = False
+        self._journal.append_state(self, 0)
+        self.entry_gseq = self.term_gseq = self.gseq
+
+    def mark_damaged(self) -> None:
+        """What this replica vouched for is not all here; recorded, so that a restart does not forget it."""
+        self.damaged = True
+        self._journal.append_state(self, 0)
+
+    # -- what the journal calls
+
+    def state(self, flags: int) -> records.State:
+        if self.durable:
+            flags |= records.DURABLE_FLAG
+        if self.damaged:
+            flags |= records.DAMAGED_FLAG
+        return records.State(
+            self.last_index,
+            self.last_term,
+            self.term,
+            self.commit_hint,
+            self.log_crc(),
+            flags,
+            self.voted_for,
+            self.configs[0][1],
+        )
+
+    def mark(self) -> tuple[int, int]:
+        """What a batch that is being sealed now vouches for."""
+        self._low = _INFINITE
+        return self.gseq, self.last_index
+
+    def settle(self, mark: tuple[int, int]) -> None:
+        """The batch of `mark` is durable."""
+        gseq, last = mark
+        self.durable_gseq = max(self.durable_gseq, gseq)
+        self.written_index = max(self.written_index, min(last, self._low - 1, self.last_index))
+
+    def restore(
+        self, index: int, term: int, kind: int, segment: int, offset: int, length: int, config: Config | None
+    ) -> None:
+        """Recovery: entry `index` is on disk there."""
+        assert index == self.last_index + 1
+        self._place(index, term, kind, segment, offset, length)
+        self.written_index = index
+        self._cache_first = index + 1
+        if config is not None:
+            self.configs.append((index, config))
+
+    def pinning(self, segment: int) -> list[int]:
+        """Indexes, in order, of retained entries that lie in `segment` or an older one."""
+        return [self.base_index + 1 + i for i, s in enumerate(self._segments) if s <= segment]
+
+    def trim_point(self, floor: int, keep_bytes: int, keep_entries: int) -> int:
+        """Up to where to forget so that `keep_*` are left, but not beyond `floor`."""
+        index = self.base_index
+        left = self.bytes
+        lengths = self._lengths
+        while index < floor and (left > keep_bytes or self.last_index - index > keep_entries):
+            left -= lengths[index - self.base_index]
+            index += 1
+        return index
+
+    def is_idle(self) -> bool:
+        """Whether nothing was appended since the last call."""
+        idle = self.gseq == self._seen_gseq
+        self._seen_gseq = self.gseq
+        return idle
+
+    def moving(self, index: int) -> None:
+        self._moving.add(index)
+
+    def is_moving(self, index: int) -> bool:
+        return index in self._moving
+
+    def describe(self, index: int) -> tuple[int, int]:
+        """(term, type) of a retained entry."""
+        at = index - self.base_index - 1
+        return self._terms[at], self._kinds[at]
+
+    def moved(self, index: int, term: int, segment: int, offset: int) -> None:
+        """A copy of entry `index` is durable elsewhere."""
+        self._moving.discard(index)
+        at = index - self.base_index - 1
+        if 0 <= at < len(self._terms) and self._terms[at] == term:
+            self._segments[at] = segment
+            self._offsets[at] = offset

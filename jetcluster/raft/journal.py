@@ -1,0 +1,505 @@
+"""The node's journal: one write-ahead log for all Raft groups, one write and one fsync for all of them at a time.
+
+Records collect in the open batch. A batch is sealed when the writer is free, written with one system call by the
+writer thread, and only then are the groups told what is durable (`on_durable`): followers' acks, votes and the
+leader's own vote wait for that. While one batch is being written the next one fills: that is the group commit.
+
+A full disk is a state, not an error: the sealed batch is kept and written again at the same place until it succeeds
+(a part of it that reached the disk does not validate, so it is undone), and `full` refuses new work meanwhile. Any
+other write error is fatal: after a failed fsync the kernel may have dropped the pages, so a retry that "succeeds"
+would be a lie (fsyncgate, PostgreSQL 2018); `on_fatal` ends the process, and nothing is vouched for any more.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from jetcluster.clock import Rng, Timers
+from jetcluster.raft import records
+from jetcluster.raft.disk import Disk
+from jetcluster.raft.grouplog import GroupLog, JournalDamageError
+from jetcluster.raft.membership import Config, encode_config
+from jetcluster.raft.recovery import Damage, Recovered, RecoveredGroup, scan
+from jetcluster.raft.writer import Writer
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(slots=True, frozen=True)
+class JournalOptions:
+    segment_bytes: int = 32 << 20
+    cache_bytes: int = 2 << 20
+    """Commands kept in memory per group."""
+    idle_cache_bytes: int = 64 << 10
+    retain_bytes: int = 8 << 20
+    """Per group: entries kept behind what is compactable, so that a briefly absent follower needs no snapshot."""
+    retain_entries: int = 8_192
+    node_retain_bytes: int = 64 << 20
+    """All groups together: above this, retention yields, and live entries of quiet groups are carried forward."""
+    reserve_bytes: int = 32 << 20
+    """Free space below this plus one segment counts as a full disk."""
+    sync_interval: float | None = None
+    """None: fsync before anything is vouched for. Seconds: only every so often (acked data can be lost)."""
+    lazy_delay: float = 0.05
+    """How long entries that nobody waits for may collect, seconds."""
+    retry_delay: float = 0.5
+    """Between two attempts to write to a full disk, seconds."""
+    max_queued_bytes: int = 64 << 20
+    """Bytes waiting for the disk; more is refused with back-pressure."""
+
+
+@dataclass(slots=True)
+class _Sealed:
+    seq: int
+    segment: int
+    offset: int
+    chunks: list[bytes]
+    marks: list[tuple[GroupLog, tuple[int, int]]]
+    moves: list[tuple[GroupLog, int, int, int, int]]
+    new_segment: bool
+    sync: bool
+    size: int
+
+
+@dataclass(slots=True)
+class JournalCounters:
+    batches: int = 0
+    bytes: int = 0
+    full_episodes: int = 0
+    carried_entries: int = 0
+    deleted_segments: int = 0
+    read_failures: int = 0
+
+
+@dataclass(slots=True)
+class _OpenBatch:
+    chunks: list[bytes] = field(default_factory=list)
+    count: int = 0
+    logs: dict[GroupLog, None] = field(default_factory=dict)
+    moves: list[tuple[GroupLog, int, int, int, int]] = field(default_factory=list)
+    sync: bool = False
+
+
+class Journal:
+    """`open()` before use. All methods are called on the event loop."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        writer: Writer,
+        timers: Timers,
+        rng: Rng,
+        options: JournalOptions | None = None,
+        on_fatal: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self.options = options or JournalOptions()
+        self.counters = JournalCounters()
+        self.groups: dict[int, GroupLog] = {}
+        self.damage: list[Damage] = []
+        """What `open` found; empty on a sound disk."""
+        self.cut_bytes = 0
+        self.failed: BaseException | None = None
+        self.on_durable: Callable[[list[GroupLog]], None] = lambda logs: None
+        self.segment = 0
+        """Where the next record goes."""
+        self._disk = disk
+        self._writer = writer
+        self._timers = timers
+        self._rng = rng
+        self._on_fatal = on_fatal or _raise
+        self._open = _OpenBatch()
+        self._oldest = 1
+        self._start = 0
+        self._end = 0
+        self._fresh_segment = False
+        self._seq = 1
+        self._synced = 0
+        self._seed = 0
+        self._seeds: dict[int, int] = {}
+        self._busy = False
+        self._kick_scheduled = False
+        self._lazy_scheduled = False
+        self._sync_scheduled = False
+        self._low_space = False
+        self._write_failed = False
+        self._doomed: list[tuple[int, int]] = []
+        self._closed = False
+
+    # -- start
+
+    def open(self) -> Recovered:
+        """Reads what is there, cuts a torn tail, starts a new segment. Raises OSError.
+
+        Damage does not raise: it is in `damage` and in the `damaged` mark of each group's log.
+        """
+        found = scan(self._disk)
+        self.damage = found.damage
+        self.cut_bytes = found.cut_bytes
+        for number in found.unborn:
+            self._disk.delete(number)
+        if found.torn is not None:
+            self._disk.truncate(*found.torn)
+        numbers = self._disk.segments()
+        self._oldest = numbers[0] if numbers else found.last_segment + 1
+        self._seq = found.next_seq
+        self._synced = found.next_seq - 1
+        for group in found.groups.values():
+            self.groups[group.gid] = self._restore(group)
+        self._begin_segment(found.last_segment + 1)
+        self._check_space()
+        return found
+
+    def _restore(self, found: RecoveredGroup) -> GroupLog:
+        config = found.base_config or Config(())
+        log = GroupLog(self, found.gid, config, found.durable)
+        log.base_index, log.base_term = found.base_index, found.base_term
+        log.last_index, log.last_term = found.base_index, found.base_term
+        log.configs = [(found.base_index, config)]
+        for index in range(found.base_index + 1, found.last_index + 1):
+            place = found.entries[index]
+            log.restore(index, place.term, place.kind, place.segment, place.offset, place.length, place.config)
+        log.written_index = log.last_index
+        log.term, log.voted_for = found.term, found.voted_for
+        log.commit_hint, log.damaged = found.commit, found.damaged
+        log.gseq = log.durable_gseq = found.gseq
+        return log
+
+    def _begin_segment(self, number: int) -> None:
+        """The next batch opens segment `number` and starts with the state of every group."""
+        nonce = int.from_bytes(self._rng.token(8), "little")
+        self.segment = number
+        self._fresh_segment = True
+        self._seed = self._seeds[number] = records.salt(number, nonce)
+        self._start = 0
+        self._end = records.SEGMENT_HEAD + records.BATCH_HEAD
+        self._open.chunks = [records.segment_head(number, nonce), b""]
+        for log in self.groups.values():
+            self.append_state(log, 0)
+
+    def _begin_batch(self, offset: int) -> None:
+        self._start = offset
+        self._end = offset + records.BATCH_HEAD
+        self._open.chunks = [b""]
+
+    # -- groups
+
+    def create(self, gid: int, config: Config, durable: bool) -> GroupLog:
+        """A new group with an empty log."""
+        assert gid not in self.groups, f"group {gid} exists"
+        log = GroupLog(self, gid, config, durable)
+        # All records of an old group may have been lost with the damage: then this is not its first life, and it may
+        # have voted. Other voters can vouch for it (rejoin.py); a group of one has nobody to ask.
+        log.damaged = bool(self.damage) and len(config.voters) > 1
+        self.groups[gid] = log
+        self.append_state(log, records.RESET_FLAG)
+        log.entry_gseq = log.term_gseq = log.gseq
+        return log
+
+    def remove(self, gid: int) -> None:
+        log = self.groups.pop(gid, None)
+        if log is not None:
+            self.append(log, records.REMOVE, 0, 0, 0, b"")
+            self._open.logs.pop(log, None)
+
+    # -- appending (called by GroupLog)
+
+    def append(self, log: GroupLog, kind: int, entry_type: int, index: int, term: int, body: bytes) -> int:
+        """Adds a record to the open batch; returns where its body will be in `segment`."""
+        log.gseq += 1
+        opened = self._open
+        opened.chunks.append(records.record_head(kind, entry_type, log.gid, log.gseq, index, term, body, self._seed))
+        if body:
+            opened.chunks.append(body)
+        offset = self._end + records.RECORD_HEAD
+        self._end = offset + len(body)
+        opened.count += 1
+        opened.logs[log] = None
+        if kind == records.TERM or kind == records.STATE:
+            opened.sync = True  # a vote is never given on credit, whatever the sync interval
+        if not self._kick_scheduled:
+            if log.durable or kind != records.ENTRY:
+                self._kick_scheduled = True
+                self._timers.call_soon(self._kick)
+            elif not self._lazy_scheduled:
+                self._lazy_scheduled = True
+                self._timers.call_later(self.options.lazy_delay, self._lazy_kick)
+        return offset
+
+    def append_state(self, log: GroupLog, flags: int) -> None:
+        body = records.encode_state(log.state(flags))
+        self.append(log, records.STATE, 0, log.base_index, log.base_term, body)
+
+    def append_compact(self, log: GroupLog, config: Config) -> None:
+        self.append(log, records.COMPACT, 0, log.base_index, log.base_term, encode_config(config))
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._end - self._start
+
+    @property
+    def full(self) -> bool:
+        """New work is to be refused: there is no space, or hardly any."""
+        return self._write_failed or self._low_space
+
+    def read_record(self, segment: int, offset: int, length: int) -> records.Record | None:
+        """A record read back by the place of its body; None when it does not validate."""
+        seed = self._segment_seed(segment)
+        try:
+            data = self._disk.read(segment, offset - records.RECORD_HEAD, records.RECORD_HEAD + length)
+        except OSError:
+            data = b""
+        record = records.read_record(data, 0, len(data), seed) if seed is not None else None
+        if record is None:
+            self.counters.read_failures += 1
+        return record
+
+    def _segment_seed(self, segment: int) -> int | None:
+        seed = self._seeds.get(segment)
+        if seed is None:
+            try:
+                nonce = records.read_segment_head(self._disk.read(segment, 0, records.SEGMENT_HEAD), segment)
+            except OSError:
+                return None
+            if nonce is None:
+                return None
+            seed = self._seeds[segment] = records.salt(segment, nonce)
+        return seed
+
+    # -- writing
+
+    def _lazy_kick(self) -> None:
+        self._lazy_scheduled = False
+        self._kick()
+
+    def _kick(self) -> None:
+        self._kick_scheduled = False
+        if self._busy or self.failed is not None or self._closed or not self._open.count:
+            return
+        self._submit(self._seal())
+
+    def _seal(self) -> _Sealed:
+        opened = self._open
+        fresh = self._fresh_segment
+        strict = self.options.sync_interval is None
+        head_at = 1 if fresh else 0
+        head_end = self._start + records.BATCH_HEAD + (records.SEGMENT_HEAD if fresh else 0)
+        # The first batch of a segment is written after the segment before it was synced, whatever the interval.
+        synced = self._seq - 1 if strict or fresh else self._synced
+        sync = strict or fresh or opened.sync
+        opened.chunks[head_at] = records.batch_head(self._seq, synced, self._end - head_end, opened.count, self._seed)
+        sealed = _Sealed(
+            self._seq,
+            self.segment,
+            self._start,
+            opened.chunks,
+            [(log, log.mark()) for log in opened.logs],
+            opened.moves,
+            fresh,
+            sync,
+            self._end - self._start,
+        )
+        self._seq += 1
+        self._fresh_segment = False
+        self._open = _OpenBatch()
+        if self._end >= self.options.segment_bytes:
+            self._begin_segment(self.segment + 1)
+        else:
+            self._begin_batch(self._end)
+        return sealed
+
+    def _submit(self, batch: _Sealed) -> None:
+        self._busy = True
+        self._writer.submit(functools.partial(self._write, batch), functools.partial(self._written, batch))
+
+    def _write(self, batch: _Sealed) -> None:
+        """In the writer thread."""
+        strict = self.options.sync_interval is None
+        if batch.new_segment:
+            if not strict and batch.segment - 1 in self._seeds:
+                self._disk.sync(batch.segment - 1)
+            self._disk.create(batch.segment, self.options.segment_bytes)
+        self._disk.write(batch.segment, batch.offset, batch.chunks, batch.sync)
+
+    def _written(self, batch: _Sealed, error: BaseException | None) -> None:
+        if self._closed:
+            return
+        if error is not None:
+            self._write_error(batch, error)
+            return
+        self._busy = False
+        self._write_failed = False
+        self.counters.batches += 1
+        self.counters.bytes += batch.size
+        if batch.sync:
+            self._synced = batch.seq
+            self._delete_doomed()
+        elif not self._sync_scheduled and self.options.sync_interval is not None:
+            self._sync_scheduled = True
+            self._timers.call_later(self.options.sync_interval, self._relaxed_sync)
+        logs: list[GroupLog] = []
+        for log, mark in batch.marks:
+            log.settle(mark)
+            logs.append(log)
+        for log, index, term, segment, offset in batch.moves:
+            log.moved(index, term, segment, offset)
+        if batch.new_segment:
+            self._check_space()
+        self._kick()  # the disk goes on while the groups do their work
+        self.on_durable(logs)
+
+    def _write_error(self, batch: _Sealed, error: BaseException) -> None:
+        if isinstance(error, OSError) and error.errno in _NO_SPACE:
+            if not self._write_failed:
+                self.counters.full_episodes += 1
+            self._write_failed = True
+            self._timers.call_later(self.options.retry_delay, self._retry, batch)
+            return
+        self.failed = error
+        self._on_fatal(error)
+
+    def _retry(self, batch: _Sealed) -> None:
+        if not self._closed and self.failed is None:
+            self._submit(batch)
+
+    def _relaxed_sync(self) -> None:
+        self._sync_scheduled = False
+        if self._closed or self.failed is not None:
+            return
+        seq, segment = self._seq - (2 if self._busy else 1), self.segment
+        if self._fresh_segment:
+            return  # the next batch syncs the old segment first
+        self._writer.submit(functools.partial(self._disk.sync, segment), functools.partial(self._relaxed_synced, seq))
+
+    def _relaxed_synced(self, seq: int, error: BaseException | None) -> None:
+        if error is not None:
+            self.failed = error
+            self._on_fatal(error)
+        else:
+            self._synced = max(self._synced, seq)
+            self._delete_doomed()
+
+    # -- space
+
+    def _check_space(self) -> None:
+        try:
+            free = self._disk.free_bytes()
+        except OSError:
+            return
+        self._low_space = free < self.options.reserve_bytes + self.options.segment_bytes
+
+    def trim(self, log: GroupLog) -> None:
+        """Forgets compactable entries of `log` beyond what is retained for slow followers."""
+        options = self.options
+        floor = min(log.compactable, log.pin)
+        entries = log.last_index - log.base_index
+        if floor <= log.base_index or (
+            log.bytes <= options.retain_bytes + (options.retain_bytes >> 2)
+            and entries <= options.retain_entries + (options.retain_entries >> 2)
+        ):
+            return
+        log.compact(log.trim_point(floor, options.retain_bytes, options.retain_entries))
+
+    def housekeep(self) -> None:
+        """About once a second: free space, idle caches, deletion of segments nobody needs."""
+        self._check_space()
+        for log in self.groups.values():
+            if log.is_idle():
+                log.shrink(self.options.idle_cache_bytes)
+        self.collect()
+
+    def collect(self) -> None:
+        """Deletes the oldest segments that hold nothing live; makes them so when retention exceeds its bound."""
+        if self.failed is not None:
+            return
+        limit = max(1, self.options.node_retain_bytes // self.options.segment_bytes)
+        while self._oldest < self.segment:
+            pinning = self._pinning()
+            if pinning and self.segment - self._oldest >= limit:
+                self._release(pinning)
+                pinning = self._pinning()
+            if pinning:
+                return
+            # What makes it superfluous (STATE, COMPACT, CARRY) must be durable before it goes.
+            self._doomed.append((self._oldest, self._seq if self._open.count else self._seq - 1))
+            self._oldest += 1
+        self._delete_doomed()
+
+    @property
+    def wants_compaction(self) -> bool:
+        """More segments than retention allows, or one group's log far beyond its own."""
+        return self.segment - self._oldest >= max(1, self.options.node_retain_bytes // self.options.segment_bytes)
+
+    def _pinning(self) -> list[GroupLog]:
+        oldest = self._oldest
+        return [g for g in self.groups.values() if (first := g.first_segment()) is not None and first <= oldest]
+
+    def _delete_doomed(self) -> None:
+        while self._doomed and self._doomed[0][1] <= self._synced:
+            number, _ = self._doomed.pop(0)
+            self._seeds.pop(number, None)
+            self.counters.deleted_segments += 1
+            self._writer.submit(functools.partial(self._disk.delete, number), _ignore)
+
+    def _release(self, pinning: list[GroupLog]) -> None:
+        budget = self.options.segment_bytes
+        for log in pinning:
+            held = log.pinning(self._oldest)
+            log.compact(max(log.base_index, min(log.compactable, log.pin, held[-1])))
+            for index in held:
+                if index <= log.base_index or budget <= 0 or log.is_moving(index):
+                    continue
+                budget -= self._carry(log, index)
+
+    def _carry(self, log: GroupLog, index: int) -> int:
+        """Writes a live entry of an old segment again, so that the segment can go."""
+        try:
+            command = log.command(index)
+        except JournalDamageError:
+            log.damaged = True  # found now instead of at the next start
+            return 0
+        term, kind = log.describe(index)
+        offset = self.append(log, records.CARRY, kind, index, term, command)
+        self._open.moves.append((log, index, term, self.segment, offset))
+        log.moving(index)
+        self.counters.carried_entries += 1
+        return len(command) + records.RECORD_HEAD
+
+    def close(self) -> None:
+        """Writes what is queued, waits for it, closes the files. Nobody is told of it any more."""
+        if self._closed:
+            return
+        if self._open.count and self.failed is None and not self._write_failed:
+            self._writer.submit(functools.partial(self._write, self._seal()), lambda error: None)
+        self._closed = True
+        self._writer.close()
+        self._disk.close()
+
+
+def _ignore(error: BaseException | None) -> None:
+    """A segment that could not be deleted is deleted at a later start."""
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def file_journal(
+    directory: Any,
+    loop: Any,
+    rng: Rng,
+    options: JournalOptions | None = None,
+    on_fatal: Callable[[BaseException], None] | None = None,
+) -> Journal:
+    """The journal of a process: files in `directory`, one writer thread, `loop` an asyncio event loop."""
+    from pathlib import Path
+
+    from jetcluster.raft.disk import FileDisk
+    from jetcluster.raft.writer import ThreadWriter
+
+    options = options or JournalOptions()
+    disk = FileDisk(Path(directory), always_sync=options.sync_interval is None)
+    return Journal(disk, ThreadWriter(loop.call_soon_threadsafe), loop, rng, options, on_fatal)

@@ -1,0 +1,393 @@
+"""All Raft groups of a node: one journal, one timer, one heartbeat per pair of nodes.
+
+An idle group costs nothing here. Whether a leader is alive is a property of its node: nodes exchange a heartbeat per
+pair every 100 ms (as gid 0), and every two seconds the list of groups they lead. A leader that ceases to lead while
+its node lives says so (`Resign`), so a follower may believe in it for as long as the link is up and not silent.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jetcluster.clock import Clock, Rng, TimerHandle, Timers
+from jetcluster.raft import codec
+from jetcluster.raft.api import StateMachine, Transport
+from jetcluster.raft.config import RaftConfig
+from jetcluster.raft.group import Group
+from jetcluster.raft.grouplog import GroupLog
+from jetcluster.raft.journal import Journal
+from jetcluster.raft.membership import Config
+
+_CONTROL_GID = 0
+
+
+@dataclass(slots=True)
+class RaftCounters:
+    refused_frames: int = 0
+    """Malformed, or impossible."""
+    unknown_frames: int = 0
+    """For groups that this node does not have."""
+    stopped_groups: int = 0
+    campaigns: int = 0
+
+
+@dataclass(slots=True)
+class _PeerState:
+    up: bool = False
+    last_seen: float = 0.0
+    suspected: bool = False
+
+
+class RaftNode:
+    """`journal` is open. All methods are called on the event loop; nothing here raises because of a peer."""
+
+    def __init__(
+        self,
+        me: str,
+        journal: Journal,
+        transport: Transport,
+        clock: Clock,
+        rng: Rng,
+        timers: Timers,
+        config: RaftConfig | None = None,
+        on_report: Callable[[int, str], None] | None = None,
+    ) -> None:
+        self.me = me
+        self.journal = journal
+        self.clock = clock
+        self.rng = rng
+        self.timers = timers
+        self.config = config or RaftConfig()
+        self.counters = RaftCounters()
+        self.groups: dict[int, Group] = {}
+        self._transport = transport
+        self._on_report = on_report
+        self._peers: dict[str, _PeerState] = {}
+        self._dirty: dict[int, Group] = {}
+        self._turn_scheduled = False
+        self._working = False
+        self._wakes: list[tuple[float, int]] = []
+        self._wake_handle: TimerHandle | None = None
+        self._wake_at = float("inf")
+        self._early: dict[int, list[tuple[float, str, bytes]]] = {}
+        self._sequence = 0
+        self._digest_at = 0.0
+        self._housekeep_at = 0.0
+        self._last_beat = clock.monotonic()
+        self._closed = False
+        journal.on_durable = self._on_durable
+        self._beat_handle = timers.call_later(self.config.heartbeat, self._beat)
+
+    # -- groups
+
+    def knows(self, gid: int) -> bool:
+        """Whether the journal holds this group (from an earlier life)."""
+        return gid in self.journal.groups
+
+    def orphans(self) -> list[int]:
+        """Groups in the journal that nobody created in this life; `remove_group` forgets one."""
+        return sorted(self.journal.groups.keys() - self.groups.keys())
+
+    def create_group(
+        self,
+        gid: int,
+        peers: tuple[str, ...],
+        machine: StateMachine,
+        applied_index: int = 0,
+        applied_term: int = 0,
+        durable: bool = True,
+        campaign: bool = False,
+    ) -> Group:
+        """Creates or continues a group. `peers`, the first voters, count only where the journal has no record of the
+        group; a node that is to join passes the present ones without itself and is added by the leader.
+
+        `applied_index`/`applied_term` say where the state machine stands. `campaign`: hold the first election of a
+        new group at once.
+        """
+        assert gid != _CONTROL_GID, "group 0 is the nodes' own"
+        assert gid not in self.groups, f"group {gid} exists"
+        log = self.journal.groups.get(gid)
+        if log is None:
+            log = self.journal.create(gid, Config(tuple(peers)), durable)
+        log.durable = durable
+        if applied_index > log.last_index:
+            self._behind_its_state(log, applied_index, applied_term)
+        group = self.groups[gid] = Group(self, log, machine, applied_index)
+        group.start(campaign)
+        for _, peer, frame in self._early.pop(gid, ()):
+            self._deliver(group, peer, frame)
+        self._schedule_turn()
+        return group
+
+    def _behind_its_state(self, log: GroupLog, applied_index: int, applied_term: int) -> None:
+        """The log ends before what was applied from it: something durable is gone (or never was, with a relaxed sync
+        interval). The state is good; what the log vouched for beyond it is unknown."""
+        log.install(applied_index, applied_term, log.config)
+        if len(log.config.voters) > 1:
+            log.mark_damaged()
+
+    def remove_group(self, gid: int) -> None:
+        """Stops the replica and forgets its log."""
+        group = self.groups.pop(gid, None)
+        if group is not None:
+            group.stop("removed")
+            self._dirty.pop(gid, None)
+        self.journal.remove(gid)
+
+    # -- the mesh
+
+    def peer_up(self, peer: str) -> None:
+        """A link to `peer` is there; frames of an earlier one will not come any more."""
+        state = self._peers.setdefault(peer, _PeerState())
+        if state.up:
+            self.peer_down(peer)
+        state.up = True
+        state.suspected = False
+        state.last_seen = self.clock.monotonic()
+        for group in list(self.groups.values()):
+            if not group.stopped:
+                group.peer_up(peer)
+
+    def peer_down(self, peer: str) -> None:
+        state = self._peers.setdefault(peer, _PeerState())
+        state.up = False
+        for gid in list(self._early):
+            self._early[gid] = [e for e in self._early[gid] if e[1] != peer]
+        for group in list(self.groups.values()):
+            if not group.stopped:
+                group.peer_down(peer)
+
+    def on_frame(self, peer: str, gid: int, frame: bytes) -> None:
+        """One frame from `peer`. `end_of_batch` is to be called after the last frame of a read."""
+        state = self._peers.get(peer)
+        if state is None or not state.up or self._closed:
+            self.counters.refused_frames += 1
+            return
+        state.last_seen = self.clock.monotonic()
+        state.suspected = False
+        if gid == _CONTROL_GID:
+            self._on_control(peer, frame)
+            return
+        group = self.groups.get(gid)
+        if group is None:
+            self._keep_early(gid, peer, frame)
+        else:
+            self._deliver(group, peer, frame)
+
+    def _deliver(self, group: Group, peer: str, frame: bytes) -> None:
+        try:
+            message = codec.decode(frame)
+        except codec.CodecError:
+            self.counters.refused_frames += 1
+            return
+        try:
+            group.on_message(peer, message)
+        except Exception as error:  # noqa: BLE001 - an assertion of one group must not take the link of all
+            group.fail(error)
+
+    def _keep_early(self, gid: int, peer: str, frame: bytes) -> None:
+        """Replicas of a new group come up within milliseconds of each other: the first votes must not be lost."""
+        kept = self._early.get(gid)
+        if kept is None:
+            if len(self._early) >= self.config.early_groups:
+                self.counters.unknown_frames += 1
+                return
+            kept = self._early[gid] = []
+        if len(kept) < self.config.early_frames:
+            kept.append((self.clock.monotonic(), peer, bytes(frame)))
+        else:
+            self.counters.unknown_frames += 1
+
+    def _on_control(self, peer: str, frame: bytes) -> None:
+        try:
+            message = codec.decode_control(frame)
+        except codec.CodecError:
+            self.counters.refused_frames += 1
+            return
+        if isinstance(message, codec.Digest):
+            self._on_digest(peer, message)
+
+    def _on_digest(self, peer: str, message: codec.Digest) -> None:
+        led: set[int] = set()
+        for gid, term, _ in message.groups:
+            led.add(gid)
+            group = self.groups.get(gid)
+            if group is not None:
+                group.led_by(peer, term)
+        for group in self.groups.values():
+            if group.leader == peer and group.gid not in led:
+                group.lost_leader(peer)
+
+    def send(self, peer: str, gid: int, frame: bytes) -> bool:
+        return self._transport.send_raft(peer, gid, frame)
+
+    def is_up(self, peer: str) -> bool:
+        state = self._peers.get(peer)
+        return state is not None and state.up
+
+    def is_alive(self, peer: str) -> bool:
+        """The link is up and not silent."""
+        state = self._peers.get(peer)
+        return state is not None and state.up and self.clock.monotonic() - state.last_seen < self.config.suspect_after
+
+    def last_seen(self, peer: str) -> float:
+        state = self._peers.get(peer)
+        return 0.0 if state is None else state.last_seen
+
+    # -- turns
+
+    def mark(self, group: Group) -> None:
+        """`group` has something to do in this turn."""
+        self._dirty[group.gid] = group
+        if not self._turn_scheduled and not self._working:
+            self._schedule_turn()
+
+    def _schedule_turn(self) -> None:
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            self.timers.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_scheduled = False
+        self.end_of_batch()
+
+    def end_of_batch(self) -> None:
+        """Does the work of all marked groups, once each; what they mark meanwhile waits for the next turn."""
+        if self._working or self._closed:
+            return
+        self._working = True
+        dirty, self._dirty = self._dirty, {}
+        for group in dirty.values():
+            try:
+                group.work()
+            except Exception as error:  # noqa: BLE001 - as in _deliver
+                group.fail(error)
+        self._working = False
+        if self._dirty:
+            self._schedule_turn()
+
+    def _on_durable(self, logs: list[GroupLog]) -> None:
+        for log in logs:
+            group = self.groups.get(log.gid)
+            if group is not None and not group.stopped:
+                group.on_durable()
+        self.end_of_batch()
+
+    def report(self, group: Group, text: str) -> None:
+        """Something an operator should read."""
+        if self._on_report is not None:
+            self._on_report(group.gid, text)
+
+    # -- time
+
+    def wake_at(self, group: Group, when: float) -> None:
+        heapq.heappush(self._wakes, (when, group.gid))
+        if when < self._wake_at:
+            self._arm(when)
+
+    def _arm(self, when: float) -> None:
+        if self._wake_handle is not None:
+            self._wake_handle.cancel()
+        self._wake_at = when
+        delay = max(0.0, when - self.clock.monotonic())
+        self._wake_handle = self.timers.call_later(delay, self._wake)
+
+    def _wake(self) -> None:
+        self._wake_handle = None
+        self._wake_at = float("inf")
+        if self._closed:
+            return
+        now = self.clock.monotonic()
+        due: dict[int, None] = {}
+        while self._wakes and self._wakes[0][0] <= now:
+            due[heapq.heappop(self._wakes)[1]] = None
+        for gid in due:
+            group = self.groups.get(gid)
+            if group is None:
+                continue
+            wanted = group.next_time()
+            if wanted is not None and wanted <= now:
+                try:
+                    group.on_time(now)
+                except Exception as error:  # noqa: BLE001 - as in _deliver
+                    group.fail(error)
+        if self._wakes and self._wakes[0][0] < self._wake_at:
+            self._arm(self._wakes[0][0])
+        self.end_of_batch()
+
+    def _beat(self) -> None:
+        """Every heartbeat: say that this node lives, see who else does."""
+        if self._closed:
+            return
+        now = self.clock.monotonic()
+        period = self.config.heartbeat
+        stall = now - self._last_beat - period
+        self._last_beat = now
+        if stall > 2 * period:
+            # This process stood still; frames of that time are still unread. Nobody is to be suspected for it.
+            for state in self._peers.values():
+                state.last_seen += stall
+        self._sequence += 1
+        frame = codec.encode_heartbeat(self._sequence)
+        for peer, state in self._peers.items():
+            if state.up:
+                self._transport.send_raft(peer, _CONTROL_GID, frame)
+        self._suspect(now)
+        if now >= self._digest_at:
+            self._digest_at = now + self.config.digest
+            self._send_digests()
+        if now >= self._housekeep_at:
+            self._housekeep_at = now + 1.0
+            self._housekeep(now)
+        self._beat_handle = self.timers.call_later(period, self._beat)
+        self.end_of_batch()
+
+    def _suspect(self, now: float) -> None:
+        silent = False
+        for peer, state in list(self._peers.items()):
+            if not state.up or now - state.last_seen < self.config.suspect_after:
+                silent = silent or not state.up
+                continue
+            silent = True
+            if not state.suspected:
+                state.suspected = True
+                for group in list(self.groups.values()):
+                    group.lost_leader(peer)
+        if silent:
+            for group in list(self.groups.values()):
+                if group.engine.leads() and not group.stopped:
+                    group.tick_engine()
+
+    def _send_digests(self) -> None:
+        lists: dict[str, list[tuple[int, int, int]]] = {p: [] for p, s in self._peers.items() if s.up}
+        for group in self.groups.values():
+            if group.engine.leads() and not group.stopped:
+                entry = (group.gid, group.term, group.commit_index)
+                for peer in group.log.config.others(self.me):
+                    if peer in lists:
+                        lists[peer].append(entry)
+        for peer, entries in lists.items():
+            self._transport.send_raft(peer, _CONTROL_GID, codec.encode_digest(entries))
+
+    def _housekeep(self, now: float) -> None:
+        for group in self.groups.values():
+            commit = min(group.commit_index, group.log.last_index)
+            if commit > group.log.commit_hint and not group.stopped:
+                group.log.set_commit_hint(commit)
+        self.journal.housekeep()
+        for gid in [g for g, kept in self._early.items() if not kept or now - kept[0][0] > self.config.early_seconds]:
+            self.counters.unknown_frames += len(self._early.pop(gid))
+
+    @property
+    def wants_compaction(self) -> bool:
+        """The journal holds more than it should: owners should make their state durable and call `compact`."""
+        return self.journal.wants_compaction
+
+    def close(self) -> None:
+        """Stops timers; the journal is closed by its owner."""
+        self._closed = True
+        self._beat_handle.cancel()
+        if self._wake_handle is not None:
+            self._wake_handle.cancel()

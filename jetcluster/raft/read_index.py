@@ -1,0 +1,99 @@
+"""Linearizable reads: ReadIndex (Raft dissertation, section 6.4), one round for all reads of a loop turn.
+
+A read may be served from local state once a majority has answered an append that left *after* the read was asked for,
+and everything committed by then is applied. pysyncobj's `_isLeader()` promises nothing of the kind (D17).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from jetcluster.raft import codec
+from jetcluster.raft.membership import is_quorum
+
+if TYPE_CHECKING:
+    from jetcluster.raft.group import Group
+
+Callback = Callable[[bool], None]
+
+
+@dataclass(slots=True)
+class _Round:
+    context: int
+    exclude: str | None
+    callbacks: list[Callback]
+    answered: set[str] = field(default_factory=set)
+    index: int = 0
+    """What must be applied: set when the round leaves."""
+    confirmed: bool = False
+
+
+class ReadRounds:
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._collecting: dict[str | None, list[Callback]] = {}
+        self._rounds: deque[_Round] = deque()
+        self._context = 0
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._rounds or self._collecting)
+
+    def add(self, callback: Callback, exclude: str | None = None) -> None:
+        """Joins the round of this turn. `exclude`: this peer's answer does not count (see `rejoin.py`)."""
+        self._collecting.setdefault(exclude, []).append(callback)
+        self._group.mark()
+
+    def context_to_send(self) -> int:
+        """Opens the round of what was collected; the newest context that appends should carry, or 0."""
+        group = self._group
+        if self._collecting and group.ready:
+            for exclude, callbacks in self._collecting.items():
+                self._context = self._context % (codec.NO_REPLY - 1) + 1
+                opened = _Round(self._context, exclude, callbacks, index=group.engine.commit_index())
+                if exclude != group.me:
+                    opened.answered.add(group.me)
+                self._rounds.append(opened)
+            self._collecting = {}
+            self._settle()
+        return self._rounds[-1].context if self._rounds else 0
+
+    def on_answer(self, peer: str, context: int) -> None:
+        """`peer` answered an append of this term that carried `context`: all rounds up to it were under way."""
+        if not context or not self._rounds:
+            return
+        for opened in self._rounds:
+            if opened.context > context:
+                break
+            if peer != opened.exclude:
+                opened.answered.add(peer)
+        self._settle()
+
+    def _settle(self) -> None:
+        voters = self._group.log.config.voters
+        for opened in self._rounds:
+            if not opened.confirmed and is_quorum(voters, opened.answered):
+                opened.confirmed = True
+        self.serve()
+
+    def serve(self) -> None:
+        """Answers the confirmed rounds whose index is applied."""
+        applied = self._group.applied_index
+        rounds = self._rounds
+        while rounds and rounds[0].confirmed and rounds[0].index <= applied:
+            for callback in rounds.popleft().callbacks:
+                self._group.call(callback, True)
+
+    def fail(self) -> None:
+        """Leadership is gone: nobody here can say."""
+        rounds, self._rounds = self._rounds, deque()
+        collecting, self._collecting = self._collecting, {}
+        for opened in rounds:
+            for callback in opened.callbacks:
+                self._group.call(callback, False)
+        for callbacks in collecting.values():
+            for callback in callbacks:
+                self._group.call(callback, False)

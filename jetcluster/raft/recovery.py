@@ -1,0 +1,276 @@
+"""Reading the journal back at start: what is there, what was torn, what is damaged.
+
+A crash may leave the batch that was being written in any state: it was acknowledged by nobody and is cut off. Every
+other invalid byte is damage. It is never skipped silently: the groups that may have lost records are found (`gseq`
+gaps, or no later record that proves them whole) and marked `damaged`, a mark that is itself recorded and outlives
+the damaged segment. What a damaged group may do is `rejoin.py`'s matter.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from dataclasses import dataclass, field
+
+from jetcluster.raft import records
+from jetcluster.raft.codec import CONFIG
+from jetcluster.raft.disk import Disk
+from jetcluster.raft.membership import Config, ConfigError, decode_config
+from jetcluster.raft.records import Record
+
+
+@dataclass(slots=True)
+class Place:
+    """Where an entry is."""
+
+    term: int
+    kind: int
+    segment: int
+    offset: int
+    length: int
+    config: Config | None
+
+
+@dataclass(slots=True)
+class RecoveredGroup:
+    gid: int
+    base_index: int = 0
+    base_term: int = 0
+    last_index: int = 0
+    """What the records say the log's end was; entries up to there must be present."""
+    base_config: Config | None = None
+    term: int = 0
+    voted_for: str | None = None
+    commit: int = 0
+    durable: bool = True
+    gseq: int = 0
+    damaged: bool = False
+    suspect: bool = False
+    """Damage was met, and no later record has proven that it was not this group's."""
+    entries: dict[int, Place] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Damage:
+    segment: int
+    start: int
+    end: int
+    why: str
+
+
+@dataclass(slots=True)
+class Recovered:
+    groups: dict[int, RecoveredGroup] = field(default_factory=dict)
+    damage: list[Damage] = field(default_factory=list)
+    next_seq: int = 1
+    last_segment: int = 0
+    torn: tuple[int, int] | None = None
+    """(segment, offset) of a torn tail that is to be cut off."""
+    cut_bytes: int = 0
+    unborn: list[int] = field(default_factory=list)
+    """Segments that were being made when the power went: nothing durable was ever in them."""
+
+
+@dataclass(slots=True)
+class _Bad:
+    """A stretch that does not validate, until a later header tells whether it had been durable."""
+
+    segment: int
+    start: int
+    end: int
+    seq: int
+    salvaged: list[Record]
+
+
+def scan(disk: Disk) -> Recovered:
+    """Reads every segment. Raises OSError; damage is part of the result."""
+    return _Scan(disk).run()
+
+
+class _Scan:
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        self.result = Recovered()
+        self.expected_seq: int | None = None
+        self.pending: _Bad | None = None
+
+    def run(self) -> Recovered:
+        numbers = self.disk.segments()
+        previous: int | None = None
+        for number in numbers:
+            if previous is not None and number != previous + 1:
+                self._damaged(Damage(number, 0, 0, f"segments {previous + 1}..{number - 1} are missing"), [])
+            self._segment(number, number == numbers[-1])
+            previous = number
+            if number not in self.result.unborn:
+                self.result.last_segment = number
+        if self.pending is not None:
+            self.result.torn = (self.pending.segment, self.pending.start)
+            self.result.cut_bytes = self.pending.end - self.pending.start
+        self.result.next_seq = (self.expected_seq or 0) + 2  # one more: the torn batch may have had that number
+        for group in self.result.groups.values():
+            _finish(group)
+        return self.result
+
+    def _segment(self, number: int, newest: bool) -> None:
+        data = self.disk.load(number)
+        nonce = records.read_segment_head(data, number)
+        if nonce is None:
+            self._headless(number, data, newest)
+            return
+        seed = records.salt(number, nonce)
+        at = records.SEGMENT_HEAD
+        while at < len(data):
+            batch = records.read_batch(data, at, seed)
+            if batch is not None and batch.records is not None:
+                self._good(number, at, batch)
+                at = batch.end
+                continue
+            if batch is None and records.is_zero(data, at):
+                return
+            following = records.find_batch(data, batch.end if batch is not None else at + 1, seed)
+            end = following if following >= 0 else len(data)
+            self._bad(number, at, end, batch, records.salvage(data, at, end, seed))
+            at = end
+
+    def _headless(self, number: int, data: bytes, newest: bool) -> None:
+        """The header travels with the first batch: without it nothing of the newest segment was ever durable, unless
+        a second batch is there."""
+        second = records.SEGMENT_HEAD + records.BATCH_HEAD
+        if newest and self.pending is None and records.find_batch_magic(data, second) < 0:
+            self.result.unborn.append(number)
+            return
+        self._damaged(Damage(number, 0, len(data), "the segment's header does not validate"), [])
+
+    def _bad(self, number: int, start: int, end: int, batch: records.Batch | None, salvaged: list[Record]) -> None:
+        seq = batch.seq if batch is not None else (self.expected_seq or 0)
+        if self.pending is not None:
+            if batch is None or batch.synced < self.pending.seq:
+                self.pending.end = end  # with a relaxed sync several batches may be torn at once
+                return
+            self._damaged(_damage_of(self.pending), self.pending.salvaged)
+        self.pending = _Bad(number, start, end, seq, salvaged)
+
+    def _good(self, number: int, at: int, batch: records.Batch) -> None:
+        bad, self.pending = self.pending, None
+        if bad is not None:
+            if batch.synced >= bad.seq:
+                self._damaged(_damage_of(bad), bad.salvaged)
+            else:
+                # It never was durable, so neither was this later one: both go.
+                self.pending = bad
+                bad.end = batch.end
+                return
+        elif self.expected_seq is not None and batch.seq > self.expected_seq + 1:
+            self._damaged(Damage(number, at, at, f"batches {self.expected_seq}..{batch.seq - 1} are missing"), [])
+        elif self.expected_seq is not None and batch.seq < self.expected_seq:
+            self._damaged(Damage(number, at, batch.end, f"batch {batch.seq} is out of order"), [])
+            return
+        self.expected_seq = batch.seq + 1
+        assert batch.records is not None
+        for record in batch.records:
+            self._apply(record, number)
+
+    def _damaged(self, damage: Damage, salvaged: list[Record]) -> None:
+        self.result.damage.append(damage)
+        for group in self.result.groups.values():
+            group.suspect = True
+        for record in salvaged:
+            self._apply(record, damage.segment)
+
+    def _apply(self, record: Record, segment: int) -> None:
+        groups = self.result.groups
+        group = groups.get(record.gid)
+        if record.kind == records.REMOVE:
+            groups.pop(record.gid, None)
+            return
+        if group is None:
+            group = groups[record.gid] = RecoveredGroup(record.gid, gseq=record.gseq)
+            if record.kind != records.STATE:
+                group.damaged = True  # its beginning is lost
+        elif record.gseq != (group.gseq + 1) & records.GSEQ_MASK:
+            group.damaged = True
+        else:
+            group.suspect = False
+        group.gseq = record.gseq
+        try:
+            _replay(group, record, segment)
+        except (ConfigError, ValueError, IndexError) as e:
+            group.damaged = True
+            self.result.damage.append(Damage(segment, record.offset, record.offset, f"record not understood: {e}"))
+
+
+def _damage_of(bad: _Bad) -> Damage:
+    return Damage(bad.segment, bad.start, bad.end, f"batch {bad.seq} was durable and does not validate")
+
+
+def _replay(group: RecoveredGroup, record: Record, segment: int) -> None:
+    kind = record.kind
+    if kind in (records.ENTRY, records.CARRY):
+        config = decode_config(record.body) if record.entry_type == CONFIG else None
+        place = Place(record.term, record.entry_type, segment, record.offset, len(record.body), config)
+        if record.log_index > group.base_index:
+            if kind == records.ENTRY:
+                group.entries[record.log_index] = place
+                group.last_index = record.log_index
+            elif record.log_index <= group.last_index:
+                group.entries[record.log_index] = place
+        group.term = max(group.term, record.term)
+    elif kind == records.TERM:
+        group.term, group.voted_for = record.term, record.body.decode() or None
+    elif kind == records.TRUNCATE:
+        for index in range(record.log_index, group.last_index + 1):
+            group.entries.pop(index, None)
+        group.last_index = max(group.base_index, record.log_index - 1)
+    elif kind == records.COMPACT:
+        _rebase(group, record.log_index, record.term, decode_config(record.body))
+    elif kind == records.HINT:
+        group.commit = record.log_index
+    elif kind == records.STATE:
+        _replay_state(group, record)
+
+
+def _rebase(group: RecoveredGroup, index: int, term: int, config: Config) -> None:
+    for old in [i for i in group.entries if i <= index]:
+        del group.entries[old]
+    group.base_index, group.base_term, group.base_config = index, term, config
+    group.last_index = max(group.last_index, index)
+
+
+def _replay_state(group: RecoveredGroup, record: Record) -> None:
+    state = records.decode_state(record.body)
+    if state.flags & records.RESET_FLAG:
+        group.entries.clear()
+    _rebase(group, record.log_index, record.term, state.config)
+    group.last_index = state.last_index
+    group.term, group.voted_for, group.commit = state.term, state.vote, state.commit
+    group.durable = bool(state.flags & records.DURABLE_FLAG)
+    if state.flags & records.DAMAGED_FLAG:
+        group.damaged = True
+    elif _terms_crc(group) == state.log_crc:
+        # Everything that the log held then is here, whatever was lost before.
+        group.damaged = group.suspect = False
+
+
+def _terms_crc(group: RecoveredGroup) -> int | None:
+    terms = array("Q")
+    for index in range(group.base_index + 1, group.last_index + 1):
+        place = group.entries.get(index)
+        if place is None:
+            return None
+        terms.append(place.term)
+    return zlib.crc32(terms.tobytes())
+
+
+def _finish(group: RecoveredGroup) -> None:
+    """Keeps the entries without gaps from the base on; says so when that is not all of them."""
+    index = group.base_index
+    while index + 1 in group.entries:
+        index += 1
+    if index < group.last_index or group.suspect or group.base_config is None:
+        group.damaged = True
+    group.last_index = index
+    group.entries = {i: p for i, p in group.entries.items() if i <= index}
+    last_term = group.entries[index].term if index in group.entries else group.base_term
+    group.term = max(group.term, last_term)
+    group.commit = min(group.commit, index)

@@ -1,0 +1,77 @@
+"""A replica whose journal was damaged: how it gets back without ever answering for what it forgot.
+
+It may have acknowledged entries and given votes that it no longer knows of. Until that cannot matter any more it
+neither votes nor campaigns, and marks its acks `recovering`, so that a leader sends it entries but does not count it.
+
+It is whole again when its log holds, durably, everything that a leader L of term T had when a majority of the voters
+*without this replica* confirmed L after the restart. Suppose it had acknowledged an entry, or voted, in a term above
+T: a majority was involved, which shares a member other than this replica with the confirming one; that member knew
+the higher term before it confirmed and would have refused L. So everything it ever vouched for belongs to terms up to
+T, and by leader completeness L had what was committed of it. (The idea is that of "Protocol-Aware Recovery for
+Consensus-Based Storage", FAST 2018.) A group of one has nobody to ask: it stays stopped for writes, visibly.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jetcluster.raft import codec
+
+if TYPE_CHECKING:
+    from jetcluster.raft.group import Group
+
+_RETRY = 0.3
+
+
+class Rejoin:
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._context = 0
+        self._asked_at: float | None = None
+        self._verified_term = 0
+        self._verified = 0
+        """How far the log is known to equal that of the leader of `_verified_term`."""
+        self._target: tuple[int, int] | None = None
+
+    def on_verified(self, leader: str, index: int) -> None:
+        """The log equals the current leader's up to `index`."""
+        group = self._group
+        if self._verified_term != group.term:
+            self._verified_term, self._verified, self._target = group.term, 0, None
+        self._verified = max(self._verified, index)
+        now = group.now()
+        if self._target is None and (self._asked_at is None or now - self._asked_at > _RETRY):
+            self._asked_at = now
+            self._context += 1
+            group.send(leader, codec.encode_rejoin(group.term, self._context))
+        self.check()
+
+    def on_reply(self, message: codec.RejoinReply) -> None:
+        if message.term == self._group.term and message.context == self._context:
+            self._target = (message.term, message.last_index)
+            self.check()
+
+    def check(self) -> None:
+        """Heals when the target is reached on disk."""
+        group = self._group
+        log = group.log
+        if not log.damaged or self._target is None:
+            return
+        term, index = self._target
+        reached = self._verified_term == term and self._verified >= index
+        if reached and log.durable_index >= index:
+            log.heal()
+            self._target = None
+            group.node.report(group, "journal damage repaired from the leader")
+
+    def on_request(self, peer: str, message: codec.Rejoin) -> None:
+        """At the leader."""
+        group = self._group
+        term = group.term
+
+        def confirmed(leads: bool) -> None:
+            if leads and group.term == term:
+                group.send(peer, codec.encode_rejoin_reply(term, message.context, group.log.last_index))
+
+        if group.engine.leads() and message.term == term:
+            group.reads.add(confirmed, exclude=peer)

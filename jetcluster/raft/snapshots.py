@@ -1,0 +1,92 @@
+"""A follower that needs another replica's state: asking for it, and continuing after `install`.
+
+The state travels outside the log and outside this package: the owner of the state machine fetches it. What
+pysyncobj's snapshots got wrong (raft-engine.md D16, D16b, D16c) is decided here: nothing older than the own state is
+installed, and a log that already holds the snapshot's last entry keeps what follows it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jetcluster.raft import codec
+from jetcluster.raft.membership import Config
+
+if TYPE_CHECKING:
+    from jetcluster.raft.group import Group
+
+
+class Snapshots:
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self.at: float | None = None
+        """When to ask the leader (again)."""
+        self.wanted = False
+        """Something in the log below the applied index is missing, whatever the base says (see `require`)."""
+        self.installed = 0
+        """The newest state that came from another replica."""
+        self._told = 0.0
+
+    @property
+    def needed(self) -> bool:
+        return self.wanted or self._group.applied_index < self._group.log.base_index
+
+    def require(self) -> None:
+        """Applying cannot go on from this log."""
+        self.wanted = True
+        self.ask()
+
+    def ask(self) -> None:
+        group = self._group
+        if not self.needed:
+            self.at = None
+            return
+        log = group.log
+        if group.engine.leads():
+            if len(log.config.voters) == 1 or group.now() - self._told > group.config.stateless_delay:
+                self._tell(group.me, log.base_index, log.base_term)
+        elif group.leader is not None:
+            group.send(group.leader, codec.encode_snap_request(group.term))
+        self.at = group.now() + group.config.offer_retry
+        group.wake_at(self.at)
+
+    def on_time(self, now: float) -> None:
+        if self.at is not None and now >= self.at:
+            self.ask()
+
+    def on_offer(self, peer: str, message: codec.SnapOffer) -> None:
+        """From the current leader."""
+        group = self._group
+        if message.snap_index <= group.applied_index and not self.needed:
+            self._continue(peer, min(group.applied_index, group.log.last_index))
+            return
+        self._tell(peer, message.snap_index, message.snap_term)
+
+    def _tell(self, leader: str, index: int, term: int) -> None:
+        self._told = self._group.now()
+        self._group.call(self._group.machine.on_snapshot_needed, leader, index, term)
+
+    def install(self, index: int, term: int, peers: tuple[str, ...]) -> None:
+        group = self._group
+        log = group.log
+        self.wanted = False
+        if index < group.applied_index or index < log.base_index:
+            self.ask()
+            return
+        self.installed = max(self.installed, index)
+        if log.term_at(index) != term:
+            log.install(index, term, Config(peers))
+            group.follow_config()
+        group.engine.restore(index, max(index, group.engine.commit_index()))
+        group.restored(index)
+        if group.leader is not None and group.leader != group.me:
+            self._continue(group.leader, index)
+        self.at = None
+        self.ask()
+        group.mark()
+
+    def _continue(self, leader: str, index: int) -> None:
+        """Asks the leader to go on after `index`. Not an ack: only an entry of the leader that is found equal here
+        proves that this state is part of its log."""
+        group = self._group
+        group.send(leader, codec.encode_reject(group.term, 0, index + 1, 0))

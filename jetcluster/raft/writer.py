@@ -1,0 +1,73 @@
+"""Who does the journal's blocking work: one thread in production, the caller itself in unit tests."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from jetcluster.clock import Timers
+
+Job = Callable[[], None]
+Done = Callable[[BaseException | None], None]
+
+
+class Writer(Protocol):
+    def submit(self, job: Job, done: Done) -> None:
+        """Runs `job` (jobs run one at a time, in order), then calls `done` with its error on the event loop."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ThreadWriter:
+    """One daemon thread: fsync happens off the GIL while the loop goes on."""
+
+    def __init__(self, call_soon_threadsafe: Callable[..., Any], name: str = "jc-journal") -> None:
+        self._call = call_soon_threadsafe
+        self._jobs: queue.SimpleQueue[tuple[Job, Done] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job, done: Done) -> None:
+        self._jobs.put((job, done))
+
+    def _run(self) -> None:
+        while True:
+            item = self._jobs.get()
+            if item is None:
+                return
+            job, done = item
+            error: BaseException | None = None
+            try:
+                job()
+            except BaseException as e:  # noqa: BLE001 - whatever it is, the loop must hear of it: nothing may be acked
+                error = e
+            try:
+                self._call(done, error)
+            except RuntimeError:  # the loop is closed: nobody is left to be told
+                return
+
+    def close(self) -> None:
+        """Waits for what was submitted."""
+        self._jobs.put(None)
+        self._thread.join()
+
+
+class InlineWriter:
+    """Test twin: does the job at once, reports in the next turn."""
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+
+    def submit(self, job: Job, done: Done) -> None:
+        error: BaseException | None = None
+        try:
+            job()
+        except Exception as e:  # noqa: BLE001 - as ThreadWriter
+            error = e
+        self._timers.call_soon(done, error)
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,205 @@
+"""Several `RaftNode`s in one process over virtual time: the harness of this package's unit tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jetcluster.clock import ManualTime, SeededRng
+from jetcluster.raft.api import Role
+from jetcluster.raft.config import RaftConfig
+from jetcluster.raft.disk import MemoryDisk
+from jetcluster.raft.group import Group
+from jetcluster.raft.journal import Journal, JournalOptions
+from jetcluster.raft.node import RaftNode
+from jetcluster.raft.writer import InlineWriter
+
+SMALL = JournalOptions(segment_bytes=1 << 16, reserve_bytes=0, node_retain_bytes=1 << 20)
+
+
+class Recorder:
+    """A state machine that writes down what it is told."""
+
+    def __init__(self, applied: list[tuple[int, bytes]] | None = None) -> None:
+        self.applied: list[tuple[int, bytes]] = applied if applied is not None else []
+        self.roles: list[tuple[Role, int, str | None]] = []
+        self.dropped: list[int] = []
+        self.snapshots: list[tuple[str, int, int]] = []
+        self.fail_on: bytes | None = None
+
+    def apply(self, index: int, term: int, command: bytes) -> None:
+        if command == self.fail_on:
+            raise RuntimeError("bad command")
+        self.applied.append((index, command))
+
+    def on_role(self, role: Role, term: int, leader: str | None) -> None:
+        self.roles.append((role, term, leader))
+
+    def on_dropped(self, first_index: int) -> None:
+        self.dropped.append(first_index)
+
+    def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
+        self.snapshots.append((leader, index, term))
+
+    def commands(self) -> list[bytes]:
+        return [c for _, c in self.applied]
+
+
+class Member:
+    def __init__(self, net: Loopback, name: str, disk: MemoryDisk) -> None:
+        self.net = net
+        self.name = name
+        self.disk = disk
+        self.dead = False
+        self.fatal: list[BaseException] = []
+        self.reports: list[tuple[int, str]] = []
+        self.machines: dict[int, Recorder] = {}
+        self.rng = SeededRng(hash_of(name) + net.boots)
+        net.boots += 1
+        self.journal = Journal(
+            disk, InlineWriter(net.time), net.time, self.rng, net.journal_options, self.fatal.append
+        )
+        self.journal.open()
+        self.node = RaftNode(
+            name, self.journal, self, net.time, self.rng, net.time, net.config, self._report
+        )
+
+    def _report(self, gid: int, text: str) -> None:
+        self.reports.append((gid, text))
+
+    def send_raft(self, peer: str, gid: int, frame: bytes) -> bool:
+        return self.net.send(self.name, peer, gid, frame)
+
+    def create(
+        self,
+        gid: int,
+        peers: tuple[str, ...],
+        applied_index: int = 0,
+        applied_term: int = 0,
+        durable: bool = True,
+        campaign: bool = False,
+    ) -> Group:
+        machine = self.machines.setdefault(gid, Recorder())
+        return self.node.create_group(gid, peers, machine, applied_index, applied_term, durable, campaign)
+
+    def group(self, gid: int = 1) -> Group:
+        return self.node.groups[gid]
+
+    def machine(self, gid: int = 1) -> Recorder:
+        return self.machines[gid]
+
+
+def hash_of(name: str) -> int:
+    return int.from_bytes(name.encode(), "little")
+
+
+class Loopback:
+    """Links deliver in order after `latency`; a cut loses what is under way."""
+
+    def __init__(
+        self,
+        names: str = "ABC",
+        options: JournalOptions = SMALL,
+        config: RaftConfig | None = None,
+        latency: float = 0.0002,
+    ) -> None:
+        self.time = ManualTime()
+        self.journal_options = options
+        self.config = config or RaftConfig()
+        self.latency = latency
+        self.boots = 0
+        self.links: dict[frozenset[str], int] = {}
+        self.generation = 0
+        self.filter: Callable[[str, str, int, bytes], bool] | None = None
+        """Called with (from, to, gid, frame); False drops the frame."""
+        self.members: dict[str, Member] = {}
+        for name in names:
+            self.members[name] = Member(self, name, MemoryDisk())
+        self.connect_all()
+
+    def __getitem__(self, name: str) -> Member:
+        return self.members[name]
+
+    def connect_all(self) -> None:
+        names = sorted(self.members)
+        for i, a in enumerate(names):
+            for b in names[i + 1 :]:
+                self.connect(a, b)
+
+    def connect(self, a: str, b: str) -> None:
+        pair = frozenset((a, b))
+        if pair in self.links or self.members[a].dead or self.members[b].dead:
+            return
+        self.generation += 1
+        self.links[pair] = self.generation
+        self.members[a].node.peer_up(b)
+        self.members[b].node.peer_up(a)
+
+    def cut(self, a: str, b: str) -> None:
+        if self.links.pop(frozenset((a, b)), None) is None:
+            return
+        for one, other in ((a, b), (b, a)):
+            if not self.members[one].dead:
+                self.members[one].node.peer_down(other)
+
+    def isolate(self, name: str) -> None:
+        for other in list(self.members):
+            if other != name:
+                self.cut(name, other)
+
+    def send(self, source: str, target: str, gid: int, frame: bytes) -> bool:
+        link = self.links.get(frozenset((source, target)))
+        if link is None:
+            return False
+        if self.filter is not None and not self.filter(source, target, gid, frame):
+            return True
+        self.time.call_later(self.latency, self._deliver, link, source, target, gid, frame)
+        return True
+
+    def _deliver(self, link: int, source: str, target: str, gid: int, frame: bytes) -> None:
+        member = self.members[target]
+        if self.links.get(frozenset((source, target))) != link or member.dead:
+            return
+        member.node.on_frame(source, gid, frame)
+        member.node.end_of_batch()
+
+    def crash(self, name: str, lose: bool = True) -> None:
+        member = self.members[name]
+        self.isolate(name)
+        member.dead = True
+        member.node.close()
+        member.journal._closed = True  # the writer's answers go nowhere
+        if lose:
+            member.disk.crash(SeededRng(7))
+
+    def restart(self, name: str) -> Member:
+        old = self.members[name]
+        member = self.members[name] = Member(self, name, old.disk)
+        return member
+
+    def run(self, seconds: float) -> None:
+        self.time.advance(seconds)
+
+    def until(self, condition: Callable[[], bool], seconds: float = 10.0, step: float = 0.005) -> None:
+        for _ in range(int(seconds / step)):
+            if condition():
+                return
+            self.run(step)
+        raise AssertionError("condition not reached in time")
+
+    def start(self, gid: int = 1, peers: str | None = None, leader: str | None = "A", **options: bool) -> Group:
+        """Creates the group on every member; waits for `leader` (or any)."""
+        names = tuple(peers or sorted(self.members))
+        for name in names:
+            self.members[name].create(gid, names, campaign=name == leader, **options)
+        self.until(lambda: self.leader(gid) is not None)
+        found = self.leader(gid)
+        assert found is not None
+        return found
+
+    def leader(self, gid: int = 1) -> Group | None:
+        found = [
+            m.node.groups[gid]
+            for m in self.members.values()
+            if not m.dead and gid in m.node.groups and m.node.groups[gid].ready
+        ]
+        return max(found, key=lambda g: g.term, default=None)

@@ -1,0 +1,102 @@
+"""`RaftNode` end to end over virtual time: elections, replication, quiescence, failover."""
+
+from __future__ import annotations
+
+import pytest
+
+from jetcluster.raft.api import NotLeaderError, Role
+from tests.unit.raft.loopback import Loopback
+
+
+def test_commands_reach_every_replica_in_order() -> None:
+    net = Loopback()
+    leader = net.start()
+    assert leader.me == "A"
+    for i in range(50):
+        leader.propose(b"%d" % i)
+    net.run(0.1)
+    for name in "ABC":
+        assert net[name].machine().commands() == [b"%d" % i for i in range(50)]
+
+
+def test_a_group_of_one_commits_when_its_own_journal_is_durable() -> None:
+    net = Loopback("A")
+    leader = net.start()
+    leader.propose(b"x")
+    assert net["A"].machine().commands() == []
+    net.run(0.01)
+    assert net["A"].machine().commands() == [b"x"]
+
+
+def test_a_follower_refuses_proposals_and_names_the_leader() -> None:
+    net = Loopback()
+    net.start()
+    net.run(0.1)
+    with pytest.raises(NotLeaderError) as caught:
+        net["B"].group().propose(b"x")
+    assert caught.value.leader == "A"
+
+
+def test_the_role_is_told_after_the_noop_is_applied() -> None:
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    assert net["A"].machine().roles[-1] == (Role.LEADER, leader.term, "A")
+    assert net["B"].machine().roles[-1] == (Role.FOLLOWER, leader.term, "A")
+
+
+def test_failover_after_a_crash_is_quick_and_loses_nothing() -> None:
+    net = Loopback()
+    leader = net.start()
+    for i in range(20):
+        leader.propose(b"%d" % i)
+    net.run(0.05)
+    began = net.time.monotonic()
+    net.crash("A")
+    net.until(lambda: net.leader() is not None)
+    assert net.time.monotonic() - began < 0.5
+    second = net.leader()
+    assert second is not None
+    second.propose(b"after")
+    net.run(0.1)
+    assert net[second.me].machine().commands() == [b"%d" % i for i in range(20)] + [b"after"]
+
+
+def test_a_hung_leader_is_replaced_although_its_link_lives() -> None:
+    net = Loopback()
+    net.start()
+    net.run(0.5)
+    net.filter = lambda source, target, gid, frame: "A" not in (source, target)
+    began = net.time.monotonic()
+    net.until(lambda: any(net[n].group().ready for n in "BC"))
+    assert net.time.monotonic() - began < 1.3
+
+
+def test_a_leader_without_majority_steps_down_and_drops() -> None:
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    net.isolate("A")
+    index = leader.propose(b"lost")
+    net.run(2.0)
+    assert leader.role is not Role.LEADER
+    assert net["A"].machine().dropped == [index]
+
+
+def test_idle_groups_exchange_only_node_heartbeats() -> None:
+    net = Loopback()
+    for gid in range(1, 21):
+        net.start(gid)
+    net.run(1.0)
+    group_frames: list[int] = []
+    all_frames: list[int] = []
+
+    def count(source: str, target: str, gid: int, frame: bytes) -> bool:
+        (group_frames if gid else all_frames).append(gid)
+        return True
+
+    net.filter = count
+    net.run(10.0)
+    assert group_frames == []
+    assert len(all_frames) <= 3 * 2 * (10.0 / 0.1 + 10.0 / 2 + 2)
+    assert all(net["A"].group(gid).ready for gid in range(1, 21))
