@@ -41,7 +41,7 @@ class MetaReplica:
         self.group: RaftGroup | None = None
         self._on_effects = on_effects
         self._on_leading = on_leading
-        self._proposals: Proposals | None = None
+        self._proposals = Proposals()
         self._import: list[bytes] = []
         self._saved_index = 0
         stored = context.kv.get(STATE_KEY)
@@ -52,7 +52,7 @@ class MetaReplica:
 
     def start(self, peers: tuple[str, ...]) -> None:
         """Creates or continues the group. `peers` count only where the journal has no record of it."""
-        group = self.context.raft.create_group(
+        self.context.raft.create_group(
             META_GROUP,
             peers,
             self,
@@ -60,9 +60,11 @@ class MetaReplica:
             applied_term=self.applied_term,
             durable=True,
             campaign=peers == (self.context.me,),
+            attach=self._attach,
         )
+
+    def _attach(self, group: RaftGroup) -> None:
         self.group = group
-        self._proposals = Proposals(group)
 
     @property
     def leading(self) -> bool:
@@ -70,9 +72,9 @@ class MetaReplica:
 
     async def propose(self, command: bytes) -> dict[str, Any]:
         """Raises RaftError and OutcomeUnknownError."""
-        if self._proposals is None:
+        if self.group is None:
             raise NotLeaderError(None)
-        result: dict[str, Any] = await self._proposals.propose(command, PROPOSE_SECONDS)
+        result: dict[str, Any] = await self._proposals.propose(self.group, command, PROPOSE_SECONDS)
         return result
 
     async def barrier(self) -> None:
@@ -95,8 +97,7 @@ class MetaReplica:
     def apply(self, index: int, term: int, command: bytes) -> None:
         result, effects = self.machine.apply(index, term, command)
         self.applied_term = term
-        if self._proposals is not None:
-            self._proposals.applied(index, result)
+        self._proposals.applied(index, result)
         if effects:
             self._on_effects(effects)
 
@@ -108,8 +109,7 @@ class MetaReplica:
         self._on_leading(role is Role.LEADER)
 
     def on_dropped(self, first_index: int) -> None:
-        if self._proposals is not None:
-            self._proposals.dropped(first_index)
+        self._proposals.dropped(first_index)
 
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
         self.context.catchup.pull(META_GROUP, leader, index)

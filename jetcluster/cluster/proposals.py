@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from jetcluster.raft.api import NotLeaderError, RaftGroup
+from jetcluster.raft.api import BackpressureError, RaftGroup
 
 MAX_WAITING = 10_000
 
@@ -30,16 +30,15 @@ def resolver(future: asyncio.Future[bool]) -> Callable[[bool], None]:
 
 
 class Proposals:
-    def __init__(self, group: RaftGroup) -> None:
-        self._group = group
+    def __init__(self) -> None:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
 
-    async def propose(self, command: bytes, seconds: float) -> Any:
+    async def propose(self, group: RaftGroup, command: bytes, seconds: float) -> Any:
         """Proposes and returns what the state machine's apply returned. Raises RaftError subclasses (nothing was
         appended) and OutcomeUnknownError."""
         if len(self._waiting) >= MAX_WAITING:
-            raise NotLeaderError(self._group.leader)
-        index = self._group.propose(command)
+            raise BackpressureError(f"{MAX_WAITING} commands are waiting")
+        index = group.propose(command)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[index] = future
         try:

@@ -18,7 +18,7 @@ from jetcluster.cluster.replica_info import own_replica_info, replica_infos
 from jetcluster.model.advisory import Advisories, leader_elected_subject
 from jetcluster.model.cluster_info import replica_wire
 from jetcluster.protocol.bus import Subscription
-from jetcluster.raft.api import RaftError, RaftGroup, Role
+from jetcluster.raft.api import RaftError, RaftGroup, Role, StorageFullError
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands
@@ -49,19 +49,10 @@ class StreamReplica:
         # lose nothing to a killed process, and what a power failure takes is what "memory" means.
         self.store = BlockStore(context.kv, assignment.gid, memory=rules.memory)
         self.machine = StreamMachine(assignment.name, rules, self.store)
-        self.group: RaftGroup = context.raft.create_group(
-            assignment.gid,
-            assignment.peers,
-            self,
-            applied_index=self.machine.applied_index,
-            applied_term=self.machine.applied_term,
-            durable=not rules.memory,
-            campaign=assignment.leader_hint == context.me and self.machine.applied_index == 0,
-        )
-        self.proposals = Proposals(self.group)
+        self.proposals = Proposals()
         self.ingest = Ingest(
             assignment.name,
-            self.group.propose,
+            self._propose_publishes,
             self.bus,
             context.clock,
             context.timers.call_soon,
@@ -71,6 +62,26 @@ class StreamReplica:
         self.reads = ReadGroup(context, self)
         self._subscriptions: dict[bytes, Subscription] = {}
         self._expiry_proposed = False
+        self.group: RaftGroup
+        context.raft.create_group(
+            assignment.gid,
+            assignment.peers,
+            self,
+            applied_index=self.machine.applied_index,
+            applied_term=self.machine.applied_term,
+            durable=not rules.memory,
+            campaign=assignment.leader_hint == context.me and self.machine.applied_index == 0,
+            attach=self._attach,
+        )
+
+    def _attach(self, group: RaftGroup) -> None:
+        """The group exists but has not begun: its first calls find this object complete."""
+        self.group = group
+
+    def _propose_publishes(self, command: bytes) -> int:
+        if self.context.turn_commit.failing:
+            raise StorageFullError("the data store cannot be written")
+        return self.group.propose(command)
 
     # ---- raft.api.StateMachine
 
@@ -222,7 +233,7 @@ class StreamReplica:
 
     async def propose(self, command: bytes, seconds: float) -> Any:
         """A control-plane command through the log. Raises RaftError, OutcomeUnknownError."""
-        return await self.proposals.propose(command, seconds)
+        return await self.proposals.propose(self.group, command, seconds)
 
     async def confirm_leadership(self) -> bool:
         """True once this replica is proven to lead and has applied all that was committed before the call."""

@@ -99,12 +99,13 @@ class RaftNode:
         applied_term: int = 0,
         durable: bool = True,
         campaign: bool = False,
+        attach: Callable[[Group], None] | None = None,
     ) -> Group:
         """Creates or continues a group. `peers`, the first voters, count only where the journal has no record of the
         group; a node that is to join passes the present ones without itself and is added by the leader.
 
         `applied_index`/`applied_term` say where the state machine stands. `campaign`: hold the first election of a
-        new group at once.
+        new group at once. `attach` is given the group before anything happens in it.
         """
         assert gid != _CONTROL_GID, "group 0 is the nodes' own"
         assert gid not in self.groups, f"group {gid} exists"
@@ -115,6 +116,8 @@ class RaftNode:
         if applied_index > log.last_index:
             self._behind_its_state(log, applied_index, applied_term)
         group = self.groups[gid] = Group(self, log, machine, applied_index)
+        if attach is not None:
+            attach(group)
         group.start(campaign)
         for _, peer, frame in self._early.pop(gid, ()):
             self._deliver(group, peer, frame)

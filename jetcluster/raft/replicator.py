@@ -122,10 +122,13 @@ class Replicator:
                 flow.context_sent = max(flow.context_sent, context)
 
     def committed(self) -> None:
-        """The commit index moved: make sure that everybody hears of it soon."""
-        if self.push_at is None and self.flows:
-            self.push_at = self._group.now() + self._group.config.commit_push
-            self._group.wake_at(self.push_at)
+        """The commit index moved: everybody hears of it at once, before this node applies and acks. A client that is
+        told "stored" over the link to its own node finds the message there: the commit came over the same link first.
+        """
+        commit = self._group.engine.commit_index()
+        for flow in self.flows.values():
+            if flow.connected and flow.state == FlowState.REPLICATE and flow.sent_commit < commit:
+                self.beat(flow, codec.NO_REPLY)
 
     # -- answers
 
