@@ -43,7 +43,12 @@ def application(source: MonitorSource, base_path: str = "") -> web.Application:
     for name, answer in endpoints.items():
         app.router.add_get(f"{prefix}/{name}", _json(source, f"{prefix}/{name}", answer))
     app.router.add_get(f"{prefix}/healthz", _health(source, f"{prefix}/healthz"))
+    app.router.add_get("/{anything:.*}", _unknown)
     return app
+
+
+async def _unknown(request: web.Request) -> web.Response:
+    return _text(404, "404 page not found\n")
 
 
 def _query(request: web.Request) -> Query:

@@ -62,7 +62,7 @@ def varz(node: NodeView, requests: dict[str, int], cpu: CpuMeter) -> Json:
         "ping_interval": int(options.ping_interval * 1e9),
         "ping_max": options.ping_max,
         "http_host": options.http_host or options.host,
-        "http_port": options.http_port,
+        "http_port": getattr(node.monitor, "port", options.http_port),
         "http_base_path": options.http_base_path,
         "https_port": 0,
         "auth_timeout": options.auth_timeout,

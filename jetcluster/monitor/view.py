@@ -29,6 +29,11 @@ class NodeView(Protocol):
         """`NodeJetStream` or None."""
         ...
 
+    @property
+    def monitor(self) -> Any:
+        """`Monitor`, whose `port` is the bound one, or None."""
+        ...
+
 
 def mesh_of(node: NodeView) -> Any:
     """`MeshCore`, or None before the node has one."""

@@ -1,0 +1,145 @@
+"""/jsz and /healthz of a node in a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jetcluster.clock import ManualTime
+from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.source import Health
+from jetcluster.server.server import Server
+from tests.unit.monitor import twins
+
+
+@pytest.fixture
+def node(server: Server) -> Any:
+    clock = ManualTime()
+    return twins.node(server, clock, twins.engine(clock))
+
+
+def ask(node: Any, **query: str) -> dict[str, Any]:
+    return NodeSource(node).jsz({name.replace("_", "-"): value for name, value in query.items()})
+
+
+def health(node: Any, **query: str) -> Health:
+    return NodeSource(node).healthz({name.replace("_", "-"): value for name, value in query.items()})
+
+
+async def test_jsz_begins_with_this_node(node: Any) -> None:
+    found = ask(node)
+    assert (found["memory"], found["storage"], found["reserved_storage"]) == (0, 500, 1000)
+    assert (found["accounts"], found["ha_assets"]) == (1, 2)
+    assert (found["streams"], found["streams_leader"], found["consumers"]) == (1, 1, 0)
+    assert (found["messages"], found["bytes"], found["total"]) == (5, 500, 1)
+    assert found["api"]["total"] == 9
+    assert found["config"]["sync_always"] is True
+    assert (found["config"]["store_dir"], found["config"]["domain"]) == ("/data", "hub")
+    assert "account_details" not in found
+
+
+async def test_the_meta_leader_knows_the_replicas(node: Any) -> None:
+    meta = ask(node)["meta_cluster"]
+    assert (meta["name"], meta["leader"], meta["peer"], meta["cluster_size"]) == ("c1", "n1", "AAAAAAAA", 3)
+    assert meta["replicas"] == [
+        {"name": "n2", "current": True, "active": 5_000_000_000, "peer": "BBBBBBBB"},
+        {"name": "n3", "current": True, "active": 5_000_000_000, "peer": "CCCCCCCC"},
+    ]
+
+
+async def test_streams_in_detail(node: Any) -> None:
+    found = ask(node, streams="1", config="1", raft="1")
+    account = found["account_details"][0]
+    assert (account["name"], account["storage"]) == ("$G", 500)
+    stream = account["stream_detail"][0]
+    assert stream["name"] == "S"
+    assert stream["created"] == "2023-11-14T22:13:20Z"
+    assert stream["config"]["subjects"] == ["s.>"]
+    assert stream["state"]["messages"] == 5
+    assert stream["stream_raft_group"].startswith("S-R3F-")
+    assert stream["cluster"]["leader"] == "n1"
+    assert [replica["name"] for replica in stream["cluster"]["replicas"]] == ["n2", "n3"]
+    assert "config" not in ask(node, streams="1")["account_details"][0]["stream_detail"][0]
+    assert "stream_detail" not in ask(node, accounts="1")["account_details"][0]
+    assert "account_details" not in ask(node, acc="nobody")
+    assert "account_details" not in ask(node, accounts="1", offset="1")
+
+
+async def test_a_follower_names_the_leader(server: Server) -> None:
+    clock = ManualTime()
+    node = twins.node(server, clock, twins.engine(clock, leader="BBBBBBBB"))
+    found = ask(node, streams="1")
+    assert found["meta_cluster"]["leader"] == "n2"
+    assert "replicas" not in found["meta_cluster"]
+    assert "streams_leader" not in found
+    assert found["account_details"][0]["stream_detail"][0]["cluster"]["leader"] == "n2"
+    assert "stream_detail" not in ask(node, streams="1", stream_leader_only="1")["account_details"][0]
+    assert ask(node, leader_only="1")["streams"] == 0
+
+
+async def test_without_jetstream(server: Server) -> None:
+    node = twins.node(server, ManualTime())
+    found = ask(node)
+    assert found["disabled"] is True
+    assert (found["streams"], found["memory"]) == (0, 0)
+    assert health(node) == Health(200, {"status": "ok"})
+
+
+async def test_varz_carries_the_summary(node: Any) -> None:
+    found = NodeSource(node).varz({})
+    assert found["jetstream"]["stats"]["storage"] == 500
+    assert found["jetstream"]["meta"]["leader"] == "n1"
+    assert found["cluster"]["name"] == "c1"
+
+
+async def test_healthy(node: Any) -> None:
+    assert health(node) == Health(200, {"status": "ok"})
+    assert health(node, details="1") == Health(200, {"status": "ok"})
+    assert health(node, account="$G", stream="S").status == 200
+
+
+async def test_questions_about_what_does_not_exist(node: Any) -> None:
+    text = 'JetStream stream "N" not found on account "$G"'
+    assert health(node, account="$G", stream="N") == Health(404, {"status": "unavailable", "error": text})
+    assert health(node, account="$G", stream="N", details="1") == Health(
+        404,
+        {"status": "error", "errors": [{"type": "STREAM", "account": "$G", "stream": "N", "error": text}]},
+    )
+    assert health(node, account="X").body["error"] == 'JetStream account "X" not found'
+    assert health(node, stream="S") == Health(
+        400, {"status": "error", "error": '"account" must not be empty when checking stream health'}
+    )
+
+
+async def test_no_meta_leader(server: Server) -> None:
+    clock = ManualTime()
+    node = twins.node(server, clock, twins.engine(clock, leader=None))
+    found = health(node)
+    assert found.status == 503
+    assert found.body["error"] == "JetStream has not established contact with a meta leader"
+    assert health(node, js_server_only="1").status == 503
+    assert health(node, js_enabled_only="1").status == 200
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda replica: setattr(replica, "failed", "boom"), "is stopped: boom"),
+        (lambda replica: setattr(replica, "damaged", "bad checksum"), "has damaged data: bad checksum"),
+        (lambda replica: setattr(replica, "installing", True), "is not current"),
+        (lambda replica: setattr(replica.group, "commit_index", 5000), "is not current"),
+        (lambda replica: setattr(replica.group, "leader", None), "has no leader"),
+    ],
+)
+async def test_a_replica_that_is_behind_or_broken(node: Any, change: Any, text: str) -> None:
+    change(node.jetstream.jetstream.replicas[7])
+    found = health(node)
+    assert (found.status, found.body["error"]) == (503, f"JetStream stream '$G > S' {text}")
+    assert health(node, js_server_only="1").status == 200
+    assert health(node, js_meta_only="1").status == 200
+
+
+async def test_jetstream_that_is_not_up_yet(node: Any) -> None:
+    node.jetstream = None
+    assert health(node).body == {"status": "unavailable", "error": "JetStream not enabled"}

@@ -1,0 +1,93 @@
+"""The listener and the HTTP side, over a socket."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+import jetcluster
+from jetcluster.clock import SystemClock
+from jetcluster.monitor.start import Monitor, MonitorError, start_monitor
+from jetcluster.server.server import Server
+from tests.unit.monitor import twins
+
+
+@pytest.fixture
+async def monitor(server: Server) -> AsyncIterator[Monitor]:
+    node = twins.node(server, SystemClock())
+    node.monitor = await start_monitor(node)
+    yield node.monitor
+    await node.monitor.stop()
+
+
+async def get(monitor: Monitor, path: str) -> tuple[int, str, dict[str, str]]:
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{monitor.port}{path}") as response:
+        return response.status, await response.text(), dict(response.headers)
+
+
+async def test_pages(monitor: Monitor) -> None:
+    # The first request comes before aiohttp is attached: it waits in the backlog and is answered.
+    status, body, headers = await get(monitor, "/varz")
+    assert status == 200
+    assert headers["Content-Type"] == "application/json"
+    assert headers["Access-Control-Allow-Origin"] == "*"
+    assert json.loads(body)["http_port"] == monitor.port
+    assert body.startswith('{\n  "server_id": ')
+    for path in ("/connz?subs=1", "/routez", "/subsz", "/subscriptionsz", "/jsz?streams=1"):
+        status, body, _ = await get(monitor, path)
+        assert (status, json.loads(body)["server_id"][0]) == (200, "N"), path
+    assert (await get(monitor, "/healthz"))[:2] == (200, '{"status":"ok"}')
+    status, body, _ = await get(monitor, "/connz?sort=foo")
+    assert (status, body) == (400, "invalid sorting option: foo")
+    assert (await get(monitor, "/nope"))[:2] == (404, "404 page not found\n")
+    status, body, headers = await get(monitor, "/")
+    assert status == 200
+    assert 'href="/jsz"' in body
+    assert headers["Content-Type"].startswith("text/html")
+
+
+async def test_base_path(server: Server) -> None:
+    node = twins.node(server, SystemClock())
+    node.options.http_base_path = "/nats"
+    monitor = await start_monitor(node)
+    assert (await get(monitor, "/nats/healthz"))[0] == 200
+    assert (await get(monitor, "/healthz"))[0] == 404
+    assert 'href="/nats/varz"' in (await get(monitor, "/nats/"))[1]
+    await monitor.stop()
+
+
+async def test_a_page_that_fails_says_so(monitor: Monitor, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "totals", lambda: 1 / 0)
+    assert (await get(monitor, "/varz"))[:2] == (500, "internal error, see the log")
+    assert (await get(monitor, "/connz"))[0] == 200
+
+
+async def test_port_in_use(monitor: Monitor, server: Server) -> None:
+    node = twins.node(server, SystemClock())
+    node.options.http_port = monitor.port
+    with pytest.raises(MonitorError) as caught:
+        await start_monitor(node)
+    assert str(caught.value) == (
+        "Can't start monitoring: can't listen to the monitor port: "
+        f"listen tcp 127.0.0.1:{monitor.port}: bind: address already in use"
+    )
+
+
+async def test_stop_right_after_start(server: Server) -> None:
+    monitor = await start_monitor(twins.node(server, SystemClock()))
+    await monitor.stop()
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await get(monitor, "/varz")
+
+
+def test_the_start_does_not_import_aiohttp() -> None:
+    code = "import sys, jetcluster.monitor.start as s; print('aiohttp' in sys.modules)"
+    root = Path(jetcluster.__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, cwd=root)
+    assert done.stdout == "False\n", done.stderr

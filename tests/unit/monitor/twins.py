@@ -1,0 +1,79 @@
+"""A node for the monitor to look at: the real `Server`, and a JetStream of plain values."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from jetcluster.cluster.meta_state import Assignment
+from jetcluster.config.options import JetStreamOptions, Options
+from jetcluster.raft.api import GroupStatus, PeerStatus, Role
+
+CONFIG = {"name": "S", "subjects": ["s.>"], "storage": "file", "num_replicas": 3, "max_bytes": 1000}
+
+
+class GroupTwin:
+    def __init__(self, gid: int, peers: tuple[str, ...], me: str, leader: str | None) -> None:
+        self.gid, self.peers, self.leader = gid, peers, leader
+        self.role = Role.LEADER if leader == me else Role.FOLLOWER
+        self.ready = leader == me
+        self.commit_index = self.applied_index = self.last_index = 10
+        self._me = me
+
+    def status(self) -> GroupStatus:
+        peers = [PeerStatus(peer, 10, 995.0, True, True) for peer in self.peers if peer != self._me]
+        return GroupStatus(self.gid, self.role, 1, self.leader, 1, 10, self.commit_index, self.applied_index, 10, peers)
+
+
+class LinkTwin:
+    """`PeerLink`, as the router's key and as /routez reads it."""
+
+    pending = 5
+
+    def __init__(self, peer_id: str, name: str, stats: SimpleNamespace) -> None:
+        self.peer_id, self.info, self.stats = peer_id, SimpleNamespace(name=name), stats
+
+
+def state(messages: int, size: int) -> SimpleNamespace:
+    return SimpleNamespace(
+        messages=messages, bytes=size, first_seq=1, last_seq=messages, first_ts=1_700_000_000_000_000_000,
+        last_ts=1_700_000_001_000_000_000, num_subjects=1, num_deleted=0,
+    )  # fmt: skip
+
+
+def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> SimpleNamespace:
+    """JetStream of node AAAAAAAA in a cluster of three, with one stream `S` of account `$G`."""
+    peers = ("AAAAAAAA", "BBBBBBBB", "CCCCCCCC")[:replicas]
+    names = {peer: SimpleNamespace(name=f"n{number}") for number, peer in enumerate(peers, 1)}
+    context = SimpleNamespace(
+        me="AAAAAAAA", name="n1", cluster_name="c1", clock=clock, nodes=lambda: names,
+        mesh=SimpleNamespace(peers={peer: names[peer] for peer in peers[1:]}),
+    )  # fmt: skip
+    config = {**CONFIG, "num_replicas": replicas}
+    assignment = Assignment(7, "$G", "S", config, peers, 1_700_000_000_000_000_000, peers[0], 3)
+    replica = SimpleNamespace(
+        assignment=assignment, group=GroupTwin(7, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", failed="",
+        damaged="", installing=False, leader_since_ns=0, store=SimpleNamespace(state=state(5, 500)),
+        machine=SimpleNamespace(rules=SimpleNamespace(memory=False)),
+    )  # fmt: skip
+    return SimpleNamespace(
+        context=context,
+        clustered=True,
+        replicas={7: replica},
+        meta=SimpleNamespace(group=GroupTwin(1, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA"),
+        assignment=lambda account, name: assignment if (account, name) == ("$G", "S") else None,
+    )
+
+
+def node(server: Any, clock: Any, jetstream: Any = None) -> SimpleNamespace:
+    options = Options(server_name="n1", host="127.0.0.1", http_port=-1)
+    if jetstream is not None:
+        options.jetstream = JetStreamOptions(enabled=True, store_dir="/data", domain="hub")
+        options.cluster.name, options.cluster.port = "c1", -1
+        options.cluster.routes = ["nats://user:secret@127.0.0.1:6222"]
+        counters = SimpleNamespace(total=9, errors=2)
+        jetstream = SimpleNamespace(
+            jetstream=jetstream, mesh=SimpleNamespace(links={}, counters=SimpleNamespace(slow=0, stale=0)),
+            cluster_port=6222, apis={"$G": SimpleNamespace(counters=counters)},
+        )  # fmt: skip
+    return SimpleNamespace(options=options, clock=clock, server=server, jetstream=jetstream, monitor=None)
