@@ -80,12 +80,12 @@ class Model:
         self.messages[self.last_seq] = (ts, subject, headers, payload)
         if msg_id and window:
             self.ids[msg_id] = (self.last_seq, now)
+        self.evict()  # as nats-server: limits while storing, the rollup after it
         if rollup:
             self.messages = {
                 s: m for s, m in self.messages.items()
                 if s == self.last_seq or (rollup == b"sub" and m[1] != subject)
             }  # fmt: skip
-        self.evict()
         return self.last_seq
 
     def has_room(self, subject: bytes, headers: bytes, payload: bytes, rollup: bytes | None) -> bool:
