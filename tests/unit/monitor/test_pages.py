@@ -57,8 +57,8 @@ async def test_varz_has_the_types_that_exporters_decode(server: Server, source: 
     for key in (
         "proto", "port", "max_connections", "ping_interval", "ping_max", "http_port", "https_port", "max_control_line",
         "max_payload", "max_pending", "write_deadline", "mem", "cores", "gomaxprocs", "connections",
-        "total_connections", "routes", "remotes", "leafnodes", "in_msgs", "out_msgs", "in_bytes", "out_bytes", "slow_consumers",
-        "stale_connections", "subscriptions",
+        "total_connections", "routes", "remotes", "leafnodes", "in_msgs", "out_msgs", "in_bytes", "out_bytes",
+        "slow_consumers", "stale_connections", "subscriptions",
     ):  # fmt: skip
         assert isinstance(found[key], int), key
     assert isinstance(found["cpu"], float)

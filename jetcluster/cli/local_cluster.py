@@ -1,0 +1,192 @@
+"""N `jetcluster serve` processes on the loopback, as one thing to start, look at and stop."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+START_SECONDS = 20.0
+STOP_SECONDS = 10.0
+HOST = "127.0.0.1"
+_PR_SET_PDEATHSIG = 1
+
+
+class ClusterError(Exception):
+    """A node did not come up; the text says which and shows the end of its log."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago. All are held open until all are known, so none comes twice."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for sock in sockets:
+            sock.bind((HOST, 0))
+        return [int(sock.getsockname()[1]) for sock in sockets]
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
+def die_with_parent() -> None:
+    """Runs in the child before exec: a killed `up` must not leave servers behind that keep the ports."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+@dataclass(slots=True)
+class LocalNode:
+    name: str
+    port: int
+    http_port: int
+    cluster_port: int
+    directory: Path
+    process: subprocess.Popen[bytes] | None = None
+    started: float = field(default=0.0)
+
+    @property
+    def url(self) -> str:
+        return f"nats://{HOST}:{self.port}"
+
+    @property
+    def monitor_url(self) -> str:
+        return f"http://{HOST}:{self.http_port}"
+
+    @property
+    def log_path(self) -> Path:
+        return self.directory / "server.log"
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def fetch(self, path: str, timeout: float = 0.5) -> dict[str, Any] | None:
+        """A monitoring page, or None when the node does not answer (also on an error status: healthz says 503)."""
+        try:
+            with urllib.request.urlopen(f"{self.monitor_url}{path}", timeout=timeout) as response:  # noqa: S310
+                found: dict[str, Any] = json.load(response)
+                return found
+        except (OSError, ValueError, urllib.error.HTTPError):
+            return None
+
+    def log_tail(self, lines: int = 8) -> str:
+        try:
+            return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+        except OSError:
+            return "(no log)"
+
+
+class LocalCluster:
+    """`count` nodes under `root`, one directory each. Ports are free ones, or consecutive from `first_port`."""
+
+    def __init__(self, count: int, root: Path, first_port: int = 0, name: str = "local") -> None:
+        ports = free_ports(3 * count)
+        clients = [first_port + i for i in range(count)] if first_port else ports[:count]
+        self.name = name
+        self.nodes = [
+            LocalNode(f"n{i + 1}", clients[i], ports[count + i], ports[2 * count + i], root / f"n{i + 1}")
+            for i in range(count)
+        ]
+
+    @property
+    def urls(self) -> list[str]:
+        return [node.url for node in self.nodes]
+
+    def command(self, node: LocalNode) -> list[str]:
+        words = [sys.executable, "-m", "jetcluster", "serve", "-a", HOST, "-p", str(node.port), "-n", node.name]
+        words += ["-m", str(node.http_port), "-js", "-sd", str(node.directory), "-l", str(node.log_path)]
+        if len(self.nodes) > 1:
+            routes = ",".join(f"nats://{HOST}:{other.cluster_port}" for other in self.nodes)
+            words += ["--cluster", f"nats://{HOST}:{node.cluster_port}", "--cluster_name", self.name]
+            words += ["--routes", routes]
+        return words
+
+    def start(self) -> None:
+        for node in self.nodes:
+            self.start_node(node)
+
+    def start_node(self, node: LocalNode) -> None:
+        node.directory.mkdir(parents=True, exist_ok=True)
+        # A group of its own: Ctrl-C in the terminal reaches only `up`, which then stops the nodes in order.
+        node.process = subprocess.Popen(  # noqa: S603 - our own program
+            self.command(node),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=_open_errors(node),
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - no threads run yet; there is no other way to set it
+            process_group=0,
+        )
+        node.started = time.monotonic()
+
+    def wait_healthy(self, timeout: float = START_SECONDS, stop: threading.Event | None = None) -> None:
+        """Returns when every node says that it is healthy, which includes that the cluster has a leader, or when `stop`
+        is set. Raises ClusterError."""
+        end = time.monotonic() + timeout
+        waiting = list(self.nodes)
+        stop = stop or threading.Event()
+        while waiting and not stop.is_set():
+            for node in list(waiting):
+                if not node.is_running:
+                    code = node.process.returncode if node.process else None
+                    raise ClusterError(f"{node.name} ended with exit code {code}:\n{node.log_tail()}{_errors(node)}")
+                if (node.fetch("/healthz") or {}).get("status") == "ok":
+                    waiting.remove(node)
+            if waiting and time.monotonic() > end:
+                node = waiting[0]
+                raise ClusterError(f"{node.name} is not healthy after {timeout:.0f} s:\n{node.log_tail()}")
+            if waiting:
+                stop.wait(0.05)
+
+    def stop(self, timeout: float = STOP_SECONDS) -> list[str]:
+        """SIGTERM to all, then SIGKILL to those that do not end. Returns the names of the killed."""
+        running = [node for node in self.nodes if node.is_running]
+        for node in running:
+            assert node.process is not None
+            node.process.terminate()
+        end = time.monotonic() + timeout
+        killed = []
+        for node in running:
+            assert node.process is not None
+            try:
+                node.process.wait(max(end - time.monotonic(), 0.01))
+            except subprocess.TimeoutExpired:
+                node.process.kill()
+                node.process.wait()
+                killed.append(node.name)
+        return killed
+
+
+def _open_errors(node: LocalNode) -> IO[bytes]:
+    """What a node says before it has a log (a bad flag, a traceback) is kept beside it."""
+    return (node.directory / "stderr").open("wb")
+
+
+def _errors(node: LocalNode) -> str:
+    try:
+        text = (node.directory / "stderr").read_text(errors="replace").strip()
+    except OSError:
+        return ""
+    return f"\n{text}" if text else ""
+
+
+def check_ports_free(ports: Sequence[int]) -> int | None:
+    """The first of `ports` that somebody listens on, or None."""
+    for port in ports:
+        with socket.socket() as sock:
+            # A server that just ended leaves connections in TIME_WAIT; nodes bind with this option too.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                sock.bind((HOST, port))
+            except OSError:
+                return port
+    return None
