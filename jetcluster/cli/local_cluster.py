@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 START_SECONDS = 20.0
 STOP_SECONDS = 10.0
@@ -118,14 +118,16 @@ class LocalCluster:
     def start_node(self, node: LocalNode) -> None:
         node.directory.mkdir(parents=True, exist_ok=True)
         # A group of its own: Ctrl-C in the terminal reaches only `up`, which then stops the nodes in order.
-        node.process = subprocess.Popen(  # noqa: S603 - our own program
-            self.command(node),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=_open_errors(node),
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - no threads run yet; there is no other way to set it
-            process_group=0,
-        )
+        # What it says before it has a log (a bad flag, a traceback) is kept beside the log.
+        with (node.directory / "stderr").open("wb") as errors:
+            node.process = subprocess.Popen(  # noqa: S603 - our own program
+                self.command(node),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - no threads run yet; there is no other way to set it
+                process_group=0,
+            )
         node.started = time.monotonic()
 
     def wait_healthy(self, timeout: float = START_SECONDS, stop: threading.Event | None = None) -> None:
@@ -164,11 +166,6 @@ class LocalCluster:
                 node.process.wait()
                 killed.append(node.name)
         return killed
-
-
-def _open_errors(node: LocalNode) -> IO[bytes]:
-    """What a node says before it has a log (a bad flag, a traceback) is kept beside it."""
-    return (node.directory / "stderr").open("wb")
 
 
 def _errors(node: LocalNode) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jetcluster import API_LEVEL
-from jetcluster.cluster.replica_info import cluster_object, replica_infos
+from jetcluster.cluster.replica_info import cluster_object
 from jetcluster.model.cluster_info import cluster_wire, group_name
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.source import Json, Query, flag, number
@@ -198,7 +198,8 @@ def _stream(engine: Any, replica: Any, *, config: bool, raft: bool) -> Json:
 
 
 def stream_cluster(engine: Any, replica: Any) -> Json:
-    """The `cluster` object from this replica's point of view; only a leader knows how far the others are."""
+    """The `cluster` object from this replica's point of view. Only a leader knows how far the others are, so a follower
+    leaves `replicas` out rather than show them as behind."""
     if replica.leading:
         return cluster_object(engine.context, replica)
     leader = replica.group.leader
@@ -208,5 +209,4 @@ def stream_cluster(engine: Any, replica: Any) -> Json:
         gid=replica.assignment.gid,
         replicas=len(replica.group.peers),
         memory=replica.assignment.memory,
-        others=[info for info in replica_infos(engine.context, replica) if info.peer != leader],
     )

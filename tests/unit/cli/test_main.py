@@ -14,7 +14,6 @@ import pytest
 import jetcluster
 from jetcluster.cli.main import main
 
-
 ROOT = str(Path(jetcluster.__file__).parents[1])
 
 
