@@ -42,14 +42,19 @@ class StateError(Exception):
 
 
 class StreamMachine:
-    """The single writer of `store`. `rules` count for a new stream only: later the stored configuration does, as
-    changed by UPDATE_CONFIG commands. Reading `rules`, `applied_index`, `applied_term`, `hash` is fine from anywhere.
+    """The single writer of `store`. Reading `rules`, `applied_index`, `applied_term`, `hash` is fine from anywhere.
+
+    The configuration comes out of the log like everything else: a new stream has none (`configured` is False) until
+    its first UPDATE_CONFIG. Of the `rules` given only name and storage count, which never change. A replica that
+    started from the configuration its node happens to know, and not from that of its place in the log, would drift
+    apart from one that was there when the stream was created.
     """
 
     def __init__(self, name: str, rules: StreamRules, store: MachineStore) -> None:
         """Continues where the store stands. Raises StateError."""
         self.name = name
-        self.rules = rules
+        self.rules = StreamRules.from_config({"name": name, "storage": "memory" if rules.memory else "file"})
+        self.configured = False
         self.store = store
         self.applied_index = 0
         self.applied_term = 0
@@ -63,9 +68,7 @@ class StreamMachine:
     def reload(self) -> None:
         """Reads the state from the store again: at start and after a snapshot was installed."""
         state = self.store.load_machine_state()
-        if state is None:
-            self._begin()
-        else:
+        if state is not None:
             self._restore(state)
         self._dedupe = DedupeWindow(self.store, self.rules.duplicate_window)
         last_msg_id = state[_STATE.size :] if state is not None else b""
@@ -92,7 +95,7 @@ class StreamMachine:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The normalised configuration in force."""
+        """The normalised configuration in force; little more than the name while not `configured`."""
         return self.rules.config
 
     @property
@@ -108,17 +111,13 @@ class StreamMachine:
             return None
         return self.store.first_ts + self.rules.max_age
 
-    def _begin(self) -> None:
-        self.store.side_put(SIDE_CONFIG, b"", commands.dump_config(self.rules.config))
-        if self.rules.first_seq > 1:
-            self.store.compact(self.rules.first_seq)
-
     def _restore(self, state: bytes) -> None:
         if len(state) < _STATE.size or state[0] != _STATE_VERSION:
             raise StateError(f"stream {self.name}: machine state of {len(state)} bytes, version {state[:1].hex()}")
         _, self.applied_index, self.applied_term, self.clock, self.hash = _STATE.unpack_from(state)
         for _, config in self.store.side_scan(SIDE_CONFIG):
             self.rules = StreamRules.from_config(commands.load_config(config))
+            self.configured = True
 
     def _advance(self, index: int, term: int, command: bytes, result: Result) -> None:
         store = self.store
@@ -190,7 +189,10 @@ class StreamMachine:
         return errors.by_code(10043, seq=seq)
 
     def _update(self, rules: StreamRules) -> int:
-        """Shrunk limits hold at once. `first_seq` is looked at only when a stream begins."""
+        """Shrunk limits hold at once. `first_seq` counts in the first configuration only."""
+        if not self.configured and rules.first_seq > 1:
+            self.store.compact(rules.first_seq)
+        self.configured = True
         self.store.side_put(SIDE_CONFIG, b"", commands.dump_config(rules.config))
         self.rules = rules
         if rules.duplicate_window != self._dedupe.window:

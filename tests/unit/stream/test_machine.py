@@ -24,9 +24,10 @@ class Stream:
     def __init__(self, **config: object) -> None:
         config.setdefault("duplicate_window", 120 * SECOND)
         self.store = NaiveStore(memory=config.get("storage") == "memory")
-        self.machine = StreamMachine("S", StreamRules.from_config({"name": "S", **config}), self.store)
+        self.machine = StreamMachine("S", StreamRules.from_config({}), self.store)
         self.index = 0
         self.now = T0
+        self.apply(commands.encode_update_config(0, {"name": "S", **config}))
 
     def apply(self, command: bytes) -> Result:
         self.index += 1
@@ -97,7 +98,7 @@ def test_unknown_command_stops_the_replica_without_a_trace() -> None:
     before = stream.machine.hash
     with pytest.raises(CommandError):
         stream.apply(commands.HEAD.pack(99, 0, T0))
-    assert (stream.machine.hash, stream.machine.applied_index) == (before, 0)
+    assert (stream.machine.hash, stream.machine.applied_index) == (before, 1)
 
 
 def test_hash_tells_different_commands_results_and_positions_apart() -> None:
@@ -393,6 +394,17 @@ def test_next_expiry_is_when_the_oldest_message_is_removed() -> None:
     assert stream.apply(commands.encode_expire(due)) == 1
     stream.apply(commands.encode_update_config(T0, {"name": "S"}))
     assert stream.machine.next_expiry is None
+
+
+def test_the_configuration_comes_from_the_log_alone() -> None:
+    mine = {"name": "S", "max_msgs": 1, "storage": "memory", "first_seq": 9}
+    machine = StreamMachine("S", StreamRules.from_config(mine), NaiveStore())
+    assert (machine.configured, machine.config) == (False, {"name": "S", "storage": "memory"})
+    assert machine.rules.max_msgs == 0 and machine.rules.memory
+    machine.apply(1, 1, commands.encode_update_config(T0, mine))
+    assert machine.configured and machine.config == mine and machine.rules.max_msgs == 1
+    again = StreamMachine("S", StreamRules.from_config({}), machine.store)
+    assert again.configured and again.config == mine and again.store.last_seq == 8
 
 
 def test_first_seq_counts_for_a_new_stream_only() -> None:

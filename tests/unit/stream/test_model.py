@@ -256,15 +256,17 @@ class Naive:
 def test_replicas_agree_with_each_other_and_with_the_model(
     kind_of_store: type[Naive] | type[Block], config: dict[str, Any], history: list[tuple[int, tuple[Any, ...]]]
 ) -> None:
-    rules = StreamRules.from_config(config)
+    rules = StreamRules.from_config({})
     nodes = [kind_of_store(), kind_of_store()]
     machines = [StreamMachine("S", rules, node.store) for node in nodes]
+    for machine in machines:
+        machine.apply(1, 1, commands.encode_update_config(0, config))
     model = Model(config)
     now = T0
-    for index, (delay, (kind, *args)) in enumerate(history, 1):
+    for index, (delay, (kind, *args)) in enumerate(history, 2):
         now += delay
         if kind == "restart":
-            machines[1] = StreamMachine("S", StreamRules.from_config({}), nodes[1].reopen())
+            machines[1] = StreamMachine("S", rules, nodes[1].reopen())
             continue
         command = encode(kind, now, *args)
         results = [machine.apply(index, 1, command) for machine in machines]
