@@ -11,9 +11,17 @@ PORTS_PREFIX = "nats-server"
 """Literal, whatever the executable is called: client test harnesses wait for `nats-server_<pid>.ports`."""
 
 
+class PidFileError(OSError):
+    """The text is ready for the `[FTL]` line."""
+
+
 def write_pid_file(path: str, pid: int | None = None) -> None:
-    """Decimal pid, no newline; left behind at exit, as the real server does. Raises OSError."""
-    Path(path).write_text(str(os.getpid() if pid is None else pid), encoding="ascii")
+    """Decimal pid, no newline; left behind at exit, as the real server does. Raises PidFileError."""
+    try:
+        Path(path).write_text(str(os.getpid() if pid is None else pid), encoding="ascii")
+    except OSError as error:
+        reason = os.strerror(error.errno or 0).lower()
+        raise PidFileError(f"Could not write pidfile: open {path}: {reason}") from error
 
 
 def ports_file(directory: str, pid: int | None = None) -> Path:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jetcluster.config.runtime_files import listener_url, remove_ports_file, write_pid_file, write_ports_file
+from jetcluster.config.runtime_files import PidFileError, listener_url, remove_ports_file, write_pid_file, write_ports_file
 
 
 def test_ports_file_has_the_literal_prefix_and_goes_away(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_ports_file_has_the_literal_prefix_and_goes_away(tmp_path: Path) -> None
 def test_pid_file_is_a_bare_number(tmp_path: Path) -> None:
     write_pid_file(str(tmp_path / "p"), 4711)
     assert (tmp_path / "p").read_text() == "4711"
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(PidFileError, match=r"^Could not write pidfile: open /nope/p: no such file or directory$"):
         write_pid_file("/nope/p")
 
 
