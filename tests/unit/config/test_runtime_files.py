@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from jetcluster.config.runtime_files import PidFileError, listener_url, remove_ports_file, write_pid_file, write_ports_file
+from jetcluster.config.runtime_files import (
+    PidFileError,
+    listener_url,
+    remove_ports_file,
+    write_pid_file,
+    write_ports_file,
+)
 
 
 def test_ports_file_has_the_literal_prefix_and_goes_away(tmp_path: Path) -> None:
