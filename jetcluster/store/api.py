@@ -21,7 +21,7 @@ class Msg(NamedTuple):
 
 
 class SubjectState(NamedTuple):
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, on purpose
     first: int
     last: int
 
@@ -52,7 +52,8 @@ class MessageStore(Protocol):
     """The messages of one stream. Mutations go into the node's open write batch (`Kv.commit` makes them
     visible to a crash, all together); reads always see them at once. Everything is deterministic."""
 
-    state: StoreState
+    @property
+    def state(self) -> StoreState: ...
 
     def append(self, batch: Batch, first_seq: int, ts: int) -> None:
         """Stores all messages of `batch` as sequences `first_seq`, `first_seq + 1`, ... with times `ts`,

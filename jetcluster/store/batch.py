@@ -192,6 +192,11 @@ class Batch:
         return self._buffer[self._start :] if self._start else self._buffer
 
     @property
+    def encoded_bytes(self) -> int:
+        """Length of `raw`."""
+        return self._end - self._start
+
+    @property
     def has_headers(self) -> bool:
         return self._header_lengths is not None
 
@@ -257,6 +262,17 @@ class Batch:
         if self._header_lengths is not None and not memory:
             total += FILE_HEADER_LENGTH * (self.count - self._header_lengths.count(0))
         return total
+
+    def range_bytes(self, start: int, end: int, *, memory: bool = False) -> int:
+        """Sum of `record_size` over messages start..end-1; no step per message where `record_bytes` needs none."""
+        if start == 0 and end == self.count:
+            return self.record_bytes(memory=memory)
+        if start >= end:
+            return 0
+        if self._index is not None or self._header_lengths is not None:
+            return sum(self.record_size(i, memory=memory) for i in range(start, end))
+        per_message = (MEMORY_RECORD if memory else FILE_RECORD) + len(self.subjects[0])
+        return self._span(end - 1)[1] - self._span(start)[0] + (end - start) * per_message
 
     def select(self, indices: Sequence[int]) -> Batch:
         """A new batch of the messages at `indices`, in that order; at least one."""

@@ -1,0 +1,533 @@
+"""`BlockStore`: the messages of one stream as blocks in a `Kv`; implements `store.api.MessageStore`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from jetcluster.store import keys, transfer
+from jetcluster.store.api import DamagedError, Msg, StoreState, SubjectState
+from jetcluster.store.batch import Batch
+from jetcluster.store.block_cache import BlockCache
+from jetcluster.store.block_reader import BlockReader
+from jetcluster.store.blocks import BlockTable, decode_info, encode_block, encode_info
+from jetcluster.store.keys import MAX_SEQ
+from jetcluster.store.kv import Kv
+from jetcluster.store.queries import Queries
+from jetcluster.store.state_record import Counters, decode_state, encode_state
+from jetcluster.store.subject_index import SubjectIndex
+
+RANGE_DELETE_KINDS = (keys.BLOCK, keys.INFO, keys.POSTING)
+ALL_KINDS = (*RANGE_DELETE_KINDS, keys.STATE, keys.SIDE, keys.INSTALLING)
+
+REWRITE_BYTES = 4096
+"""Blocks smaller than this are not rewritten to give the room of deleted messages back."""
+
+
+class BlockStore:
+    """Opens stream `stream` in `kv`, empty when it holds nothing yet. Raises DamagedError when its records disagree.
+
+    `memory` only chooses how bytes are counted (StoreState.bytes); where they live is the kv's business. `cache` may
+    be shared by all stores of a node.
+    """
+
+    def __init__(self, kv: Kv, stream: int, *, memory: bool, cache: BlockCache | None = None) -> None:
+        self._kv = kv
+        self._stream = stream
+        self._memory = memory
+        self._cache = cache if cache is not None else BlockCache()
+        self._blocks = BlockTable()
+        self._index = SubjectIndex(kv, stream, self._blocks)
+        self._reader = BlockReader(kv, stream, self._blocks, self._cache)
+        self._queries = Queries(self._reader, self._blocks, self._index)
+        self._bytes = 0
+        self._last_seq = 0
+        self._last_ts = 0
+        self._dirty = False
+        self._machine_state: bytes | Callable[[], bytes] | None = None
+        self._import: transfer.Importer | None = None
+        self.incomplete = kv.get(keys.stream_prefix(keys.INSTALLING, stream)) is not None
+        """True when a crash had cut an import short; what it left was wiped at open."""
+        self.removed = False
+        if self.incomplete:
+            self._wipe()
+            kv.commit()
+        else:
+            self._load()
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> int:
+        return self._blocks.messages
+
+    @property
+    def byte_count(self) -> int:
+        """StoreState.bytes."""
+        return self._bytes
+
+    @property
+    def first_seq(self) -> int:
+        return self._blocks.first_seq
+
+    @property
+    def last_seq(self) -> int:
+        return self._last_seq
+
+    @property
+    def last_ts(self) -> int:
+        return self._last_ts
+
+    @property
+    def first_ts(self) -> int:
+        """Time of the first message, 0 when there is none."""
+        blocks = self._blocks
+        if not blocks.messages:
+            return 0
+        at = blocks.find(blocks.first_seq)
+        return blocks.times[at] + blocks.first_seq - blocks.firsts[at]
+
+    @property
+    def num_subjects(self) -> int:
+        return len(self._index.table)
+
+    @property
+    def num_deleted(self) -> int:
+        return self._last_seq + 1 - self._blocks.first_seq - self._blocks.messages
+
+    @property
+    def state(self) -> StoreState:
+        return StoreState(
+            self._blocks.messages,
+            self._bytes,
+            self._blocks.first_seq,
+            self.first_ts,
+            self._last_seq,
+            self._last_ts,
+            len(self._index.table),
+            self.num_deleted,
+        )
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def append(self, batch: Batch, first_seq: int, ts: int) -> None:
+        """See MessageStore. Times must not go back from one append to the next, or seq_at_time cannot bisect."""
+        assert first_seq > self._last_seq, (first_seq, self._last_seq)
+        assert first_seq + batch.count <= MAX_SEQ
+        blocks, kv = self._blocks, self._kv
+        self._mutating()
+        key = keys.block(self._stream, first_seq)
+        kv.put(key, encode_block(key, ts, batch.raw))
+        self._put_info(first_seq, ts, batch.count, 0)
+        if not blocks.messages:
+            blocks.first_seq = first_seq
+        blocks.add(first_seq, batch.count, ts)
+        self._index.add_block(batch, first_seq)
+        self._cache.put(self._stream, first_seq, batch)
+        self._bytes += batch.record_bytes(memory=self._memory)
+        self._last_seq = first_seq + batch.count - 1
+        self._last_ts = ts + batch.count - 1
+
+    def delete(self, seq: int) -> bool:
+        if self._blocks.find(seq) < 0:
+            return False
+        self._delete([seq])
+        return True
+
+    def purge(self, filter: bytes = b">", before: int | None = None, keep: int = 0) -> int:
+        assert before is None or not keep
+        if self._index.covers_all(filter):
+            if before is not None:
+                # only a purge without a filter moves the last sequence
+                return self.compact(before if filter == b">" else min(before, self._last_seq + 1))
+            if keep:
+                return self._keep_newest(keep)
+            return self.compact(self._last_seq + 1)
+        doomed = self._queries.seqs(filter, MAX_SEQ if before is None else before)
+        if keep:
+            doomed = doomed[:-keep]
+        if doomed:
+            self._delete(doomed)
+        return len(doomed)
+
+    def compact(self, first_seq: int) -> int:
+        before = self._blocks.messages
+        if first_seq <= self._blocks.first_seq:
+            return 0
+        target = self._blocks.next_live(first_seq)
+        self._mutating()
+        if target is None:
+            self._clear(max(first_seq, self._last_seq + 1))
+        else:
+            self._cut(target)
+        return before - self._blocks.messages
+
+    def enforce(
+        self,
+        max_msgs: int = -1,
+        max_bytes: int = -1,
+        max_per_subject: int = -1,
+        touched_subjects: Sequence[bytes] = (),
+    ) -> int:
+        """Discards the oldest messages until all limits hold (<= 0: no limit); returns how many.
+
+        Per subject first, then of the whole stream, as nats-server's store does. `touched_subjects`: those appended
+        to since the last call, all others are within their limit.
+        """
+        before = self._blocks.messages
+        if max_per_subject > 0:
+            self._enforce_per_subject(max_per_subject, touched_subjects)
+        if 0 < max_msgs < self._blocks.messages:
+            self._keep_newest(max_msgs)
+        if 0 < max_bytes < self._bytes:
+            self.compact(self._first_within(max_bytes))
+        return before - self._blocks.messages
+
+    def expire(self, before_ts: int) -> int:
+        """Removes all messages with a time below `before_ts`; returns how many."""
+        if not self._blocks.messages or self.first_ts >= before_ts:
+            return 0
+        return self.compact(self.seq_at_time(before_ts))
+
+    def remove(self) -> None:
+        """Deletes the stream with everything it has, also its state record; the store is of no use afterwards."""
+        self._wipe()
+        self.removed = True
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def get(self, seq: int) -> Msg | None:
+        return self._reader.get(seq)
+
+    def last_by_subject(self, filter: bytes, up_to: int | None = None) -> Msg | None:
+        return self._queries.last_by_subject(filter, up_to)
+
+    def next_by_subject(self, filter: bytes, seq: int) -> Msg | None:
+        return self._queries.next_by_subject(filter, seq)
+
+    def scan(self, filter: bytes, seq: int) -> Iterator[Msg]:
+        return self._queries.scan(filter, seq)
+
+    def count(self, filter: bytes, seq: int) -> int:
+        return self._queries.count(filter, seq)
+
+    def subject(self, subject: bytes) -> SubjectState | None:
+        return self._queries.subject(subject)
+
+    def subjects(self, filter: bytes) -> Iterator[tuple[bytes, SubjectState]]:
+        return self._queries.subjects(filter)
+
+    def subject_counts(self, filter: bytes) -> list[tuple[bytes, int]]:
+        """(subject, messages) of all matching subjects; cheaper than `subjects`."""
+        return self._queries.subject_counts(filter)
+
+    def last_seq_of(self, subject: bytes) -> int:
+        """Last sequence of a literal subject, 0 when it holds no message: one look-up in memory."""
+        return self._index.last_of(subject)
+
+    def count_of(self, subject: bytes) -> int:
+        """Messages of a literal subject: one look-up in memory."""
+        return self._index.count_of(subject)
+
+    def last_seqs(self, filter: bytes, up_to: int | None = None) -> list[int]:
+        """The last sequence (at or below `up_to`) of every matching subject, ascending: multi_last."""
+        return self._queries.last_seqs(filter, MAX_SEQ if up_to is None else up_to)
+
+    def seq_at_time(self, ts: int) -> int:
+        found = self._blocks.seq_at_time(ts)
+        return self._last_seq + 1 if found is None else found
+
+    def deleted(self, limit: int) -> list[int]:
+        blocks = self._blocks
+        found: list[int] = []
+        expected = blocks.first_seq
+        at = blocks.live_from(0)
+        while at < len(blocks.firsts) and len(found) < limit:
+            first = blocks.firsts[at]
+            found += range(expected, min(first, expected + limit - len(found)))
+            expected = first + blocks.counts[at]
+            if blocks.lives[at] < blocks.counts[at]:
+                bits = blocks.bits.get(first, 0)
+                found += [s for s in range(max(first, blocks.first_seq), expected) if bits >> (s - first) & 1]
+            at = blocks.live_from(at + 1)
+        found += range(expected, min(self._last_seq + 1, expected + max(limit - len(found), 0)))
+        return found[:limit]
+
+    # -- what the state machine keeps with the messages -----------------------------------------------------------
+
+    def load_machine_state(self) -> bytes | None:
+        """What was saved with the newest commit, None when nothing ever was."""
+        return self._machine_state() if callable(self._machine_state) else self._machine_state
+
+    def save_machine_state(self, state: bytes | Callable[[], bytes]) -> None:
+        """Writes `state` in the next commit. A callable is asked at that commit, and again at every later one in
+        which this store has changes, so it needs to be given only once."""
+        self._machine_state = state
+        self.touch()
+
+    def touch(self) -> None:
+        """Has the state record written in the next commit."""
+        if not self._dirty:
+            self._dirty = True
+            self._kv.at_commit(self._write_state)
+
+    def side_put(self, table: int, key: bytes, value: bytes) -> None:
+        """A table of the owner's own (0..255) besides the messages, in the same commits."""
+        self._kv.put(keys.side(self._stream, table, key), value)
+
+    def side_get(self, table: int, key: bytes) -> bytes | None:
+        return self._kv.get(keys.side(self._stream, table, key))
+
+    def side_delete(self, table: int, key: bytes) -> None:
+        self._kv.delete(keys.side(self._stream, table, key))
+
+    def side_scan(self, table: int) -> Iterator[tuple[bytes, bytes]]:
+        """All pairs of a table in key order. Not to be continued after a write to it."""
+        start = keys.side(self._stream, table, b"")
+        for key, value in self._kv.scan(start, keys.side_end(self._stream, table)):
+            yield key[keys.SIDE_PREFIX :], value
+
+    # -- catch-up -------------------------------------------------------------------------------------------------
+
+    def export(self, max_bytes: int = 1 << 20) -> Iterator[bytes]:
+        """The whole stream as of now, in chunks of at most `max_bytes`; later changes do not show in it.
+
+        Commits, so it may only be called between commands. Raises DamagedError instead of shipping damage.
+        """
+        self.touch()
+        return transfer.export(self._kv.snapshot(), self._stream, max_bytes)
+
+    def import_begin(self) -> None:
+        """Wipes this store and marks it as being installed: a crash before `import_end` leaves it empty, with
+        `incomplete` set at the next open. Until the end nothing else may be called; a callable given to
+        save_machine_state is forgotten."""
+        self._wipe()
+        self._kv.put(keys.stream_prefix(keys.INSTALLING, self._stream), b"")
+        self._kv.commit()
+        self._import = transfer.Importer(self._kv, self._stream)
+
+    def import_chunk(self, chunk: bytes) -> None:
+        """The chunks of `export`, in order. Commits. Raises DamagedError when a record fails its checksum."""
+        assert self._import is not None
+        self._import.feed(chunk)
+        self._kv.commit()
+
+    def import_end(self) -> None:
+        """Raises DamagedError when chunks are missing; the store then stays marked, begin again."""
+        assert self._import is not None
+        self._import.finish()
+        self._import = None
+        self._kv.delete(keys.stream_prefix(keys.INSTALLING, self._stream))
+        self._load()
+        self.incomplete = False
+        self._kv.commit()
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _mutating(self) -> None:
+        self._reader.version += 1
+        self.touch()
+
+    def _put_info(self, first: int, ts: int, count: int, bits: int) -> None:
+        key = keys.info(self._stream, first)
+        self._kv.put(key, encode_info(key, ts, count, bits))
+
+    def _write_state(self) -> None:
+        self._dirty = False
+        if self.removed or self._import is not None:
+            return
+        key = keys.stream_prefix(keys.STATE, self._stream)
+        blocks = self._blocks
+        counters = Counters(blocks.messages, self._bytes, blocks.first_seq, self._last_seq, self._last_ts)
+        self._kv.put(key, encode_state(counters, self.load_machine_state()))
+
+    def _load(self) -> None:
+        """Everything in memory from the records; reads neither blocks nor messages."""
+        key = keys.stream_prefix(keys.STATE, self._stream)
+        value = self._kv.get(key)
+        self._reset()
+        counters = Counters(0, 0, 1, 0, 0)
+        if value is not None:
+            counters, self._machine_state = decode_state(value)
+        self._bytes, self._last_seq, self._last_ts = counters.bytes, counters.last_seq, counters.last_ts
+        blocks = self._blocks
+        blocks.first_seq = counters.first_seq
+        start = keys.stream_prefix(keys.INFO, self._stream)
+        for key, value in self._kv.scan(start, keys.stream_end(keys.INFO, self._stream)):
+            ts, count, bits = decode_info(key, value)
+            blocks.add(keys.seq_of(key), count, ts, bits)
+        self._index.load()
+        indexed = sum(map(self._index.count_of, self._index.table))
+        if not blocks.messages == indexed == counters.messages:
+            raise DamagedError(counters.first_seq, counters.last_seq)
+
+    def _reset(self) -> None:
+        self._reader.version += 1
+        self._blocks.clear()
+        self._blocks.first_seq = 1
+        self._index.clear()
+        self._cache.drop_stream(self._stream)
+        self._bytes = self._last_seq = self._last_ts = 0
+        self._machine_state = None
+
+    def _wipe(self) -> None:
+        for kind in ALL_KINDS:
+            self._delete_kind(kind)
+        self._reset()
+
+    def _delete_kind(self, kind: int) -> None:
+        self._kv.delete_range(keys.stream_prefix(kind, self._stream), keys.stream_end(kind, self._stream))
+
+    def _clear(self, first_seq: int) -> None:
+        """Removes all messages; the next one gets at least `first_seq`."""
+        if self._blocks.messages:
+            for kind in RANGE_DELETE_KINDS:
+                self._delete_kind(kind)
+        self._blocks.clear()
+        self._index.clear()
+        self._cache.drop_stream(self._stream)
+        self._bytes = 0
+        self._blocks.first_seq = first_seq
+        self._last_seq = first_seq - 1
+
+    def _cut(self, target: int) -> None:
+        """Removes all messages below live sequence `target`."""
+        blocks = self._blocks
+        while True:
+            at = blocks.live_from(0)
+            first = blocks.firsts[at]
+            if first >= target:
+                break
+            batch = self._reader.batch(at)
+            live = blocks.live_seqs(at, 0, target - 1)
+            last_block = target < first + blocks.counts[at]
+            if not last_block:
+                self._drop_block(at, batch)
+            self._uncount(batch, first, live)
+            if last_block:
+                break
+        blocks.cut(target)
+
+    def _drop_block(self, at: int, batch: Batch) -> None:
+        first = self._blocks.firsts[at]
+        self._index.delete_postings(batch, first, self._blocks.bits.get(first, 0))
+        self._kv.delete(keys.block(self._stream, first))
+        self._kv.delete(keys.info(self._stream, first))
+        self._cache.drop(self._stream, first)
+        self._blocks.drop(at)
+
+    def _uncount(self, batch: Batch, first: int, gone: Sequence[int]) -> None:
+        """Takes the ascending sequences `gone` of one block out of the counters; postings are up to date."""
+        if not gone:
+            return
+        memory = self._memory
+        if isinstance(gone, range):
+            self._bytes -= batch.range_bytes(gone.start - first, gone.stop - first, memory=memory)
+        else:
+            self._bytes -= sum(batch.record_size(seq - first, memory=memory) for seq in gone)
+        if len(batch.subjects) == 1:
+            self._index.remove(batch.subjects[0], len(gone), gone[-1])
+            return
+        numbers = [batch.subject_number(seq - first) for seq in gone]
+        last = dict(zip(numbers, gone, strict=True))
+        for number, count in Counter(numbers).items():
+            self._index.remove(batch.subjects[number], count, last[number])
+
+    def _delete(self, seqs: Sequence[int]) -> None:
+        """Removes messages at the ascending live `seqs`, from wherever they are."""
+        self._mutating()
+        blocks = self._blocks
+        start = 0
+        while start < len(seqs):
+            at = blocks.find(seqs[start])
+            end = start + 1
+            behind = blocks.firsts[at] + blocks.counts[at]
+            while end < len(seqs) and seqs[end] < behind:
+                end += 1
+            self._delete_in_block(at, seqs[start:end])
+            start = end
+        target = blocks.next_live(blocks.first_seq)
+        if target is None:
+            blocks.first_seq = self._last_seq + 1
+        elif target != blocks.first_seq:
+            blocks.cut(target)
+
+    def _delete_in_block(self, at: int, gone: Sequence[int]) -> None:
+        blocks = self._blocks
+        first = blocks.firsts[at]
+        batch = self._reader.batch(at)
+        if len(gone) == blocks.lives[at]:
+            self._drop_block(at, batch)
+            self._uncount(batch, first, list(gone))
+            return
+        old = blocks.bits.get(first, 0)
+        bits = old
+        for seq in gone:
+            bits |= 1 << (seq - first)
+        lives_before = blocks.lives[at]
+        self._index.update_postings(batch, first, old, bits)
+        self._put_info(first, blocks.times[at], batch.count, bits)
+        blocks.set_bits(at, bits)
+        self._uncount(batch, first, list(gone))
+        if batch.encoded_bytes > REWRITE_BYTES and _halved(batch.count, lives_before, blocks.lives[at]):
+            self._rewrite(at, batch)
+
+    def _rewrite(self, at: int, batch: Batch) -> None:
+        """Writes the block without the bodies of its dead messages; their places stay."""
+        blocks = self._blocks
+        first, ts = blocks.firsts[at], blocks.times[at]
+        self._index.delete_postings(batch, first, blocks.bits.get(first, 0))
+        dead = blocks.dead_bits(at)
+        messages = list(batch.messages())
+        some_subject = batch.subject_of(blocks.live_seqs(at)[0] - first)
+        for position in range(batch.count):
+            if dead >> position & 1:
+                messages[position] = some_subject, b"", b""
+        smaller = Batch.of(*(list(column) for column in zip(*messages, strict=True)))
+        key = keys.block(self._stream, first)
+        self._kv.put(key, encode_block(key, ts, smaller.raw))
+        self._put_info(first, ts, batch.count, dead)
+        blocks.set_bits(at, dead)
+        self._index.put_postings(smaller, first, dead)
+        self._cache.drop(self._stream, first)
+
+    def _keep_newest(self, keep: int) -> int:
+        if keep >= self._blocks.messages:
+            return 0
+        return self.compact(self._blocks.nth_newest(keep - 1))
+
+    def _enforce_per_subject(self, limit: int, subjects: Sequence[bytes]) -> None:
+        index = self._index
+        if len(index.table) == 1:
+            self._keep_newest(limit)
+            return
+        doomed: list[int] = []
+        for subject in dict.fromkeys(subjects):
+            excess = index.count_of(subject) - limit
+            if excess > 0:
+                first = index.first_of(subject)
+                assert first is not None
+                doomed += index.seqs(subject, first, MAX_SEQ, excess)[:excess]
+        if doomed:
+            doomed.sort()
+            self._delete(doomed)
+
+    def _first_within(self, max_bytes: int) -> int:
+        """The lowest sequence from which on the stream takes at most `max_bytes`; behind the last one if none."""
+        blocks = self._blocks
+        excess = self._bytes - max_bytes
+        at = blocks.live_from(0)
+        while at < len(blocks.firsts):
+            first = blocks.firsts[at]
+            batch = self._reader.batch(at)
+            for seq in blocks.live_seqs(at):
+                if excess <= 0:
+                    return seq
+                excess -= batch.record_size(seq - first, memory=self._memory)
+            at = blocks.live_from(at + 1)
+        return self._last_seq + 1
+
+
+def _halved(count: int, before: int, after: int) -> bool:
+    """True when the live share of a block fell below 1/2, 1/4, 1/8, ... by this: rewriting stays linear in all."""
+    return (count // before).bit_length() != (count // after).bit_length()

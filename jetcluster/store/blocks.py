@@ -1,0 +1,264 @@
+"""Which sequences a stream holds: the table of its blocks in memory, and the records it is rebuilt from.
+
+A block is one `Batch` as it was appended. It keeps its place and its count for life; messages deleted from its middle
+are bits, those cut off in front are only known from the stream's first sequence.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from array import array
+from bisect import bisect_right
+
+from jetcluster.store import keys
+from jetcluster.store.api import DamagedError
+from jetcluster.store.batch import Batch, BatchError
+
+_VALUE_HEAD = struct.Struct("<Iq")
+_INFO = struct.Struct("<qH")
+_CRC = struct.Struct("<I")
+
+VALUE_HEAD = _VALUE_HEAD.size
+"""Bytes in front of the batch in a stored block."""
+
+_BATCH_START = 12
+"""The batch's fixed part holds its checksum, so a check over it vouches for all of the batch."""
+
+
+def encode_block(key: bytes, ts: int, batch: bytes) -> bytes:
+    """The stored value: check over key, time and the batch's own checksum, so that it also tells a swapped value.
+    Checks leave the stream's id out: an export may be imported under another one."""
+    return _VALUE_HEAD.pack(_block_check(key, ts, batch, 0), ts) + batch
+
+
+def decode_block(key: bytes, value: bytes) -> tuple[int, Batch]:
+    """Time of the first message, and the verified batch. Raises DamagedError."""
+    try:
+        check, ts = _VALUE_HEAD.unpack_from(value)
+        batch = Batch.decode(value, VALUE_HEAD)
+    except (struct.error, BatchError) as error:
+        seq = keys.seq_of(key)
+        raise DamagedError(seq, seq) from error
+    if check != _block_check(key, ts, value, VALUE_HEAD):
+        seq = keys.seq_of(key)
+        raise DamagedError(seq, seq)
+    return ts, batch
+
+
+def _block_check(key: bytes, ts: int, raw: bytes, at: int) -> int:
+    return zlib.crc32(b"%b%d %b" % (key[keys.STREAM_PREFIX :], ts, raw[at : at + _BATCH_START]))
+
+
+def _info_check(key: bytes, rest: bytes) -> int:
+    return zlib.crc32(rest, zlib.crc32(key[keys.STREAM_PREFIX :]))
+
+
+def encode_info(key: bytes, ts: int, count: int, bits: int) -> bytes:
+    rest = _INFO.pack(ts, count) + bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+    return _CRC.pack(_info_check(key, rest)) + rest
+
+
+def decode_info(key: bytes, value: bytes) -> tuple[int, int, int]:
+    """Time, count, bits of deleted messages. Raises DamagedError."""
+    if len(value) < 14 or _CRC.unpack_from(value)[0] != _info_check(key, value[4:]):
+        seq = keys.seq_of(key)
+        raise DamagedError(seq, seq)
+    ts, count = _INFO.unpack_from(value, 4)
+    return ts, count, int.from_bytes(value[14:], "little") if len(value) > 14 else 0
+
+
+class BlockTable:
+    """Sorted columns of blocks: first sequence, count, live messages, time. 19 bytes each.
+
+    Dropped blocks stay in the columns with no live message until they are an eighth of them, as taking one out of the
+    middle of a million moves megabytes. An index into the columns holds until the next mutation.
+    """
+
+    def __init__(self) -> None:
+        self.firsts = array("Q")
+        self.counts = array("H")
+        self.lives = array("H")
+        self.times = array("q")
+        self.bits: dict[int, int] = {}
+        """First sequence of a block -> bits of messages deleted from its middle; only where there are any."""
+        self.first_seq = 1
+        """Messages below are gone; kept by the store. Only the first live block can reach below it."""
+        self.messages = 0
+        self._head = 0
+        self._dropped = 0
+
+    def add(self, first: int, count: int, ts: int, bits: int = 0) -> None:
+        """Appends a block behind all others; `first_seq` must be set right before."""
+        self.firsts.append(first)
+        self.counts.append(count)
+        self.times.append(ts)
+        live = count
+        if bits:
+            self.bits[first] = bits
+        if bits or first < self.first_seq:
+            live -= (bits | self._cut(first)).bit_count()
+        self.lives.append(live)
+        self.messages += live
+
+    def find(self, seq: int) -> int:
+        """Index of the block that holds live message `seq`, or -1."""
+        at = bisect_right(self.firsts, seq) - 1
+        if at < self._head or seq < self.first_seq:
+            return -1
+        first = self.firsts[at]
+        if seq - first >= self.counts[at] or not self.lives[at]:
+            return -1
+        if first in self.bits and self.bits[first] >> (seq - first) & 1:
+            return -1
+        return at
+
+    def containing(self, seq: int) -> int:
+        """Index of the block with room for `seq`, whether or not that message is live; -1 when none."""
+        at = bisect_right(self.firsts, seq) - 1
+        if at < self._head or not self.lives[at] or seq - self.firsts[at] >= self.counts[at]:
+            return -1
+        return at
+
+    def from_seq(self, seq: int) -> int:
+        """Index of the first live block that ends at or behind `seq`; len(firsts) when none."""
+        at = max(bisect_right(self.firsts, seq) - 1, self._head)
+        if at < len(self.firsts) and self.firsts[at] + self.counts[at] <= seq:
+            at += 1
+        return self.live_from(at)
+
+    def live_from(self, at: int) -> int:
+        """First index >= `at` of a live block; len(firsts) when none."""
+        lives = self.lives
+        at = max(at, self._head)
+        while at < len(lives) and not lives[at]:
+            at += 1
+        return at
+
+    def live_back(self, at: int) -> int:
+        """Last index <= `at` of a live block; -1 when none."""
+        lives = self.lives
+        while at >= self._head and not lives[at]:
+            at -= 1
+        return at if at >= self._head else -1
+
+    def dead_bits(self, at: int) -> int:
+        """Bits of the messages of block `at` that are gone, for either reason."""
+        first = self.firsts[at]
+        bits = self.bits.get(first, 0)
+        return bits | self._cut(first) if first < self.first_seq else bits
+
+    def live_seqs(self, at: int, low: int = 0, high: int = keys.MAX_SEQ) -> list[int] | range:
+        """Live sequences of block `at` within low..high, ascending."""
+        first = self.firsts[at]
+        low = max(low, first)
+        high = min(high, first + self.counts[at] - 1)
+        bits = self.dead_bits(at)
+        if not bits:
+            return range(low, high + 1)
+        return [seq for seq in range(low, high + 1) if not bits >> (seq - first) & 1]
+
+    def next_live(self, seq: int) -> int | None:
+        """Lowest live sequence >= `seq`."""
+        at = self.from_seq(seq)
+        while at < len(self.firsts):
+            first = self.firsts[at]
+            low = max(seq - first, 0)
+            alive = (~self.dead_bits(at) & ((1 << self.counts[at]) - 1)) >> low
+            if alive:
+                return first + low + (alive & -alive).bit_length() - 1
+            at = self.live_from(at + 1)
+        return None
+
+    def prev_live(self, seq: int) -> int | None:
+        """Highest live sequence <= `seq`."""
+        at = self.live_back(bisect_right(self.firsts, seq) - 1)
+        while at >= 0:
+            first = self.firsts[at]
+            size = min(self.counts[at], seq - first + 1)
+            alive = ~self.dead_bits(at) & ((1 << size) - 1)
+            if alive:
+                return first + alive.bit_length() - 1
+            at = self.live_back(at - 1)
+        return None
+
+    def nth_oldest(self, n: int) -> int:
+        """The live sequence with exactly `n` live ones below it, 0 <= n < messages."""
+        assert 0 <= n < self.messages
+        at = self.live_from(0)
+        while n >= self.lives[at]:
+            n -= self.lives[at]
+            at = self.live_from(at + 1)
+        return self.live_seqs(at)[n]
+
+    def nth_newest(self, n: int) -> int:
+        """The live sequence with exactly `n` live ones above it, 0 <= n < messages."""
+        assert 0 <= n < self.messages
+        at = self.live_back(len(self.firsts) - 1)
+        while n >= self.lives[at]:
+            n -= self.lives[at]
+            at = self.live_back(at - 1)
+        return self.live_seqs(at)[-1 - n]
+
+    def live_at_or_above(self, seq: int) -> int:
+        """How many live sequences are >= `seq`; sums over the shorter side."""
+        if seq <= self.first_seq:
+            return self.messages
+        at = self.from_seq(seq)
+        if at == len(self.firsts):
+            return 0
+        inside = len(self.live_seqs(at, seq))
+        if at - self._head < len(self.firsts) - at:
+            return self.messages - sum(self.lives[self._head : at]) - self.lives[at] + inside
+        return inside + sum(self.lives[at + 1 :])
+
+    def seq_at_time(self, ts: int) -> int | None:
+        """Lowest live sequence with time >= `ts`; times must not go back."""
+        at = self.live_from(bisect_right(self.times, ts, lo=self._head) - 1)
+        if at == len(self.firsts):
+            return None
+        return self.next_live(self.firsts[at] + min(max(ts - self.times[at], 0), self.counts[at]))
+
+    def set_bits(self, at: int, bits: int) -> None:
+        """Replaces the bits of deleted messages; some message must stay live."""
+        self.bits[self.firsts[at]] = bits
+        live = self.counts[at] - self.dead_bits(at).bit_count()
+        assert live
+        self.messages -= self.lives[at] - live
+        self.lives[at] = live
+
+    def drop(self, at: int) -> None:
+        self.bits.pop(self.firsts[at], None)
+        self.messages -= self.lives[at]
+        self.lives[at] = 0
+        self._dropped += 1
+        if at == self._head:
+            self._head = self.live_from(at)
+        if self._dropped * 8 > len(self.firsts) and self._dropped > 64:
+            self._squeeze()
+
+    def cut(self, first_seq: int) -> None:
+        """Moves the first sequence up, within the first live block or to its beginning."""
+        self.first_seq = first_seq
+        at = self.live_from(0)
+        if at < len(self.firsts) and self.firsts[at] < first_seq:
+            live = self.counts[at] - self.dead_bits(at).bit_count()
+            assert live
+            self.messages -= self.lives[at] - live
+            self.lives[at] = live
+
+    def clear(self) -> None:
+        for column in (self.firsts, self.counts, self.lives, self.times):
+            del column[:]
+        self.bits.clear()
+        self.messages = self._head = self._dropped = 0
+
+    def _cut(self, first: int) -> int:
+        return (1 << (self.first_seq - first)) - 1 if first < self.first_seq else 0
+
+    def _squeeze(self) -> None:
+        live = [at for at, count in enumerate(self.lives) if count]
+        for name in ("firsts", "counts", "lives", "times"):
+            column = getattr(self, name)
+            setattr(self, name, array(column.typecode, map(column.__getitem__, live)))
+        self._head = self._dropped = 0

@@ -1,0 +1,79 @@
+"""Keys of the data store: `kind u8 | stream id u32 | rest`, big-endian, so that byte order is number order.
+
+Stream ids are never reused, so a late write to a deleted stream cannot show up in another one.
+"""
+
+from __future__ import annotations
+
+import struct
+
+BLOCK = 1
+"""stream | first sequence -> check u32, time i64, the encoded batch."""
+INFO = 2
+"""stream | first sequence -> what memory keeps of the block: time, count, bits of deleted messages."""
+POSTING = 3
+"""stream | u16 length of subject | subject | first sequence of it in a block -> its other sequences in the block."""
+STATE = 4
+"""stream -> counters and the state machine's own bytes."""
+SIDE = 5
+"""stream | u8 table | key of the owner -> value of the owner."""
+INSTALLING = 6
+"""stream -> empty; there while an import is under way."""
+
+MAX_SEQ = (1 << 64) - 1
+
+_STREAM = struct.Struct(">BI")
+_STREAM_SEQ = struct.Struct(">BIQ")
+_STREAM_TABLE = struct.Struct(">BIB")
+_STREAM_SUBJECT = struct.Struct(">BIH")
+_SEQ = struct.Struct(">Q")
+
+stream_prefix = _STREAM.pack
+"""(kind, stream id) -> first 5 bytes of all its keys."""
+
+STREAM_PREFIX = _STREAM.size
+
+
+def stream_end(kind: int, stream: int) -> bytes:
+    """First key behind those of this kind and stream."""
+    return _STREAM.pack(kind, stream + 1) if stream < 0xFFFF_FFFF else bytes([kind + 1])
+
+
+def block(stream: int, first_seq: int) -> bytes:
+    return _STREAM_SEQ.pack(BLOCK, stream, first_seq)
+
+
+def info(stream: int, first_seq: int) -> bytes:
+    return _STREAM_SEQ.pack(INFO, stream, first_seq)
+
+
+def seq_of(key: bytes) -> int:
+    """The sequence that a BLOCK, INFO or POSTING key ends with."""
+    seq: int = _SEQ.unpack_from(key, len(key) - 8)[0]
+    return seq
+
+
+def posting_prefix(stream: int, subject: bytes) -> bytes:
+    """The length comes first, so that no subject's keys fall among another's, whatever bytes it is made of."""
+    return _STREAM_SUBJECT.pack(POSTING, stream, len(subject)) + subject
+
+
+seq_suffix = _SEQ.pack
+"""Sequence -> the last 8 bytes of a posting key."""
+
+
+def posting_subject(key: bytes) -> bytes:
+    return key[_STREAM_SUBJECT.size : -8]
+
+
+def side(stream: int, table: int, key: bytes) -> bytes:
+    return _STREAM_TABLE.pack(SIDE, stream, table) + key
+
+
+def side_end(stream: int, table: int) -> bytes:
+    if table < 0xFF:
+        return _STREAM_TABLE.pack(SIDE, stream, table + 1)
+    return stream_end(SIDE, stream)
+
+
+SIDE_PREFIX = _STREAM_TABLE.size

@@ -1,0 +1,259 @@
+"""`RocksKv`: the `Kv` of a node's file streams, on RocksDB.
+
+One column family and no write-ahead log. RocksDB writes a batch into one memtable and flushes memtables in order,
+each with a synced table file and a synced manifest record: so after any crash the content is that of some commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from jetcluster.store.kv import Commits, KeyValue, KvDamagedError, KvError, OpenWrites
+
+MEMTABLE = 32 << 20
+MEMTABLES = 3
+BLOCK_CACHE = 32 << 20
+"""Bounds of RocksDB's own memory: 3 x 32 MiB of writes under load, nearly nothing when idle, and 32 MiB of blocks
+with index and filter blocks among them. jetcluster's own cache of decoded batches stands above (block_cache.py)."""
+
+
+class RocksSnapshot:
+    """One iterator: RocksDB keeps what it saw when it was made. (rocksdict 0.3.29's own Snapshot shows later writes.)
+
+    One scan at a time. It pins table files that compaction has replaced meanwhile; do not keep it for long.
+    """
+
+    def __init__(self, cursor: Any) -> None:
+        self._cursor = cursor
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
+        for pair in _pairs(self._cursor, None, start):
+            if pair[0] >= end:
+                return
+            yield pair
+
+
+class RocksKv(Commits):
+    """Opens or makes the database in directory `path`. Raises KvError when that fails."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        import rocksdict  # here, as a server without file streams need not load it
+
+        self._rocks = rocksdict
+        self._open = OpenWrites()
+        no_wal: Any = rocksdict.WriteOptions()
+        no_wal.disable_wal = True  # an attribute; the published stubs call it a method
+        self._no_wal = no_wal
+        self._flushing = asyncio.Lock()
+        path.mkdir(parents=True, exist_ok=True)
+        try:
+            self._db = rocksdict.Rdict(str(path), _options(rocksdict))
+        except Exception as error:
+            raise KvError(f"cannot open {path}: {error}") from error
+
+    @property
+    def open_bytes(self) -> int:
+        return self._open.size
+
+    def get(self, key: bytes) -> bytes | None:
+        if self._open:
+            values = self._open.values
+            if key in values:
+                return values[key]
+            if self._open.in_range(key):
+                return None
+        try:
+            value: bytes | None = self._db.get(key)
+        except Exception as error:
+            raise _failure(error) from error
+        return value
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self._open.put(key, value)
+
+    def delete(self, key: bytes) -> None:
+        self._open.put(key, None)
+
+    def delete_range(self, start: bytes, end: bytes) -> None:
+        if start < end:
+            self._open.delete_range(start, end)
+
+    def floor(self, key: bytes, low: bytes) -> KeyValue | None:
+        stored = self._stored_floor(key, low)
+        newer = self._open.floor(key, low) if self._open else None
+        if newer is None or (stored is not None and stored[0] > newer):
+            return stored
+        return newer, self._open.present(newer)
+
+    def ceiling(self, key: bytes, end: bytes) -> KeyValue | None:
+        pairs = self._pairs(key, end)
+        if not self._open:
+            return next(pairs, None)
+        covers = self._open.covers
+        stored = next((pair for pair in pairs if not covers(pair[0])), None)
+        newer = self._open.ceiling(key, end)
+        if newer is None or (stored is not None and stored[0] < newer):
+            return stored
+        return newer, self._open.present(newer)
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
+        pairs = self._pairs(start, end)
+        if not self._open:
+            return pairs
+        # what hides stored pairs is copied: a commit during the scan empties the open writes, and the cursor still
+        # shows what was there before them
+        entries = self._open.span(start, end)
+        hidden = {key for key, _ in entries}
+        ranges = [(low, high) for low, high in self._open.ranges if low < end and start < high]
+        newer: list[KeyValue] = [(key, value) for key, value in entries if value is not None]
+        return _merge(newer, _without(pairs, hidden, ranges))
+
+    def commit(self) -> int:
+        self._run_hooks()
+        if not self._open:
+            return self.commits
+        batch = self._rocks.WriteBatch(raw_mode=True)
+        for start, end in self._open.ranges:  # first: what was put after a range was deleted must stay
+            batch.delete_range(start, end)
+        for key, value in self._open.values.items():
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        try:
+            self._db.write(batch, self._no_wal)
+        except Exception as error:
+            raise _failure(error) from error
+        self._open.clear()
+        self.commits += 1
+        return self.commits
+
+    def snapshot(self) -> RocksSnapshot:
+        self.commit()
+        try:
+            return RocksSnapshot(self._db.iter())
+        except Exception as error:
+            raise _failure(error) from error
+
+    async def flush(self) -> None:
+        async with self._flushing:
+            commit = self.commit()
+            if commit > self.durable:
+                await asyncio.to_thread(self._flush_memtable)
+                self._set_durable(commit)
+
+    def flush_now(self) -> None:
+        commit = self.commit()
+        self._flush_memtable()
+        self._set_durable(commit)
+
+    def close(self) -> None:
+        """Ends without a flush: the caller decides. Open writes are gone, as in a crash."""
+        self._open.clear()
+        self._db.close()
+
+    def memory_bytes(self) -> int:
+        """What RocksDB holds in memtables and its block cache."""
+        names = ("rocksdb.cur-size-all-mem-tables", "rocksdb.block-cache-usage")
+        return sum(self._db.property_int_value(name) or 0 for name in names)
+
+    def _flush_memtable(self) -> None:
+        try:
+            self._db.flush(True)
+        except Exception as error:
+            raise _failure(error) from error
+
+    def _stored_floor(self, key: bytes, low: bytes) -> KeyValue | None:
+        """Bounds are checked here: rocksdict 0.3.29 takes a lower bound for an upper one."""
+        covers = self._open.covers if self._open else None
+        try:
+            cursor = self._db.iter()
+            cursor.seek_for_prev(key)
+            while cursor.valid():
+                found: bytes = cursor.key()
+                if found < low:
+                    return None
+                if covers is None or not covers(found):
+                    return found, cursor.value()
+                cursor.prev()
+            cursor.status()
+        except Exception as error:
+            raise _failure(error) from error
+        return None
+
+    def _pairs(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
+        """With a bound a seek stops at the range's end, also among the tombstones of what lies behind it."""
+        if start >= end:
+            return iter(())
+        bounds = self._rocks.ReadOptions()
+        bounds.set_iterate_upper_bound(end)
+        try:
+            cursor = self._db.iter(bounds)
+        except Exception as error:
+            raise _failure(error) from error
+        return _pairs(cursor, bounds, start)
+
+
+def _options(rocks: Any) -> Any:
+    options = rocks.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_write_buffer_size(MEMTABLE)
+    options.set_max_write_buffer_number(MEMTABLES)
+    options.set_max_background_jobs(2)
+    options.set_max_open_files(256)
+    options.set_keep_log_file_num(2)
+    options.set_max_log_file_size(4 << 20)
+    options.set_stats_dump_period_sec(0)
+    options.set_compression_type(rocks.DBCompressionType.lz4())
+    options.set_level_compaction_dynamic_level_bytes(True)
+    # a stream with limits leaves runs of tombstones at its head; have such files compacted early
+    options.add_compact_on_deletion_collector_factory(1024, 512, 0.5)
+    table = rocks.BlockBasedOptions()
+    table.set_block_cache(rocks.Cache(BLOCK_CACHE))
+    table.set_block_size(16 << 10)
+    table.set_bloom_filter(10, False)
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    options.set_block_based_table_factory(table)
+    return options
+
+
+def _pairs(cursor: Any, bounds: Any, start: bytes) -> Iterator[KeyValue]:
+    """`bounds` is only held: rocksdict's iterator points into it, and reads freed memory when it is gone first."""
+    try:
+        cursor.seek(start)
+        valid, key, value, step = cursor.valid, cursor.key, cursor.value, cursor.next
+        while valid():
+            yield key(), value()
+            step()
+        cursor.status()
+    except Exception as error:
+        raise _failure(error) from error
+
+
+def _failure(error: Exception) -> KvError:
+    """rocksdict raises bare exceptions with RocksDB's status as text."""
+    text = str(error)
+    return KvDamagedError(text) if text.startswith("Corruption") else KvError(text)
+
+
+def _without(pairs: Iterator[KeyValue], hidden: set[bytes], ranges: list[tuple[bytes, bytes]]) -> Iterator[KeyValue]:
+    for pair in pairs:
+        key = pair[0]
+        if key not in hidden and not any(low <= key < high for low, high in ranges):
+            yield pair
+
+
+def _merge(newer: list[KeyValue], stored: Iterator[KeyValue]) -> Iterator[KeyValue]:
+    """Both ascending and without a key in common."""
+    position = 0
+    for pair in stored:
+        while position < len(newer) and newer[position][0] < pair[0]:
+            yield newer[position]
+            position += 1
+        yield pair
+    yield from newer[position:]

@@ -1,0 +1,338 @@
+"""Which sequences a subject has: a count and a last sequence per subject in memory, postings in the `Kv`.
+
+A posting names one subject's sequences in one block: key `subject | sequence`, so the last one "at or before N" is a
+seek. Three forms of its value:
+
+    b""             the block holds one message of the subject, at the key's sequence
+    b"*"            the whole block, of more than one message, is the subject's; which ones live, the block table knows
+    CRC, u16 ...    distances of the further sequences from the key's, in a block of several subjects
+
+The last form is rewritten when a message in the middle is deleted, so a subject never trails dead postings. Cutting
+off the head rewrites nothing: sequences below the stream's first are skipped.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from jetcluster.store import filters, keys
+from jetcluster.store.api import DamagedError
+from jetcluster.store.batch import Batch
+from jetcluster.store.blocks import BlockTable
+from jetcluster.store.kv import Kv
+
+WHOLE_BLOCK = b"*"
+FILTERS_KEPT = 8
+HINTS_KEPT = 65_536
+_COUNT_BITS = 32
+_COUNT_MASK = (1 << _COUNT_BITS) - 1
+_CRC = struct.Struct("<I")
+
+
+class SubjectIndex:
+    """The subjects of one stream. `table` maps subject -> last sequence << 32 | count: one int, not a tuple, so that a
+    million subjects take about 160 MB."""
+
+    def __init__(self, kv: Kv, stream: int, blocks: BlockTable) -> None:
+        self._kv = kv
+        self._stream = stream
+        self._blocks = blocks
+        self.table: dict[bytes, int] = {}
+        self._arrivals: list[bytes] = []
+        """Every subject in order of arrival, so that a kept filter only looks at those that came since."""
+        self._filters: OrderedDict[bytes, tuple[dict[bytes, None], int]] = OrderedDict()
+        self._first_hints: dict[bytes, int] = {}
+        """Lower bounds of first sequences: seeks then start behind the tombstones of a busy subject."""
+
+    # -- the table ------------------------------------------------------------------------------------------------
+
+    def count_of(self, subject: bytes) -> int:
+        return self.table.get(subject, 0) & _COUNT_MASK
+
+    def last_of(self, subject: bytes) -> int:
+        """0 when the subject holds nothing."""
+        return self.table.get(subject, 0) >> _COUNT_BITS
+
+    def _add(self, subject: bytes, count: int, last: int) -> None:
+        packed = self.table.get(subject)
+        if packed is None:
+            self._arrivals.append(subject)
+            self.table[subject] = last << _COUNT_BITS | count
+        else:
+            self.table[subject] = last << _COUNT_BITS | ((packed & _COUNT_MASK) + count)
+
+    def remove(self, subject: bytes, count: int, removed_last: int) -> None:
+        """`count` messages of the subject are gone, the highest of them `removed_last`; postings are up to date."""
+        packed = self.table[subject]
+        left = (packed & _COUNT_MASK) - count
+        assert left >= 0
+        last = packed >> _COUNT_BITS
+        if not left:
+            del self.table[subject]
+            self._first_hints.pop(subject, None)
+            for matched, _ in self._filters.values():
+                matched.pop(subject, None)
+            if len(self._arrivals) > 2 * len(self.table) + 1024:
+                self._arrivals = list(self.table)
+                self._filters.clear()
+            return
+        if removed_last == last:
+            found = self._seek_last(subject, last - 1)
+            assert found is not None
+            last = found
+        self.table[subject] = last << _COUNT_BITS | left
+
+    def clear(self) -> None:
+        self.table.clear()
+        self._arrivals.clear()
+        self._filters.clear()
+        self._first_hints.clear()
+
+    # -- blocks come and go ---------------------------------------------------------------------------------------
+
+    def add_block(self, batch: Batch, first: int) -> None:
+        """Postings and counts of a block just added to the block table, all of it live."""
+        self.put_postings(batch, first, 0)
+        if len(batch.subjects) == 1:
+            self._add(batch.subjects[0], batch.count, first + batch.count - 1)
+            return
+        for subject, positions in zip(batch.subjects, batch.positions(), strict=True):
+            self._add(subject, len(positions), first + positions[-1])
+
+    def put_postings(self, batch: Batch, first: int, dead: int) -> None:
+        stream, put = self._stream, self._kv.put
+        if len(batch.subjects) == 1:
+            value = WHOLE_BLOCK if batch.count > 1 else b""
+            put(keys.posting_prefix(stream, batch.subjects[0]) + keys.seq_suffix(first), value)
+            return
+        for subject, positions in zip(batch.subjects, batch.positions(), strict=True):
+            self._put_positions(subject, first, _alive(positions, dead))
+
+    def delete_postings(self, batch: Batch, first: int, dead: int) -> None:
+        """The postings that `put_postings` with the same arguments leaves."""
+        for key in self._posting_keys(batch, first, dead):
+            self._kv.delete(key)
+
+    def update_postings(self, batch: Batch, first: int, old_dead: int, dead: int) -> None:
+        """More bits of the block were set: rewrites the postings of the subjects concerned."""
+        if len(batch.subjects) == 1:
+            return
+        for subject, positions in zip(batch.subjects, batch.positions(), strict=True):
+            old = _alive(positions, old_dead)
+            new = _alive(positions, dead)
+            if len(old) == len(new):
+                continue
+            if not new or new[0] != old[0]:
+                prefix = keys.posting_prefix(self._stream, subject)
+                self._kv.delete(prefix + keys.seq_suffix(first + old[0]))
+            self._put_positions(subject, first, new)
+
+    def _put_positions(self, subject: bytes, first: int, positions: list[int]) -> None:
+        if not positions:
+            return
+        start = positions[0]
+        key = keys.posting_prefix(self._stream, subject) + keys.seq_suffix(first + start)
+        if len(positions) == 1:
+            self._kv.put(key, b"")
+            return
+        further = array("H", [position - start for position in positions[1:]]).tobytes()
+        self._kv.put(key, _CRC.pack(_check(key, further)) + further)
+
+    def _posting_keys(self, batch: Batch, first: int, dead: int) -> list[bytes]:
+        stream = self._stream
+        if len(batch.subjects) == 1:
+            return [keys.posting_prefix(stream, batch.subjects[0]) + keys.seq_suffix(first)]
+        found = []
+        for subject, positions in zip(batch.subjects, batch.positions(), strict=True):
+            alive = _alive(positions, dead)
+            if alive:
+                found.append(keys.posting_prefix(stream, subject) + keys.seq_suffix(first + alive[0]))
+        return found
+
+    def load(self) -> None:
+        """Rebuilds the table from the postings; the block table must be loaded. Raises DamagedError."""
+        self.clear()
+        current = b""
+        count = last = 0
+        first_seq = self._blocks.first_seq
+        start = keys.stream_prefix(keys.POSTING, self._stream)
+        for key, value in self._kv.scan(start, keys.stream_end(keys.POSTING, self._stream)):
+            subject = keys.posting_subject(key)
+            if subject != current:
+                if count:
+                    self._add(current, count, last)
+                current, count, last = subject, 0, 0
+            if value:
+                seqs = self._posting_seqs(key, value)
+                if seqs:
+                    count += len(seqs)
+                    last = seqs[-1]
+            else:
+                seq = keys.seq_of(key)
+                if seq >= first_seq:
+                    count += 1
+                    last = seq
+        if count:
+            self._add(current, count, last)
+
+    # -- one subject ----------------------------------------------------------------------------------------------
+
+    def last_at_or_before(self, subject: bytes, seq: int) -> int | None:
+        last = self.table.get(subject, 0) >> _COUNT_BITS
+        if not last:
+            return None
+        if last <= seq:
+            return last
+        # a seek backward to nowhere would pass all tombstones of the subject, the one forward has its hint
+        first = self.first_of(subject)
+        assert first is not None
+        return self._seek_last(subject, seq) if first <= seq else None
+
+    def next_at_or_after(self, subject: bytes, seq: int) -> int | None:
+        packed = self.table.get(subject, 0)
+        last = packed >> _COUNT_BITS
+        if last <= seq or packed & _COUNT_MASK == 1:
+            return last if last >= seq and packed else None
+        for part in self._walk(subject, seq):
+            return part[0]
+        return None
+
+    def first_of(self, subject: bytes) -> int | None:
+        """Lowest live sequence of the subject; None when it holds nothing."""
+        hint = max(self._first_hints.get(subject, 0), self._blocks.first_seq)
+        found = self.next_at_or_after(subject, hint)
+        if found is not None and found != self.table[subject] >> _COUNT_BITS:
+            if len(self._first_hints) >= HINTS_KEPT:
+                self._first_hints.clear()
+            self._first_hints[subject] = found
+        return found
+
+    def seqs(self, subject: bytes, start: int, end: int, limit: int) -> list[int]:
+        """Live sequences within start..end-1, ascending, about `limit` of them: whole postings, then it stops."""
+        packed = self.table.get(subject, 0)
+        last = packed >> _COUNT_BITS
+        if last < start or not packed:
+            return []
+        if packed & _COUNT_MASK == 1:
+            return [last] if last < end else []
+        found: list[int] = []
+        for part in self._walk(subject, start, end):
+            if part[-1] >= end:
+                found += part[: bisect_left(part, end)]
+                break
+            found += part
+            if len(found) >= limit:
+                break
+        return found
+
+    def count_from(self, subject: bytes, seq: int) -> int:
+        """How many live sequences of the subject are >= `seq`; walks the postings of the shorter side."""
+        packed = self.table.get(subject, 0)
+        count = packed & _COUNT_MASK
+        blocks = self._blocks
+        if not count or packed >> _COUNT_BITS < seq:
+            return 0
+        if seq <= blocks.first_seq or count == 1:
+            return count
+        if seq - blocks.first_seq < (packed >> _COUNT_BITS) - seq:
+            return count - len(self.seqs(subject, blocks.first_seq, seq, count))
+        return len(self.seqs(subject, seq, keys.MAX_SEQ, count))
+
+    def _walk(self, subject: bytes, seq: int, end: int = keys.MAX_SEQ) -> Iterator[list[int] | range]:
+        """Non-empty parts of the subject's live sequences from `seq` upward, one per posting that begins before
+        `end`. To be used up before the next mutation."""
+        prefix = keys.posting_prefix(self._stream, subject)
+        seq = max(seq, self._blocks.first_seq)
+        at = self._blocks.containing(seq)
+        start = seq
+        if at >= 0 and self._blocks.firsts[at] < seq:
+            # the posting over `seq` may begin before it, but not before its block, and a block has only one
+            low = self._blocks.firsts[at]
+            found = self._kv.ceiling(prefix + keys.seq_suffix(low), prefix + keys.seq_suffix(seq + 1))
+            if found is not None:
+                part = self._posting_seqs(*found)
+                part = part[bisect_left(part, seq) :]
+                if part:
+                    yield part
+                start = seq + 1
+        for key, value in self._kv.scan(prefix + keys.seq_suffix(start), prefix + keys.seq_suffix(end)):
+            part = self._posting_seqs(key, value)
+            if part:
+                yield part
+
+    def _seek_last(self, subject: bytes, seq: int) -> int | None:
+        """From the postings; the block table may be ahead of `table`."""
+        prefix = keys.posting_prefix(self._stream, subject)
+        blocks = self._blocks
+        head = blocks.live_from(0)
+        if head == len(blocks.firsts):
+            return None
+        low = prefix + keys.seq_suffix(blocks.firsts[head])
+        while seq >= blocks.first_seq:
+            found = self._kv.floor(prefix + keys.seq_suffix(seq), low)
+            if found is None:
+                return None
+            part = self._posting_seqs(*found)
+            at = bisect_right(part, seq)
+            if at:
+                return part[at - 1]
+            seq = keys.seq_of(found[0]) - 1
+        return None
+
+    def _posting_seqs(self, key: bytes, value: bytes) -> list[int] | range:
+        """The live sequences of a posting, ascending."""
+        seq = keys.seq_of(key)
+        first_seq = self._blocks.first_seq
+        if not value:
+            return [seq] if seq >= first_seq else []
+        if value == WHOLE_BLOCK:
+            at = self._blocks.containing(seq)
+            if at < 0:
+                raise DamagedError(seq, seq)  # a posting of a block that is not there
+            return self._blocks.live_seqs(at)
+        if len(value) < 6 or _CRC.unpack_from(value)[0] != _check(key, value[4:]):
+            raise DamagedError(seq, seq)
+        further = array("H")
+        further.frombytes(value[4:])
+        found = [seq]
+        found += [seq + distance for distance in further]
+        return found if seq >= first_seq else found[bisect_left(found, first_seq) :]
+
+    # -- filters --------------------------------------------------------------------------------------------------
+
+    def covers_all(self, subject_filter: bytes) -> bool:
+        """True when every message matches, as far as that is cheap to tell."""
+        if subject_filter == b">":
+            return True
+        if filters.is_literal(subject_filter):
+            return len(self.table) == 1 and subject_filter in self.table
+        return len(self.matching(subject_filter)) == len(self.table)
+
+    def matching(self, subject_filter: bytes) -> dict[bytes, None]:
+        """The matching subjects, in order of arrival; kept for the next call with this filter. Not to be changed."""
+        kept = self._filters.get(subject_filter)
+        if kept is None:
+            matched = dict.fromkeys(filters.select(subject_filter, self.table))
+            if len(self._filters) >= FILTERS_KEPT:
+                self._filters.popitem(last=False)
+        else:
+            matched, seen = kept
+            self._filters.move_to_end(subject_filter)
+            if seen < len(self._arrivals):
+                arrived = [subject for subject in self._arrivals[seen:] if subject in self.table]
+                matched.update(dict.fromkeys(filters.select(subject_filter, arrived)))
+        self._filters[subject_filter] = matched, len(self._arrivals)
+        return matched
+
+
+def _check(key: bytes, further: bytes) -> int:
+    return zlib.crc32(further, zlib.crc32(key[keys.STREAM_PREFIX :]))
+
+
+def _alive(positions: list[int], dead: int) -> list[int]:
+    return [position for position in positions if not dead >> position & 1] if dead else positions

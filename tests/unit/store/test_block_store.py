@@ -1,0 +1,247 @@
+"""BlockStore on both kvs against a plain dict, over random histories."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from jetcluster.store.batch import Batch
+from jetcluster.store.block_cache import BlockCache
+from jetcluster.store.block_store import BlockStore
+from jetcluster.store.kv import Kv
+from jetcluster.store.mem_kv import MemKv
+from jetcluster.store.rocks_kv import RocksKv
+
+from .model import Model
+
+SUBJECTS = [b"a", b"a.b", b"a.c", b"a.b.c", b"b", b"b.*x", b"nul\x00", b"nul"]
+FILTERS = [b">", b"a.>", b"a.*", b"*", b"*.b.>", b"none", b"none.*", *SUBJECTS]
+HEADERS = [b"", b"", b"NATS/1.0\r\nA: b\r\n\r\n"]
+STREAM = 7
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> Batch:
+    count = draw(st.integers(1, 12))
+    pool = draw(st.sampled_from([SUBJECTS, [b"a"], [b"a.b", b"b"]]))
+    subjects = draw(st.lists(st.sampled_from(pool), min_size=count, max_size=count))
+    headers = draw(st.lists(st.sampled_from(HEADERS), min_size=count, max_size=count))
+    length = draw(st.sampled_from([0, 3, 2_000]))
+    return Batch.of(subjects, headers, [bytes([i]) * (length + i % 2) for i in range(count)])
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """`seqs` are drawn as offsets from the ends of the stream, so that they mostly hit."""
+
+    def open_kv(self) -> Kv:
+        raise NotImplementedError
+
+    @initialize(memory=st.booleans(), tiny_cache=st.booleans())
+    def begin(self, memory: bool, tiny_cache: bool) -> None:
+        self.kv = self.open_kv()
+        self.memory = memory
+        self.cache = BlockCache(1 if tiny_cache else 1 << 20)
+        self.model = Model(memory=memory)
+        self.store = BlockStore(self.kv, STREAM, memory=memory, cache=self.cache)
+        # neighbours must neither show nor suffer
+        self.others = [BlockStore(self.kv, STREAM + d, memory=memory, cache=self.cache) for d in (-1, 1)]
+        for other in self.others:
+            other.append(Batch.of([b"a", b"b"], [], [b"1", b"2"]), 3, 10)
+
+    def some_seq(self, offset: int) -> int:
+        return max(self.model.first_seq + offset if offset >= 0 else self.model.last_seq + 1 + offset, 0)
+
+    @rule(batch=batches(), gap=st.sampled_from([0, 0, 0, 5]), later=st.integers(1, 100))
+    def append(self, batch: Batch, gap: int, later: int) -> None:
+        first_seq, ts = self.model.last_seq + 1 + gap, self.model.last_ts + later
+        self.store.append(batch, first_seq, ts)
+        self.model.append(batch, first_seq, ts)
+
+    @rule(offset=st.integers(-20, 20))
+    def delete(self, offset: int) -> None:
+        seq = self.some_seq(offset)
+        assert self.store.delete(seq) == (seq in self.model.msgs)
+        if seq in self.model.msgs:
+            self.model.remove([seq])
+
+    @rule(
+        subject_filter=st.sampled_from(FILTERS),
+        limit=st.one_of(
+            st.just((None, 0)),
+            st.tuples(st.integers(-10, 20), st.just(0)),
+            st.tuples(st.none(), st.integers(1, 10)),
+        ),
+    )
+    def purge(self, subject_filter: bytes, limit: tuple[int | None, int]) -> None:
+        before, keep = limit
+        before = None if before is None else self.some_seq(before)
+        purged = self.store.purge(subject_filter, before, keep)
+        assert purged == self.model.purge(subject_filter, before, keep)
+
+    @rule(offset=st.integers(-20, 20))
+    def compact(self, offset: int) -> None:
+        seq = self.some_seq(offset)
+        assert self.store.compact(seq) == self.model.compact(seq)
+
+    @rule(beyond=st.integers(0, 5))
+    def compact_beyond_the_end(self, beyond: int) -> None:
+        seq = self.model.last_seq + beyond
+        assert self.store.compact(seq) == self.model.compact(seq)
+
+    @rule(
+        max_msgs=st.sampled_from([-1, 1, 5, 20]),
+        max_bytes=st.sampled_from([-1, 30, 500, 9_000]),
+        per_subject=st.sampled_from([-1, 1, 2]),
+    )
+    def enforce(self, max_msgs: int, max_bytes: int, per_subject: int) -> None:
+        gone = self.store.enforce(max_msgs, max_bytes, per_subject, SUBJECTS)
+        assert gone == self.model.enforce(max_msgs, max_bytes, per_subject)
+
+    @rule(offset=st.integers(-20, 20))
+    def expire(self, offset: int) -> None:
+        seq = self.some_seq(offset)
+        ts = self.model.msgs[seq].ts if seq in self.model.msgs else self.model.last_ts
+        assert self.store.expire(ts) == self.model.remove([s for s, m in self.model.msgs.items() if m.ts < ts])
+
+    @rule()
+    def commit(self) -> None:
+        self.kv.commit()
+
+    @rule(state=st.binary(max_size=20))
+    def reopen(self, state: bytes) -> None:
+        self.store.save_machine_state(lambda: state)
+        self.store.side_put(3, b"key", state)
+        self.kv.commit()
+        self.reopen_kv()
+        self.store = BlockStore(self.kv, STREAM, memory=self.memory, cache=self.cache)
+        assert self.store.load_machine_state() == state
+        assert list(self.store.side_scan(3)) == [(b"key", state)]
+
+    def reopen_kv(self) -> None:
+        self.cache = BlockCache()
+
+    @rule(chunk=st.sampled_from([7, 1_000, 1 << 20]))
+    def export_and_import(self, chunk: int) -> None:
+        chunks = self.store.export(chunk)
+        first = next(chunks)
+        assert len(first) <= chunk
+        # the cut must stay as it was
+        self.store.append(Batch.of([b"late"], [], [b""]), self.model.last_seq + 1, self.model.last_ts + 1)
+        self.kv.commit()
+        copy = BlockStore(self.kv, 99, memory=self.memory, cache=self.cache)
+        copy.import_begin()
+        copy.import_chunk(first)
+        for further in chunks:
+            assert len(further) <= chunk
+            copy.import_chunk(further)
+        copy.import_end()
+        self.store, before = copy, self.store
+        self.check()
+        self.store = before
+        copy.remove()
+        assert self.store.delete(self.model.last_seq + 1)
+        self.model.last_seq += 1
+        self.model.last_ts += 1
+        if not self.model.msgs:
+            self.model.first_seq = self.model.last_seq + 1
+
+    @rule(subject_filter=st.sampled_from(FILTERS), offset=st.integers(-20, 20))
+    def ask(self, subject_filter: bytes, offset: int) -> None:
+        seq = self.some_seq(offset)
+        matching = self.model.matching(subject_filter)
+        from_seq = [m for m in matching if m.seq >= seq]
+        up_to = [m for m in matching if m.seq <= seq]
+        store = self.store
+        assert list(store.scan(subject_filter, seq)) == from_seq
+        assert store.count(subject_filter, seq) == len(from_seq)
+        assert store.count(subject_filter, 0) == len(matching)
+        assert store.next_by_subject(subject_filter, seq) == (from_seq[0] if from_seq else None)
+        assert store.last_by_subject(subject_filter, seq) == (up_to[-1] if up_to else None)
+        assert store.last_by_subject(subject_filter) == (matching[-1] if matching else None)
+        subjects = {m.subject for m in matching}
+        assert dict(store.subjects(subject_filter)) == {s: self.model.subject(s) for s in subjects}
+        assert dict(store.subject_counts(subject_filter)) == {
+            s: sum(m.subject == s for m in matching) for s in subjects
+        }
+        lasts = {m.subject: m.seq for m in up_to}
+        assert store.last_seqs(subject_filter, seq) == sorted(lasts.values())
+
+    @rule(offset=st.integers(-20, 20), shift=st.integers(-2, 2))
+    def ask_by_seq_and_time(self, offset: int, shift: int) -> None:
+        seq = self.some_seq(offset)
+        found = self.model.msgs.get(seq)
+        assert self.store.get(seq) == found
+        ts = (found.ts if found else self.model.last_ts) + shift
+        later = [m.seq for m in self.model.msgs.values() if m.ts >= ts]
+        assert self.store.seq_at_time(ts) == min(later, default=self.model.last_seq + 1)
+        subject = found.subject if found else b"a"
+        assert self.store.subject(subject) == self.model.subject(subject)
+        assert self.store.last_seq_of(subject) == max((m.seq for m in self.model.matching(subject)), default=0)
+
+    @precondition(lambda self: self.model.msgs)
+    @rule(subject_filter=st.sampled_from(FILTERS), batch=batches(), doomed=st.integers(-20, 20))
+    def mutate_during_scan(self, subject_filter: bytes, batch: Batch, doomed: int) -> None:
+        scan = self.store.scan(subject_filter, 0)
+        first = next(scan, None)
+        self.delete(doomed)
+        if first is not None:
+            self.append(batch, 0, 1)
+        rest = [m for m in self.model.matching(subject_filter) if first is None or m.seq > first.seq]
+        assert list(scan) == ([] if first is None else rest)
+
+    @invariant()
+    def check(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        assert self.store.state == self.model.state()
+        missing = [s for s in range(self.model.first_seq, self.model.last_seq + 1) if s not in self.model.msgs]
+        assert self.store.deleted(1_000) == missing
+        assert self.store.deleted(2) == missing[:2]
+
+    def teardown(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        assert [m.seq for m in self.store.scan(b">", 0)] == sorted(self.model.msgs)
+        for other in self.others:
+            assert [m.payload for m in other.scan(b">", 0)] == [b"1", b"2"]
+        self.store.remove()
+        self.kv.commit()
+        again = BlockStore(self.kv, STREAM, memory=self.memory)
+        assert again.state == Model(memory=self.memory).state()
+        assert again.load_machine_state() is None
+        self.kv.close()
+
+
+class MemMachine(StoreMachine):
+    def open_kv(self) -> Kv:
+        return MemKv()
+
+
+class RocksMachine(StoreMachine):
+    def open_kv(self) -> Kv:
+        self.path = Path(tempfile.mkdtemp(prefix="jetcluster-store-"))
+        return RocksKv(self.path)
+
+    def reopen_kv(self) -> None:
+        super().reopen_kv()
+        self.kv.flush_now()
+        self.kv.close()
+        self.kv = RocksKv(self.path)
+        self.others = [BlockStore(self.kv, STREAM + d, memory=self.memory, cache=self.cache) for d in (-1, 1)]
+
+    def teardown(self) -> None:
+        super().teardown()
+        shutil.rmtree(self.path)
+
+
+TestOnMemKv = MemMachine.TestCase
+TestOnMemKv.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+TestOnRocksKv = RocksMachine.TestCase
+TestOnRocksKv.settings = settings(
+    max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
