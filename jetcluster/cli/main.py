@@ -88,10 +88,6 @@ def _check_config(path: str) -> int:
 
     try:
         options, pedantic = load_file(path)
-        if options.tls is not None:
-            from jetcluster.config.tls import server_context
-
-            server_context(options.tls)
     except ConfigError as error:
         return _fail(str(error))
     if pedantic:

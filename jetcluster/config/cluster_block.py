@@ -18,6 +18,7 @@ from jetcluster.config.reader import (
     as_map,
     as_name,
     as_string,
+    mismatch,
     split_address,
 )
 from jetcluster.config.security_block import read_cluster_authorization, refuse
@@ -44,7 +45,7 @@ def _listen(_reader: Reader, node: Node, cluster: ClusterOptions) -> None:
 
 def _routes(reader: Reader, node: Node, cluster: ClusterOptions) -> None:
     if not isinstance(node.value, list):
-        raise FieldError("expected an array of route URLs")
+        raise mismatch(node, "[]interface {}")
     cluster.routes = []
     for item in node.value:
         url = as_string(reader, "routes", item)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
+from datetime import datetime
 
-from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import Options
-from jetcluster.config.parser import parse_file
+from jetcluster.config.parser import Node, parse_file
 from jetcluster.config.reader import Reader
 from jetcluster.config.server_block import read_server
 
@@ -20,7 +20,7 @@ def load_file(path: str, env: Mapping[str, str] | None = None) -> tuple[Options,
     Raises `ConfigError` with the exact text to show.
     """
     pairs = parse_file(path, os.environ if env is None else env)
-    options = Options(config_file=path, config_digest=file_digest(path))
+    options = Options(config_file=path, config_digest=config_digest(pairs))
     reader = Reader()
     read_server(reader, pairs, options)
     reader.raise_errors()
@@ -31,9 +31,17 @@ def load_file(path: str, env: Mapping[str, str] | None = None) -> tuple[Options,
     return options, reader.pedantic_warnings
 
 
-def file_digest(path: str) -> str:
-    """`sha256:<hex>` of the file's bytes, as `-t` and the start-up log show it."""
-    try:
-        return f"sha256:{hashlib.sha256(Path(path).read_bytes()).hexdigest()}"
-    except OSError as error:
-        raise ConfigError(f"open {path}: {(error.strerror or str(error)).lower()}") from error
+def config_digest(pairs: Mapping[str, Node]) -> str:
+    """`sha256:<hex>`, the same as nats-server's for the same file: of the parsed values as Go's encoding/json writes
+    them (keys sorted, no blanks, HTML characters escaped, a newline at the end), so layout does not count."""
+    values = {key: node.plain() for key, node in pairs.items()}
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_go_value)
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    text += "\n"
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _go_value(value: object) -> str:
+    assert isinstance(value, datetime), type(value)
+    return value.strftime("%Y-%m-%dT%H:%M:%SZ")

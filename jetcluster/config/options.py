@@ -165,7 +165,7 @@ class ClusterOptions:
 class Options:
     config_file: str = ""
     config_digest: str = ""
-    """`sha256:<hex>` of the configuration file's bytes."""
+    """`sha256:<hex>`, see `load.config_digest`."""
     server_name: str = ""
     """Empty: the server id is the name."""
     host: str = "0.0.0.0"  # noqa: S104 - nats-server's default; `-a` narrows it

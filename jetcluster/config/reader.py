@@ -33,7 +33,7 @@ class FieldError(Exception):
 
 
 class Reader:
-    __slots__ = ("errors", "inert", "notes", "pedantic_warnings")
+    __slots__ = ("errors", "inert", "notes", "pedantic_warnings", "user_places")
 
     def __init__(self) -> None:
         self.errors: list[str] = []
@@ -42,6 +42,8 @@ class Reader:
         self.inert: list[str] = []
         self.notes: list[str] = []
         """Sentences for the log."""
+        self.user_places: dict[str, Node] = {}
+        """Account -> its `users`, for errors that show only when all accounts are known."""
 
     def error(self, node: Node, text: str) -> None:
         self.errors.append(f"{node.where}: {text}")

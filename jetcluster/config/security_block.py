@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jetcluster.config.lexer import ConfigError
 from jetcluster.config.nkeys import decode_user_key
 from jetcluster.config.options import (
     AccountJetStreamOptions,
@@ -168,6 +169,7 @@ _USER_FIELDS: Fields = {
 
 
 def _users(reader: Reader, node: Node, account: str) -> list[UserOptions]:
+    reader.user_places[account] = node
     if not isinstance(node.value, list):
         raise FieldError("Expected users field to be an array")
     users: list[UserOptions] = []
@@ -350,20 +352,19 @@ def read_accounts(reader: Reader, node: Node, options: Options) -> None:
             _apply_defaults(account.users, account.default_permissions)
 
 
-def check_users(reader: Reader, options: Options, places: dict[str, Node]) -> None:
+def check_users(reader: Reader, options: Options) -> None:
     """Rules across blocks: a name exists once, and accounts with users exclude a single user or a token."""
     auth = options.authorization
-    place = places.get("accounts", places.get("authorization"))
-    if place is None:
-        return
     account_users = [user for account in (options.accounts or {}).values() for user in account.users]
     if account_users and (auth.user or auth.token):
-        reader.error(place, f"Can not have a {'single user/pass' if auth.user else 'token'} and accounts")
+        kind = "single user/pass" if auth.user else "token"
+        reader.error(reader.user_places[account_users[0].account], f"Can not have a {kind} and accounts")
     seen: set[str] = set()
     for user in [*auth.users, *account_users]:
         name = user.user or user.nkey
         if name in seen:
-            reader.error(place, f'Duplicate {"user" if user.user else "nkey"} "{name}" detected')
+            kind = "user" if user.user else "nkey"
+            reader.error(reader.user_places[user.account], f'Duplicate {kind} "{name}" detected')
         seen.add(name)
 
 
@@ -419,3 +420,11 @@ def read_tls(reader: Reader, node: Node, options: Options) -> None:
         raise FieldError("missing 'cert_file' in TLS configuration")
     if tls.min_version not in ("", "1.2", "1.3"):
         raise FieldError(f"unsupported TLS version: {tls.min_version}")
+    if tls.cert_file:
+        # Loaded once to know that it can be; `ssl` is imported only for those who use it.
+        from jetcluster.config.tls import server_context
+
+        try:
+            server_context(tls)
+        except ConfigError as error:
+            raise FieldError(str(error)) from error

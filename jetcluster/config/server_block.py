@@ -41,6 +41,7 @@ def _https(reader: Reader, node: Node, _options: Options) -> None:
 
 
 def _lame_duck_duration(reader: Reader, name: str, node: Node) -> float:
+    as_string(reader, name, node)
     seconds = as_duration(reader, name, node)
     if seconds < MIN_LAME_DUCK_DURATION:
         given = format_duration(int(seconds * 1e9))
@@ -49,6 +50,7 @@ def _lame_duck_duration(reader: Reader, name: str, node: Node) -> float:
 
 
 def _lame_duck_grace_period(reader: Reader, name: str, node: Node) -> float:
+    as_string(reader, name, node)
     seconds = as_duration(reader, name, node)
     if seconds < 0:
         raise FieldError("invalid lame_duck_grace_period, needs to be positive")
@@ -186,5 +188,4 @@ _INERT = frozenset(_INERT_KEYS.split())
 def read_server(reader: Reader, pairs: dict[str, Node], options: Options) -> None:
     """Reads a whole configuration into `options`; errors and warnings stay in `reader`."""
     reader.block(pairs, options, _FIELDS, _BLOCKS, _INERT)
-    places = {key.lower(): node for key, node in pairs.items()}
-    check_users(reader, options, places)
+    check_users(reader, options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import subprocess
@@ -65,10 +64,9 @@ def test_overview(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_valid_configuration(tmp_path: Path) -> None:
-    text = b"port: 4222\njetstream { store_dir: /tmp/x }\n"
-    (tmp_path / "c.conf").write_bytes(text)
+    (tmp_path / "c.conf").write_text("listen: 4333 # a comment\n")
     done = run("serve", "-t", "-c", "c.conf", cwd=tmp_path)
-    digest = hashlib.sha256(text).hexdigest()
+    digest = "5db143167d332f8f2ce2d927529ec772c220a53c3799d2fa938aa93e9d62e00d"  # as nats-server says it
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"nats-server: configuration file c.conf is valid (sha256:{digest})\n"
 

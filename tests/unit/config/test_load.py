@@ -82,6 +82,23 @@ ERRORS = [
         "cluster { authorization { user: a, password: b, token: x} }\n",
         "c.conf:1:10: Cluster authorization does not support tokens\n",
     ),
+    ("lame_duck_duration: 31", "c.conf:1:0: interface conversion: interface {} is int64, not string\n"),
+    (
+        'tls { cert_file: "./x.pem", key_file: "./y.pem" }',
+        "c.conf:1:0: error parsing X509 certificate/key pair: open ./x.pem: no such file or directory\n",
+    ),
+    (
+        "authorization { user: a, password: b }\naccounts { A {users: [{user: c, password: d}]}}",
+        "c.conf:2:15: Can not have a single user/pass and accounts\n",
+    ),
+    (
+        "accounts { A { users: [ {user: a, password: b} ] }, B { users: [ {user: a, password: b} ] } }",
+        'c.conf:1:56: Duplicate user "a" detected\n',
+    ),
+    (
+        "cluster { listen: 127.0.0.1:1, routes: nats://x:1 }",
+        "c.conf:1:31: interface conversion: interface {} is string, not []interface {}\n",
+    ),
     ('lame_duck_duration: "10s"\n', "c.conf:1:0: invalid lame_duck_duration of 10s, minimum is 30 seconds\n"),
     ('lame_duck_grace_period: "-1s"\n', "c.conf:1:0: invalid lame_duck_grace_period, needs to be positive\n"),
 ]
@@ -214,6 +231,26 @@ def test_what_nats_js_configures_is_accepted_and_reported_as_inert() -> None:
     keys = [warning.split('"')[1] for warning in options.warnings]
     assert keys == ["websocket", "leafnodes", "mappings"]
     assert (options.http_host, options.http_port) == ("", 8222)
+
+
+@pytest.mark.parametrize(
+    ("text", "digest"),
+    [
+        ("listen: 4333\n", "5db143167d332f8f2ce2d927529ec772c220a53c3799d2fa938aa93e9d62e00d"),
+        ("server_tags: a\n", "1b12601fd728f34e6b6f340b0d421669221f1d6c151eccfd76e383dfe5c1318d"),
+        (
+            "authorization { users: [ {user: a, password: b, permissions: {publish: {allow: [a, b], deny: c}, "
+            'sub: ["a", "b q"], allow_responses: {max: 4, expires: "2m"}}} ] }\n',
+            "29ebc5e4b6d1b78a93762c28d79af2c67f75c877a7086cae125a588074f0976b",
+        ),
+        (
+            'Y: "<&>"\nX: 1.5\nserver_metadata { a: $Y }\nauthorization { timeout: $X }\n',
+            "240cf587c25cf58de3671369a986a673424c20ce027ace86f081157512651608",
+        ),
+    ],
+)
+def test_the_digest_is_the_real_servers(text: str, digest: str) -> None:
+    assert load(f"# comment\n{text}").config_digest == f"sha256:{digest}"
 
 
 def test_a_top_level_key_that_serves_as_a_variable_is_known() -> None:
