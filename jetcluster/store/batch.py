@@ -244,6 +244,12 @@ class Batch:
             result[number].append(position)
         return result
 
+    def positions_of(self, number: int) -> list[int]:
+        """The ascending positions of the messages with subject `subjects[number]`."""
+        if self._index is None:
+            return list(range(self.count))
+        return [position for position, other in enumerate(self._index) if other == number]
+
     def record_size(self, i: int, *, memory: bool = False) -> int:
         """Bytes that nats-server would count for message `i` (streams.md 4.4)."""
         size = self.size_of(i) + len(self.subject_of(i))
@@ -263,13 +269,18 @@ class Batch:
             total += FILE_HEADER_LENGTH * (self.count - self._header_lengths.count(0))
         return total
 
+    @property
+    def uniform(self) -> bool:
+        """True when `range_bytes` needs no step per message: one subject and no headers."""
+        return self._index is None and self._header_lengths is None
+
     def range_bytes(self, start: int, end: int, *, memory: bool = False) -> int:
-        """Sum of `record_size` over messages start..end-1; no step per message where `record_bytes` needs none."""
+        """Sum of `record_size` over messages start..end-1."""
         if start == 0 and end == self.count:
             return self.record_bytes(memory=memory)
         if start >= end:
             return 0
-        if self._index is not None or self._header_lengths is not None:
+        if not self.uniform:
             return sum(self.record_size(i, memory=memory) for i in range(start, end))
         per_message = (MEMORY_RECORD if memory else FILE_RECORD) + len(self.subjects[0])
         return self._span(end - 1)[1] - self._span(start)[0] + (end - start) * per_message

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import overload
 
 from jetcluster.store import keys, transfer
 from jetcluster.store.api import DamagedError, Msg, StoreState, SubjectState
@@ -465,7 +468,7 @@ class BlockStore:
         for seq in gone:
             bits |= 1 << (seq - first)
         lives_before = blocks.lives[at]
-        self._index.update_postings(batch, first, old, bits)
+        self._index.update_postings(batch, first, old, gone)
         self._put_info(first, blocks.times[at], batch.count, bits)
         blocks.set_bits(at, bits)
         self._uncount(batch, first, list(gone))
@@ -494,6 +497,9 @@ class BlockStore:
     def _keep_newest(self, keep: int) -> int:
         if keep >= self._blocks.messages:
             return 0
+        excess = self._blocks.messages - keep
+        if excess < keep:
+            return self.compact(self._blocks.nth_oldest(excess))
         return self.compact(self._blocks.nth_newest(keep - 1))
 
     def _enforce_per_subject(self, limit: int, subjects: Sequence[bytes]) -> None:
@@ -505,9 +511,7 @@ class BlockStore:
         for subject in dict.fromkeys(subjects):
             excess = index.count_of(subject) - limit
             if excess > 0:
-                first = index.first_of(subject)
-                assert first is not None
-                doomed += index.seqs(subject, first, MAX_SEQ, excess)[:excess]
+                doomed += index.oldest(subject, excess)
         if doomed:
             doomed.sort()
             self._delete(doomed)
@@ -520,12 +524,40 @@ class BlockStore:
         while at < len(blocks.firsts):
             first = blocks.firsts[at]
             batch = self._reader.batch(at)
-            for seq in blocks.live_seqs(at):
-                if excess <= 0:
-                    return seq
-                excess -= batch.record_size(seq - first, memory=self._memory)
+            live = blocks.live_seqs(at)
+            sizes = self._sizes_up_to(batch, first, live)
+            if sizes[-1] >= excess:
+                found = bisect_left(sizes, excess)
+                return blocks.next_live(live[found] + 1) or self._last_seq + 1
+            excess -= sizes[-1]
             at = blocks.live_from(at + 1)
-        return self._last_seq + 1
+        raise AssertionError("the blocks hold less than is counted")
+
+    def _sizes_up_to(self, batch: Batch, first: int, live: list[int] | range) -> Sequence[int]:
+        """For every live message of a block: the record sizes up to and with it."""
+        if batch.uniform and isinstance(live, range):
+            start = live.start - first
+            return _Sums(lambda i: batch.range_bytes(start, start + i + 1, memory=self._memory), len(live))
+        return list(accumulate(batch.record_size(seq - first, memory=self._memory) for seq in live))
+
+
+class _Sums(Sequence[int]):
+    """Running sums that are worked out when asked for, as bisection asks for few."""
+
+    def __init__(self, at: Callable[[int], int], size: int) -> None:
+        self._at = at
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, i: int) -> int: ...
+    @overload
+    def __getitem__(self, i: slice) -> Sequence[int]: ...
+    def __getitem__(self, i: int | slice) -> int | Sequence[int]:
+        assert isinstance(i, int)
+        return self._at(i if i >= 0 else self._size + i)
 
 
 def _halved(count: int, before: int, after: int) -> bool:

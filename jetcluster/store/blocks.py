@@ -151,9 +151,9 @@ class BlockTable:
     def live_seqs(self, at: int, low: int = 0, high: int = keys.MAX_SEQ) -> list[int] | range:
         """Live sequences of block `at` within low..high, ascending."""
         first = self.firsts[at]
-        low = max(low, first)
+        low = max(low, first, self.first_seq)
         high = min(high, first + self.counts[at] - 1)
-        bits = self.dead_bits(at)
+        bits = self.bits.get(first, 0)
         if not bits:
             return range(low, high + 1)
         return [seq for seq in range(low, high + 1) if not bits >> (seq - first) & 1]

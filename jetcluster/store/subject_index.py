@@ -18,7 +18,7 @@ import zlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from jetcluster.store import filters, keys
 from jetcluster.store.api import DamagedError
@@ -47,7 +47,8 @@ class SubjectIndex:
         """Every subject in order of arrival, so that a kept filter only looks at those that came since."""
         self._filters: OrderedDict[bytes, tuple[dict[bytes, None], int]] = OrderedDict()
         self._first_hints: dict[bytes, int] = {}
-        """Lower bounds of first sequences: seeks then start behind the tombstones of a busy subject."""
+        """Sequences that once were a subject's first one, of subjects with several: as long as it lives it still is,
+        and after that seeks start there, behind the tombstones of a busy subject."""
 
     # -- the table ------------------------------------------------------------------------------------------------
 
@@ -64,6 +65,8 @@ class SubjectIndex:
             self._arrivals.append(subject)
             self.table[subject] = last << _COUNT_BITS | count
         else:
+            if packed & _COUNT_MASK == 1:
+                self._keep_hint(subject, packed >> _COUNT_BITS)
             self.table[subject] = last << _COUNT_BITS | ((packed & _COUNT_MASK) + count)
 
     def remove(self, subject: bytes, count: int, removed_last: int) -> None:
@@ -81,6 +84,8 @@ class SubjectIndex:
                 self._arrivals = list(self.table)
                 self._filters.clear()
             return
+        if left == 1:
+            self._first_hints.pop(subject, None)
         if removed_last == last:
             found = self._seek_last(subject, last - 1)
             assert found is not None
@@ -118,15 +123,18 @@ class SubjectIndex:
         for key in self._posting_keys(batch, first, dead):
             self._kv.delete(key)
 
-    def update_postings(self, batch: Batch, first: int, old_dead: int, dead: int) -> None:
-        """More bits of the block were set: rewrites the postings of the subjects concerned."""
+    def update_postings(self, batch: Batch, first: int, old_dead: int, gone: Iterable[int]) -> None:
+        """The live sequences `gone` of the block were deleted: rewrites the postings of their subjects."""
         if len(batch.subjects) == 1:
             return
-        for subject, positions in zip(batch.subjects, batch.positions(), strict=True):
+        dead = old_dead
+        for seq in gone:
+            dead |= 1 << (seq - first)
+        for number in {batch.subject_number(seq - first) for seq in gone}:
+            subject = batch.subjects[number]
+            positions = batch.positions_of(number)
             old = _alive(positions, old_dead)
             new = _alive(positions, dead)
-            if len(old) == len(new):
-                continue
             if not new or new[0] != old[0]:
                 prefix = keys.posting_prefix(self._stream, subject)
                 self._kv.delete(prefix + keys.seq_suffix(first + old[0]))
@@ -204,12 +212,28 @@ class SubjectIndex:
 
     def first_of(self, subject: bytes) -> int | None:
         """Lowest live sequence of the subject; None when it holds nothing."""
-        hint = max(self._first_hints.get(subject, 0), self._blocks.first_seq)
-        found = self.next_at_or_after(subject, hint)
+        hint = self._first_hints.get(subject, 0)
+        if hint and self._blocks.find(hint) >= 0:
+            return hint
+        found = self.next_at_or_after(subject, max(hint, self._blocks.first_seq))
         if found is not None and found != self.table[subject] >> _COUNT_BITS:
-            if len(self._first_hints) >= HINTS_KEPT:
-                self._first_hints.clear()
-            self._first_hints[subject] = found
+            self._keep_hint(subject, found)
+        return found
+
+    def _keep_hint(self, subject: bytes, seq: int) -> None:
+        if len(self._first_hints) >= HINTS_KEPT:
+            self._first_hints.clear()
+        self._first_hints[subject] = seq
+
+    def oldest(self, subject: bytes, n: int) -> Sequence[int]:
+        """The lowest `n` live sequences of the subject, fewer when it holds fewer."""
+        if n == 1:
+            first = self.first_of(subject)
+            return [] if first is None else [first]
+        hint = max(self._first_hints.get(subject, 0), self._blocks.first_seq)
+        found = self.seqs(subject, hint, keys.MAX_SEQ, n)[:n]
+        if len(found) > 1:
+            self._keep_hint(subject, found[0])
         return found
 
     def seqs(self, subject: bytes, start: int, end: int, limit: int) -> list[int]:
@@ -248,20 +272,13 @@ class SubjectIndex:
         `end`. To be used up before the next mutation."""
         prefix = keys.posting_prefix(self._stream, subject)
         seq = max(seq, self._blocks.first_seq)
+        # the posting over `seq` may begin before it, but not before its block
         at = self._blocks.containing(seq)
-        start = seq
-        if at >= 0 and self._blocks.firsts[at] < seq:
-            # the posting over `seq` may begin before it, but not before its block, and a block has only one
-            low = self._blocks.firsts[at]
-            found = self._kv.ceiling(prefix + keys.seq_suffix(low), prefix + keys.seq_suffix(seq + 1))
-            if found is not None:
-                part = self._posting_seqs(*found)
-                part = part[bisect_left(part, seq) :]
-                if part:
-                    yield part
-                start = seq + 1
+        start = self._blocks.firsts[at] if at >= 0 else seq
         for key, value in self._kv.scan(prefix + keys.seq_suffix(start), prefix + keys.seq_suffix(end)):
             part = self._posting_seqs(key, value)
+            if part and part[0] < seq:
+                part = part[bisect_left(part, seq) :]
             if part:
                 yield part
 
