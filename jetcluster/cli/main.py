@@ -109,7 +109,7 @@ def _run(flags: dict[str, bool | int | str]) -> int:
         logs.configure(options)
     except OSError as error:
         return _fail(f"error opening log file: open {options.log_file}: {(error.strerror or '').lower()}")
-    from jetcluster.server.node import run
+    from jetcluster.node.node import run
 
     try:
         return run(options, logs.get_logger("server"))

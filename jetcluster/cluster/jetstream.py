@@ -15,6 +15,7 @@ from typing import Any
 from jetcluster.cluster.bootstrap import Announcement, Bootstrap, Verdict
 from jetcluster.cluster.catchup import SnapshotOwner
 from jetcluster.cluster.context import NodeContext
+from jetcluster.cluster.drift import DriftCheck
 from jetcluster.cluster.mesh_api import MeshError, NodeInfo
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_service import MetaService
@@ -88,6 +89,7 @@ class JetStream:
             "stream", context.mesh, context.leaders, context.clock, self._streams.handle
         )
         self._owners[META_GROUP] = self.meta
+        self.drift = DriftCheck(context, self.replicas)
         self._boot: Bootstrap | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticker: Any = None
@@ -346,6 +348,7 @@ class JetStream:
             self._look_for_cluster()
         for replica in self.replicas.values():
             replica.tick()
+        self.drift.tick()
         now = self.context.clock.monotonic()
         if now - self._last_flush >= FLUSH_SECONDS or self.context.raft.wants_compaction:
             self._last_flush = now

@@ -29,6 +29,9 @@ MAX_LAG = 8192
 """Log entries a follower may be behind before it leaves the group."""
 SLICE_BYTES = 256 * 1024
 """Reply bytes of one batch per loop turn: other clients are served in between."""
+MAX_BACKLOG = 1024 * 1024
+BACKLOG_PAUSE = 0.005
+"""A batch goes on once the requester's connection has no more than so many bytes waiting, looked at so often."""
 MAX_STREAMING = 64
 """Batches being sent at once per replica; more are refused like by a replica that is not there (the client retries)."""
 
@@ -183,6 +186,9 @@ class ReadGroup:
 
     def _send_slice(self, reply: bytes, frames: Iterator[Frame]) -> None:
         publish = self._replica.bus.publish
+        if self._replica.bus.backlog(reply) > MAX_BACKLOG:  # the reader is slow: wait for it, do not bury it
+            self._context.timers.call_later(BACKLOG_PAUSE, self._send_slice, reply, frames)
+            return
         sent = 0
         try:
             for headers, payload in frames:

@@ -11,6 +11,7 @@ from typing import Any
 
 from jetcluster.cluster.catchup import Cut
 from jetcluster.cluster.context import NodeContext
+from jetcluster.cluster.drift import Checkpoints
 from jetcluster.cluster.meta_state import Assignment
 from jetcluster.cluster.proposals import Proposals, resolver
 from jetcluster.cluster.read_group import ReadGroup
@@ -42,6 +43,8 @@ class StreamReplica:
         """Why this replica stopped applying; empty while it works."""
         self.damaged: str = ""
         """What was found unreadable in the store; empty while nothing was."""
+        self.divergences = 0
+        """How often this replica was found to differ from its leader."""
         self.leader_since_ns = 0
         self.installing = False
         rules = StreamRules.from_config(assignment.config)
@@ -62,6 +65,9 @@ class StreamReplica:
         self.reads = ReadGroup(context, self)
         self._subscriptions: dict[bytes, Subscription] = {}
         self._expiry_proposed = False
+        self._config_proposed = 0
+        """Revision of the configuration that this leader has put into the log."""
+        self.checkpoints = Checkpoints()
         self.group: RaftGroup
         context.raft.create_group(
             assignment.gid,
@@ -87,6 +93,7 @@ class StreamReplica:
 
     def apply(self, index: int, term: int, command: bytes) -> None:
         result = self.machine.apply(index, term, command)
+        self.checkpoints.note(index, self.machine.hash)
         self.context.turn_commit.mark()
         if isinstance(result, PublishResult):
             self.ingest.on_applied(index, result)
@@ -103,6 +110,7 @@ class StreamReplica:
         if role is Role.LEADER:
             self.leader_since_ns = self.context.clock.time_ns()
             self._expiry_proposed = False
+            self._config_proposed = 0
             self._listen()
             self.context.leaders.lead(gid, term)
             self._propose_config()
@@ -137,6 +145,7 @@ class StreamReplica:
     async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...]) -> None:
         self.store.import_end()
         self.machine.reload()
+        self.checkpoints.clear()
         await self.context.kv.flush()
         self.installing = False
         self.group.install(index, term, peers)
@@ -157,8 +166,10 @@ class StreamReplica:
 
     def tick(self) -> None:
         """Called a few times per second."""
-        if self.leading and not self._expiry_proposed:
-            self._propose_expiry()
+        if self.leading:
+            self._propose_config()
+            if not self._expiry_proposed:
+                self._propose_expiry()
         self.reads.tick()
 
     def stop(self) -> None:
@@ -175,6 +186,18 @@ class StreamReplica:
             self.context.log.error("damaged record", stream=self.assignment.name, error=str(error))
         self.damaged = str(error)
         self.reads.leave()
+
+    def diverged(self, index: int) -> None:
+        """The leader had another state at `index`: this replica is not to be trusted, and is rebuilt from it."""
+        leader = self.group.leader
+        self.context.log.error(
+            "replica differs from its leader; it is rebuilt", stream=self.assignment.name, index=index
+        )
+        self.divergences += 1
+        self.reads.leave()
+        self.checkpoints.clear()
+        if leader is not None and leader != self.context.me:
+            self.context.catchup.pull(self.assignment.gid, leader, index)
 
     def config_is_current(self) -> bool:
         """The configuration that the meta group decided has been applied in the stream's own log."""
@@ -212,14 +235,16 @@ class StreamReplica:
             self.bus.publish(subject, advisories.leader_elected(name, context.name, replicas))
 
     def _propose_config(self) -> None:
-        if self.config_is_current():
+        revision = self.assignment.revision
+        if self.config_is_current() or self._config_proposed == revision:
             return
-        self._try_propose(commands.encode_update_config(self.context.clock.time_ns(), self.assignment.config))
+        if self._try_propose(commands.encode_update_config(self.context.clock.time_ns(), self.assignment.config)):
+            self._config_proposed = revision
 
     def _propose_expiry(self) -> None:
-        max_age, state = self.machine.rules.max_age, self.store.state
+        due = self.machine.next_expiry
         now = self.context.clock.time_ns()
-        if max_age and state.messages and state.first_ts + max_age + EXPIRY_SLACK_NS <= now:
+        if due is not None and due + EXPIRY_SLACK_NS <= now:
             self._expiry_proposed = self._try_propose(commands.encode_expire(now))
 
     def _try_propose(self, command: bytes) -> bool:

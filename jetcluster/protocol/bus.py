@@ -49,6 +49,11 @@ class Bus(Protocol):
         """Routes many (subject, payload) pairs without headers: the fast path of PubAcks."""
         ...
 
+    def backlog(self, subject: bytes) -> int:
+        """Bytes waiting at the slowest connection of this node that takes `subject`: whoever sends much to one reply
+        subject waits while this is large."""
+        ...
+
     def has_interest(self, subject: bytes) -> bool:
         """True when a publish to `subject` would find a taker (events are built only if somebody listens)."""
         ...

@@ -324,6 +324,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self, peer: str, term: int, commit: int, prev_index: int, prev_term: int, entries: list[Entry]
     ) -> None:
         """A batch that was checked by `append.plan`: `prev` matches and the first entry is new here."""
+        self._adopt(peer, term)
         self._feed(
             peer,
             {
@@ -339,7 +340,15 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
     def receive_leader(self, peer: str, term: int, commit: int) -> None:
         """`peer` leads `term`; `commit` is committed and verified to be in this log."""
         assert commit <= self._log.last_index
+        self._adopt(peer, term)
         self._feed(peer, {"type": "append_entries", "term": term, "commit_index": commit, "entries": []})
+
+    def _adopt(self, leader: str, term: int) -> None:
+        """Following the leader of a new term is as good as having voted for it; said so on disk, a replica that was
+        removed and added again can not vote a second time in a term of its earlier life."""
+        if term > self.term():
+            _base_clock.clock = self._clock
+            self._SyncObj__setCurrentTerm(term, leader)
 
     def receive_match(self, peer: str, index: int) -> None:
         """`peer` has this term's log durably up to `index`."""

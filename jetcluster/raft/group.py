@@ -406,6 +406,8 @@ class Group(Outbox):
         if message.term < self.term:
             self.send(peer, codec.encode_vote_reply(self.term, False))
             return
+        if self.term == 0 and self.me not in self.log.config.voters:
+            return  # never heard a leader: it may have been a member before, and have voted
         self.engine.receive_vote_request(peer, message.term, message.last_index, message.last_term)
 
     def _on_append(self, peer: str, message: codec.Append) -> None:

@@ -51,6 +51,7 @@ class GroupLog:
         "durable",
         "durable_gseq",
         "entry_gseq",
+        "fetching",
         "gid",
         "gseq",
         "last_index",
@@ -80,6 +81,8 @@ class GroupLog:
         """An index that was committed when last recorded."""
         self.damaged = False
         """Records of this group were lost after they had been durable: see `rejoin.py`."""
+        self.fetching = False
+        """The owner was asked to fetch a snapshot: at the next start its state may be ahead of this log."""
         self.compactable = 0
         """The state machine holds everything up to here durably."""
         self.pin = _INFINITE
@@ -177,8 +180,8 @@ class GroupLog:
         return sum(self._lengths[max(0, index - self.base_index) :])
 
     def first_segment(self) -> int | None:
-        """The segment of the oldest retained entry."""
-        return self._segments[0] if self._segments else None
+        """The oldest segment that holds a retained entry. Not that of the first entry: it may have been carried."""
+        return min(self._segments, default=None)
 
     def log_crc(self) -> int:
         return zlib.crc32(self._terms.tobytes())
@@ -290,8 +293,8 @@ class GroupLog:
         self.base_term = self.last_term = term
         self.configs = [(index, config)]
         self.compactable = max(self.compactable, index)
-        # The entries are gone, but the state that replaces them is the owner's and durable already.
-        self.written_index = index
+        self.fetching = False
+        self.written_index = 0
         self._journal.append_state(self, records.RESET_FLAG)
         self.entry_gseq = self.gseq
 
@@ -306,6 +309,11 @@ class GroupLog:
         self.damaged = True
         self._journal.append_state(self, 0)
 
+    def set_fetching(self, fetching: bool) -> None:
+        if fetching != self.fetching:
+            self.fetching = fetching
+            self._journal.append_state(self, 0)
+
     # -- what the journal calls
 
     def state(self, flags: int) -> records.State:
@@ -313,6 +321,8 @@ class GroupLog:
             flags |= records.DURABLE_FLAG
         if self.damaged:
             flags |= records.DAMAGED_FLAG
+        if self.fetching:
+            flags |= records.FETCHING_FLAG
         return records.State(
             self.last_index,
             self.last_term,

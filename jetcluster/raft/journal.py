@@ -164,7 +164,7 @@ class Journal:
             log.restore(index, place.term, place.kind, place.segment, place.offset, place.length, place.config)
         log.written_index = log.last_index
         log.term, log.voted_for = found.term, found.voted_for
-        log.commit_hint, log.damaged = found.commit, found.damaged
+        log.commit_hint, log.damaged, log.fetching = found.commit, found.damaged, found.fetching
         log.gseq = log.durable_gseq = found.gseq
         return log
 

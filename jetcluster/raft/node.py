@@ -125,10 +125,12 @@ class RaftNode:
         return group
 
     def _behind_its_state(self, log: GroupLog, applied_index: int, applied_term: int) -> None:
-        """The log ends before what was applied from it: something durable is gone (or never was, with a relaxed sync
-        interval). The state is good; what the log vouched for beyond it is unknown."""
+        """The log ends before what the state machine holds. Entries are applied only once they are durable here, so
+        either a fetched snapshot was made durable and the crash came before `install` was, or the log has lost
+        something that nobody noticed. The state is good; what the log vouched for beyond it is unknown."""
+        sound = log.fetching or len(log.config.voters) < 2
         log.install(applied_index, applied_term, log.config)
-        if len(log.config.voters) > 1:
+        if not sound:
             log.mark_damaged()
 
     def remove_group(self, gid: int) -> None:

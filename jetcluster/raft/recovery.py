@@ -43,6 +43,7 @@ class RecoveredGroup:
     voted_for: str | None = None
     commit: int = 0
     durable: bool = True
+    fetching: bool = False
     gseq: int = 0
     damaged: bool = False
     suspect: bool = False
@@ -107,7 +108,7 @@ class _Scan:
         if self.pending is not None:
             self.result.torn = (self.pending.segment, self.pending.start)
             self.result.cut_bytes = self.pending.end - self.pending.start
-        self.result.next_seq = (self.expected_seq or 0) + 2  # one more: the torn batch may have had that number
+        self.result.next_seq = self.expected_seq or 1
         for group in self.result.groups.values():
             _finish(group)
         return self.result
@@ -161,7 +162,7 @@ class _Scan:
                 self.pending = bad
                 bad.end = batch.end
                 return
-        elif self.expected_seq is not None and batch.seq > self.expected_seq + 1:
+        elif self.expected_seq is not None and batch.seq > self.expected_seq:
             self._damaged(Damage(number, at, at, f"batches {self.expected_seq}..{batch.seq - 1} are missing"), [])
         elif self.expected_seq is not None and batch.seq < self.expected_seq:
             self._damaged(Damage(number, at, batch.end, f"batch {batch.seq} is out of order"), [])
@@ -173,10 +174,10 @@ class _Scan:
 
     def _damaged(self, damage: Damage, salvaged: list[Record]) -> None:
         self.result.damage.append(damage)
-        for group in self.result.groups.values():
-            group.suspect = True
         for record in salvaged:
             self._apply(record, damage.segment)
+        for group in self.result.groups.values():
+            group.suspect = True
 
     def _apply(self, record: Record, segment: int) -> None:
         groups = self.result.groups
@@ -245,6 +246,7 @@ def _replay_state(group: RecoveredGroup, record: Record) -> None:
     group.last_index = state.last_index
     group.term, group.voted_for, group.commit = state.term, state.vote, state.commit
     group.durable = bool(state.flags & records.DURABLE_FLAG)
+    group.fetching = bool(state.flags & records.FETCHING_FLAG)
     if state.flags & records.DAMAGED_FLAG:
         group.damaged = True
     elif _terms_crc(group) == state.log_crc:

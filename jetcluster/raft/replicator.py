@@ -173,7 +173,7 @@ class Replicator:
         log = group.log
         index = group.applied_index
         term = log.term_at(index)
-        if not flow.connected or term is None or not group.ready:
+        if not flow.connected or term is None or group.snapshots.needed:
             return
         now = group.now()
         if flow.state == FlowState.SNAPSHOT and flow.offered >= log.base_index:

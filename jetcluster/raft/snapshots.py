@@ -64,6 +64,7 @@ class Snapshots:
 
     def _tell(self, leader: str, index: int, term: int) -> None:
         self._told = self._group.now()
+        self._group.log.set_fetching(True)
         self._group.call(self._group.machine.on_snapshot_needed, leader, index, term)
 
     def install(self, index: int, term: int, peers: tuple[str, ...]) -> None:
@@ -77,6 +78,8 @@ class Snapshots:
         if log.term_at(index) != term:
             log.install(index, term, Config(peers))
             group.follow_config()
+        else:
+            log.set_fetching(False)
         group.engine.restore(index, max(index, group.engine.commit_index()))
         group.restored(index)
         if group.leader is not None and group.leader != group.me:

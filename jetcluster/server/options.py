@@ -8,14 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from jetcluster import API_LEVEL, REPORTED_VERSION
+
 if TYPE_CHECKING:
     import ssl
-
-VERSION = "2.12.15"
-"""The nats-server version whose feature set we report: clients gate features on it (drop-in sheet 4)."""
-
-API_LEVEL = 3
-"""JetStream API level that belongs to `VERSION`."""
 
 
 @dataclass(slots=True)
@@ -27,7 +23,7 @@ class ServerOptions:
     """-1 asks the system for a free port; the bound one is in `Server.port`."""
     server_name: str = ""
     """Empty: the server id is the name."""
-    version: str = VERSION
+    version: str = REPORTED_VERSION
     client_advertise: str = ""
     """host[:port] told to clients in place of the listener's address."""
     no_advertise: bool = False

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final
 
+from jetcluster import API_LEVEL
 from jetcluster.protocol import headers as header_block
 from jetcluster.store.api import Msg
 from jetcluster.stream import times
@@ -24,7 +25,6 @@ from jetcluster.stream.ports import ReadStore
 Frame = tuple[bytes, bytes]
 """(header block or b"", payload)."""
 
-API_LEVEL: Final = 4
 MAX_BYTES: Final = 64 << 20
 """Default of `max_bytes`: nats-server's max_pending."""
 MAX_SUBJECTS: Final = 1024

@@ -289,18 +289,23 @@ class ProcessCluster:
         try:
             await self.start()
         except BaseException:
+            self._report()
             self.kill9_all()
             raise
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.stop_all()
         if kind is not None:
-            print(f"\n{self.server} logs and stores are kept in {self.root}")
-            for node in self.nodes:
-                print(f"--- {node.name}\n{node.tail()}")
-        elif self._own_root and not self._keep:
+            self._report()
+        self.stop_all()
+        if kind is None and self._own_root and not self._keep:
             shutil.rmtree(self.root, ignore_errors=True)
+
+    def _report(self) -> None:
+        print(f"\n{self.server} logs and stores are kept in {self.root}")
+        for node in self.nodes:
+            state = "runs" if node.alive else f"ended with {node.process.returncode if node.process else None}"
+            print(f"--- {node.name} ({state})\n{node.tail()}")
 
     # -- streams
 

@@ -55,13 +55,9 @@ class Member:
         self.machines: dict[int, Recorder] = {}
         self.rng = SeededRng(hash_of(name) + net.boots)
         net.boots += 1
-        self.journal = Journal(
-            disk, InlineWriter(net.time), net.time, self.rng, net.journal_options, self.fatal.append
-        )
+        self.journal = Journal(disk, InlineWriter(net.time), net.time, self.rng, net.journal_options, self.fatal.append)
         self.journal.open()
-        self.node = RaftNode(
-            name, self.journal, self, net.time, self.rng, net.time, net.config, self._report
-        )
+        self.node = RaftNode(name, self.journal, self, net.time, self.rng, net.time, net.config, self._report)
 
     def _report(self, gid: int, text: str) -> None:
         self.reports.append((gid, text))

@@ -25,10 +25,10 @@ from jetcluster.model.limits import AccountLimits
 if TYPE_CHECKING:
     from jetcluster.api.dispatch import JetStreamApi
     from jetcluster.cluster.jetstream import JetStream
+    from jetcluster.node.node import Node
     from jetcluster.raft.journal import Journal
     from jetcluster.raft.node import RaftNode
     from jetcluster.raft.writer import ThreadWriter
-    from jetcluster.server.node import Node
 
 DEFAULT_ACCOUNT = "$G"
 FRAME_OVERHEAD = 256 * 1024

@@ -15,8 +15,8 @@ from typing import Any
 from jetcluster.clock import SystemClock, SystemRng
 from jetcluster.config.options import Options
 from jetcluster.logs import Logger
+from jetcluster.node.node_jetstream import NodeJetStream, StorageError
 from jetcluster.server.listener import ListenError
-from jetcluster.server.node_jetstream import NodeJetStream, StorageError
 from jetcluster.server.options import ServerOptions
 from jetcluster.server.server import Server
 

@@ -1,0 +1,103 @@
+"""Replicas compare themselves: promise 2, "replicas cannot drift apart silently".
+
+Every replica keeps a rolling hash over all commands it applied and what they resulted in (`stream.machine`). A leader
+tells its followers the hash at its newest checkpoint every few seconds; a follower that had another hash at that index
+has diverged. It stops answering reads, says so, and fetches the leader's state: its own is kept by nobody, because
+whatever was acknowledged is in the log that a majority agrees on.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from jetcluster.cluster.context import NodeContext
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.stream_replica import StreamReplica
+
+NOTICE = "hash"
+INTERVAL = 2.0
+CHECKPOINT_EVERY = 64
+"""Log entries between two remembered hashes; a power of two."""
+CHECKPOINTS = 256
+"""Remembered per replica: a follower that lags further than 64 * 256 entries is compared when it has caught up."""
+MAX_PER_NOTICE = 4096
+
+_ENTRY = struct.Struct("<IQ16s")
+
+
+class Checkpoints:
+    """The rolling hash at the last few checkpoints, and at the newest applied index."""
+
+    __slots__ = ("_hashes", "newest")
+
+    def __init__(self) -> None:
+        self._hashes: dict[int, bytes] = {}
+        self.newest: tuple[int, bytes] = (0, b"")
+
+    def note(self, index: int, digest: bytes) -> None:
+        self.newest = (index, digest)
+        if not index & (CHECKPOINT_EVERY - 1):
+            self._hashes[index] = digest
+            if len(self._hashes) > CHECKPOINTS:
+                del self._hashes[next(iter(self._hashes))]
+
+    def at(self, index: int) -> bytes | None:
+        return self.newest[1] if index == self.newest[0] else self._hashes.get(index)
+
+    def to_tell(self) -> list[tuple[int, bytes]]:
+        """The newest hash, and the newest checkpoint, which a follower that is a little behind can compare too."""
+        told = [self.newest] if self.newest[0] else []
+        if self._hashes:
+            index = next(reversed(self._hashes))
+            if index != self.newest[0]:
+                told.append((index, self._hashes[index]))
+        return told
+
+    def clear(self) -> None:
+        self._hashes.clear()
+        self.newest = (0, b"")
+
+
+class DriftCheck:
+    """One per node: tells what this node leads, compares what it follows."""
+
+    def __init__(self, context: NodeContext, replicas: Mapping[int, StreamReplica]) -> None:
+        self._context = context
+        self._replicas = replicas
+        self._told: dict[int, int] = {}
+        self._next = 0.0
+        self.compared = 0
+        """Hashes compared with a leader's and found equal (monitoring)."""
+        context.mesh.on_notice(NOTICE, self._on_notice)
+
+    def tick(self) -> None:
+        now = self._context.clock.monotonic()
+        if now < self._next:
+            return
+        self._next = now + INTERVAL
+        entries: list[bytes] = []
+        for gid, replica in self._replicas.items():
+            newest = replica.checkpoints.newest[0]
+            if replica.leading and len(replica.group.peers) > 1 and self._told.get(gid) != newest:
+                self._told[gid] = newest
+                entries += [_ENTRY.pack(gid, index, digest) for index, digest in replica.checkpoints.to_tell()]
+        for start in range(0, len(entries), MAX_PER_NOTICE):
+            self._context.mesh.notify(None, NOTICE, b"".join(entries[start : start + MAX_PER_NOTICE]))
+
+    def _on_notice(self, peer: str, payload: bytes) -> None:
+        if len(payload) % _ENTRY.size or len(payload) > _ENTRY.size * MAX_PER_NOTICE:
+            return
+        for gid, index, digest in _ENTRY.iter_unpack(payload):
+            replica = self._replicas.get(gid)
+            if replica is None or replica.group.leader != peer:
+                continue
+            own = replica.checkpoints.at(index)
+            if own is None:
+                continue
+            if own == digest:
+                self.compared += 1
+            else:
+                replica.diverged(index)
