@@ -16,7 +16,7 @@ from jetcluster.model.times import rfc3339
 
 
 class NodeView(Protocol):
-    """`server.node.Node`."""
+    """`node.node.Node`."""
 
     @property
     def options(self) -> Options: ...
