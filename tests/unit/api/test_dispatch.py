@@ -25,7 +25,7 @@ async def test_every_endpoint_is_subscribed_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "passes"), [(b"0", True), (b"2", True), (b"3", False), (b"x", False), (b"-1", False)]
+    ("level", "passes"), [(b"0", True), (b"3", True), (b"4", False), (b"x", False), (b"-1", False)]
 )
 async def test_required_api_level(level: bytes, passes: bool) -> None:
     headers = b"NATS/1.0\r\nNats-Required-Api-Level: " + level + b"\r\n\r\n"

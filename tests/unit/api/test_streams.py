@@ -22,7 +22,7 @@ async def test_create_replies_with_the_stream_info() -> None:
     reply = await client.create("S", subjects=["s.>"], num_replicas=3)
     assert list(reply) == ["type", "config", "created", "state", "cluster", "ts", "did_create"]
     assert (reply["type"], reply["did_create"]) == (CREATE, True)
-    assert reply["config"]["metadata"] == {"_nats.level": "2", "_nats.req.level": "0", "_nats.ver": "2.12.15"}
+    assert reply["config"]["metadata"] == {"_nats.level": "3", "_nats.req.level": "0", "_nats.ver": "2.12.15"}
     assert reply["config"]["num_replicas"] == 3
     assigned = client.cluster.machine.assignment("A", "S")
     assert assigned is not None
@@ -290,7 +290,7 @@ async def test_account_info() -> None:
         assert (reply["storage"], reply["memory"], reply["streams"], reply["consumers"]) == (300, 0, 1, 0)
         assert (reply["reserved_storage"], reply["domain"]) == (1500, "hub")
         assert reply["limits"]["max_streams"] == -1
-        assert (reply["api"]["level"], reply["api"]["errors"]) == (2, 1)
+        assert (reply["api"]["level"], reply["api"]["errors"]) == (3, 1)
     assert reply["api"]["total"] == 5
 
 
