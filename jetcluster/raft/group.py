@@ -49,6 +49,8 @@ class Group(Outbox):
         self.log = log
         self.machine = machine
         self.applied_index = applied_index
+        self.machine_index = applied_index
+        """The newest command that the state machine was given; no-ops and configurations behind it are not told."""
         self.stopped = ""
         self.ready = False
         self.now: Callable[[], float] = node.clock.monotonic
@@ -263,7 +265,7 @@ class Group(Outbox):
 
     def restored(self, index: int) -> None:
         """The state machine holds `index` now (a snapshot was installed)."""
-        self.applied_index = index
+        self.applied_index = self.machine_index = index
 
     # -- roles
 
@@ -575,7 +577,7 @@ class Group(Outbox):
                     if leads:
                         self._uncommitted = max(0, self._uncommitted - len(command))
                     # Before the call: the machine may ask for the index, and a failed one is not tried again (D15).
-                    self.applied_index = applied
+                    self.applied_index = self.machine_index = applied
                     term = log.term_at(applied)
                     assert term is not None
                     machine_apply(applied, term, command)

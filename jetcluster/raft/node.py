@@ -113,7 +113,7 @@ class RaftNode:
         if log is None:
             log = self.journal.create(gid, Config(tuple(peers)), durable)
         log.durable = durable
-        if applied_index > log.last_index:
+        if applied_index >= log.base_index and log.term_at(applied_index) != applied_term:
             self._behind_its_state(log, applied_index, applied_term)
         group = self.groups[gid] = Group(self, log, machine, applied_index)
         if attach is not None:
@@ -125,7 +125,7 @@ class RaftNode:
         return group
 
     def _behind_its_state(self, log: GroupLog, applied_index: int, applied_term: int) -> None:
-        """The log ends before what the state machine holds. Entries are applied only once they are durable here, so
+        """The log does not hold what the state machine does. Entries are applied only once they are durable here, so
         either a fetched snapshot was made durable and the crash came before `install` was, or the log has lost
         something that nobody noticed. The state is good; what the log vouched for beyond it is unknown."""
         sound = log.fetching or len(log.config.voters) < 2

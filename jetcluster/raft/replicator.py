@@ -171,7 +171,7 @@ class Replicator:
         """The log does not reach back to what the peer needs: it has to fetch the state of a replica."""
         group = self._group
         log = group.log
-        index = group.applied_index
+        index = group.machine_index
         term = log.term_at(index)
         if not flow.connected or term is None or group.snapshots.needed:
             return

@@ -1,0 +1,71 @@
+"""Runs seeds of the simulation: `python -m tests.sim.run [--start N] [--seeds N] [--seconds S]`, or one seed with
+`--seed N --trace` to see what happens in it."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import sys
+import time
+import traceback
+
+from tests.sim.checks import Violation
+from tests.sim.world import Scenario, World
+
+
+def run_seed(seed: int, trace: bool = False, scenario: Scenario | None = None) -> tuple[World, str | None]:
+    """(world, None) or (world, what went wrong)."""
+    world = World(seed, scenario, trace)
+    try:
+        world.run()
+    except Violation as violation:
+        return world, str(violation)
+    except Exception:
+        return world, traceback.format_exc()
+    return world, None
+
+
+def run_many(start: int, count: int, seconds: float) -> tuple[int, list[tuple[int, str]], dict[str, int]]:
+    """Runs up to `count` seeds within `seconds`: (how many, failures, summed counters)."""
+    stats: collections.Counter[str] = collections.Counter()
+    failures: list[tuple[int, str]] = []
+    began = time.monotonic()
+    done = 0
+    for seed in range(start, start + count):
+        if time.monotonic() - began > seconds:
+            break
+        world, failure = run_seed(seed)
+        done += 1
+        stats.update(world.stats)
+        if failure is not None:
+            failures.append((seed, failure))
+    return done, failures, dict(stats)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, help="run this one only")
+    parser.add_argument("--trace", action="store_true", help="print what happens")
+    parser.add_argument("--start", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    args = parser.parse_args()
+    if args.seed is not None:
+        world, failure = run_seed(args.seed, args.trace)
+        for line in world.trace or ():
+            print(line)
+        print(world.scenario)
+        print(dict(world.stats))
+        print(failure or "ok")
+        return 1 if failure else 0
+    began = time.monotonic()
+    done, failures, stats = run_many(args.start, args.seeds, args.seconds)
+    print(f"{done} seeds from {args.start} in {time.monotonic() - began:.1f} s: {stats}")
+    for seed, failure in failures[:20]:
+        print(f"seed {seed}: {failure.strip().splitlines()[-1]}")
+    print(f"{len(failures)} failures")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

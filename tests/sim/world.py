@@ -1,0 +1,569 @@
+"""A simulated cluster: virtual time, ordered links that break, disks that forget, processes that pause and die.
+
+Everything random comes from one seeded generator and nothing iterates a set of strings, so a seed replays exactly,
+whatever PYTHONHASHSEED is.
+"""
+
+from __future__ import annotations
+
+import collections
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from jetcluster.clock import SeededRng
+from jetcluster.raft.api import MembershipError, NotLeaderError, RaftError
+from jetcluster.raft.config import RaftConfig
+from jetcluster.raft.disk import MemoryDisk
+from jetcluster.raft.group import Group
+from jetcluster.raft.journal import Journal, JournalOptions
+from jetcluster.raft.node import RaftNode
+from jetcluster.raft.writer import Done, Job
+from tests.sim.checks import Checks, Violation
+from tests.sim.machine import SimMachine, SimStore
+
+MAX_EVENTS = 200_000
+"""More of them in one run is a storm."""
+
+FAST = RaftConfig(
+    heartbeat=0.04,
+    suspect_after=0.2,
+    quorum_timeout=0.3,
+    link_loss_jitter=(0.002, 0.04),
+    retry=(0.03, 0.08),
+    vote_timeout=(0.08, 0.2),
+    start_delay=(0.05, 0.15),
+    stateless_delay=0.4,
+    digest=0.3,
+    stall=0.15,
+    transfer_timeout=0.2,
+    offer_retry=0.2,
+    pin_seconds=3.0,
+    frame_bytes=400,
+    frame_entries=6,
+    window_bytes=4_000,
+    window_batches=6,
+    max_uncommitted=20_000,
+    promote_lag=8,
+    early_seconds=0.5,
+)
+
+JOURNAL = JournalOptions(
+    segment_bytes=6_000,
+    cache_bytes=400,
+    idle_cache_bytes=100,
+    retain_bytes=1_500,
+    retain_entries=24,
+    node_retain_bytes=24_000,
+    reserve_bytes=0,
+    lazy_delay=0.01,
+    retry_delay=0.05,
+    max_queued_bytes=100_000,
+)
+
+
+@dataclass
+class Scenario:
+    """What a run is made of; `of(seed)` draws it."""
+
+    voters: int = 3
+    spares: int = 0
+    groups: int = 1
+    seconds: float = 3.0
+    settle: float = 1.6
+    fault_every: float = 0.15
+    think: float = 0.012
+    corrupt: bool = False
+    disk_full: bool = False
+    lose_state: bool = False
+    faults: tuple[str, ...] = ("crash", "reset", "cut", "stall", "pause", "slow-disk", "transfer")
+
+    @staticmethod
+    def of(seed: int) -> Scenario:
+        rng = random.Random(seed * 31 + 5)
+        scenario = Scenario(
+            voters=rng.choice((1, 2, 3, 3, 3, 3, 5)),
+            groups=rng.choice((1, 1, 2)),
+            fault_every=rng.choice((0.06, 0.12, 0.25)),
+            think=rng.choice((0.006, 0.012, 0.03)),
+        )
+        scenario.spares = rng.choice((0, 0, 1, 2)) if scenario.voters > 1 else rng.choice((0, 1))
+        scenario.corrupt = scenario.voters >= 3 and rng.random() < 0.3
+        scenario.disk_full = rng.random() < 0.25
+        scenario.lose_state = scenario.voters >= 3 and rng.random() < 0.25
+        return scenario
+
+
+class SimTimers:
+    """Clock and timers of one life of one process."""
+
+    def __init__(self, world: World, node: SimNode, life: int) -> None:
+        self.world = world
+        self.node = node
+        self.life = life
+
+    def monotonic(self) -> float:
+        return self.world.now
+
+    def time_ns(self) -> int:
+        return int(self.world.now * 1e9)
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> _Handle:
+        return self.call_later(0.0, callback, *args)
+
+    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> _Handle:
+        handle = _Handle()
+        self.world.at(delay, self._run, handle, callback, args)
+        return handle
+
+    def _run(self, handle: _Handle, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        node = self.node
+        if handle.cancelled or node.dead or node.life != self.life:
+            return
+        if node.paused_until > self.world.now:
+            self.world.at(node.paused_until - self.world.now, self._run, handle, callback, args)
+            return
+        callback(*args)
+        self.world.checks.after_event(node)
+
+
+class _Handle:
+    __slots__ = ("cancelled",)
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class SimWriter:
+    """A disk with latency; the job under way at a crash reaches the platter in part."""
+
+    def __init__(self, node: SimNode, timers: SimTimers) -> None:
+        self.node = node
+        self.timers = timers
+        self.jobs: collections.deque[tuple[Job, Done]] = collections.deque()
+
+    def submit(self, job: Job, done: Done) -> None:
+        self.jobs.append((job, done))
+        if len(self.jobs) == 1:
+            self._next()
+
+    def _next(self) -> None:
+        world = self.node.world
+        delay = world.rng.uniform(0.0003, 0.004) if world.rng.random() < 0.95 else world.rng.uniform(0.01, 0.1)
+        if self.node.slow_until > world.now:
+            delay += world.rng.uniform(0.0, 0.3)
+        self.timers.call_later(delay, self._finish)
+
+    def _finish(self) -> None:
+        job, done = self.jobs[0]
+        error: BaseException | None = None
+        try:
+            job()
+        except OSError as e:
+            error = e
+        self.jobs.popleft()
+        if self.jobs:
+            self._next()
+        done(error)
+
+    def power_off(self, disk: MemoryDisk) -> None:
+        disk.hold_sync = True
+        for job, _ in list(self.jobs)[:1]:
+            try:
+                job()
+            except OSError:
+                pass
+        disk.hold_sync = False
+
+    def close(self) -> None:
+        pass
+
+
+class SimNode:
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.disk = MemoryDisk()
+        self.stores: dict[int, SimStore] = {}
+        self.machines: dict[int, SimMachine] = {}
+        self.assigned: dict[int, tuple[str, ...]] = {}
+        """gid -> peers that the group was created with."""
+        self.life = 0
+        self.dead = True
+        self.paused_until = 0.0
+        self.slow_until = 0.0
+        self.reports: list[str] = []
+
+    def boot(self) -> None:
+        self.life += 1
+        self.dead = False
+        self.paused_until = 0.0
+        world = self.world
+        timers = SimTimers(world, self, self.life)
+        rng = SeededRng(world.seed * 1000 + self.life * 10 + ord(self.name[0]))
+        self.writer = SimWriter(self, timers)
+        self.journal = Journal(self.disk, self.writer, timers, rng, JOURNAL, self._fatal)
+        self.journal.open()
+        if self.journal.damage:
+            world.stats["damaged-journals"] += 1
+            world.log(self.name, "DAMAGE", [d.why for d in self.journal.damage])
+        world.checks.restarted(self)
+        self.raft = RaftNode(self.name, self.journal, self, timers, rng, timers, FAST, self._report)
+        for gid, peers in list(self.assigned.items()):
+            self.create(gid, peers)
+
+    def _report(self, gid: int, text: str) -> None:
+        self.reports.append(text)
+        self.world.log(self.name, "report", gid, text)
+
+    def _fatal(self, error: BaseException) -> None:
+        raise Violation("fatal", f"{self.name}: {error!r}")
+
+    def create(self, gid: int, peers: tuple[str, ...]) -> None:
+        self.assigned[gid] = peers
+        store = self.stores.setdefault(gid, SimStore())
+        machine = self.machines[gid] = SimMachine(self, gid, store)
+        self.raft.create_group(
+            gid,
+            peers,
+            machine,
+            applied_index=machine.index,
+            applied_term=machine.term,
+            campaign=peers[:1] == (self.name,),
+        )
+        self.world.checks.installed(self, gid, machine.index)
+
+    def drop(self, gid: int) -> None:
+        """The meta layer takes the replica away."""
+        self.assigned.pop(gid, None)
+        self.stores.pop(gid, None)
+        self.machines.pop(gid, None)
+        self.raft.remove_group(gid)
+        self.world.checks.claimed.pop((self.name, gid), None)
+        self.world.checks.last_applied.pop((self.name, gid, self.life), None)
+
+    def send_raft(self, peer: str, gid: int, frame: bytes) -> bool:
+        return self.world.send(self, peer, gid, frame)
+
+
+class World:
+    def __init__(self, seed: int, scenario: Scenario | None = None, trace: bool = False) -> None:
+        self.seed = seed
+        self.scenario = scenario or Scenario.of(seed)
+        self.rng = random.Random(seed)
+        self.now = 1000.0
+        self.trace: list[str] | None = [] if trace else None
+        self.stats: collections.Counter[str] = collections.Counter()
+        self.acks: dict[int, dict[int, bytes]] = {}
+        self.checks = Checks(self)
+        self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._sequence = 0
+        self._events = 0
+        self._sent = 0
+        self.healed = False
+        self.links: dict[tuple[str, str], int] = {}
+        self.blocked: set[tuple[str, str]] = set()
+        self.stalled: dict[tuple[str, str], float] = {}
+        self._arrival: dict[tuple[str, str], float] = {}
+        names = [chr(65 + i) for i in range(self.scenario.voters + self.scenario.spares)]
+        self.nodes = {name: SimNode(self, name) for name in names}
+        voters = tuple(names[: self.scenario.voters])
+        for node in self.nodes.values():
+            node.boot()
+        for gid in range(1, self.scenario.groups + 1):
+            for name in voters:
+                # The first of the list holds the first election.
+                self.nodes[name].create(gid, voters)
+        for i, a in enumerate(names):
+            for b in names[i + 1 :]:
+                self.connect(a, b)
+
+    # -- time
+
+    def at(self, delay: float, callback: Callable[..., None], *args: Any) -> None:
+        self._sequence += 1
+        heapq.heappush(self._queue, (self.now + delay, self._sequence, callback, args))
+
+    def log(self, *words: object) -> None:
+        if self.trace is not None:
+            self.trace.append(f"{self.now - 1000:.4f} " + " ".join(map(str, words)))
+
+    def run(self) -> None:
+        from tests.sim.nemesis import Nemesis
+
+        scenario = self.scenario
+        nemesis = Nemesis(self)
+        self.at(0.02, self._client)
+        self.at(0.1, nemesis.strike)
+        self.at(0.05, self._housekeep)
+        self.at(0.1, self._match)
+        heal_at = self.now + scenario.seconds
+        end = heal_at + scenario.settle
+        while self._queue:
+            when, _, callback, args = heapq.heappop(self._queue)
+            if when > heal_at and not self.healed:
+                self.now = heal_at
+                self.healed = True
+                nemesis.heal()
+            if when > end:
+                break
+            self.now = max(self.now, when)
+            self._events += 1
+            if self._events > MAX_EVENTS:
+                raise Violation("storm", f"more than {MAX_EVENTS} events")
+            callback(*args)
+        self.checks.log_matching()
+        self.checks.final()
+        self._liveness()
+
+    def _liveness(self) -> None:
+        """Not a safety matter, but a cluster that heals must work again."""
+        for gid in range(1, self.scenario.groups + 1):
+            if self.healed_leader(gid) is None:
+                if not self._excused(gid):
+                    self.log("NO LEADER", gid)
+                    raise Violation("liveness", f"group {gid} has no leader {self.scenario.settle} s after healing")
+                self.stats["excused"] += 1
+
+    def _excused(self, gid: int) -> bool:
+        """A damaged replica plus nobody to vouch for it, or a state that everybody lost."""
+        groups = [n.raft.groups[gid] for n in self.nodes.values() if gid in n.raft.groups]
+        return any(g.log.damaged for g in groups)
+
+    def _match(self) -> None:
+        self.checks.log_matching()
+        self.at(0.2, self._match)
+
+    def _housekeep(self) -> None:
+        """The store's flush, as the owner does it from time to time: then the log may be compacted."""
+        self.at(self.rng.uniform(0.05, 0.2), self._housekeep)
+        for node in self.nodes.values():
+            if node.dead or node.paused_until > self.now or self.rng.random() < 0.3:
+                continue
+            for gid, machine in list(node.machines.items()):
+                if self.rng.random() < 0.7 and not machine.fetching:
+                    node.raft.groups[gid].compact(machine.flush())
+            node.journal.housekeep()
+            self.checks.after_event(node)
+
+    # -- network
+
+    @staticmethod
+    def pair(a: str, b: str) -> tuple[str, str]:
+        return (a, b) if a < b else (b, a)
+
+    def connect(self, a: str, b: str) -> None:
+        pair = self.pair(a, b)
+        one, other = self.nodes[a], self.nodes[b]
+        if one.dead or other.dead or pair in self.links or pair in self.blocked:
+            return
+        self._sequence += 1
+        self.links[pair] = self._sequence
+        one.raft.peer_up(b)
+        other.raft.peer_up(a)
+        self.checks.after_event(one)
+        self.checks.after_event(other)
+
+    def disconnect(self, a: str, b: str) -> None:
+        if self.links.pop(self.pair(a, b), None) is None:
+            return
+        self._arrival.pop((a, b), None)
+        self._arrival.pop((b, a), None)
+        for one, other in ((a, b), (b, a)):
+            node = self.nodes[one]
+            if not node.dead:
+                node.raft.peer_down(other)
+                self.checks.after_event(node)
+
+    def send(self, source: SimNode, target: str, gid: int, frame: bytes) -> bool:
+        link = self.links.get(self.pair(source.name, target))
+        if link is None or source.dead:
+            return False
+        self.checks.frame(source.name, target, gid, frame)
+        rng = self.rng
+        delay = rng.uniform(0.0002, 0.002) if rng.random() < 0.93 else rng.uniform(0.002, 0.03)
+        way = (source.name, target)
+        when = max(self.now + delay, self._arrival.get(way, 0.0), self.stalled.get(way, 0.0)) + 1e-6
+        self._arrival[way] = when
+        self.at(when - self.now, self._deliver, link, source.name, target, gid, frame)
+        return True
+
+    def _deliver(self, link: int, source: str, target: str, gid: int, frame: bytes) -> None:
+        node = self.nodes[target]
+        if node.dead or self.links.get(self.pair(source, target)) != link:
+            return
+        if node.paused_until > self.now:
+            self.at(node.paused_until - self.now + 1e-6, self._deliver, link, source, target, gid, frame)
+            return
+        if self.trace is not None and gid:
+            from jetcluster.raft import codec
+
+            self.log(f"{source}->{target}", gid, _short(codec.decode(frame)))
+        node.raft.on_frame(source, gid, frame)
+        node.raft.end_of_batch()
+        self.checks.after_event(node)
+
+    # -- processes
+
+    def crash(self, name: str) -> None:
+        node = self.nodes[name]
+        if node.dead:
+            return
+        self.log("CRASH", name)
+        self.stats["crashes"] += 1
+        self.checks.crashed(node)
+        node.dead = True
+        node.writer.power_off(node.disk)
+        node.disk.crash(SeededRng(self.rng.randrange(1 << 30)))
+        for other in self.nodes:
+            if other != name:
+                self.disconnect(name, other)
+
+    def restart(self, name: str) -> None:
+        node = self.nodes[name]
+        if not node.dead:
+            return
+        self.log("RESTART", name)
+        node.boot()
+        for other in self.nodes:
+            if other != name:
+                self.connect(name, other)
+
+    # -- snapshots
+
+    def fetch_snapshot(self, node: SimNode, gid: int, leader: str, index: int) -> None:
+        machine = node.machines.get(gid)
+        if machine is None or machine.fetching or leader == node.name:
+            return
+        machine.fetching = True
+        self.at(self.rng.uniform(0.01, 0.15), self._snapshot, node, node.life, gid, leader, index)
+
+    def _snapshot(self, node: SimNode, life: int, gid: int, leader: str, index: int) -> None:
+        machine = node.machines.get(gid)
+        if node.dead or node.life != life or machine is None or not machine.fetching:
+            return
+        machine.fetching = False
+        source = self.nodes[leader]
+        there = source.machines.get(gid)
+        if source.dead or there is None or self.pair(node.name, leader) not in self.links:
+            return
+        if there.index < index or node.paused_until > self.now or source.paused_until > self.now:
+            return
+        group = node.raft.groups[gid]
+        if there.index <= machine.index and not group.snapshots.needed:
+            return
+        self.stats["snapshots"] += 1
+        self.log(node.name, "INSTALL", gid, there.index, there.term)
+        term = there.term if there.index else 0
+        machine.replace(there.entries, there.index, term)
+        self.checks.installed(node, gid, there.index)
+        group.install(there.index, term, source.raft.groups[gid].peers)
+        self.checks.after_event(node)
+
+    # -- clients
+
+    def _client(self) -> None:
+        if self.healed and self.now > 1000 + self.scenario.seconds + self.scenario.settle / 2:
+            return
+        self.at(self.rng.expovariate(1 / self.scenario.think), self._client)
+        gid = self.rng.randrange(self.scenario.groups) + 1
+        leaders = [
+            n
+            for n in self.nodes.values()
+            if not n.dead and n.paused_until <= self.now and gid in n.raft.groups and n.raft.groups[gid].engine.leads()
+        ]
+        if not leaders:
+            return
+        node = self.rng.choice(leaders)
+        group = node.raft.groups[gid]
+        if self.rng.random() < 0.2:
+            self._read(node, gid, group)
+        for _ in range(self.rng.choice((1, 1, 3, 8))):
+            self._sent += 1
+            command = b"%d." % self._sent + b"." * self.rng.choice((10, 60, 300))
+            try:
+                index = group.propose(command)
+            except RaftError:
+                self.stats["refused"] += 1
+                break
+            node.machines[gid].waiting[index] = command
+        self.checks.after_event(node)
+
+    def acked(self, gid: int, index: int, command: bytes) -> None:
+        self.acks.setdefault(gid, {})[index] = command
+        self.stats["acked"] += 1
+
+    def _read(self, node: SimNode, gid: int, group: Group) -> None:
+        floor = max(self.acks.get(gid, {}), default=0)
+        life = node.life
+
+        def served(ok: bool) -> None:
+            if ok and node.life == life:
+                self.stats["reads"] += 1
+                if node.machines[gid].index < floor:
+                    raise Violation("stale-read", f"{node.name} serves {gid} at {node.machines[gid].index} < {floor}")
+
+        group.read_index(served)
+
+    def admin(self) -> None:
+        """One membership change, as the meta layer would make it."""
+        gid = self.rng.randrange(self.scenario.groups) + 1
+        node = self.healed_leader(gid)
+        if node is None:
+            return
+        group = node.raft.groups[gid]
+        members = group.log.config.voters + group.log.config.learners
+        outside = [n for n in self.nodes if n not in members and gid not in self.nodes[n].assigned]
+        try:
+            if outside and self.rng.random() < 0.55:
+                name = self.rng.choice(outside)
+                if not self.nodes[name].dead:
+                    self.log("ADD", gid, name)
+                    self.nodes[name].create(gid, group.peers)
+                    group.add_peer(name)
+                    self.stats["added"] += 1
+            elif len(group.peers) > 2:
+                name = self.rng.choice([m for m in members if m != node.name])
+                self.log("REMOVE", gid, name)
+                index = group.remove_peer(name)
+                self.stats["removed"] += 1
+                self.at(0.1, self._take_away, gid, name, index)
+        except (MembershipError, NotLeaderError):
+            self.stats["changes-refused"] += 1
+
+    def _take_away(self, gid: int, name: str, index: int) -> None:
+        """Deletes the removed replica once the removal is committed."""
+        if self.healed:
+            return
+        node = self.nodes[name]
+        leader = self.healed_leader(gid)
+        done = leader is not None and leader.raft.groups[gid].commit_index >= index
+        if done and leader is not None:
+            config = leader.raft.groups[gid].log.config
+            if name in config.voters + config.learners:
+                return
+            if not node.dead and gid in node.assigned:
+                self.log("TAKE AWAY", gid, name)
+                node.drop(gid)
+                return
+        self.at(0.1, self._take_away, gid, name, index)
+
+    # -- results
+
+    def healed_leader(self, gid: int) -> SimNode | None:
+        found = [n for n in self.nodes.values() if not n.dead and gid in n.raft.groups and n.raft.groups[gid].ready]
+        return max(found, key=lambda n: n.raft.groups[gid].term, default=None)
+
+    def best_machine(self, gid: int) -> SimMachine | None:
+        leader = self.healed_leader(gid)
+        return leader.machines[gid] if leader is not None else None
+
+
+def _short(message: Any) -> str:
+    text = str(message)
+    return text if len(text) < 160 else text[:160] + "..."
