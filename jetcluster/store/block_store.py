@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
-from typing import overload
 
 from jetcluster.store import keys, transfer
 from jetcluster.store.api import DamagedError, Msg, StoreState, SubjectState
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.block_reader import BlockReader
-from jetcluster.store.blocks import BlockTable, decode_info, encode_block, encode_info
+from jetcluster.store.block_writer import BlockWriter
+from jetcluster.store.blocks import BlockTable, decode_info
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.kv import Kv
 from jetcluster.store.queries import Queries
 from jetcluster.store.state_record import Counters, decode_state, encode_state
 from jetcluster.store.subject_index import SubjectIndex
 
-RANGE_DELETE_KINDS = (keys.BLOCK, keys.INFO, keys.POSTING)
-ALL_KINDS = (*RANGE_DELETE_KINDS, keys.STATE, keys.SIDE, keys.INSTALLING)
-
-REWRITE_BYTES = 4096
-"""Blocks smaller than this are not rewritten to give the room of deleted messages back."""
+ALL_KINDS = (keys.BLOCK, keys.INFO, keys.POSTING, keys.STATE, keys.SIDE, keys.INSTALLING)
 
 
 class BlockStore:
@@ -43,7 +36,7 @@ class BlockStore:
         self._index = SubjectIndex(kv, stream, self._blocks)
         self._reader = BlockReader(kv, stream, self._blocks, self._cache)
         self._queries = Queries(self._reader, self._blocks, self._index)
-        self._bytes = 0
+        self._writer = BlockWriter(kv, stream, self._blocks, self._index, self._reader, self._cache, memory)
         self._last_seq = 0
         self._last_ts = 0
         self._dirty = False
@@ -67,7 +60,7 @@ class BlockStore:
     @property
     def byte_count(self) -> int:
         """StoreState.bytes."""
-        return self._bytes
+        return self._blocks.bytes
 
     @property
     def first_seq(self) -> int:
@@ -102,7 +95,7 @@ class BlockStore:
     def state(self) -> StoreState:
         return StoreState(
             self._blocks.messages,
-            self._bytes,
+            self._blocks.bytes,
             self._blocks.first_seq,
             self.first_ts,
             self._last_seq,
@@ -117,17 +110,8 @@ class BlockStore:
         """See MessageStore. Times must not go back from one append to the next, or seq_at_time cannot bisect."""
         assert first_seq > self._last_seq, (first_seq, self._last_seq)
         assert first_seq + batch.count <= MAX_SEQ
-        blocks, kv = self._blocks, self._kv
         self._mutating()
-        key = keys.block(self._stream, first_seq)
-        kv.put(key, encode_block(key, ts, batch.raw))
-        self._put_info(first_seq, ts, batch.count, 0)
-        if not blocks.messages:
-            blocks.first_seq = first_seq
-        blocks.add(first_seq, batch.count, ts)
-        self._index.add_block(batch, first_seq)
-        self._cache.put(self._stream, first_seq, batch)
-        self._bytes += batch.record_bytes(memory=self._memory)
+        self._writer.append(batch, first_seq, ts)
         self._last_seq = first_seq + batch.count - 1
         self._last_ts = ts + batch.count - 1
 
@@ -160,9 +144,10 @@ class BlockStore:
         target = self._blocks.next_live(first_seq)
         self._mutating()
         if target is None:
-            self._clear(max(first_seq, self._last_seq + 1))
+            self._last_seq = max(first_seq - 1, self._last_seq)
+            self._writer.clear(self._last_seq + 1)
         else:
-            self._cut(target)
+            self._writer.cut(target)
         return before - self._blocks.messages
 
     def enforce(
@@ -182,8 +167,8 @@ class BlockStore:
             self._enforce_per_subject(max_per_subject, touched_subjects)
         if 0 < max_msgs < self._blocks.messages:
             self._keep_newest(max_msgs)
-        if 0 < max_bytes < self._bytes:
-            self.compact(self._first_within(max_bytes))
+        if 0 < max_bytes < self._blocks.bytes:
+            self.compact(self._writer.first_within(max_bytes) or self._last_seq + 1)
         return before - self._blocks.messages
 
     def expire(self, before_ts: int) -> int:
@@ -331,9 +316,9 @@ class BlockStore:
         self._reader.version += 1
         self.touch()
 
-    def _put_info(self, first: int, ts: int, count: int, bits: int) -> None:
-        key = keys.info(self._stream, first)
-        self._kv.put(key, encode_info(key, ts, count, bits))
+    def _delete(self, seqs: Sequence[int]) -> None:
+        self._mutating()
+        self._writer.delete(seqs, self._last_seq)
 
     def _write_state(self) -> None:
         self._dirty = False
@@ -341,7 +326,7 @@ class BlockStore:
             return
         key = keys.stream_prefix(keys.STATE, self._stream)
         blocks = self._blocks
-        counters = Counters(blocks.messages, self._bytes, blocks.first_seq, self._last_seq, self._last_ts)
+        counters = Counters(blocks.messages, blocks.bytes, blocks.first_seq, self._last_seq, self._last_ts)
         self._kv.put(key, encode_state(counters, self.load_machine_state()))
 
     def _load(self) -> None:
@@ -352,13 +337,14 @@ class BlockStore:
         counters = Counters(0, 0, 1, 0, 0)
         if value is not None:
             counters, self._machine_state = decode_state(value)
-        self._bytes, self._last_seq, self._last_ts = counters.bytes, counters.last_seq, counters.last_ts
+        self._last_seq, self._last_ts = counters.last_seq, counters.last_ts
         blocks = self._blocks
         blocks.first_seq = counters.first_seq
         start = keys.stream_prefix(keys.INFO, self._stream)
         for key, value in self._kv.scan(start, keys.stream_end(keys.INFO, self._stream)):
-            ts, count, bits = decode_info(key, value)
-            blocks.add(keys.seq_of(key), count, ts, bits)
+            ts, count, size, bits = decode_info(key, value)
+            blocks.add(keys.seq_of(key), count, ts, size, bits)
+        blocks.settle(counters.bytes)
         self._index.load()
         indexed = sum(map(self._index.count_of, self._index.table))
         if not blocks.messages == indexed == counters.messages:
@@ -370,7 +356,7 @@ class BlockStore:
         self._blocks.first_seq = 1
         self._index.clear()
         self._cache.drop_stream(self._stream)
-        self._bytes = self._last_seq = self._last_ts = 0
+        self._last_seq = self._last_ts = 0
         self._machine_state = None
 
     def _wipe(self) -> None:
@@ -380,119 +366,6 @@ class BlockStore:
 
     def _delete_kind(self, kind: int) -> None:
         self._kv.delete_range(keys.stream_prefix(kind, self._stream), keys.stream_end(kind, self._stream))
-
-    def _clear(self, first_seq: int) -> None:
-        """Removes all messages; the next one gets at least `first_seq`."""
-        if self._blocks.messages:
-            for kind in RANGE_DELETE_KINDS:
-                self._delete_kind(kind)
-        self._blocks.clear()
-        self._index.clear()
-        self._cache.drop_stream(self._stream)
-        self._bytes = 0
-        self._blocks.first_seq = first_seq
-        self._last_seq = first_seq - 1
-
-    def _cut(self, target: int) -> None:
-        """Removes all messages below live sequence `target`."""
-        blocks = self._blocks
-        while True:
-            at = blocks.live_from(0)
-            first = blocks.firsts[at]
-            if first >= target:
-                break
-            batch = self._reader.batch(at)
-            live = blocks.live_seqs(at, 0, target - 1)
-            last_block = target < first + blocks.counts[at]
-            if not last_block:
-                self._drop_block(at, batch)
-            self._uncount(batch, first, live)
-            if last_block:
-                break
-        blocks.cut(target)
-
-    def _drop_block(self, at: int, batch: Batch) -> None:
-        first = self._blocks.firsts[at]
-        self._index.delete_postings(batch, first, self._blocks.bits.get(first, 0))
-        self._kv.delete(keys.block(self._stream, first))
-        self._kv.delete(keys.info(self._stream, first))
-        self._cache.drop(self._stream, first)
-        self._blocks.drop(at)
-
-    def _uncount(self, batch: Batch, first: int, gone: Sequence[int]) -> None:
-        """Takes the ascending sequences `gone` of one block out of the counters; postings are up to date."""
-        if not gone:
-            return
-        memory = self._memory
-        if isinstance(gone, range):
-            self._bytes -= batch.range_bytes(gone.start - first, gone.stop - first, memory=memory)
-        else:
-            self._bytes -= sum(batch.record_size(seq - first, memory=memory) for seq in gone)
-        if len(batch.subjects) == 1:
-            self._index.remove(batch.subjects[0], len(gone), gone[-1])
-            return
-        numbers = [batch.subject_number(seq - first) for seq in gone]
-        last = dict(zip(numbers, gone, strict=True))
-        for number, count in Counter(numbers).items():
-            self._index.remove(batch.subjects[number], count, last[number])
-
-    def _delete(self, seqs: Sequence[int]) -> None:
-        """Removes messages at the ascending live `seqs`, from wherever they are."""
-        self._mutating()
-        blocks = self._blocks
-        start = 0
-        while start < len(seqs):
-            at = blocks.find(seqs[start])
-            end = start + 1
-            behind = blocks.firsts[at] + blocks.counts[at]
-            while end < len(seqs) and seqs[end] < behind:
-                end += 1
-            self._delete_in_block(at, seqs[start:end])
-            start = end
-        target = blocks.next_live(blocks.first_seq)
-        if target is None:
-            blocks.first_seq = self._last_seq + 1
-        elif target != blocks.first_seq:
-            blocks.cut(target)
-
-    def _delete_in_block(self, at: int, gone: Sequence[int]) -> None:
-        blocks = self._blocks
-        first = blocks.firsts[at]
-        batch = self._reader.batch(at)
-        if len(gone) == blocks.lives[at]:
-            self._drop_block(at, batch)
-            self._uncount(batch, first, list(gone))
-            return
-        old = blocks.bits.get(first, 0)
-        bits = old
-        for seq in gone:
-            bits |= 1 << (seq - first)
-        lives_before = blocks.lives[at]
-        self._index.update_postings(batch, first, old, gone)
-        self._put_info(first, blocks.times[at], batch.count, bits)
-        blocks.set_bits(at, bits)
-        self._uncount(batch, first, list(gone))
-        if batch.encoded_bytes > REWRITE_BYTES and _halved(batch.count, lives_before, blocks.lives[at]):
-            self._rewrite(at, batch)
-
-    def _rewrite(self, at: int, batch: Batch) -> None:
-        """Writes the block without the bodies of its dead messages; their places stay."""
-        blocks = self._blocks
-        first, ts = blocks.firsts[at], blocks.times[at]
-        self._index.delete_postings(batch, first, blocks.bits.get(first, 0))
-        dead = blocks.dead_bits(at)
-        messages = list(batch.messages())
-        some_subject = batch.subject_of(blocks.live_seqs(at)[0] - first)
-        for position in range(batch.count):
-            if dead >> position & 1:
-                messages[position] = some_subject, b"", b""
-        smaller = Batch.of(*(list(column) for column in zip(*messages, strict=True)))
-        key = keys.block(self._stream, first)
-        self._kv.put(key, encode_block(key, ts, smaller.raw))
-        self._put_info(first, ts, batch.count, dead)
-        blocks.set_bits(at, dead)
-        self._index.put_postings(smaller, first, dead)
-        self._cache.drop(self._stream, first)
 
     def _keep_newest(self, keep: int) -> int:
         if keep >= self._blocks.messages:
@@ -515,51 +388,3 @@ class BlockStore:
         if doomed:
             doomed.sort()
             self._delete(doomed)
-
-    def _first_within(self, max_bytes: int) -> int:
-        """The lowest sequence from which on the stream takes at most `max_bytes`; behind the last one if none."""
-        blocks = self._blocks
-        excess = self._bytes - max_bytes
-        at = blocks.live_from(0)
-        while at < len(blocks.firsts):
-            first = blocks.firsts[at]
-            batch = self._reader.batch(at)
-            live = blocks.live_seqs(at)
-            sizes = self._sizes_up_to(batch, first, live)
-            if sizes[-1] >= excess:
-                found = bisect_left(sizes, excess)
-                return blocks.next_live(live[found] + 1) or self._last_seq + 1
-            excess -= sizes[-1]
-            at = blocks.live_from(at + 1)
-        raise AssertionError("the blocks hold less than is counted")
-
-    def _sizes_up_to(self, batch: Batch, first: int, live: list[int] | range) -> Sequence[int]:
-        """For every live message of a block: the record sizes up to and with it."""
-        if batch.uniform and isinstance(live, range):
-            start = live.start - first
-            return _Sums(lambda i: batch.range_bytes(start, start + i + 1, memory=self._memory), len(live))
-        return list(accumulate(batch.record_size(seq - first, memory=self._memory) for seq in live))
-
-
-class _Sums(Sequence[int]):
-    """Running sums that are worked out when asked for, as bisection asks for few."""
-
-    def __init__(self, at: Callable[[int], int], size: int) -> None:
-        self._at = at
-        self._size = size
-
-    def __len__(self) -> int:
-        return self._size
-
-    @overload
-    def __getitem__(self, i: int) -> int: ...
-    @overload
-    def __getitem__(self, i: slice) -> Sequence[int]: ...
-    def __getitem__(self, i: int | slice) -> int | Sequence[int]:
-        assert isinstance(i, int)
-        return self._at(i if i >= 0 else self._size + i)
-
-
-def _halved(count: int, before: int, after: int) -> bool:
-    """True when the live share of a block fell below 1/2, 1/4, 1/8, ... by this: rewriting stays linear in all."""
-    return (count // before).bit_length() != (count // after).bit_length()

@@ -16,7 +16,8 @@ from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch, BatchError
 
 _VALUE_HEAD = struct.Struct("<Iq")
-_INFO = struct.Struct("<qH")
+_INFO = struct.Struct("<qHI")
+_INFO_FIXED = 4 + _INFO.size
 _CRC = struct.Struct("<I")
 
 VALUE_HEAD = _VALUE_HEAD.size
@@ -54,22 +55,24 @@ def _info_check(key: bytes, rest: bytes) -> int:
     return zlib.crc32(rest, zlib.crc32(key[keys.STREAM_PREFIX :]))
 
 
-def encode_info(key: bytes, ts: int, count: int, bits: int) -> bytes:
-    rest = _INFO.pack(ts, count) + bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+def encode_info(key: bytes, ts: int, count: int, size: int, bits: int) -> bytes:
+    """`size`: record bytes of the messages that `bits` leaves, as StoreState.bytes counts them."""
+    rest = _INFO.pack(ts, count, size) + bits.to_bytes((bits.bit_length() + 7) // 8, "little")
     return _CRC.pack(_info_check(key, rest)) + rest
 
 
-def decode_info(key: bytes, value: bytes) -> tuple[int, int, int]:
-    """Time, count, bits of deleted messages. Raises DamagedError."""
-    if len(value) < 14 or _CRC.unpack_from(value)[0] != _info_check(key, value[4:]):
+def decode_info(key: bytes, value: bytes) -> tuple[int, int, int, int]:
+    """Time, count, size, bits of deleted messages. Raises DamagedError."""
+    if len(value) < _INFO_FIXED or _CRC.unpack_from(value)[0] != _info_check(key, value[4:]):
         seq = keys.seq_of(key)
         raise DamagedError(seq, seq)
-    ts, count = _INFO.unpack_from(value, 4)
-    return ts, count, int.from_bytes(value[14:], "little") if len(value) > 14 else 0
+    ts, count, size = _INFO.unpack_from(value, 4)
+    bits = int.from_bytes(value[_INFO_FIXED:], "little") if len(value) > _INFO_FIXED else 0
+    return ts, count, size, bits
 
 
 class BlockTable:
-    """Sorted columns of blocks: first sequence, count, live messages, time. 19 bytes each.
+    """Sorted columns of blocks: first sequence, count, live messages, their record bytes, time. 24 bytes each.
 
     Dropped blocks stay in the columns with no live message until they are an eighth of them, as taking one out of the
     middle of a million moves megabytes. An index into the columns holds until the next mutation.
@@ -79,18 +82,23 @@ class BlockTable:
         self.firsts = array("Q")
         self.counts = array("H")
         self.lives = array("H")
+        self.sizes = array("I")
         self.times = array("q")
         self.bits: dict[int, int] = {}
         """First sequence of a block -> bits of messages deleted from its middle; only where there are any."""
         self.first_seq = 1
         """Messages below are gone; kept by the store. Only the first live block can reach below it."""
         self.messages = 0
+        self.bytes = 0
+        """Sum of the record bytes of all live messages."""
         self._head = 0
         self._dropped = 0
 
-    def add(self, first: int, count: int, ts: int, bits: int = 0) -> None:
+    def add(self, first: int, count: int, ts: int, size: int, bits: int = 0) -> None:
         """Appends a block behind all others; `first_seq` must be set right before."""
         self.firsts.append(first)
+        self.sizes.append(size)
+        self.bytes += size
         self.counts.append(count)
         self.times.append(ts)
         live = count
@@ -111,6 +119,12 @@ class BlockTable:
             return -1
         if first in self.bits and self.bits[first] >> (seq - first) & 1:
             return -1
+        return at
+
+    def find_block(self, first: int) -> int:
+        """Index of the block that begins at `first`; there must be one."""
+        at = bisect_right(self.firsts, first) - 1
+        assert at >= 0 and self.firsts[at] == first
         return at
 
     def containing(self, seq: int) -> int:
@@ -219,46 +233,71 @@ class BlockTable:
             return None
         return self.next_live(self.firsts[at] + min(max(ts - self.times[at], 0), self.counts[at]))
 
-    def set_bits(self, at: int, bits: int) -> None:
-        """Replaces the bits of deleted messages; some message must stay live."""
+    def set_bits(self, at: int, bits: int, size: int) -> None:
+        """Replaces the bits of deleted messages; some message must stay live, `size` is what the live ones take."""
         self.bits[self.firsts[at]] = bits
-        live = self.counts[at] - self.dead_bits(at).bit_count()
-        assert live
-        self.messages -= self.lives[at] - live
-        self.lives[at] = live
+        self._shrink(at, size)
 
     def drop(self, at: int) -> None:
         self.bits.pop(self.firsts[at], None)
         self.messages -= self.lives[at]
-        self.lives[at] = 0
+        self.bytes -= self.sizes[at]
+        self.lives[at] = self.sizes[at] = 0
         self._dropped += 1
         if at == self._head:
             self._head = self.live_from(at)
         if self._dropped * 8 > len(self.firsts) and self._dropped > 64:
             self._squeeze()
 
-    def cut(self, first_seq: int) -> None:
-        """Moves the first sequence up, within the first live block or to its beginning."""
+    def drop_below(self, at: int) -> None:
+        """Drops all blocks in front of block `at`."""
+        self.messages -= sum(self.lives[:at])
+        self.bytes -= sum(self.sizes[:at])
+        for first in [first for first in self.bits if first < self.firsts[at]]:
+            del self.bits[first]
+        for column in (self.firsts, self.counts, self.lives, self.sizes, self.times):
+            del column[:at]
+        self._dropped = self.lives.count(0)
+        self._head = 0
+
+    def cut(self, first_seq: int, gone_bytes: int) -> None:
+        """Moves the first sequence up, within the first live block or to its beginning; `gone_bytes` of that block
+        go with it."""
         self.first_seq = first_seq
         at = self.live_from(0)
         if at < len(self.firsts) and self.firsts[at] < first_seq:
-            live = self.counts[at] - self.dead_bits(at).bit_count()
-            assert live
-            self.messages -= self.lives[at] - live
-            self.lives[at] = live
+            self._shrink(at, self.sizes[at] - gone_bytes)
+
+    def settle(self, total: int) -> None:
+        """After a load: what of the first block was cut off is only known from the total of all."""
+        at = self.live_from(0)
+        if at < len(self.firsts):
+            size = total - (self.bytes - self.sizes[at])
+            if not 0 < size <= self.sizes[at]:
+                raise DamagedError(self.firsts[at], self.firsts[at] + self.counts[at] - 1)
+            self.bytes = total
+            self.sizes[at] = size
+
+    def _shrink(self, at: int, size: int) -> None:
+        live = self.counts[at] - self.dead_bits(at).bit_count()
+        assert live and 0 < size <= self.sizes[at]
+        self.messages -= self.lives[at] - live
+        self.lives[at] = live
+        self.bytes -= self.sizes[at] - size
+        self.sizes[at] = size
 
     def clear(self) -> None:
-        for column in (self.firsts, self.counts, self.lives, self.times):
+        for column in (self.firsts, self.counts, self.lives, self.sizes, self.times):
             del column[:]
         self.bits.clear()
-        self.messages = self._head = self._dropped = 0
+        self.messages = self.bytes = self._head = self._dropped = 0
 
     def _cut(self, first: int) -> int:
         return (1 << (self.first_seq - first)) - 1 if first < self.first_seq else 0
 
     def _squeeze(self) -> None:
         live = [at for at, count in enumerate(self.lives) if count]
-        for name in ("firsts", "counts", "lives", "times"):
+        for name in ("firsts", "counts", "lives", "sizes", "times"):
             column = getattr(self, name)
             setattr(self, name, array(column.typecode, map(column.__getitem__, live)))
         self._head = self._dropped = 0

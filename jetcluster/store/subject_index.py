@@ -140,6 +140,38 @@ class SubjectIndex:
                 self._kv.delete(prefix + keys.seq_suffix(first + old[0]))
             self._put_positions(subject, first, new)
 
+    def cut(self, target: int, head_first: int) -> None:
+        """Takes all messages below `target` out, in one pass over all postings; the block table is still as it was.
+
+        Postings of the block that begins at `head_first`, which holds `target`, stay: its lower part is cut off.
+        """
+        current = b""
+        count = last = 0
+        gone: list[tuple[bytes, int, int]] = []
+        for key, value in self._kv.scan(*self._posting_range()):
+            seq = keys.seq_of(key)
+            if seq >= target:
+                continue
+            subject = keys.posting_subject(key)
+            if subject != current:
+                if count:
+                    gone.append((current, count, last))
+                current, count = subject, 0
+            seqs = self._posting_seqs(key, value)
+            below = bisect_left(seqs, target)
+            if below:
+                count += below
+                last = seqs[below - 1]
+            if seq < head_first:
+                self._kv.delete(key)
+        if count:
+            gone.append((current, count, last))
+        for subject, count, last in gone:
+            self.remove(subject, count, last)
+
+    def _posting_range(self) -> tuple[bytes, bytes]:
+        return keys.stream_prefix(keys.POSTING, self._stream), keys.stream_end(keys.POSTING, self._stream)
+
     def _put_positions(self, subject: bytes, first: int, positions: list[int]) -> None:
         if not positions:
             return
@@ -168,8 +200,7 @@ class SubjectIndex:
         current = b""
         count = last = 0
         first_seq = self._blocks.first_seq
-        start = keys.stream_prefix(keys.POSTING, self._stream)
-        for key, value in self._kv.scan(start, keys.stream_end(keys.POSTING, self._stream)):
+        for key, value in self._kv.scan(*self._posting_range()):
             subject = keys.posting_subject(key)
             if subject != current:
                 if count:

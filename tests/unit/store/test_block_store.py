@@ -6,10 +6,12 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from jetcluster.store import block_writer, queries, subject_index
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.block_store import BlockStore
@@ -41,8 +43,18 @@ class StoreMachine(RuleBasedStateMachine):
     def open_kv(self) -> Kv:
         raise NotImplementedError
 
-    @initialize(memory=st.booleans(), tiny_cache=st.booleans())
-    def begin(self, memory: bool, tiny_cache: bool) -> None:
+    @initialize(memory=st.booleans(), tiny_cache=st.booleans(), small=st.booleans(), seek=st.booleans())
+    def begin(self, memory: bool, tiny_cache: bool, small: bool, seek: bool) -> None:
+        # what only large streams do must be done by these small ones too
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(block_writer, "MANY_BLOCKS", 0 if small else 64)
+        self.patch.setattr(block_writer, "REWRITE_BYTES", 0 if small else 4096)
+        self.patch.setattr(queries, "WINDOW", 3 if small else 512)
+        self.patch.setattr(queries, "EXACT_SUMS", 1 if small else 512)
+        self.patch.setattr(queries, "BACKWARD_BLOCKS", 1 if small else 64)
+        self.patch.setattr(queries, "SEEK_COST", 0.01 if seek else 8.0)
+        self.patch.setattr(subject_index, "HINTS_KEPT", 2 if small else 65_536)
+        self.patch.setattr(subject_index, "FILTERS_KEPT", 2 if small else 8)
         self.kv = self.open_kv()
         self.memory = memory
         self.cache = BlockCache(1 if tiny_cache else 1 << 20)
@@ -209,6 +221,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert [m.seq for m in self.store.scan(b">", 0)] == sorted(self.model.msgs)
         for other in self.others:
             assert [m.payload for m in other.scan(b">", 0)] == [b"1", b"2"]
+        self.patch.undo()
         self.store.remove()
         self.kv.commit()
         again = BlockStore(self.kv, STREAM, memory=self.memory)
@@ -236,7 +249,7 @@ class RocksMachine(StoreMachine):
 
     def teardown(self) -> None:
         super().teardown()
-        shutil.rmtree(self.path)
+        shutil.rmtree(self.path, ignore_errors=True)
 
 
 TestOnMemKv = MemMachine.TestCase
