@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Callable
+from typing import NamedTuple
 
 from jetcluster.cluster.mesh_api import Mesh, NodeInfo
 
@@ -17,11 +19,18 @@ _ENTRY = struct.Struct("<IQ")
 MAX_ENTRIES_PER_NOTICE = 4096
 
 
+class Hint(NamedTuple):
+    term: int
+    leader: str
+
+
 class LeaderTable:
-    def __init__(self, mesh: Mesh) -> None:
+    def __init__(self, mesh: Mesh, local: Callable[[int], str | None]) -> None:
+        """`local(gid)`: whom this node's own replica of the group follows, None without one."""
         self._mesh = mesh
+        self._local = local
         self._me = mesh.me.peer_id
-        self._leaders: dict[int, tuple[int, str]] = {}
+        self._leaders: dict[int, Hint] = {}
         self._mine: dict[int, int] = {}
         self._waiters: dict[int, list[asyncio.Future[None]]] = {}
         mesh.on_notice(_NOTICE, self._on_notice)
@@ -29,8 +38,15 @@ class LeaderTable:
 
     def get(self, gid: int) -> str | None:
         """Peer id of the group's leader, this node's own id included; None when unknown."""
-        entry = self._leaders.get(gid)
-        return entry[1] if entry else None
+        hint = self.hint(gid)
+        return hint.leader if hint is not None else None
+
+    def hint(self, gid: int) -> Hint | None:
+        """The same, as the object that `suspect` takes back."""
+        known = self._leaders.get(gid)
+        if known is None and (leader := self._local(gid)) is not None:
+            known = self._leaders[gid] = Hint(0, leader)
+        return known
 
     def led_by_me(self) -> tuple[int, ...]:
         return tuple(self._mine)
@@ -53,10 +69,10 @@ class LeaderTable:
         self._mine.pop(gid, None)
         self._leaders.pop(gid, None)
 
-    def suspect(self, gid: int, peer: str) -> None:
-        """`peer` said, or showed, that it does not lead: drop the hint unless a newer one came."""
-        entry = self._leaders.get(gid)
-        if entry is not None and entry[1] == peer and gid not in self._mine:
+    def suspect(self, gid: int, hint: Hint) -> None:
+        """Whoever was asked because of `hint` does not lead (yet): forget it, unless something was learned since. The
+        same leader learned again counts: it may have been asked a moment before it was ready."""
+        if self._leaders.get(gid) is hint and gid not in self._mine:
             del self._leaders[gid]
 
     async def wait(self, gid: int, seconds: float) -> None:
@@ -77,9 +93,9 @@ class LeaderTable:
 
     def _learn(self, gid: int, term: int, leader: str) -> None:
         known = self._leaders.get(gid)
-        if known is not None and known[0] > term:
+        if known is not None and known.term > term:
             return
-        self._leaders[gid] = (term, leader)
+        self._leaders[gid] = Hint(term, leader)
         for future in self._waiters.pop(gid, []):
             if not future.done():
                 future.set_result(None)
@@ -96,6 +112,6 @@ class LeaderTable:
             self._mesh.notify(info.peer_id, _NOTICE, b"".join(entries[start : start + MAX_ENTRIES_PER_NOTICE]))
 
     def _peer_down(self, info: NodeInfo) -> None:
-        gone = [gid for gid, (_, leader) in self._leaders.items() if leader == info.peer_id]
+        gone = [gid for gid, hint in self._leaders.items() if hint.leader == info.peer_id]
         for gid in gone:
             del self._leaders[gid]

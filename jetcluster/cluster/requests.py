@@ -46,12 +46,12 @@ class LeaderRequests:
         payload = json.dumps({"gid": gid, "kind": kind, "body": body}, separators=(",", ":")).encode()
         end = self._clock.monotonic() + seconds
         while (left := end - self._clock.monotonic()) > 0:
-            leader = self._leaders.get(gid)
-            if leader is None:
+            hint = self._leaders.hint(gid)
+            if hint is None:
                 await self._leaders.wait(gid, min(WAIT_FOR_LEADER, left))
                 continue
             try:
-                reply = json.loads(await self._mesh.call(leader, self._method, payload, left))
+                reply = json.loads(await self._mesh.call(hint.leader, self._method, payload, left))
             except MeshError:
                 reply = {"retry": True}
             if "error" in reply:
@@ -59,7 +59,7 @@ class LeaderRequests:
             if "result" in reply:
                 result: Body = reply["result"]
                 return result
-            self._leaders.suspect(gid, leader)
+            self._leaders.suspect(gid, hint)
             await asyncio.sleep(min(PAUSE, left))
         raise by_code(NO_LEADER)
 

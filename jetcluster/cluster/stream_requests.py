@@ -23,6 +23,7 @@ from jetcluster.stream.info import SubjectsPage, state_object, subjects_page
 Body = dict[str, Any]
 PROPOSE_SECONDS = 4.0
 READY_SECONDS = 3.0
+ABOUT_TO_LEAD_SECONDS = 0.5
 
 
 class StreamRequests:
@@ -32,9 +33,7 @@ class StreamRequests:
 
     async def handle(self, gid: int, kind: str, body: Body) -> Body:
         """Raises ApiError for a refusal, RaftError or OutcomeUnknownError when another node must be asked."""
-        replica = self._replicas.get(gid)
-        if replica is None or not replica.leading:
-            raise NotLeaderError(replica.group.leader if replica is not None else None)
+        replica = await self._leading(gid)
         handler = _HANDLERS.get(kind)
         if handler is None:
             raise ApiError(400, 10003, f"unknown stream request {kind}")
@@ -45,12 +44,26 @@ class StreamRequests:
             replica.report_damage(error)
             raise by_code(10008) from error
 
+    async def _leading(self, gid: int) -> StreamReplica:
+        """The replica, if it leads. One that is about to (assigned, elected, its no-op not applied yet) is waited for:
+        the asker would only come back. Raises NotLeaderError."""
+        end = self._context.clock.monotonic() + ABOUT_TO_LEAD_SECONDS
+        while True:
+            replica = self._replicas.get(gid)
+            if replica is not None and replica.leading:
+                return replica
+            leader = replica.group.leader if replica is not None else None
+            elsewhere = leader is not None and leader != self._context.me
+            if elsewhere or self._context.clock.monotonic() >= end:
+                raise NotLeaderError(leader)
+            await asyncio.sleep(0.002)
+
     async def _ready(self, replica: StreamReplica, body: Body) -> Body:
         end = self._context.clock.monotonic() + READY_SECONDS
         while not (replica.leading and replica.assignment.revision >= body["revision"] and replica.config_is_current()):
             if self._context.clock.monotonic() >= end:
                 raise NotLeaderError(replica.group.leader)
-            await asyncio.sleep(0.003)
+            await asyncio.sleep(0.001)
         try:
             await self._context.mesh.sync_interest(READY_SECONDS)
         except MeshError as error:

@@ -199,7 +199,7 @@ async def _main(options: Options, log: Logger) -> int:
     node = Node(options, log)
     try:
         await node.start()
-    except (ListenError, StorageError) as error:
+    except (ListenError, StorageError, OSError) as error:
         log.fatal(str(error))
         return 1
     gc.collect()

@@ -165,7 +165,7 @@ class NodeJetStream:
             bus=node.server.account,
             has_stream=self._known,
             nodes=lambda: self.jetstream.meta.machine.nodes if self.jetstream is not None else {},
-            leaders=LeaderTable(self.mesh),
+            leaders=LeaderTable(self.mesh, lambda gid: raft.groups[gid].leader if gid in raft.groups else None),
             catchup=CatchUp(self.mesh, node.clock, node.rng, owners),
             clock=node.clock,
             rng=node.rng,

@@ -394,7 +394,7 @@ class Group(Outbox):
             self.rejoin.on_reply(message)
 
     def _on_timeout_now(self, peer: str, term: int) -> None:
-        if not self.may_campaign() or peer != self.engine.leader():
+        if not self.may_campaign() or self.snapshots.needed or peer != self.engine.leader():
             return
         self.engine.receive_timeout_now(peer, term)
         if self.engine.transferring():

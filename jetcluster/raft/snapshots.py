@@ -25,7 +25,7 @@ class Snapshots:
         """Something in the log below the applied index is missing, whatever the base says (see `require`)."""
         self.installed = 0
         """The newest state that came from another replica."""
-        self._told = 0.0
+        self._told = -1e9
 
     @property
     def needed(self) -> bool:
@@ -43,7 +43,8 @@ class Snapshots:
             return
         log = group.log
         if group.engine.leads():
-            if len(log.config.voters) == 1 or group.now() - self._told > group.config.stateless_delay:
+            # Somebody who has the state should lead; with nobody else there the owner has to decide.
+            if not group.transfer() and group.now() - self._told > group.config.stateless_delay:
                 self._tell(group.me, log.base_index, log.base_term)
         elif group.leader is not None:
             group.send(group.leader, codec.encode_snap_request(group.term))

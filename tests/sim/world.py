@@ -71,8 +71,8 @@ class Scenario:
     voters: int = 3
     spares: int = 0
     groups: int = 1
-    seconds: float = 3.0
-    settle: float = 1.6
+    seconds: float = 1.0
+    settle: float = 1.2
     fault_every: float = 0.15
     think: float = 0.012
     corrupt: bool = False
@@ -86,9 +86,11 @@ class Scenario:
         scenario = Scenario(
             voters=rng.choice((1, 2, 3, 3, 3, 3, 5)),
             groups=rng.choice((1, 1, 2)),
-            fault_every=rng.choice((0.06, 0.12, 0.25)),
-            think=rng.choice((0.006, 0.012, 0.03)),
+            fault_every=rng.choice((0.03, 0.06, 0.12)),
+            think=rng.choice((0.008, 0.016, 0.04)),
         )
+        if rng.random() < 0.04:
+            scenario.seconds = 4.0
         scenario.spares = rng.choice((0, 0, 1, 2)) if scenario.voters > 1 else rng.choice((0, 1))
         scenario.corrupt = scenario.voters >= 3 and rng.random() < 0.3
         scenario.disk_full = rng.random() < 0.25
