@@ -152,7 +152,7 @@ class RocksKv(Commits):
         self._set_durable(commit)
 
     def close(self) -> None:
-        """Ends without a flush: the caller decides. Open writes are gone, as in a crash."""
+        """Open writes are gone, as in a crash; what was committed RocksDB flushes here, as it has no log."""
         self._open.clear()
         self._db.close()
 

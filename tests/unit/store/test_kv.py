@@ -1,0 +1,259 @@
+"""Both kvs against a plain dict; what a crash leaves of RocksKv."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from jetcluster.store import mem_kv
+from jetcluster.store.kv import Kv, KvError
+from jetcluster.store.mem_kv import MemKv
+from jetcluster.store.rocks_kv import RocksKv
+
+KEYS = st.binary(min_size=1, max_size=3)
+END = b"\xff" * 4
+
+
+class KvMachine(RuleBasedStateMachine):
+    @initialize(rocks=st.booleans())
+    def begin(self, rocks: bool) -> None:
+        self.model: dict[bytes, bytes] = {}
+        self.committed: dict[bytes, bytes] = {}
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(mem_kv, "BUCKET", 2)
+        self.path = Path(tempfile.mkdtemp(prefix="jetcluster-kv-")) if rocks else None
+        self.kv: Kv = RocksKv(self.path) if self.path else MemKv()
+
+    @rule(key=KEYS, value=st.binary(max_size=4))
+    def put(self, key: bytes, value: bytes) -> None:
+        self.kv.put(key, value)
+        self.model[key] = value
+
+    @rule(key=KEYS)
+    def delete(self, key: bytes) -> None:
+        self.kv.delete(key)
+        self.model.pop(key, None)
+
+    @rule(start=KEYS, end=KEYS)
+    def delete_range(self, start: bytes, end: bytes) -> None:
+        self.kv.delete_range(start, end)
+        for key in [key for key in self.model if start <= key < end]:
+            del self.model[key]
+
+    @rule()
+    def commit(self) -> None:
+        before = self.kv.commits
+        changed = self.kv.open_bytes > 0
+        assert self.kv.commit() == self.kv.commits >= before + changed
+        assert self.kv.open_bytes == 0
+        self.committed = dict(self.model)
+
+    @rule()
+    def close_without_commit(self) -> None:
+        """Open writes are lost; RocksDB itself flushes what was committed when it closes."""
+        if self.path is None:
+            return
+        self.kv.close()
+        self.kv = RocksKv(self.path)
+        self.model = dict(self.committed)
+
+    @rule()
+    def flush_and_reopen(self) -> None:
+        if self.path is None:
+            return
+        self.commit()
+        self.kv.flush_now()
+        assert self.kv.durable == self.kv.commits
+        self.kv.close()
+        self.kv = RocksKv(self.path)
+
+    @rule(start=KEYS, end=KEYS)
+    def ask(self, start: bytes, end: bytes) -> None:
+        keys = sorted(self.model)
+        inside = [(key, self.model[key]) for key in keys if start <= key < end]
+        assert list(self.kv.scan(start, end)) == inside
+        assert self.kv.ceiling(start, end) == (inside[0] if inside else None)
+        below = [(key, self.model[key]) for key in keys if start <= key <= end]
+        assert self.kv.floor(end, start) == (below[-1] if below else None)
+        assert self.kv.get(start) == self.model.get(start)
+
+    @rule(key=KEYS, value=st.binary(max_size=4))
+    def snapshot_stays(self, key: bytes, value: bytes) -> None:
+        self.committed = dict(self.model)
+        snapshot = self.kv.snapshot()
+        before = sorted(self.model.items())
+        self.put(key, value)
+        self.delete_range(b"\x01", b"\x40")
+        self.commit()
+        assert list(snapshot.scan(b"", END)) == before
+        assert list(snapshot.scan(b"\x20", b"\x60")) == [p for p in before if b"\x20" <= p[0] < b"\x60"]
+
+    @rule(key=KEYS)
+    def commit_during_scan(self, key: bytes) -> None:
+        before = sorted(self.model.items())
+        scan = self.kv.scan(b"", END)
+        taken = [pair for pair in [next(scan, None)] if pair is not None]
+        self.commit()
+        assert taken + list(scan) == before
+
+    @invariant()
+    def same(self) -> None:
+        if hasattr(self, "kv"):
+            assert dict(self.kv.scan(b"", END)) == self.model
+
+    def teardown(self) -> None:
+        self.patch.undo()
+        self.kv.close()
+        if self.path:
+            shutil.rmtree(self.path)
+
+
+TestKv = KvMachine.TestCase
+TestKv.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@pytest.fixture(params=["rocks", "mem"])
+def kv(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kv]:
+    opened: Kv = RocksKv(tmp_path / "db") if request.param == "rocks" else MemKv()
+    yield opened
+    opened.close()
+
+
+def test_hooks_run_once_in_the_next_commit(kv: Kv) -> None:
+    calls = []
+
+    def hook() -> None:
+        calls.append(len(calls))
+        kv.put(b"state", b"%d" % len(calls))
+
+    kv.put(b"a", b"")
+    kv.at_commit(hook)
+    assert kv.commit() == 1
+    assert kv.get(b"state") == b"1"
+    kv.put(b"b", b"")
+    assert kv.commit() == 2
+    assert kv.commit() == 2, "nothing to write"
+    assert calls == [0]
+
+
+async def test_flush_tells_what_is_durable(kv: Kv) -> None:
+    told: list[int] = []
+    kv.on_durable(told.append)
+    kv.put(b"a", b"1")
+    kv.commit()
+    kv.put(b"b", b"1")
+    assert kv.durable == 0
+    await kv.flush()
+    assert (kv.durable, told) == (2, [2])
+    await kv.flush()
+    assert told == [2]
+    kv.put(b"c", b"1")
+    await asyncio.gather(kv.flush(), kv.flush())
+    assert (kv.durable, told) == (3, [2, 3])
+
+
+async def test_commits_during_a_flush_are_not_called_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kv = RocksKv(tmp_path)
+    entered, leave = asyncio.Event(), asyncio.Event()
+
+    async def slow_thread(function: object, *args: object) -> None:
+        entered.set()
+        await leave.wait()
+        assert callable(function)
+        function(*args)
+
+    monkeypatch.setattr(asyncio, "to_thread", slow_thread)
+    kv.put(b"a", b"1")
+    flushing = asyncio.create_task(kv.flush())
+    await entered.wait()
+    kv.put(b"b", b"1")
+    kv.commit()
+    leave.set()
+    await flushing
+    assert (kv.commits, kv.durable) == (2, 1)
+    kv.close()
+
+
+def test_a_failed_commit_keeps_the_open_writes(tmp_path: Path) -> None:
+    kv = RocksKv(tmp_path)
+    kv.put(b"a", b"1")
+    database, kv._db = kv._db, None
+    with pytest.raises(KvError):
+        kv.commit()
+    kv._db = database
+    assert kv.get(b"a") == b"1"
+    kv.commit()
+    kv.flush_now()
+    kv.close()
+    again = RocksKv(tmp_path)
+    assert again.get(b"a") == b"1"
+    again.close()
+
+
+def test_a_second_opener_is_refused(tmp_path: Path) -> None:
+    kv = RocksKv(tmp_path)
+    with pytest.raises(KvError):
+        RocksKv(tmp_path)
+    kv.close()
+
+
+CHILD = """
+import os, sys
+from pathlib import Path
+from jetcluster.store import rocks_kv
+rocks_kv.MEMTABLE = 256 << 10  # so that RocksDB also flushes by itself
+kv = rocks_kv.RocksKv(Path(sys.argv[1]))
+n = 0
+while True:
+    n += 1
+    kv.put(b"count", b"%d" % n)
+    for stream in range(5):
+        kv.put(b"s%d.%06d" % (stream, n), os.urandom(100))
+    if n % 3 == 0:
+        kv.delete_range(b"s0.%06d" % (n - 2), b"s0.%06d" % n)
+    if n % 5 == 0:
+        kv.delete(b"s1.%06d" % (n - 1))
+    kv.commit()
+    if n % 100 == 0:
+        kv.flush_now()
+        os.write(1, b"%d\\n" % n)
+"""
+
+
+def expected(n: int) -> set[bytes]:
+    keys = {b"s%d.%06d" % (stream, i) for stream in range(5) for i in range(1, n + 1)}
+    for i in range(3, n + 1, 3):
+        keys -= {b"s0.%06d" % (i - 2), b"s0.%06d" % (i - 1)}
+    return keys - {b"s1.%06d" % (i - 1) for i in range(5, n + 1, 5)}
+
+
+@pytest.mark.parametrize("flushes", [1, 7])
+def test_kill_leaves_exactly_the_state_of_one_commit(tmp_path: Path, flushes: int) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert child.stdout is not None
+    flushed = 0
+    for _ in range(flushes):
+        flushed = int(child.stdout.readline())
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    kv = RocksKv(tmp_path)
+    count = int(kv.get(b"count") or 0)
+    assert count >= flushed
+    assert {key for key, _ in kv.scan(b"s", b"t")} == expected(count)
+    kv.close()
