@@ -65,8 +65,10 @@ class Reader:
         *,
         path: str = "",
         unknown: str = 'unknown field "{key}"',
+        variables: bool = True,
     ) -> None:
-        """Reads the pairs of one block into `target`. `path` names the block in warnings ("" = top level)."""
+        """Reads the pairs of one block into `target`. `path` names the block in warnings ("" = top level). An unknown
+        key that some `$key` used is a variable definition and no error, unless `variables` is False."""
         for key, node in pairs.items():
             name = key.lower()
             try:
@@ -77,7 +79,7 @@ class Reader:
                     blocks[name](self, node, target)
                 elif name in inert:
                     self.inert.append(f"{path}.{name}" if path else name)
-                elif path or not node.used_as_variable:
+                elif not (node.used_as_variable and variables):
                     self.error(node, unknown.format(key=key))
             except FieldError as error:
                 self.error(error.node or node, str(error))

@@ -79,6 +79,8 @@ def _subject_lists(reader: Reader, node: Node, is_subscribe: bool) -> SubjectLis
     lists = SubjectLists()
     for key, item in node.value.items():
         name = key.lower()
+        if item.used_as_variable:
+            continue
         if name == "allow":
             lists.allow = _subjects(reader, item, is_subscribe)
         elif name == "deny":
@@ -333,6 +335,8 @@ def read_accounts(reader: Reader, node: Node, options: Options) -> None:
         return
     options.accounts = {}
     for name, item in as_map(node, "accounts").items():
+        if item.used_as_variable:
+            continue
         account = options.accounts[name] = AccountOptions(name)
         if name == "$G":
             reader.error(item, '"$G" is a Reserved Account')
@@ -413,7 +417,9 @@ _TLS_BLOCKS: Blocks = {
 def read_tls(reader: Reader, node: Node, options: Options) -> None:
     tls = options.tls = TlsOptions()
     unknown = 'error parsing tls config, unknown field "{key}"'
-    reader.block(as_map(node, "tls"), tls, _TLS_FIELDS, _TLS_BLOCKS, _TLS_INERT, path="tls", unknown=unknown)
+    pairs = as_map(node, "tls")
+    # The real server knows no variable definitions in this one block.
+    reader.block(pairs, tls, _TLS_FIELDS, _TLS_BLOCKS, _TLS_INERT, path="tls", unknown=unknown, variables=False)
     if tls.cert_file and not tls.key_file:
         raise FieldError("missing 'key_file' in TLS configuration")
     if tls.key_file and not tls.cert_file:

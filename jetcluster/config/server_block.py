@@ -126,7 +126,7 @@ def _nested(name: str, known: str) -> Any:
 
     def read(reader: Reader, node: Node, _options: Options) -> None:
         for key, item in as_map(node, name).items():
-            if key.lower() not in keys:
+            if key.lower() not in keys and not item.used_as_variable:
                 reader.error(item, f'unknown field "{key}"')
         reader.inert.append(name)
 
