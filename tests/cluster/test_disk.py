@@ -28,11 +28,11 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A tmpfs of 96 MB."""
+    """A tmpfs of 384 MB: an empty node allocates its journal ahead and keeps a reserve."""
     folder = tmp_path / "disk"
     folder.mkdir()
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", str(folder)], capture_output=True, text=True
+        ["mount", "-t", "tmpfs", "-o", "size=384m", "tmpfs", str(folder)], capture_output=True, text=True
     )
     if done.returncode != 0:
         pytest.skip(f"a small disk needs the right to mount a tmpfs: {done.stderr.strip()}")
@@ -60,12 +60,12 @@ async def write_until_refused(client: Client, limit: int) -> tuple[Ledger, str]:
 async def test_full_disk_refuses_writes_and_keeps_reading(small_disk: Path, server: str, durable: str) -> None:
     # The ballast is freed later: a full disk that nobody mends cannot take writes again.
     ballast = small_disk / "ballast"
-    ballast.write_bytes(b"\0" * (32 << 20))
+    ballast.write_bytes(b"\0" * (96 << 20))
     root = small_disk / "nodes"
     root.mkdir()
     async with ProcessCluster(1, server, root=root, config=durable) as single, await single[0].connect() as client:
         await create_stream(client, "S", ["s"], 1)
-        ledger, refusal = await write_until_refused(client, 2000)
+        ledger, refusal = await write_until_refused(client, 10_000)
         print(f"{len(ledger.acked)} messages of 64 KiB acked, then: {refusal}")
         assert len(ledger.acked) > 50
         assert '"error"' in refusal or refusal.startswith("503"), refusal
