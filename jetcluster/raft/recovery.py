@@ -48,6 +48,9 @@ class RecoveredGroup:
     damaged: bool = False
     suspect: bool = False
     """Damage was met, and no later record has proven that it was not this group's."""
+    trusted: int | None = None
+    """Entries above this may have been replaced by records that are lost: only what was committed before the damage
+    is certain to be the log's own. None: all are."""
     entries: dict[int, Place] = field(default_factory=dict)
 
 
@@ -178,6 +181,7 @@ class _Scan:
             self._apply(record, damage.segment)
         for group in self.result.groups.values():
             group.suspect = True
+            _distrust(group)
 
     def _apply(self, record: Record, segment: int) -> None:
         groups = self.result.groups
@@ -191,14 +195,22 @@ class _Scan:
                 group.damaged = True  # its beginning is lost
         elif record.gseq != (group.gseq + 1) & records.GSEQ_MASK:
             group.damaged = True
-        else:
+            _distrust(group)
+        elif group.suspect:
             group.suspect = False
+            if not group.damaged:
+                group.trusted = None
         group.gseq = record.gseq
         try:
             _replay(group, record, segment)
         except (ConfigError, ValueError, IndexError) as e:
             group.damaged = True
             self.result.damage.append(Damage(segment, record.offset, record.offset, f"record not understood: {e}"))
+
+
+def _distrust(group: RecoveredGroup) -> None:
+    if group.trusted is None:
+        group.trusted = max(group.base_index, min(group.commit, group.last_index))
 
 
 def _damage_of(bad: _Bad) -> Damage:
@@ -244,14 +256,21 @@ def _replay_state(group: RecoveredGroup, record: Record) -> None:
         group.entries.clear()
     _rebase(group, record.log_index, record.term, state.config)
     group.last_index = state.last_index
+    for beyond in [i for i in group.entries if i > state.last_index]:
+        del group.entries[beyond]  # an earlier recovery had cut them off
     group.term, group.voted_for, group.commit = state.term, state.vote, state.commit
     group.durable = bool(state.flags & records.DURABLE_FLAG)
     group.fetching = bool(state.flags & records.FETCHING_FLAG)
-    if state.flags & records.DAMAGED_FLAG:
-        group.damaged = True
-    elif _terms_crc(group) == state.log_crc:
+    damaged = bool(state.flags & records.DAMAGED_FLAG)
+    crc = _terms_crc(group)
+    if crc == state.log_crc:
         # Everything that the log held then is here, whatever was lost before.
-        group.damaged = group.suspect = False
+        group.damaged, group.suspect, group.trusted = damaged, False, None
+    elif crc is not None:
+        group.damaged = True
+        _distrust(group)
+    else:
+        group.damaged = group.damaged or damaged
 
 
 def _terms_crc(group: RecoveredGroup) -> int | None:
@@ -267,7 +286,8 @@ def _terms_crc(group: RecoveredGroup) -> int | None:
 def _finish(group: RecoveredGroup) -> None:
     """Keeps the entries without gaps from the base on; says so when that is not all of them."""
     index = group.base_index
-    while index + 1 in group.entries:
+    limit = group.last_index if group.trusted is None else max(index, group.trusted)
+    while index < limit and index + 1 in group.entries:
         index += 1
     if index < group.last_index or group.suspect or group.base_config is None:
         group.damaged = True
