@@ -197,7 +197,9 @@ class BlockWriter:
         live = len(blocks.firsts) - blocks.live_from(0)
         dropped = blocks.find_block(head_first) - blocks.live_from(0)
         per_block = blocks.messages / live if len(self._index.table) > 1 else 1.0
-        return dropped > MANY_BLOCKS and dropped * (BLOCK_COST + POSTING_COST * per_block) > live * per_block * SCAN_COST
+        return (
+            dropped > MANY_BLOCKS and dropped * (BLOCK_COST + POSTING_COST * per_block) > live * per_block * SCAN_COST
+        )
 
     def _cut_in_one_scan(self, target: int, head_first: int) -> None:
         """As `cut`, but without reading the dropped blocks: their postings say what they held."""

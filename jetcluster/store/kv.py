@@ -24,6 +24,10 @@ class KvDamagedError(KvError):
     """What lies on disk fails the checksum of the store below."""
 
 
+class KvFullError(KvError):
+    """The disk is too full to write; reads go on, and so do writes once there is room."""
+
+
 class Snapshot(Protocol):
     def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
         """Pairs with start <= key < end as of the moment the snapshot was taken, ascending.

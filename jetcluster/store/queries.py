@@ -7,6 +7,7 @@ walks the blocks and looks at each block's subjects, or asks the postings of eve
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from jetcluster.store import filters
 from jetcluster.store.api import DamagedError, Msg, SubjectState
@@ -21,11 +22,13 @@ WINDOW = 512
 BLOCK_COST = 30.0
 MESSAGE_COST = 0.06
 SEEK_COST = 8.0
-"""Microseconds: reading a block and matching its subjects, per message in it, and one posting seek. Measured on the
-project's 2-core machine; only the ratio matters."""
+POSTING_COST = 2.5
+COUNT_COST = 30.0
+"""Microseconds: reading a block and matching its subjects, per message in it, seeking a subject's postings, passing
+one of them, and counting all of one subject. Measured on the project's 2-core machine; only the ratios matter."""
 
-EXACT_SUMS = 512
-"""Up to so many matching subjects their counts are added up for the estimate; beyond, one message each is assumed."""
+SAMPLE = 256
+"""So many of the matching subjects tell how many messages one has."""
 
 BACKWARD_BLOCKS = 64
 
@@ -70,7 +73,7 @@ class Queries:
         if seq <= blocks.first_seq:
             return sum(map(index.count_of, matching))
         first_block = blocks.from_seq(seq)
-        if (len(blocks.firsts) - first_block) * BLOCK_COST < len(matching) * SEEK_COST:
+        if (len(blocks.firsts) - first_block) * BLOCK_COST < len(matching) * COUNT_COST:
             return sum(len(part) for part in self._walk_blocks(matching, seq))
         return sum(index.count_from(subject, seq) for subject in matching)
 
@@ -180,9 +183,10 @@ class Queries:
 
     def _blocks_are_cheaper(self, matching: dict[bytes, None], seq: int, want: int) -> bool:
         index, blocks = self._index, self._blocks
-        seeks = len(matching) * SEEK_COST
+        seeks = len(matching) * (SEEK_COST + POSTING_COST * _each(want, len(matching)))
         ahead = len(blocks.firsts) - blocks.from_seq(seq)
-        total = sum(map(index.count_of, matching)) if len(matching) <= EXACT_SUMS else len(matching)
+        sample = list(map(index.count_of, islice(matching, SAMPLE)))
+        total = len(matching) * sum(sample) / len(sample)
         share = min(1.0, want / total)
         per_block = BLOCK_COST + MESSAGE_COST * blocks.messages / len(blocks.firsts)
         return max(1.0, ahead * share) * per_block < seeks
@@ -193,7 +197,7 @@ class Queries:
         found: list[int] = []
         known = MAX_SEQ
         last_of = self._index.last_of
-        each = 1 if want == 1 else max(4, 2 * want // len(matching))
+        each = _each(want, len(matching))
         for subject in matching:
             last = last_of(subject)
             if last < seq:
@@ -221,3 +225,8 @@ class Queries:
                 at = blocks.live_back(at - 1)
         found = [index.last_at_or_before(subject, up_to) for subject in matching]
         return max((seq for seq in found if seq is not None), default=None)
+
+
+def _each(want: int, subjects: int) -> int:
+    """How many sequences of each subject to look up for `want` of all."""
+    return 1 if want == 1 else max(4, 2 * want // subjects)

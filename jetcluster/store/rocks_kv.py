@@ -7,17 +7,25 @@ each with a synced table file and a synced manifest record: so after any crash t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jetcluster.store.kv import Commits, KeyValue, KvDamagedError, KvError, OpenWrites
+from jetcluster.store.kv import Commits, KeyValue, KvDamagedError, KvError, KvFullError, OpenWrites
 
 MEMTABLE = 32 << 20
 MEMTABLES = 3
 BLOCK_CACHE = 32 << 20
 """Bounds of RocksDB's own memory: 3 x 32 MiB of writes under load, nearly nothing when idle, and 32 MiB of blocks
 with index and filter blocks among them. jetcluster's own cache of decoded batches stands above (block_cache.py)."""
+
+RESERVE = 64 << 20
+"""Free bytes of the file system below which commits and flushes are refused. RocksDB, once it has run into a full
+disk, takes no more writes until it is opened again; refusing early heals by itself when there is room again."""
+
+ROOM_CHECK = 1 << 20
+"""The free space is looked up once per so many written bytes."""
 
 
 class RocksSnapshot:
@@ -37,9 +45,12 @@ class RocksSnapshot:
 
 
 class RocksKv(Commits):
-    """Opens or makes the database in directory `path`. Raises KvError when that fails."""
+    """Opens or makes the database in directory `path`. Raises KvError when that fails.
 
-    def __init__(self, path: Path) -> None:
+    `free_bytes` tells the free space of the file system; the default asks the operating system.
+    """
+
+    def __init__(self, path: Path, *, free_bytes: Callable[[], int] | None = None) -> None:
         super().__init__()
         import rocksdict  # here, as a server without file streams need not load it
 
@@ -49,6 +60,8 @@ class RocksKv(Commits):
         no_wal.disable_wal = True  # an attribute; the published stubs call it a method
         self._no_wal = no_wal
         self._flushing = asyncio.Lock()
+        self._free_bytes = free_bytes or (lambda: shutil.disk_usage(path).free)
+        self._unchecked = ROOM_CHECK
         path.mkdir(parents=True, exist_ok=True)
         try:
             self._db = rocksdict.Rdict(str(path), _options(rocksdict))
@@ -116,6 +129,9 @@ class RocksKv(Commits):
         self._run_hooks()
         if not self._open:
             return self.commits
+        self._unchecked += self._open.size
+        if self._unchecked >= ROOM_CHECK:
+            self._check_room()
         batch = self._rocks.WriteBatch(raw_mode=True)
         for start, end in self._open.ranges:  # first: what was put after a range was deleted must stay
             batch.delete_range(start, end)
@@ -154,14 +170,26 @@ class RocksKv(Commits):
     def close(self) -> None:
         """Open writes are gone, as in a crash; what was committed RocksDB flushes here, as it has no log."""
         self._open.clear()
-        self._db.close()
+        try:
+            self._db.close()
+        except Exception as error:
+            raise _failure(error) from error
 
     def memory_bytes(self) -> int:
         """What RocksDB holds in memtables and its block cache."""
         names = ("rocksdb.cur-size-all-mem-tables", "rocksdb.block-cache-usage")
         return sum(self._db.property_int_value(name) or 0 for name in names)
 
+    def _check_room(self) -> None:
+        """Raises KvFullError."""
+        free = self._free_bytes()
+        if free < RESERVE:
+            self._unchecked = ROOM_CHECK  # look again next time
+            raise KvFullError(f"{free} bytes free, {RESERVE} are kept in reserve")
+        self._unchecked = 0
+
     def _flush_memtable(self) -> None:
+        self._check_room()
         try:
             self._db.flush(True)
         except Exception as error:

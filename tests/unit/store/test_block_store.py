@@ -50,7 +50,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.patch.setattr(block_writer, "MANY_BLOCKS", 0 if small else 64)
         self.patch.setattr(block_writer, "REWRITE_BYTES", 0 if small else 4096)
         self.patch.setattr(queries, "WINDOW", 3 if small else 512)
-        self.patch.setattr(queries, "EXACT_SUMS", 1 if small else 512)
+        self.patch.setattr(queries, "SAMPLE", 1 if small else 256)
         self.patch.setattr(queries, "BACKWARD_BLOCKS", 1 if small else 64)
         self.patch.setattr(queries, "SEEK_COST", 0.01 if seek else 8.0)
         self.patch.setattr(subject_index, "HINTS_KEPT", 2 if small else 65_536)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from jetcluster.store import mem_kv
-from jetcluster.store.kv import Kv, KvError
+from jetcluster.store.kv import Kv, KvError, KvFullError
 from jetcluster.store.mem_kv import MemKv
 from jetcluster.store.rocks_kv import RocksKv
 
@@ -200,6 +200,26 @@ def test_a_failed_commit_keeps_the_open_writes(tmp_path: Path) -> None:
     again = RocksKv(tmp_path)
     assert again.get(b"a") == b"1"
     again.close()
+
+
+def test_a_full_disk_refuses_writes_serves_reads_and_heals(tmp_path: Path) -> None:
+    free = [1 << 40]
+    kv = RocksKv(tmp_path, free_bytes=lambda: free[0])
+    kv.put(b"a", b"1")
+    kv.flush_now()
+    free[0] = 1 << 20
+    for i in range(3):
+        kv.put(b"big%d" % i, bytes(1 << 20))
+        with pytest.raises(KvFullError):
+            kv.commit()
+        with pytest.raises(KvFullError):
+            kv.flush_now()
+    assert (kv.get(b"a"), kv.get(b"big1")) == (b"1", bytes(1 << 20))
+    assert (kv.commits, kv.durable) == (1, 1)
+    free[0] = 1 << 40
+    kv.flush_now()
+    assert (kv.commits, kv.durable) == (2, 2)
+    kv.close()
 
 
 def test_a_second_opener_is_refused(tmp_path: Path) -> None:
