@@ -149,6 +149,8 @@ class Replicator:
             self._unpin()
         if not message.recovering:
             group.engine.receive_match(peer, message.match)
+        if flow.state == FlowState.REPLICATE and flow.sent_commit < group.engine.commit_index():
+            self.committed()
         group.reads.on_answer(peer, message.context)
         group.changes.on_progress(flow)
         group.mark()
