@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from weakref import WeakKeyDictionary
 
 from jetcluster.store.batch import Batch
 
 DEFAULT_BYTES = 32 << 20
+
+_of_kv: WeakKeyDictionary[object, BlockCache] = WeakKeyDictionary()
 
 
 class BlockCache:
@@ -45,3 +48,11 @@ class BlockCache:
     def drop_stream(self, stream: int) -> None:
         for key in [key for key in self._batches if key[0] == stream]:
             self.drop(*key)
+
+
+def cache_of(kv: object) -> BlockCache:
+    """The cache that all streams of `kv` share, so that the bound holds for the node and not for each stream."""
+    cache = _of_kv.get(kv)
+    if cache is None:
+        cache = _of_kv[kv] = BlockCache()
+    return cache

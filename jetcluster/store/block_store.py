@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from jetcluster.store import keys, transfer
 from jetcluster.store.api import DamagedError, Msg, StoreState, SubjectState
 from jetcluster.store.batch import Batch
-from jetcluster.store.block_cache import BlockCache
+from jetcluster.store.block_cache import BlockCache, cache_of
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.block_writer import BlockWriter
 from jetcluster.store.blocks import BlockTable, decode_info
@@ -23,15 +23,15 @@ ALL_KINDS = (keys.BLOCK, keys.INFO, keys.POSTING, keys.STATE, keys.SIDE, keys.IN
 class BlockStore:
     """Opens stream `stream` in `kv`, empty when it holds nothing yet. Raises DamagedError when its records disagree.
 
-    `memory` only chooses how bytes are counted (StoreState.bytes); where they live is the kv's business. `cache` may
-    be shared by all stores of a node.
+    `memory` only chooses how bytes are counted (StoreState.bytes); where they live is the kv's business. All stores
+    of a kv share one cache unless `cache` says otherwise.
     """
 
     def __init__(self, kv: Kv, stream: int, *, memory: bool, cache: BlockCache | None = None) -> None:
         self._kv = kv
         self._stream = stream
         self._memory = memory
-        self._cache = cache if cache is not None else BlockCache()
+        self._cache = cache if cache is not None else cache_of(kv)
         self._blocks = BlockTable()
         self._index = SubjectIndex(kv, stream, self._blocks)
         self._reader = BlockReader(kv, stream, self._blocks, self._cache)
@@ -181,6 +181,16 @@ class BlockStore:
         """Deletes the stream with everything it has, also its state record; the store is of no use afterwards."""
         self._wipe()
         self.removed = True
+
+    def abandon(self) -> None:
+        """After a command failed in its middle: takes this stream back to the last commit, on disk and in memory.
+
+        Without it the next commit of the node would make half of the command durable, and a restart would apply it
+        to that once more. A MemKv has no open writes to take back. Raises DamagedError like opening.
+        """
+        self._kv.discard(self._stream)
+        self._import = None
+        self._load()
 
     # -- reading --------------------------------------------------------------------------------------------------
 

@@ -73,6 +73,10 @@ class Kv(Protocol):
         """Writes the open batch; returns `commits`. Raises KvError and keeps the batch when that fails."""
         ...
 
+    def discard(self, stream: int) -> None:
+        """Takes the open writes of one stream back; those of the others stay."""
+        ...
+
     def snapshot(self) -> Snapshot:
         """Commits, then a fixed view of everything. Only between commands."""
         ...
@@ -169,6 +173,15 @@ class OpenWrites:
         value = self.values[key]
         assert value is not None
         return value
+
+    def discard(self, prefix: bytes) -> None:
+        """Forgets entries whose key has `prefix` behind its first byte."""
+        at = slice(1, 1 + len(prefix))
+        for key in [key for key in self.values if key[at] == prefix]:
+            del self.values[key]
+        self.ranges = [(start, end) for start, end in self.ranges if start[at] != prefix]
+        self._sorted = sorted(self.values)
+        self._unsorted.clear()
 
     def clear(self) -> None:
         self.values.clear()

@@ -155,6 +155,9 @@ class MemKv(Commits):
             self.commits += 1
         return self.commits
 
+    def discard(self, stream: int) -> None:
+        """There is nothing open, and no crash to survive."""
+
     def snapshot(self) -> MemSnapshot:
         self.commit()
         return MemSnapshot([(key, self._values[key]) for key in self._keys.range(b"", b"\xff" * 16)])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from jetcluster.store import keys
 from jetcluster.store.kv import Commits, KeyValue, KvDamagedError, KvError, KvFullError, OpenWrites
 
 MEMTABLE = 32 << 20
@@ -147,6 +148,9 @@ class RocksKv(Commits):
         self._open.clear()
         self.commits += 1
         return self.commits
+
+    def discard(self, stream: int) -> None:
+        self._open.discard(keys.stream_prefix(0, stream)[1:])
 
     def snapshot(self) -> RocksSnapshot:
         self.commit()

@@ -130,9 +130,11 @@ class SubjectIndex:
         dead = old_dead
         for seq in gone:
             dead |= 1 << (seq - first)
-        for number in {batch.subject_number(seq - first) for seq in gone}:
+        numbers = {batch.subject_number(seq - first) for seq in gone}
+        all_positions = batch.positions() if len(numbers) > 4 else None
+        for number in numbers:
             subject = batch.subjects[number]
-            positions = batch.positions_of(number)
+            positions = batch.positions_of(number) if all_positions is None else all_positions[number]
             old = _alive(positions, old_dead)
             new = _alive(positions, dead)
             if not new or new[0] != old[0]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import tempfile
 from pathlib import Path
@@ -246,6 +247,22 @@ class RocksMachine(StoreMachine):
         self.kv.close()
         self.kv = RocksKv(self.path)
         self.others = [BlockStore(self.kv, STREAM + d, memory=self.memory, cache=self.cache) for d in (-1, 1)]
+
+    @rule(batch=batches(), doomed=st.integers(-20, 20), subject_filter=st.sampled_from(FILTERS))
+    def abandon(self, batch: Batch, doomed: int, subject_filter: bytes) -> None:
+        self.store.save_machine_state(b"before")
+        self.kv.commit()
+        model = copy.deepcopy(self.model)
+        self.store.save_machine_state(b"after")
+        self.append(batch, 0, 1)
+        self.delete(doomed)
+        self.purge(subject_filter, (None, 0))
+        self.others[0].append(Batch.of([b"x"], [], [b"3"]), self.others[0].last_seq + 1, 1_000)
+        self.store.abandon()
+        self.model = model
+        self.check()
+        assert self.store.load_machine_state() == b"before"
+        assert self.others[0].delete(self.others[0].last_seq)
 
     def teardown(self) -> None:
         super().teardown()
