@@ -29,11 +29,9 @@ class BlockCache:
 
     def put(self, stream: int, first_seq: int, batch: Batch) -> None:
         size = batch.encoded_bytes + 500  # what the objects around the bytes take, about
+        self.drop(stream, first_seq)
         if size * 4 > self._max_bytes:
             return
-        old = self._batches.pop((stream, first_seq), None)
-        if old is not None:
-            self._bytes -= old[1]
         self._batches[stream, first_seq] = batch, size
         self._bytes += size
         while self._bytes > self._max_bytes:

@@ -1,0 +1,88 @@
+"""Filters over a stream with many subjects: every way to answer gives what a walk over all messages gives."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from jetcluster.store import queries
+from jetcluster.store.api import Msg
+from jetcluster.store.batch import Batch
+from jetcluster.store.block_store import BlockStore
+from jetcluster.store.mem_kv import MemKv
+
+from .model import matches
+
+FILTERS = [
+    b"f.JFK.>",
+    b"f.*.AA.*",
+    b"f.*.*.7",
+    b"f.EWR.UA.3",
+    b"f.JFK.AA.*",
+    b"*.>",
+    b"g.>",
+    b"f.JFK",
+]
+
+
+@pytest.fixture(scope="module")
+def flights() -> tuple[BlockStore, list[Msg]]:
+    rng = random.Random(1)
+    store = BlockStore(MemKv(), 1, memory=False)
+    for size in [1] * 50 + [40] * 100 + [300] * 3:
+        subjects = [
+            b"f.%b.%b.%d" % (rng.choice([b"JFK", b"EWR"]), rng.choice([b"AA", b"UA", b"DL"]), rng.randrange(200))
+            for _ in range(size)
+        ]
+        store.append(Batch.of(subjects, [], [b""] * size), store.last_seq + 1, store.last_ts + 1)
+    store.delete(17)
+    for seq in rng.sample(range(50, store.last_seq), 900):
+        store.delete(seq)
+    store.compact(23)
+    messages = [msg for seq in range(1, store.last_seq + 1) if (msg := store.get(seq))]
+    assert len(messages) == store.messages
+    return store, messages
+
+
+@pytest.fixture(params=["blocks", "postings"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = 0.0 if request.param == "postings" else 1e9
+    for name in ("SEEK_COST", "POSTING_COST", "COUNT_COST"):
+        monkeypatch.setattr(queries, name, free)
+    monkeypatch.setattr(queries, "BLOCK_COST", 1e6)
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("subject_filter", FILTERS)
+def test_both_ways_agree_with_a_walk(flights: tuple[BlockStore, list[Msg]], subject_filter: bytes) -> None:
+    store, messages = flights
+    matching = [msg for msg in messages if matches(subject_filter, msg.subject)]
+    for seq in [0, 1, 22, 23, 24, 51, 700, 2_000, store.last_seq - 301, store.last_seq, store.last_seq + 1]:
+        later = [msg for msg in matching if msg.seq >= seq]
+        assert list(store.scan(subject_filter, seq)) == later
+        assert store.count(subject_filter, seq) == len(later)
+        assert store.next_by_subject(subject_filter, seq) == (later[0] if later else None)
+        earlier = [msg for msg in matching if msg.seq <= seq]
+        assert store.last_by_subject(subject_filter, seq) == (earlier[-1] if earlier else None)
+        assert store.last_seqs(subject_filter, seq) == sorted({msg.subject: msg.seq for msg in earlier}.values())
+
+
+def test_a_filter_seen_before_learns_of_subjects_that_come_and_go() -> None:
+    store = BlockStore(MemKv(), 1, memory=False)
+    for n in range(3_000):
+        store.append(Batch.of([b"u.%d" % n, b"other"], [], [b"", b""]), store.last_seq + 1, n)
+        store.enforce(max_msgs=10)
+        if n % 7 == 0:
+            assert store.subject_counts(b"u.*") == [(b"u.%d" % i, 1) for i in range(max(0, n - 4), n + 1)]
+            assert store.count(b"*.*", store.first_seq) == min(n + 1, 5)
+
+
+def test_deleted_gives_no_more_than_asked_for() -> None:
+    store = BlockStore(MemKv(), 1, memory=False)
+    store.append(Batch.of([b"a"], [], [b""]), 5, 1)
+    store.append(Batch.of([b"a"] * 3, [], [b""] * 3), 1_000_000_000, 2)
+    store.delete(1_000_000_001)
+    assert store.state.first_seq == 5
+    assert store.num_deleted == 1_000_000_000 - 5
+    assert store.deleted(3) == [6, 7, 8]
