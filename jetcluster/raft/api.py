@@ -150,6 +150,11 @@ class RaftGroup(Protocol):
         """The state machine is durable up to `index`; the journal may forget entries up to it."""
         ...
 
+    def suspend(self) -> None:
+        """The state machine's state is not to be built upon (it was found wrong, or is being replaced): nothing is
+        applied until `install`, and the leader is asked for a snapshot, as in `on_snapshot_needed`."""
+        ...
+
     def install(self, index: int, term: int, peers: tuple[str, ...]) -> None:
         """The state machine now holds (durably) the state of `index`; the log continues after it."""
         ...

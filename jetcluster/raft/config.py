@@ -23,8 +23,6 @@ class RaftConfig:
     """How long a replica waits for a leader to show up when it starts."""
     stateless_delay: float = 3.0
     """Added for a replica that waits for a snapshot: somebody with the state should lead."""
-    commit_push: float = 0.003
-    """After a commit, followers that heard of it with no other batch are told (they serve reads)."""
     digest: float = 2.0
     """Between two lists of "the groups I lead"."""
     stall: float = 1.0

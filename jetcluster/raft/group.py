@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jetcluster import faults
-from jetcluster.raft import append, codec
+from jetcluster.raft import codec
 from jetcluster.raft.api import (
     BackpressureError,
     GroupStatus,
@@ -28,8 +28,10 @@ from jetcluster.raft.codec import CONFIG, MAX_ENTRY_BYTES, REGULAR
 from jetcluster.raft.election import Election
 from jetcluster.raft.engine import Engine, Outbox
 from jetcluster.raft.grouplog import GroupLog, JournalDamageError
+from jetcluster.raft.held import HeldFrames, is_durable
 from jetcluster.raft.membership import quorum_index
 from jetcluster.raft.read_index import ReadRounds
+from jetcluster.raft.receiver import Receiver
 from jetcluster.raft.rejoin import Rejoin
 from jetcluster.raft.replicator import Replicator
 from jetcluster.raft.snapshots import Snapshots
@@ -60,12 +62,7 @@ class Group(Outbox):
         self._told: tuple[Role, int, str | None] | None = None
         self._first_own = 0
         self._uncommitted = 0
-        self._matched_term = -1
-        """A term whose leader's log was found equal to this one at or above its base."""
-        self._context = 0
-        """Read context that the next ack has to echo."""
-        self._held: list[tuple[int, int, int, str, bytes]] = []
-        """(term, index, term record, peer, frame) that may leave once index and record are durable."""
+        self._held = HeldFrames()
         self._transfer: tuple[str, float, bool] | None = None
         self._members = log.config
         voters = tuple(p for p in log.config.voters if p != self.me)
@@ -77,6 +74,7 @@ class Group(Outbox):
         self.changes = Changes(self)
         self.rejoin = Rejoin(self)
         self.snapshots = Snapshots(self)
+        self.receiver = Receiver(self)
         self.term = self.engine.term()
 
     # -- api.RaftGroup
@@ -149,6 +147,11 @@ class Group(Outbox):
     def compact(self, index: int) -> None:
         self.log.compactable = max(self.log.compactable, min(index, self.applied_index))
         self.node.journal.trim(self.log)
+
+    def suspend(self) -> None:
+        """See `api.RaftGroup`."""
+        if not self.stopped:
+            self.snapshots.require()
 
     def install(self, index: int, term: int, peers: tuple[str, ...]) -> None:
         if not self.stopped:
@@ -278,7 +281,7 @@ class Group(Outbox):
         led, old_term = self.role is Role.LEADER, self.term
         self.role, self.term, self.leader = role, term, leader
         if term != old_term:
-            self._held = [h for h in self._held if h[0] == term]
+            self._held.keep_term(term)
         if led and (role is not Role.LEADER or term != old_term):
             self.ready = False
             self._transfer = None
@@ -336,7 +339,7 @@ class Group(Outbox):
 
     def peer_down(self, peer: str) -> None:
         self.replicator.peer_changed(peer, up=False)
-        self._held = [h for h in self._held if h[3] != peer]
+        self._held.drop_peer(peer)
         self.lost_leader(peer)
 
     def led_by(self, peer: str, term: int) -> None:
@@ -345,179 +348,32 @@ class Group(Outbox):
             self.engine.receive_leader(peer, term, self.engine.commit_index())
             self.sync()
 
-    # -- input
-
-    def on_message(self, peer: str, message: codec.Message) -> None:
-        if self.stopped:
-            return
-        if isinstance(message, codec.Append):
-            self._on_append(peer, message)
-        elif isinstance(message, codec.PreVote):
-            self.election.on_pre_vote(peer, message)
-        elif isinstance(message, codec.Vote):
-            self._on_vote(peer, message)
-        elif isinstance(message, codec.SnapOffer):
-            self._on_offer(peer, message)
-        elif message.term > self.term:
-            self.engine.step_down(message.term)
-        elif isinstance(message, codec.PreVoteReply):
-            if peer in self.peers:
-                self.election.on_pre_vote_reply(peer, message)
-        elif message.term == self.term:
-            if self.engine.leads():
-                self._on_answer(peer, message)
-            else:
-                self._on_order(peer, message)
-        self.sync()
-
-    def _on_answer(self, peer: str, message: codec.Message) -> None:
-        """A message of this very term, to its leader."""
-        if isinstance(message, codec.Ack):
-            self.replicator.on_ack(peer, message)
-        elif isinstance(message, codec.Reject):
-            self.replicator.on_reject(peer, message)
-        elif isinstance(message, codec.SnapRequest):
-            self.replicator.on_snap_request(peer)
-        elif isinstance(message, codec.Rejoin):
-            self.rejoin.on_request(peer, message)
-
-    def _on_order(self, peer: str, message: codec.Message) -> None:
-        """A message of this very term, to somebody who does not lead it."""
-        if isinstance(message, codec.VoteReply):
-            if message.granted:
-                self.engine.receive_vote(peer, message.term)
-        elif isinstance(message, codec.TimeoutNow):
-            self._on_timeout_now(peer, message.term)
-        elif isinstance(message, codec.Resign):
-            self.lost_leader(peer)
-        elif isinstance(message, codec.RejoinReply) and peer == self.engine.leader():
-            self.rejoin.on_reply(message)
-
-    def _on_timeout_now(self, peer: str, term: int) -> None:
-        if not self.may_campaign() or self.snapshots.needed or peer != self.engine.leader():
-            return
-        self.engine.receive_timeout_now(peer, term)
-        if self.engine.transferring():
-            self.election.campaign()
-
-    def _on_vote(self, peer: str, message: codec.Vote) -> None:
-        if self.log.damaged:
-            if message.term > self.term:
-                self.engine.step_down(message.term)
-            return
-        if message.term < self.term:
-            self.send(peer, codec.encode_vote_reply(self.term, False))
-            return
-        if self.term == 0 and self.me not in self.log.config.voters:
-            return  # never heard a leader: it may have been a member before, and have voted
-        self.engine.receive_vote_request(peer, message.term, message.last_index, message.last_term)
-
-    def _on_append(self, peer: str, message: codec.Append) -> None:
-        if message.term < self.term:
-            # pysyncobj keeps silent, and the stale leader goes on for 30 s (D8).
-            self.send(peer, codec.encode_reject(self.term, message.prev_index, self.log.last_index + 1, 0))
-            return
-        if message.term == self.term and self.engine.leads():
-            self.fail(f"two leaders in term {message.term}: {self.me} and {peer}")
-            return
-        matched = self._matched_term == message.term
-        planned = append.plan(self.log, self.engine.commit_index(), message, matched)
-        if isinstance(planned, append.New):
-            self._on_new(peer, message, planned)
-        elif isinstance(planned, append.Held):
-            self._on_held(peer, message, planned.verified)
-        else:
-            self.engine.receive_leader(peer, message.term, self.engine.commit_index())
-            self.sync()
-            if isinstance(planned, append.Rejected):
-                self.send(
-                    peer,
-                    codec.encode_reject(message.term, message.prev_index, planned.hint, message.context),
-                )
-            else:
-                self._on_diverged(peer, planned.at)
-
-    def _on_new(self, peer: str, message: codec.Append, planned: append.New) -> None:
-        if planned.entries and self.node.journal.full:
-            # No ack, no entry: the leader asks again. Its leadership is still worth knowing.
-            self.engine.receive_leader(peer, message.term, self.engine.commit_index())
-            return
-        self._matched_term = message.term
-        self._context = message.context
-        self.engine.receive_append(
-            peer, message.term, message.commit, planned.prev_index, planned.prev_term, planned.entries
-        )
-        self.follow_config()
-        self._after_append(peer, planned.prev_index + len(planned.entries))
-
-    def _on_held(self, peer: str, message: codec.Append, verified: int) -> None:
-        if verified >= self.log.base_index:
-            self._matched_term = message.term
-        commit = max(self.engine.commit_index(), min(message.commit, verified))
-        self.engine.receive_leader(peer, message.term, commit)
-        if message.context != codec.NO_REPLY:
-            self._context = message.context
-            self.send_ack(peer, verified)
-        self._after_append(peer, verified)
-
-    def _after_append(self, peer: str, verified: int) -> None:
-        self.sync()
-        if self.log.damaged:
-            self.rejoin.on_verified(peer, verified)
-        self.mark()
-
-    def _on_diverged(self, peer: str, index: int) -> None:
-        if index <= self.snapshots.installed:
-            self.node.report(self, f"{peer} does not know the installed state at {index}")
-        elif not self.log.durable:
-            # Entries of a memory stream are not waited for, so a power failure may take committed ones.
-            self.snapshots.require()
-        else:
-            self.fail(f"leader {peer} contradicts committed entry {index}")
-
-    def _on_offer(self, peer: str, message: codec.SnapOffer) -> None:
-        if message.term < self.term or self.engine.leads():
-            return
-        self.engine.receive_leader(peer, message.term, self.engine.commit_index())
-        self.sync()
-        self.snapshots.on_offer(peer, message)
-
     # -- output of the core (engine.Outbox)
 
     def send_ack(self, peer: str, index: int) -> None:
+        log, receiver = self.log, self.receiver
         term = self.engine.term()
-        frame = codec.encode_ack(term, index, self._context, self.log.damaged)
-        self._context = 0
-        log = self.log
-        if index <= log.durable_index and log.term_gseq <= log.durable_gseq:
+        frame = codec.encode_ack(term, index, receiver.context, log.damaged)
+        receiver.context = 0
+        if is_durable(log, index, log.term_gseq):
             self.send(peer, frame)
         else:
-            self._held.append((term, index, log.term_gseq, peer, frame))
+            self._held.add(term, index, log.term_gseq, peer, frame)
 
     def send_vote(self, peer: str, term: int) -> None:
-        self._hold_for_term(peer, codec.encode_vote_reply(term, True))
+        frame = codec.encode_vote_reply(term, True)
+        self._held.add(self.engine.term(), 0, self.log.term_gseq, peer, frame)
         if self.election.at is not None:
             self.election.schedule(self.config.vote_timeout)
 
     def send_vote_request(self, peer: str, term: int, last_index: int, last_term: int) -> None:
-        self._hold_for_term(peer, codec.encode_vote(term, last_index, last_term))
-
-    def _hold_for_term(self, peer: str, frame: bytes) -> None:
-        self._held.append((self.engine.term(), 0, self.log.term_gseq, peer, frame))
+        frame = codec.encode_vote(term, last_index, last_term)
+        self._held.add(self.engine.term(), 0, self.log.term_gseq, peer, frame)
 
     def on_durable(self) -> None:
         """The journal got further: what was held back may be true now."""
-        if self._held:
-            log, term = self.log, self.engine.term()
-            durable, gseq = log.durable_index, log.durable_gseq
-            held, self._held = self._held, []
-            for item in held:
-                if item[0] != term:
-                    continue
-                if item[1] <= durable and item[2] <= gseq:
-                    self.send(item[3], item[4])
-                else:
-                    self._held.append(item)
+        for peer, frame in self._held.release(self.log, self.engine.term()):
+            self.send(peer, frame)
         if self.log.damaged:
             self.rejoin.check()
         self.mark()
@@ -529,8 +385,8 @@ class Group(Outbox):
         if self.stopped:
             return
         if self.engine.leads():
-            self.replicator.flush()
             self._commit()
+            self.replicator.flush()
         self._apply()
         if self._transfer is not None:
             self._try_transfer()
@@ -545,8 +401,6 @@ class Group(Outbox):
         if gate > before:
             engine.commit_gate = gate
             self.tick_engine()
-            if engine.commit_index() > before:
-                self.replicator.committed()
 
     def tick_engine(self) -> None:
         """The core's turn, with fresh knowledge of who is alive (its check-quorum runs in every turn)."""
@@ -646,7 +500,6 @@ class Group(Outbox):
                 self.election.at,
                 self.snapshots.at,
                 self.replicator.check_at,
-                self.replicator.push_at,
                 self._transfer[1] if self._transfer else None,
             )
             if t is not None

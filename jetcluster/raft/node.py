@@ -133,12 +133,16 @@ class RaftNode:
         if not sound:
             log.mark_damaged()
 
-    def remove_group(self, gid: int) -> None:
-        """Stops the replica and forgets its log."""
+    def stop_group(self, gid: int) -> None:
+        """Stops the replica for good; its log stays in the journal until `remove_group`."""
         group = self.groups.pop(gid, None)
         if group is not None:
             group.stop("removed")
             self._dirty.pop(gid, None)
+
+    def remove_group(self, gid: int) -> None:
+        """Stops the replica and forgets its log."""
+        self.stop_group(gid)
         self.journal.remove(gid)
 
     # -- the mesh
@@ -188,7 +192,7 @@ class RaftNode:
             self.counters.refused_frames += 1
             return
         try:
-            group.on_message(peer, message)
+            group.receiver.on_message(peer, message)
         except Exception as error:  # noqa: BLE001 - an assertion of one group must not take the link of all
             group.fail(error)
 

@@ -21,7 +21,6 @@ class Replicator:
         self.flows: dict[str, Flow] = {}
         self.check_at: float | None = None
         """When something that is under way becomes overdue."""
-        self.push_at: float | None = None
         self._pin_since = 0.0
         self._frame: tuple[int, int, int, int, bytes, int, int] | None = None
 
@@ -32,7 +31,7 @@ class Replicator:
 
     def stop(self) -> None:
         self.flows.clear()
-        self.check_at = self.push_at = None
+        self.check_at = None
         self._group.log.pin = NO_PIN
         self._frame = None
 
@@ -61,6 +60,7 @@ class Replicator:
             self._fill(flow, context)
             if context and flow.connected and flow.context_sent < context:
                 self.beat(flow, context)
+        self.push_commit()
 
     def _fill(self, flow: Flow, context: int) -> None:
         group = self._group
@@ -121,10 +121,10 @@ class Replicator:
             else:
                 flow.context_sent = max(flow.context_sent, context)
 
-    def committed(self) -> None:
-        """The commit index moved: everybody hears of it at once, before this node applies and acks. A client that is
-        told "stored" over the link to its own node finds the message there: the commit came over the same link first.
-        """
+    def push_commit(self) -> None:
+        """Everybody who has not heard of the commit index with a batch hears of it now, before this node applies and
+        acks. A client that is told "stored" over the link to its own node finds the message there: the commit came
+        over the same link first."""
         commit = self._group.engine.commit_index()
         for flow in self.flows.values():
             if flow.connected and flow.state == FlowState.REPLICATE and flow.sent_commit < commit:
@@ -149,8 +149,6 @@ class Replicator:
             self._unpin()
         if not message.recovering:
             group.engine.receive_match(peer, message.match)
-        if flow.state == FlowState.REPLICATE and flow.sent_commit < group.engine.commit_index():
-            self.committed()
         group.reads.on_answer(peer, message.context)
         group.changes.on_progress(flow)
         group.mark()
@@ -206,12 +204,6 @@ class Replicator:
             self._group.wake_at(self.check_at)
 
     def on_time(self, now: float) -> None:
-        if self.push_at is not None and now >= self.push_at:
-            self.push_at = None
-            commit = self._group.engine.commit_index()
-            for flow in self.flows.values():
-                if flow.connected and flow.state == FlowState.REPLICATE and flow.sent_commit < commit:
-                    self.beat(flow, codec.NO_REPLY)
         if self.check_at is not None and now >= self.check_at:
             self.check_at = None
             self._check(now)

@@ -72,7 +72,7 @@ class Snapshots:
         group = self._group
         log = group.log
         self.wanted = False
-        if index < group.applied_index or index < log.base_index:
+        if index < group.machine_index or index < log.base_index:  # no-ops between the two are no state
             self.ask()
             return
         self.installed = max(self.installed, index)

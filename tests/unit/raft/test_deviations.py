@@ -100,7 +100,7 @@ def test_d2_a_batch_sent_again_truncates_nothing() -> None:
     log = follower.log
     before = (log.last_index, log.gseq)
     entries = [(log.command(i), i, log.term_at(i) or 0, log.kind_at(i)) for i in range(3, 6)]
-    follower.on_message("A", codec.Append(leader.term, 2, log.term_at(2) or 0, 5, 0, entries))
+    follower.receiver.on_message("A", codec.Append(leader.term, 2, log.term_at(2) or 0, 5, 0, entries))
     assert (log.last_index, log.gseq) == before
 
 
@@ -148,11 +148,11 @@ def test_d3_only_verified_entries_are_committed() -> None:
     net.run(0.01)
     committed = leader.commit_index
     end = leader.last_index
-    net["A"].group().on_message("B", codec.SnapOffer(5, 100, 5, Config(("A", "B", "C"))))
+    net["A"].group().receiver.on_message("B", codec.SnapOffer(5, 100, 5, Config(("A", "B", "C"))))
     leader.work()
     assert leader.commit_index == committed
     # Nor does an append that says nothing about the tail.
-    leader.on_message("B", codec.Append(5, 1, 1, 100, 0, []))
+    leader.receiver.on_message("B", codec.Append(5, 1, 1, 100, 0, []))
     leader.work()
     assert leader.commit_index == committed < end
 
@@ -244,13 +244,13 @@ def test_d7_an_ack_of_another_term_does_not_count() -> None:
     net.run(0.1)
     net.isolate("A")
     index = leader.propose(b"x")
-    leader.on_message("C", codec.Ack(leader.term - 1, index, 0, False))
+    leader.receiver.on_message("C", codec.Ack(leader.term - 1, index, 0, False))
     net.run(0.05)
     assert leader.engine.match_index("C") < index
     assert leader.commit_index < index
-    leader.on_message("C", codec.Ack(leader.term, index + 40, 0, False))
+    leader.receiver.on_message("C", codec.Ack(leader.term, index + 40, 0, False))
     assert leader.engine.match_index("C") < index, "an ack beyond the log is refused"
-    leader.on_message("C", codec.Ack(leader.term + 3, index, 0, False))
+    leader.receiver.on_message("C", codec.Ack(leader.term + 3, index, 0, False))
     assert leader.role is Role.FOLLOWER
     assert leader.term >= 4
 
@@ -283,9 +283,9 @@ def test_d9_a_vote_counts_once_and_only_from_a_member() -> None:
     net.run(0.001)
     assert group.role is Role.CANDIDATE
     for voter in ("B", "B", "B", "X", "Y"):
-        group.on_message(voter, codec.VoteReply(group.term, True))
+        group.receiver.on_message(voter, codec.VoteReply(group.term, True))
     assert group.role is Role.CANDIDATE
-    group.on_message("C", codec.VoteReply(group.term, True))
+    group.receiver.on_message("C", codec.VoteReply(group.term, True))
     assert group.role is Role.LEADER
 
 
@@ -302,7 +302,7 @@ def test_d10_a_vote_leaves_only_when_it_is_on_disk_and_survives_a_restart() -> N
         return False
 
     net.filter = watch
-    group.on_message("A", codec.Vote(7, 0, 0))
+    group.receiver.on_message("A", codec.Vote(7, 0, 0))
     assert votes == []
     net.run(0.01)
     assert votes == ["A"]
@@ -310,7 +310,7 @@ def test_d10_a_vote_leaves_only_when_it_is_on_disk_and_survives_a_restart() -> N
     again = net.restart("B").create(1, ("A", "B", "C"))
     assert (again.term, again.log.voted_for) == (7, "A")
     net.connect_all()
-    again.on_message("C", codec.Vote(7, 9, 6))
+    again.receiver.on_message("C", codec.Vote(7, 9, 6))
     net.run(0.01)
     assert votes == ["A"]
 
@@ -358,10 +358,10 @@ def test_d12_a_truncation_takes_back_what_was_vouched_for() -> None:
     net = Loopback()
     group = net["B"].create(1, ("A", "B", "C"))
     entries = [(b"old", i, 1, codec.REGULAR) for i in range(1, 6)]
-    group.on_message("A", codec.Append(1, 0, 0, 0, 0, entries))
+    group.receiver.on_message("A", codec.Append(1, 0, 0, 0, 0, entries))
     net.run(0.01)
     assert group.log.durable_index == 5
-    group.on_message("C", codec.Append(2, 2, 1, 0, 0, [(b"new", 3, 2, codec.REGULAR)]))
+    group.receiver.on_message("C", codec.Append(2, 2, 1, 0, 0, [(b"new", 3, 2, codec.REGULAR)]))
     assert group.log.durable_index == 2
     net.run(0.01)
     assert group.log.durable_index == 3
@@ -464,7 +464,7 @@ def test_d16_an_older_state_is_not_installed() -> None:
     before = (group.applied_index, group.last_index, group.commit_index)
     group.install(5, 1, leader.peers)
     assert (group.applied_index, group.last_index, group.commit_index) == before
-    group.on_message("A", codec.SnapOffer(leader.term, 5, 1, leader.log.config))
+    group.receiver.on_message("A", codec.SnapOffer(leader.term, 5, 1, leader.log.config))
     assert net["C"].machine().snapshots == []
 
 
@@ -587,7 +587,7 @@ def test_d21_a_message_of_a_stranger_is_harmless() -> None:
         codec.TimeoutNow(leader.term),
         codec.RejoinReply(leader.term, 1, 5),
     ):
-        leader.on_message("Z", message)
+        leader.receiver.on_message("Z", message)
     assert leader.role is Role.LEADER
     assert leader.status().stopped == ""
 

@@ -1,0 +1,158 @@
+"""What a replica does with each message: the term and membership rules (raft-engine.md D7, D8, D9, D21) first, then
+the checked and rewritten form of it for the core.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jetcluster.raft import append, codec
+
+if TYPE_CHECKING:
+    from jetcluster.raft.group import Group
+
+
+class Receiver:
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._matched_term = -1
+        """A term whose leader's log was found equal to this one at or above its base."""
+        self.context = 0
+        """Read context that the next ack has to echo."""
+
+    def on_message(self, peer: str, message: codec.Message) -> None:
+        if self._group.stopped:
+            return
+        if isinstance(message, codec.Append):
+            self._on_append(peer, message)
+        elif isinstance(message, codec.PreVote):
+            self._group.election.on_pre_vote(peer, message)
+        elif isinstance(message, codec.Vote):
+            self._on_vote(peer, message)
+        elif isinstance(message, codec.SnapOffer):
+            self._on_offer(peer, message)
+        elif message.term > self._group.term:
+            self._group.engine.step_down(message.term)
+        elif isinstance(message, codec.PreVoteReply):
+            if peer in self._group.peers:
+                self._group.election.on_pre_vote_reply(peer, message)
+        elif message.term == self._group.term:
+            if self._group.engine.leads():
+                self._on_answer(peer, message)
+            else:
+                self._on_order(peer, message)
+        self._group.sync()
+
+    def _on_answer(self, peer: str, message: codec.Message) -> None:
+        """A message of this very term, to its leader."""
+        if isinstance(message, codec.Ack):
+            self._group.replicator.on_ack(peer, message)
+        elif isinstance(message, codec.Reject):
+            self._group.replicator.on_reject(peer, message)
+        elif isinstance(message, codec.SnapRequest):
+            self._group.replicator.on_snap_request(peer)
+        elif isinstance(message, codec.Rejoin):
+            self._group.rejoin.on_request(peer, message)
+
+    def _on_order(self, peer: str, message: codec.Message) -> None:
+        """A message of this very term, to somebody who does not lead it."""
+        if isinstance(message, codec.VoteReply):
+            if message.granted:
+                self._group.engine.receive_vote(peer, message.term)
+        elif isinstance(message, codec.TimeoutNow):
+            self._on_timeout_now(peer, message.term)
+        elif isinstance(message, codec.Resign):
+            self._group.lost_leader(peer)
+        elif isinstance(message, codec.RejoinReply) and peer == self._group.engine.leader():
+            self._group.rejoin.on_reply(message)
+
+    def _on_timeout_now(self, peer: str, term: int) -> None:
+        if not self._group.may_campaign() or self._group.snapshots.needed or peer != self._group.engine.leader():
+            return
+        self._group.engine.receive_timeout_now(peer, term)
+        if self._group.engine.transferring():
+            self._group.election.campaign()
+
+    def _on_vote(self, peer: str, message: codec.Vote) -> None:
+        if self._group.log.damaged:
+            if message.term > self._group.term:
+                self._group.engine.step_down(message.term)
+            return
+        if message.term < self._group.term:
+            self._group.send(peer, codec.encode_vote_reply(self._group.term, False))
+            return
+        if self._group.term == 0 and self._group.me not in self._group.log.config.voters:
+            return  # never heard a leader: it may have been a member before, and have voted
+        self._group.engine.receive_vote_request(peer, message.term, message.last_index, message.last_term)
+
+    def _on_append(self, peer: str, message: codec.Append) -> None:
+        if message.term < self._group.term:
+            # pysyncobj keeps silent, and the stale leader goes on for 30 s (D8).
+            self._group.send(
+                peer, codec.encode_reject(self._group.term, message.prev_index, self._group.log.last_index + 1, 0)
+            )
+            return
+        if message.term == self._group.term and self._group.engine.leads():
+            self._group.fail(f"two leaders in term {message.term}: {self._group.me} and {peer}")
+            return
+        matched = self._matched_term == message.term
+        planned = append.plan(self._group.log, self._group.engine.commit_index(), message, matched)
+        if isinstance(planned, append.New):
+            self._on_new(peer, message, planned)
+        elif isinstance(planned, append.Held):
+            self._on_held(peer, message, planned.verified)
+        else:
+            self._group.engine.receive_leader(peer, message.term, self._group.engine.commit_index())
+            self._group.sync()
+            if isinstance(planned, append.Rejected):
+                self._group.send(
+                    peer,
+                    codec.encode_reject(message.term, message.prev_index, planned.hint, message.context),
+                )
+            else:
+                self._on_diverged(peer, planned.at)
+
+    def _on_new(self, peer: str, message: codec.Append, planned: append.New) -> None:
+        if planned.entries and self._group.node.journal.full:
+            # No ack, no entry: the leader asks again. Its leadership is still worth knowing.
+            self._group.engine.receive_leader(peer, message.term, self._group.engine.commit_index())
+            return
+        self._matched_term = message.term
+        self.context = message.context
+        self._group.engine.receive_append(
+            peer, message.term, message.commit, planned.prev_index, planned.prev_term, planned.entries
+        )
+        self._group.follow_config()
+        self._after_append(peer, planned.prev_index + len(planned.entries))
+
+    def _on_held(self, peer: str, message: codec.Append, verified: int) -> None:
+        if verified >= self._group.log.base_index:
+            self._matched_term = message.term
+        commit = max(self._group.engine.commit_index(), min(message.commit, verified))
+        self._group.engine.receive_leader(peer, message.term, commit)
+        if message.context != codec.NO_REPLY:
+            self.context = message.context
+            self._group.send_ack(peer, verified)
+        self._after_append(peer, verified)
+
+    def _after_append(self, peer: str, verified: int) -> None:
+        self._group.sync()
+        if self._group.log.damaged:
+            self._group.rejoin.on_verified(peer, verified)
+        self._group.mark()
+
+    def _on_diverged(self, peer: str, index: int) -> None:
+        if index <= self._group.snapshots.installed:
+            self._group.node.report(self._group, f"{peer} does not know the installed state at {index}")
+        elif not self._group.log.durable:
+            # Entries of a memory stream are not waited for, so a power failure may take committed ones.
+            self._group.snapshots.require()
+        else:
+            self._group.fail(f"leader {peer} contradicts committed entry {index}")
+
+    def _on_offer(self, peer: str, message: codec.SnapOffer) -> None:
+        if message.term < self._group.term or self._group.engine.leads():
+            return
+        self._group.engine.receive_leader(peer, message.term, self._group.engine.commit_index())
+        self._group.sync()
+        self._group.snapshots.on_offer(peer, message)
