@@ -16,13 +16,14 @@ from jetcluster.store import keys
 from jetcluster.store.kv import Commits, KeyValue, KvDamagedError, KvError, KvFullError, OpenWrites
 
 MEMTABLE = 32 << 20
+"""On a small disk less: a full memtable needs that much room to be flushed."""
 MEMTABLES = 3
 BLOCK_CACHE = 32 << 20
 """Bounds of RocksDB's own memory: 3 x 32 MiB of writes under load, nearly nothing when idle, and 32 MiB of blocks
 with index and filter blocks among them. jetcluster's own cache of decoded batches stands above (block_cache.py)."""
 
 RESERVE = 64 << 20
-"""Free bytes of the file system below which commits and flushes are refused. RocksDB, once it has run into a full
+"""Free bytes of the file system, or a tenth of it if that is less, below which commits and flushes are refused. RocksDB, once it has run into a full
 disk, takes no more writes until it is opened again; refusing early heals by itself when there is room again."""
 
 ROOM_CHECK = 1 << 20
@@ -64,8 +65,10 @@ class RocksKv(Commits):
         self._free_bytes = free_bytes or (lambda: shutil.disk_usage(path).free)
         self._unchecked = ROOM_CHECK
         path.mkdir(parents=True, exist_ok=True)
+        total = shutil.disk_usage(path).total
+        self._reserve = min(RESERVE, total // 10)
         try:
-            self._db = rocksdict.Rdict(str(path), _options(rocksdict))
+            self._db = rocksdict.Rdict(str(path), _options(rocksdict, min(MEMTABLE, max(total // 32, 1 << 20))))
         except Exception as error:
             raise KvError(f"cannot open {path}: {error}") from error
 
@@ -187,9 +190,9 @@ class RocksKv(Commits):
     def _check_room(self) -> None:
         """Raises KvFullError."""
         free = self._free_bytes()
-        if free < RESERVE:
+        if free < self._reserve:
             self._unchecked = ROOM_CHECK  # look again next time
-            raise KvFullError(f"{free} bytes free, {RESERVE} are kept in reserve")
+            raise KvFullError(f"{free} bytes free, {self._reserve} are kept in reserve")
         self._unchecked = 0
 
     def _flush_memtable(self) -> None:
@@ -230,10 +233,10 @@ class RocksKv(Commits):
         return _pairs(cursor, bounds, start)
 
 
-def _options(rocks: Any) -> Any:
+def _options(rocks: Any, memtable: int) -> Any:
     options = rocks.Options(raw_mode=True)
     options.create_if_missing(True)
-    options.set_write_buffer_size(MEMTABLE)
+    options.set_write_buffer_size(memtable)
     options.set_max_write_buffer_number(MEMTABLES)
     options.set_max_background_jobs(2)
     options.set_max_open_files(256)
