@@ -1,0 +1,62 @@
+"""A journal over memory, for the tests of its parts."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from jetcluster.clock import ManualTime, SeededRng
+from jetcluster.raft.codec import REGULAR
+from jetcluster.raft.disk import MemoryDisk
+from jetcluster.raft.grouplog import GroupLog
+from jetcluster.raft.journal import Journal, JournalOptions
+from jetcluster.raft.membership import Config
+from jetcluster.raft.recovery import Recovered
+from jetcluster.raft.writer import InlineWriter
+
+ABC = Config(("A", "B", "C"))
+OPTIONS = JournalOptions(segment_bytes=4_096, reserve_bytes=0, node_retain_bytes=16_384, retry_delay=0.1)
+
+
+class Bench:
+    """One disk and the journal that is open on it."""
+
+    def __init__(self, **options: Any) -> None:
+        self.time = ManualTime()
+        self.disk = MemoryDisk()
+        self.options = dataclasses.replace(OPTIONS, **options)
+        self.fatal: list[BaseException] = []
+        self.opens = 0
+        self.journal: Journal
+        self.found: Recovered
+        self.open()
+
+    def open(self) -> Journal:
+        self.opens += 1
+        writer = InlineWriter(self.time)
+        rng = SeededRng(self.opens)
+        self.journal = Journal(self.disk, writer, self.time, rng, self.options, self.fatal.append)
+        self.found = self.journal.open()
+        return self.journal
+
+    def settle(self, seconds: float = 0.0) -> None:
+        self.time.advance(seconds)
+
+    def log(self, gid: int = 1, durable: bool = True) -> GroupLog:
+        log = self.journal.groups.get(gid)
+        return log if log is not None else self.journal.create(gid, ABC, durable)
+
+    def crash(self) -> Journal:
+        """What was not synced is gone; the journal is opened again."""
+        self.journal._closed = True
+        self.disk.crash(SeededRng(5))
+        return self.open()
+
+
+def fill(log: GroupLog, count: int, term: int = 1, size: int = 20) -> None:
+    for _ in range(count):
+        log.append(REGULAR, term, b"%06d" % (log.last_index + 1) + b"." * size)
+
+
+def content(log: GroupLog) -> list[tuple[int, int, bytes]]:
+    return [(i, log.term_at(i) or 0, log.command(i)) for i in range(log.base_index + 1, log.last_index + 1)]

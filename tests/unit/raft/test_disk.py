@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from jetcluster import faults
+from jetcluster.clock import SeededRng
+from jetcluster.raft.disk import Disk, FileDisk, MemoryDisk
+
+
+@pytest.fixture(params=["files", "relaxed files", "memory"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
+    if request.param == "memory":
+        return MemoryDisk()
+    return FileDisk(tmp_path / "wal", always_sync=request.param == "files")
+
+
+def test_segments_are_preallocated_written_read_cut_and_deleted(disk: Disk) -> None:
+    disk.create(3, 1_000)
+    disk.create(12, 1_000)
+    assert disk.segments() == [3, 12]
+    disk.write(12, 100, [b"abc", b"", b"def"], True)
+    disk.write(12, 990, [b"x" * 50], False)
+    disk.sync(12)
+    assert disk.read(12, 99, 8) == b"\0abcdef\0"
+    assert len(disk.load(12)) == 1_040
+    disk.truncate(12, 103)
+    assert disk.load(12) == bytes(100) + b"abc"
+    disk.delete(3)
+    assert disk.segments() == [12]
+    assert disk.free_bytes() > 0
+    disk.close()
+
+
+def test_many_chunks_go_out_in_order(disk: Disk) -> None:
+    disk.create(1, 100)
+    chunks = [b"%04d" % i for i in range(2_500)]
+    disk.write(1, 0, chunks, True)
+    assert disk.load(1) == b"".join(chunks)
+    disk.close()
+
+
+def test_files_survive_reopening_and_foreign_files_are_ignored(tmp_path: Path) -> None:
+    disk = FileDisk(tmp_path)
+    disk.create(1, 10)
+    disk.write(1, 0, [b"x"], True)
+    disk.close()
+    (tmp_path / "zzzz.wal").write_bytes(b"")
+    (tmp_path / "0000000000000zzz.wal").write_bytes(b"")
+    (tmp_path / "notes.txt").write_bytes(b"")
+    again = FileDisk(tmp_path)
+    assert again.segments() == [1]
+    assert again.load(1)[:1] == b"x"
+    again.close()
+
+
+def test_a_segment_that_could_not_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FileDisk(tmp_path)
+
+    def no_space(fd: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", no_space)
+    with pytest.raises(OSError, match="No space"):
+        disk.create(1, 1 << 20)
+    assert disk.segments() == []
+    disk.close()
+
+
+def test_fault_points(disk: Disk) -> None:
+    disk.create(1, 10)
+    for name, call in (
+        ("journal.create", lambda: disk.create(2, 10)),
+        ("journal.write", lambda: disk.write(1, 0, [b"x"], True)),
+        ("journal.synced", lambda: disk.write(1, 0, [b"x"], True)),
+        ("journal.read", lambda: disk.read(1, 0, 1)),
+    ):
+        with faults.armed(name, faults.fail(errno.EIO)), pytest.raises(OSError, match="Input/output"):
+            call()
+    disk.close()
+
+
+def test_the_twin_forgets_what_was_not_synced() -> None:
+    left = []
+    for seed in range(20):
+        disk = MemoryDisk()
+        disk.create(1, 1_000)
+        disk.write(1, 0, [b"a" * 100], True)
+        disk.write(1, 100, [b"b" * 800], False)
+        disk.crash(SeededRng(seed))
+        data = disk.load(1)
+        assert data[:100] == b"a" * 100
+        left.append(data.count(b"b"))
+    assert min(left) < 200
+    assert max(left) > 600
+    assert any(0 < n < 800 for n in left), "some sectors made it"
+
+
+def test_the_twin_fills_up_in_the_middle_of_a_write() -> None:
+    disk = MemoryDisk(capacity=100)
+    disk.create(1, 60)
+    with pytest.raises(OSError, match="No space"):
+        disk.create(2, 60)
+    with pytest.raises(OSError, match="No space"):
+        disk.write(1, 50, [b"x" * 80], True)
+    assert disk.load(1) == bytes(50) + b"x" * 10

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from jetcluster.raft.flow import Flow, FlowState
+
+
+def replicating(next_index: int = 11) -> Flow:
+    flow = Flow("B", next_index, connected=True)
+    flow.sent(next_index - 1, next_index - 1, 0, 0.0)
+    flow.acked(next_index - 1, 0.0)
+    assert flow.state is FlowState.REPLICATE
+    return flow
+
+
+def test_a_probe_waits_for_its_answer() -> None:
+    flow = Flow("B", 11, connected=True)
+    assert flow.window_open(100, 10)
+    flow.sent(10, 12, 50, 0.0)
+    assert not flow.window_open(100, 10)
+    flow.acked(9, 0.0)
+    assert flow.state is FlowState.PROBE, "an answer to something older"
+    flow.acked(12, 0.0)
+    assert flow.state is FlowState.REPLICATE
+    assert flow.next == 13
+
+
+def test_an_ack_never_rewinds() -> None:
+    flow = replicating()
+    flow.sent(10, 12, 10, 0.0)
+    flow.sent(12, 15, 10, 0.0)
+    flow.acked(12, 0.0)
+    assert (flow.next, flow.match, flow.bytes_out) == (16, 12, 10)
+
+
+def test_the_window_closes_by_bytes_and_by_batches() -> None:
+    flow = replicating()
+    flow.sent(10, 11, 100, 0.0)
+    assert not flow.window_open(100, 10)
+    assert flow.window_open(101, 2)
+    flow.sent(11, 12, 0, 0.0)
+    assert not flow.window_open(101, 2)
+
+
+def test_one_rewind_per_gap() -> None:
+    flow = replicating()
+    for i in range(10, 20):
+        flow.sent(i, i + 1, 10, 0.0)
+    assert flow.rejected(12, 8, last_index=20)
+    assert (flow.state, flow.next) == (FlowState.PROBE, 11), "not below what is matched"
+    flow.sent(10, 13, 10, 0.0)
+    assert not any(flow.rejected(prev, 8, last_index=20) for prev in range(13, 20)), "echoes of the same gap"
+    assert flow.rejected(10, 9, last_index=20)
+
+
+def test_a_hint_beyond_the_log_waits_for_the_timer() -> None:
+    flow = Flow("B", 11, connected=True)
+    flow.sent(10, 10, 0, 0.0)
+    assert not flow.rejected(10, 50, last_index=10)
+    assert not flow.window_open(100, 10)
+    assert flow.stalled(2.0, 1.0)
+
+
+def test_a_snapshot_ends_with_an_ack_or_a_hint_behind_it() -> None:
+    flow = Flow("B", 5, connected=True)
+    flow.snapshot(40, 0.0)
+    assert not flow.window_open(100, 10)
+    assert not flow.rejected(0, 40, last_index=60)
+    assert flow.rejected(0, 41, last_index=60)
+    assert (flow.state, flow.next) == (FlowState.PROBE, 41)
+    flow.snapshot(40, 0.0)
+    flow.acked(40, 0.0)
+    assert flow.state is FlowState.REPLICATE
+
+
+def test_a_new_connection_starts_over() -> None:
+    flow = replicating()
+    flow.sent(10, 12, 10, 0.0)
+    flow.reset(13, connected=True)
+    assert (flow.state, flow.match, flow.bytes_out, flow.next) == (FlowState.PROBE, 0, 0, 13)
+    flow.reset(13, connected=False)
+    assert not flow.window_open(100, 10)
+    assert not flow.stalled(100.0, 1.0)

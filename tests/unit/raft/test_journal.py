@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+
+import pytest
+
+from jetcluster import faults
+from jetcluster.clock import SystemRng
+from jetcluster.raft.codec import CONFIG, REGULAR
+from jetcluster.raft.grouplog import GroupLog
+from jetcluster.raft.journal import JournalOptions, file_journal
+from jetcluster.raft.membership import Config, encode_config
+from tests.unit.raft.journals import ABC, Bench, content, fill
+
+
+def test_one_write_carries_the_entries_of_all_groups() -> None:
+    bench = Bench(segment_bytes=1 << 16)
+    for gid in range(1, 21):
+        fill(bench.log(gid), 5)
+    bench.settle()
+    assert bench.journal.counters.batches == 1
+    assert all(log.durable_index == 5 for log in bench.journal.groups.values())
+
+
+def test_the_next_batch_collects_while_one_is_written() -> None:
+    bench = Bench()
+    told: list[int] = []
+    bench.journal.on_durable = lambda logs: told.append(logs[0].durable_index)
+    log = bench.log()
+    fill(log, 1)
+    bench.journal._kick()
+    fill(log, 3)
+    assert log.durable_index == 0
+    bench.settle()
+    assert told == [1, 4]
+    assert bench.journal.counters.batches == 2
+
+
+def test_everything_comes_back_after_a_crash() -> None:
+    bench = Bench()
+    log = bench.log()
+    fill(log, 10)
+    log.set_term(4, "B")
+    log.truncate(8)
+    fill(log, 2, term=4)
+    log.append(CONFIG, 4, encode_config(Config(("A", "B", "C", "D"))))
+    log.set_commit_hint(7)
+    other = bench.log(2, durable=False)
+    fill(other, 3)
+    other.install(50, 3, Config(("A",)))
+    fill(other, 2, term=3)
+    bench.settle()
+    before = content(log)
+    again = bench.crash()
+    assert bench.found.damage == []
+    one, two = again.groups[1], again.groups[2]
+    assert content(one) == before
+    assert (one.term, one.voted_for, one.commit_hint, one.durable) == (4, "B", 7, True)
+    assert one.config == Config(("A", "B", "C", "D"))
+    assert one.config_at(9) == ABC
+    assert (two.base_index, two.base_term, two.last_index, two.durable) == (50, 3, 52, False)
+    assert two.config == Config(("A",))
+
+
+def test_what_was_not_synced_is_gone_and_nothing_else() -> None:
+    bench = Bench()
+    log = bench.log()
+    fill(log, 5)
+    bench.settle()
+    fill(log, 5)
+    again = bench.crash()
+    assert again.groups[1].last_index == 5
+    assert not again.groups[1].damaged
+
+
+def test_a_removed_group_is_forgotten() -> None:
+    bench = Bench()
+    fill(bench.log(1), 3)
+    fill(bench.log(2), 3)
+    bench.settle()
+    bench.journal.remove(1)
+    bench.settle()
+    assert list(bench.crash().groups) == [2]
+
+
+def test_segments_roll_and_older_entries_are_read_back() -> None:
+    bench = Bench(cache_bytes=200)
+    log = bench.log()
+    for _ in range(60):
+        fill(log, 5, size=50)
+        bench.settle()
+    assert len(bench.disk.segments()) > 3
+    assert sum(map(len, log._cache.values())) < 400
+    assert content(log) == [(i, 1, b"%06d" % i + b"." * 50) for i in range(1, 301)]
+    again = bench.crash().groups[1]
+    assert len(content(again)) == 300
+
+
+def test_an_entry_larger_than_a_segment() -> None:
+    bench = Bench()
+    log = bench.log()
+    log.append(REGULAR, 1, b"x" * 20_000)
+    fill(log, 3)
+    bench.settle()
+    fill(log, 3)
+    bench.settle()
+    assert [len(c) for _, _, c in content(bench.crash().groups[1])] == [20_000, 26, 26, 26, 26, 26, 26]
+
+
+def compact(log: GroupLog, index: int) -> None:
+    log.compactable = index
+    log.compact(index)
+
+
+def test_compacted_segments_are_deleted() -> None:
+    bench = Bench()
+    log = bench.log()
+    for _ in range(60):
+        fill(log, 5, size=50)
+        bench.settle()
+    compact(log, 290)
+    bench.journal.housekeep()
+    bench.settle()
+    assert len(bench.disk.segments()) <= 2
+    again = bench.crash().groups[1]
+    assert (again.base_index, again.base_term, again.last_index) == (290, 1, 300)
+
+
+def test_an_idle_group_does_not_hold_back_segments_and_loses_nothing() -> None:
+    bench = Bench()
+    quiet, busy = bench.log(1), bench.log(2)
+    fill(quiet, 7)
+    quiet.set_term(3, "C")
+    for _ in range(200):
+        fill(busy, 5, size=50)
+        bench.settle()
+        compact(busy, busy.last_index - 5)
+        bench.journal.housekeep()
+        bench.settle()
+    assert len(bench.disk.segments()) <= 6
+    assert min(bench.disk.segments()) > 5
+    assert bench.journal.counters.carried_entries >= 7
+    assert len(content(quiet)) == 7
+    for _ in range(3):
+        again = bench.crash()
+        assert bench.found.damage == []
+        one = again.groups[1]
+        assert content(one) == [(i, 1, b"%06d" % i + b"." * 20) for i in range(1, 8)]
+        assert (one.term, one.voted_for, one.damaged) == (3, "C", False)
+
+
+def test_retention_keeps_a_tail_for_slow_followers() -> None:
+    bench = Bench(retain_entries=40, retain_bytes=1 << 20)
+    log = bench.log()
+    fill(log, 200)
+    log.compactable = 190
+    bench.journal.trim(log)
+    assert log.last_index - log.base_index == 40
+    log.pin = 165
+    log.compactable = 200
+    fill(log, 100)
+    bench.journal.trim(log)
+    assert log.base_index == 165
+
+
+def test_a_full_disk_is_a_state_that_ends() -> None:
+    bench = Bench()
+    log = bench.log()
+    fill(log, 5)
+    bench.settle()
+    with faults.armed("journal.write", faults.fail(errno.ENOSPC)):
+        fill(log, 5)
+        bench.settle(0.5)
+        assert bench.journal.full
+        assert log.durable_index == 5
+        assert bench.fatal == []
+    bench.settle(0.2)
+    assert not bench.journal.full
+    assert log.durable_index == 10
+    assert bench.journal.counters.full_episodes == 1
+    assert len(content(bench.crash().groups[1])) == 10
+
+
+def test_a_partial_write_on_a_full_disk_is_undone() -> None:
+    bench = Bench()
+    log = bench.log()
+    for _ in range(12):
+        fill(log, 5)
+        bench.settle()
+    bench.disk.capacity = bench.disk._used()
+    for _ in range(40):
+        fill(log, 5)
+        bench.settle()
+    durable = log.durable_index
+    assert bench.journal.full
+    assert durable < log.last_index
+    again = bench.crash()
+    assert bench.found.damage == []
+    assert again.groups[1].last_index == durable
+
+
+def test_the_reserve_counts_as_full() -> None:
+    bench = Bench(reserve_bytes=10_000)
+    bench.disk.reported_free = 14_000
+    bench.journal.housekeep()
+    assert bench.journal.full
+    bench.disk.reported_free = 15_000
+    bench.journal.housekeep()
+    assert not bench.journal.full
+
+
+def test_any_other_write_error_is_fatal_and_vouches_for_nothing() -> None:
+    bench = Bench()
+    log = bench.log()
+    with faults.armed("journal.write", faults.fail(errno.EIO)):
+        fill(log, 5)
+        bench.settle(1.0)
+    assert [getattr(e, "errno", None) for e in bench.fatal] == [errno.EIO]
+    fill(log, 5)
+    bench.settle(1.0)
+    assert log.durable_index == 0
+
+
+def test_a_failed_sync_is_fatal_although_the_data_was_written() -> None:
+    bench = Bench()
+    log = bench.log()
+    with faults.armed("journal.synced", faults.fail(errno.EIO)):
+        fill(log, 5)
+        bench.settle(1.0)
+    assert len(bench.fatal) == 1
+    assert log.durable_index == 0
+
+
+def test_a_relaxed_sync_vouches_at_once_but_not_for_votes() -> None:
+    bench = Bench(sync_interval=0.5)
+    log = bench.log()
+    bench.settle()
+    fill(log, 5)
+    bench.settle()
+    assert log.durable_index == 5
+    assert bench.crash().groups[1].last_index < 5, "that is what relaxed means"
+    log = bench.log()
+    log.set_term(9, "C")
+    bench.settle()
+    assert bench.crash().groups[1].term == 9
+    log = bench.log()
+    start = log.last_index
+    fill(log, 5)
+    bench.settle(0.6)
+    assert bench.crash().groups[1].last_index == start + 5
+    assert bench.found.damage == []
+
+
+def test_entries_nobody_waits_for_are_written_lazily() -> None:
+    bench = Bench(lazy_delay=0.05)
+    log = bench.log(1, durable=False)
+    bench.settle()
+    batches = bench.journal.counters.batches
+    fill(log, 5)
+    assert log.durable_index == 5
+    bench.settle(0.01)
+    assert bench.journal.counters.batches == batches
+    bench.settle(0.05)
+    assert bench.journal.counters.batches == batches + 1
+    assert bench.crash().groups[1].last_index == 5
+
+
+async def test_files_and_the_writer_thread(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    options = JournalOptions(segment_bytes=1 << 16, reserve_bytes=0)
+    journal = file_journal(tmp_path / "wal", loop, SystemRng(), options)
+    journal.open()
+    durable = asyncio.Event()
+    journal.on_durable = lambda logs: durable.set() if log.durable_index == 2_000 else None
+    log = journal.create(1, ABC, True)
+    fill(log, 2_000, size=60)
+    async with asyncio.timeout(10):
+        await durable.wait()
+    fill(log, 10)
+    journal.close()
+    again = file_journal(tmp_path / "wal", loop, SystemRng(), options)
+    assert again.open().damage == []
+    assert again.groups[1].last_index == 2_010
+    assert again.groups[1].command(7) == b"000007" + b"." * 60
+    again.close()
+
+
+@pytest.mark.parametrize("relaxed", [None, 0.01])
+async def test_a_journal_of_files_survives_reopening_many_times(tmp_path: Path, relaxed: float | None) -> None:
+    loop = asyncio.get_running_loop()
+    options = JournalOptions(segment_bytes=1 << 14, reserve_bytes=0, sync_interval=relaxed)
+    for life in range(5):
+        journal = file_journal(tmp_path, loop, SystemRng(), options)
+        assert journal.open().damage == []
+        log = journal.groups.get(1) or journal.create(1, ABC, True)
+        assert log.last_index == life * 300
+        fill(log, 300, size=60)
+        await asyncio.sleep(0.02)
+        journal.close()

@@ -1,0 +1,216 @@
+"""Damage: every byte of a journal may rot; what was vouched for is then either still there or known to be missing."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from jetcluster.clock import SeededRng
+from jetcluster.raft import records
+from jetcluster.raft.disk import MemoryDisk
+from jetcluster.raft.recovery import scan
+from tests.unit.raft.journals import Bench, content, fill
+
+
+def history() -> Bench:
+    """Several segments, two groups, truncations, votes, a compaction."""
+    bench = Bench(node_retain_bytes=1 << 20)
+    one, two = bench.log(1), bench.log(2)
+    two.set_term(1, None)
+    for round_ in range(25):
+        if round_ % 5 == 0:
+            one.set_term(round_ // 5 + 1, None)
+        fill(one, 3, term=round_ // 5 + 1, size=40)
+        if round_ % 2:
+            fill(two, 1, size=90)
+        if round_ % 7 == 6:
+            one.truncate(one.last_index - 1)
+        if round_ % 6 == 5:
+            one.set_term(one.term, "B")
+        bench.settle()
+    one.compactable = 20
+    one.compact(20)
+    bench.settle()
+    for log in (one, two):
+        log.set_commit_hint(log.last_index - 4)
+    bench.settle()
+    return bench
+
+
+def batches(disk: MemoryDisk) -> list[tuple[int, int, int]]:
+    """(segment, start, end) of every batch."""
+    found = []
+    for number in disk.segments():
+        data = disk.load(number)
+        nonce = records.read_segment_head(data, number)
+        if nonce is None:
+            continue
+        at = records.SEGMENT_HEAD
+        while (batch := records.read_batch(data, at, records.salt(number, nonce))) is not None:
+            found.append((number, at, batch.end))
+            at = batch.end
+    return found
+
+
+def reopened(bench: Bench, disk: MemoryDisk) -> Bench:
+    again = copy.copy(bench)
+    again.disk = disk
+    again.open()
+    return again
+
+
+def test_rot_anywhere_is_noticed_or_harmless() -> None:
+    bench = history()
+    truth = {gid: content(log) for gid, log in bench.journal.groups.items()}
+    terms = {gid: (log.term, log.voted_for) for gid, log in bench.journal.groups.items()}
+    bench.journal._closed = True
+    rng = SeededRng(11)
+    last_number, last_start, _ = batches(bench.disk)[-1]
+    places = [
+        (number, at)
+        for number in bench.disk.segments()
+        for at in range(0, len(bench.disk.load(number).rstrip(b"\0")), 29)
+        if (number, at) < (last_number, last_start)
+    ]
+    assert len(places) > 200
+    damaged = 0
+    for number, at in places:
+        disk = copy.deepcopy(bench.disk)
+        old = disk.load(number)[at]
+        disk.corrupt(number, at, bytes([old ^ (1 + rng.randrange(255))]))
+        again = reopened(bench, disk)
+        for gid in truth:
+            log = again.journal.groups.get(gid)
+            if log is None or log.damaged:
+                damaged += 1
+                assert again.journal.damage, "a damaged group without a report"
+                if log is not None:
+                    held = content(log)
+                    assert held == [e for e in truth[gid] if e in held], "a damaged log invents nothing"
+                continue
+            assert content(log) == truth[gid], f"silent loss from {number}/{at}"
+            assert (log.term, log.voted_for) == terms[gid]
+    assert damaged > 50
+
+
+def test_the_mark_outlives_the_damaged_segment() -> None:
+    bench = history()
+    bench.journal._closed = True
+    number, start, _ = batches(bench.disk)[-4]
+    bench.disk.corrupt(number, start + 40, b"rot")
+    bench.open()
+    assert any(log.damaged for log in bench.journal.groups.values())
+    marked = sorted(gid for gid, log in bench.journal.groups.items() if log.damaged)
+    bench.settle()
+    again = bench.crash()
+    assert sorted(gid for gid, log in again.groups.items() if log.damaged) == marked
+    for gid in marked:
+        again.groups[gid].heal()
+    bench.settle()
+    assert not any(log.damaged for log in bench.crash().groups.values())
+
+
+def test_a_damaged_log_is_cut_to_what_was_committed() -> None:
+    bench = Bench()
+    log = bench.log()
+    fill(log, 10)
+    bench.settle()
+    log.set_commit_hint(6)
+    bench.settle()
+    log.truncate(9)
+    bench.settle()
+    fill(log, 3, term=2)
+    bench.settle()
+    bench.journal._closed = True
+    number, start, _ = batches(bench.disk)[-2]
+    bench.disk.corrupt(number, start + records.BATCH_HEAD + 8, b"\xff\xff")
+    bench.open()
+    log = bench.journal.groups[1]
+    assert log.damaged
+    assert log.last_index == 6, "9 and 10 may be of either term"
+    assert log.commit_hint <= 6
+
+
+@pytest.mark.parametrize("cut", [1, 20, 40, 70, 100])
+def test_a_torn_tail_is_cut_and_is_no_damage(cut: int) -> None:
+    bench = Bench()
+    log = bench.log()
+    fill(log, 5)
+    bench.settle()
+    fill(log, 5)
+    bench.settle()
+    bench.journal._closed = True
+    number, _, end = batches(bench.disk)[-1]
+    bench.disk.corrupt(number, end - cut, b"\xee" * cut)
+    bench.open()
+    assert bench.found.damage == []
+    assert bench.found.cut_bytes > 0
+    assert bench.journal.groups[1].last_index == 5
+    assert not bench.journal.groups[1].damaged
+    fill(bench.log(), 3)
+    bench.settle()
+    assert bench.crash().groups[1].last_index == 8
+    assert bench.found.damage == []
+
+
+def test_a_missing_segment_is_damage() -> None:
+    bench = history()
+    bench.journal._closed = True
+    middle = bench.disk.segments()[1]
+    bench.disk.delete(middle)
+    bench.open()
+    assert "missing" in bench.journal.damage[0].why
+    assert any(log.damaged for log in bench.journal.groups.values())
+
+
+def test_a_segment_without_a_readable_header_is_damage_unless_it_was_being_born() -> None:
+    bench = history()
+    bench.journal._closed = True
+    first = bench.disk.segments()[0]
+    bench.disk.corrupt(first, 0, b"\xff" * records.SEGMENT_HEAD)
+    assert "header" in scan(bench.disk).damage[0].why
+    fresh = Bench()
+    fill(fresh.log(), 3)
+    fresh.settle()
+    fresh.journal._closed = True
+    fresh.disk.create(fresh.disk.segments()[-1] + 1, 4_096)
+    fresh.open()
+    assert fresh.found.damage == []
+    assert fresh.journal.groups[1].last_index == 3
+
+
+def test_one_copy_of_the_header_is_enough() -> None:
+    bench = history()
+    truth = content(bench.journal.groups[1])
+    bench.journal._closed = True
+    for number in bench.disk.segments():
+        bench.disk.corrupt(number, 0, b"\xff" * 40)
+    bench.open()
+    assert bench.found.damage == []
+    assert content(bench.journal.groups[1]) == truth
+
+
+def test_new_groups_of_a_damaged_journal_are_not_trusted_blindly() -> None:
+    bench = history()
+    bench.journal._closed = True
+    number, start, _ = batches(bench.disk)[2]
+    bench.disk.corrupt(number, start + 40, b"rot")
+    bench.open()
+    assert bench.log(77).damaged, "all its records may have been lost"
+
+
+def test_a_message_that_looks_like_a_batch_is_not_believed() -> None:
+    bench = Bench()
+    log = bench.log()
+    fill(log, 3)
+    bench.settle()
+    forged = records.batch_head(99, 98, 0, 0, records.salt(1, 0)) * 3
+    log.append(0, 1, forged)
+    bench.settle()
+    bench.journal._closed = True
+    number, start, _ = batches(bench.disk)[-1]
+    bench.disk.corrupt(number, start + 4, b"\0\0")
+    bench.open()
+    assert bench.found.damage == []
+    assert bench.journal.groups[1].last_index == 3
