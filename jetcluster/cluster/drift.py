@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 NOTICE = "hash"
 INTERVAL = 2.0
+TELL_TIMES = 3
+"""An idle leader tells the same hash so often: a follower that was a moment behind compares the second one."""
 CHECKPOINT_EVERY = 64
 """Log entries between two remembered hashes; a power of two."""
 CHECKPOINTS = 256
@@ -33,9 +35,10 @@ class Checkpoints:
 
     __slots__ = ("_hashes", "newest")
 
-    def __init__(self) -> None:
+    def __init__(self, index: int = 0, digest: bytes = b"") -> None:
+        """`index` and `digest`: where the state machine stands."""
         self._hashes: dict[int, bytes] = {}
-        self.newest: tuple[int, bytes] = (0, b"")
+        self.newest: tuple[int, bytes] = (index, digest)
 
     def note(self, index: int, digest: bytes) -> None:
         self.newest = (index, digest)
@@ -56,10 +59,6 @@ class Checkpoints:
                 told.append((index, self._hashes[index]))
         return told
 
-    def clear(self) -> None:
-        self._hashes.clear()
-        self.newest = (0, b"")
-
 
 class DriftCheck:
     """One per node: tells what this node leads, compares what it follows."""
@@ -67,11 +66,16 @@ class DriftCheck:
     def __init__(self, context: NodeContext, replicas: Mapping[int, StreamReplica]) -> None:
         self._context = context
         self._replicas = replicas
-        self._told: dict[int, int] = {}
+        self._told: dict[int, tuple[int, int]] = {}
+        """gid -> (index told last, how often)."""
         self._next = 0.0
         self.compared = 0
         """Hashes compared with a leader's and found equal (monitoring)."""
         context.mesh.on_notice(NOTICE, self._on_notice)
+        context.mesh.on_peers(lambda info: self._told.clear(), lambda info: None)
+
+    def forget(self, gid: int) -> None:
+        self._told.pop(gid, None)
 
     def tick(self) -> None:
         now = self._context.clock.monotonic()
@@ -80,9 +84,15 @@ class DriftCheck:
         self._next = now + INTERVAL
         entries: list[bytes] = []
         for gid, replica in self._replicas.items():
+            if not replica.leading or len(replica.group.peers) < 2:
+                self._told.pop(gid, None)
+                continue
             newest = replica.checkpoints.newest[0]
-            if replica.leading and len(replica.group.peers) > 1 and self._told.get(gid) != newest:
-                self._told[gid] = newest
+            index, times = self._told.get(gid, (0, 0))
+            if index != newest:
+                times = 0
+            if times < TELL_TIMES:
+                self._told[gid] = (newest, times + 1)
                 entries += [_ENTRY.pack(gid, index, digest) for index, digest in replica.checkpoints.to_tell()]
         for start in range(0, len(entries), MAX_PER_NOTICE):
             self._context.mesh.notify(None, NOTICE, b"".join(entries[start : start + MAX_PER_NOTICE]))
@@ -92,7 +102,7 @@ class DriftCheck:
             return
         for gid, index, digest in _ENTRY.iter_unpack(payload):
             replica = self._replicas.get(gid)
-            if replica is None or replica.group.leader != peer:
+            if replica is None or replica.group.leader != peer or not replica.sound:
                 continue
             own = replica.checkpoints.at(index)
             if own is None:

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from jetcluster.cluster.bootstrap import Announcement, Bootstrap, Verdict
 from jetcluster.cluster.catchup import SnapshotOwner
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.drift import DriftCheck
+from jetcluster.cluster.leftovers import Leftovers
 from jetcluster.cluster.mesh_api import MeshError, NodeInfo
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.cluster.meta_state import (
     Assignment,
     Effect,
+    Node,
     StreamAssigned,
     StreamRemoved,
     StreamUpdated,
@@ -33,11 +35,14 @@ from jetcluster.cluster.stream_replica import StreamReplica
 from jetcluster.cluster.stream_requests import StreamRequests
 from jetcluster.errors import ApiError
 from jetcluster.model.limits import AccountLimits
-from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftError
+from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftError, RaftGroup
+from jetcluster.store.kv import KvError
 
 TICK = 0.25
 FLUSH_SECONDS = 30.0
 """Longest time between flushes of dirty data; what is older is not replayed after a crash."""
+FLUSH_PAUSE = 1.0
+"""At least so long between two flushes that the journal's size asks for."""
 BOOT_NOTICE = "boot"
 JOIN_METHOD = "meta.join"
 SETTLE_METHOD = "meta.settle"
@@ -68,6 +73,11 @@ class JetStream:
         somewhere (see `bootstrap`)."""
         self.context = context
         self.replicas: dict[int, StreamReplica] = {}
+        self.broken: dict[int, tuple[Assignment, str]] = {}
+        """Streams whose replica could not be started here, and why; their data is left alone (monitoring)."""
+        self.unassigned: tuple[int, ...] = ()
+        """Ids of streams that have data here, and that the meta group does not place here (monitoring)."""
+        self._leftovers = Leftovers(context.kv, context.raft)
         self._owners = owners
         self._limits = limits
         self.clustered = clustered
@@ -83,10 +93,12 @@ class JetStream:
             cluster_name=context.cluster_name,
             clustered=clustered,
         )
-        self._meta_requests = LeaderRequests("meta", context.mesh, context.leaders, context.clock, self._meta_handler)
+        self._meta_requests = LeaderRequests(
+            "meta", context.mesh, context.leaders, context.clock, self._meta_handler, context.log
+        )
         self._streams = StreamRequests(context, self.replicas)
         self._stream_requests = LeaderRequests(
-            "stream", context.mesh, context.leaders, context.clock, self._streams.handle
+            "stream", context.mesh, context.leaders, context.clock, self._streams.handle, context.log
         )
         self._owners[META_GROUP] = self.meta
         self.drift = DriftCheck(context, self.replicas)
@@ -94,6 +106,9 @@ class JetStream:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticker: Any = None
         self._last_flush = context.clock.monotonic()
+        self._flush_soon = False
+        self._flush_failing = False
+        self._unassigned_told = False
         self._flushing: asyncio.Task[None] | None = None
         self._stopped = False
         context.mesh.serve(COMMIT_METHOD, self._serve_commit)
@@ -109,6 +124,9 @@ class JetStream:
         """Continues where the store stands; a new node begins to look for its cluster."""
         if self.context.raft.knows(META_GROUP):
             self.meta.start(())
+            assert self.meta.group is not None
+            if self.clustered and self.context.me not in self.meta.group.peers:
+                self._spawn(self._join())  # the last life ended before it was counted in
         elif not self.clustered:
             self.meta.start((self.context.me,))
         else:
@@ -128,9 +146,11 @@ class JetStream:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for replica in self.replicas.values():
             replica.stop()
+        self.meta.stop()
         if self._flushing is not None:
             await asyncio.gather(self._flushing, return_exceptions=True)
         await self._flush()
+        self.context.turn_commit.stop()
 
     async def transfer_leaderships(self, seconds: float = 2.0) -> None:
         """Lame duck: lets other nodes lead what this one leads, as far as they can within `seconds`."""
@@ -219,11 +239,20 @@ class JetStream:
                 self._removed(effect.assignment)
 
     def _assigned(self, assignment: Assignment) -> None:
-        if self.context.me not in assignment.peers or assignment.gid in self.replicas:
+        """Never raises: one stream's trouble must not stop the meta group of the node."""
+        gid = assignment.gid
+        if self.context.me not in assignment.peers or gid in self.replicas or self._leftovers.is_deleted(gid):
             return
-        replica = StreamReplica(self.context, assignment)
-        self.replicas[assignment.gid] = replica
-        self._owners[assignment.gid] = replica
+        try:
+            replica = StreamReplica(self.context, assignment)
+        except Exception as error:  # noqa: BLE001 - damage, disk trouble, a defect: the other streams go on
+            self.broken[gid] = (assignment, str(error) or repr(error))
+            self.context.raft.stop_group(gid)
+            text = self.broken[gid][1]
+            self.context.log.error("stream cannot be started", stream=assignment.name, error=text)  # noqa: TRY400
+            return
+        self.replicas[gid] = replica
+        self._owners[gid] = replica
 
     def _updated(self, assignment: Assignment) -> None:
         replica = self.replicas.get(assignment.gid)
@@ -231,35 +260,39 @@ class JetStream:
             replica.update(assignment)
 
     def _removed(self, assignment: Assignment) -> None:
-        replica = self.replicas.pop(assignment.gid, None)
-        if replica is None:
-            return
-        self._owners.pop(assignment.gid, None)
-        replica.stop()
-        self.context.raft.remove_group(assignment.gid)
-        replica.store.remove()
+        """Order of what follows, and what a crash leaves: see `leftovers`."""
+        gid = assignment.gid
+        replica = self.replicas.pop(gid, None)
+        self._owners.pop(gid, None)
+        self.broken.pop(gid, None)
+        self.context.catchup.forget(gid)
+        self.drift.forget(gid)
+        self.context.leaders.forget(gid)
+        if replica is not None:
+            replica.stop()
+            self.context.raft.stop_group(gid)
+            replica.store.remove()
+        if self.context.me in assignment.peers:
+            self._leftovers.delete(gid)
+            self.context.turn_commit.mark()
+            self._flush_soon = True
 
     def _on_meta_leading(self, leading: bool) -> None:
         self._announce()
-        if leading:
-            self._spawn(self._register_nodes())
+        if leading and self.meta.group is not None:
+            self._spawn(self._register_nodes(self.meta.group.term))
 
-    async def _register_nodes(self) -> None:
-        """The meta leader keeps the list of nodes: placement works from it. Ends when leadership does."""
-        while self.meta.leading and not self._stopped:
+    async def _register_nodes(self, term: int) -> None:
+        """The meta leader keeps the list of nodes: placement works from it. Ends with the leader's term."""
+        while self.meta.group is not None and self.meta.leading and self.meta.group.term == term:
             for info in (self.context.mesh.me, *self.context.mesh.peers.values()):
                 known = self.meta.machine.nodes.get(info.peer_id)
-                if known is not None and (known.name, known.tags) == (info.name, tuple(info.tags)):
+                now = Node(info.peer_id, info.name, tuple(info.tags), info.jetstream)
+                if known == now:
                     continue
                 if self.meta.group is None or info.peer_id not in self.meta.group.peers:
                     continue
-                body = {
-                    "request": self.context.rng.token(8).hex(),
-                    "peer": info.peer_id,
-                    "name": info.name,
-                    "tags": list(info.tags),
-                    "jetstream": info.jetstream,
-                }
+                body = {"request": self.context.rng.token(8).hex(), **now.to_dict()}
                 try:
                     await self.service.handle("node", body)
                 except (ApiError, RaftError, OutcomeUnknownError) as error:
@@ -302,15 +335,15 @@ class JetStream:
         if verdict is Verdict.WAIT:
             return
         self._boot = None
+        self.meta.start(peers)
         if verdict is Verdict.JOIN:
-            self._spawn(self._join(peers))
-            return
-        self.context.log.info("JetStream cluster starts", peers=len(peers))
-        self.meta.start(peers)
+            self.context.log.info("JetStream joins the cluster", peers=len(peers))
+            self._spawn(self._join())
+        else:
+            self.context.log.info("JetStream cluster starts", peers=len(peers))
 
-    async def _join(self, peers: tuple[str, ...]) -> None:
+    async def _join(self) -> None:
         """Asks the running cluster to count this node in; it follows as a learner until it is promoted."""
-        self.meta.start(peers)
         while not self._stopped:
             assert self.meta.group is not None
             if self.context.me in self.meta.group.peers:
@@ -347,38 +380,85 @@ class JetStream:
         if self._boot is not None:
             self._look_for_cluster()
         for replica in self.replicas.values():
-            replica.tick()
-        self.drift.tick()
-        now = self.context.clock.monotonic()
-        if now - self._last_flush >= FLUSH_SECONDS or self.context.raft.wants_compaction:
-            self._last_flush = now
-            self.request_flush()
+            self._guarded(replica.tick, replica.assignment.name)
+        self._guarded(self.drift.tick, "drift check")
+        self.context.catchup.tick()
+        self._report_unassigned()
+        self._flush_when_due()
         delay = 0.05 if self._boot is not None else TICK
         self._ticker = self.context.timers.call_later(delay, self._tick)
 
+    def _guarded(self, tick: Callable[[], None], what: str) -> None:
+        """The clock of the node goes on whatever happens in one stream."""
+        try:
+            tick()
+        except Exception as error:  # noqa: BLE001
+            self.context.log.error("tick failed", of=what, error=repr(error))  # noqa: TRY400
+
+    def group_reported(self, gid: int) -> None:
+        """Raft has something to say about a group: it may have stopped."""
+        self.context.timers.call_soon(self._look_at, gid)
+
+    def _look_at(self, gid: int) -> None:
+        replica = self.replicas.get(gid)
+        if replica is not None and not self._stopped:
+            self._guarded(replica.tick, replica.assignment.name)
+
+    def _report_unassigned(self) -> None:
+        """Once, when this node has applied what the meta group had decided so far."""
+        group = self.meta.group
+        if self._unassigned_told or group is None or group.leader is None or group.applied_index < group.commit_index:
+            return
+        self._unassigned_told = True
+        self.unassigned = tuple(self._leftovers.unassigned({*self.replicas, *self.broken}))
+        for gid in self.unassigned:
+            self.context.log.warning("data of a stream that is not placed here is kept, but not used", gid=gid)
+
+    def _flush_when_due(self) -> None:
+        waited = self.context.clock.monotonic() - self._last_flush
+        wanted = self._flush_soon or (self.context.raft.wants_compaction and waited >= FLUSH_PAUSE)
+        if wanted or waited >= FLUSH_SECONDS:
+            self.request_flush()
+
     def request_flush(self) -> None:
         if self._flushing is None or self._flushing.done():
+            self._last_flush = self.context.clock.monotonic()
+            self._flush_soon = False
             self._flushing = asyncio.get_running_loop().create_task(self._flush())
 
     async def _flush(self) -> None:
+        """Never raises. The journal forgets nothing that is not durable in the store."""
         self.meta.save()
+        forget_deleted = self._leftovers.settle(lambda gid: self.meta.machine.by_gid(gid) is not None)
         marks = self._marks()
-        await self.context.kv.flush()
-        for compact, index in marks:
-            compact(index)
+        try:
+            await self.context.kv.flush()
+        except KvError as error:
+            if not self._flush_failing:
+                text = "the data store cannot be flushed; the journal keeps all"
+                self.context.log.error(text, error=str(error))  # noqa: TRY400
+            self._flush_failing = True
+            return
+        self._flush_failing = False
+        forget_deleted()
+        for group, index in marks:
+            replica = self.replicas.get(group.gid)
+            if replica is None or not replica.installing:
+                group.compact(index)
 
-    def _marks(self) -> list[tuple[Callable[[int], None], int]]:
+    def _marks(self) -> list[tuple[RaftGroup, int]]:
         """What the journal may forget once everything of this moment is durable."""
-        marks: list[tuple[Callable[[int], None], int]] = [
-            (replica.group.compact, replica.machine.applied_index)
-            for replica in self.replicas.values()
-            if not replica.installing
-        ]
+        marks = [(replica.group, replica.machine.applied_index) for replica in self.replicas.values() if replica.sound]
         if self.meta.group is not None:
-            marks.append((self.meta.group.compact, self.meta.machine.applied_index))
+            marks.append((self.meta.group, self.meta.machine.applied_index))
         return marks
 
-    def _spawn(self, coroutine: Any) -> None:
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.context.log.error("a background task failed", error=repr(error))

@@ -14,6 +14,7 @@ from typing import Any
 
 from jetcluster.cluster.catchup import Cut
 from jetcluster.cluster.context import NodeContext
+from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.cluster.meta import MetaMachine
 from jetcluster.cluster.meta_state import Effect
 from jetcluster.cluster.proposals import OutcomeUnknownError, Proposals, resolver
@@ -62,6 +63,10 @@ class MetaReplica:
             campaign=peers == (self.context.me,),
             attach=self._attach,
         )
+
+    def stop(self) -> None:
+        """Nobody waits any longer."""
+        self._proposals.dropped(0)
 
     def _attach(self, group: RaftGroup) -> None:
         self.group = group
@@ -112,12 +117,20 @@ class MetaReplica:
         self._proposals.dropped(first_index)
 
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
+        if leader == self.context.me:
+            self.context.log.error("no other node has the part of the meta log that this one lacks")
+            return
         self.context.catchup.pull(META_GROUP, leader, index)
 
     # ---- catchup.SnapshotOwner
 
+    @property
+    def state_index(self) -> int:
+        return self.machine.applied_index
+
     def snapshot_export(self, chunk_bytes: int) -> Cut:
-        assert self.group is not None
+        if self.group is None or self.group.stopped:
+            raise MeshError("the meta group does not run here")
         data = self.machine.snapshot()
         chunks = (data[at : at + chunk_bytes] for at in range(0, len(data), chunk_bytes))
         return Cut(self.machine.applied_index, self.applied_term, self.group.peers, chunks)
@@ -130,10 +143,14 @@ class MetaReplica:
 
     async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...]) -> None:
         assert self.group is not None
-        effects = self.machine.restore(b"".join(self._import))
-        self._import = []
+        data, self._import = b"".join(self._import), []
+        if index < self.machine.applied_index:
+            raise MeshError("the meta log was faster")
+        self.group.suspend()
+        effects = self.machine.restore(data)
         self.applied_term = term
         self.save()
+        # In the same step as the state itself: a restart must not find a state whose effects are missing.
+        self._on_effects(effects)
         await self.context.kv.flush()
         self.group.install(index, term, peers)
-        self._on_effects(effects)

@@ -17,6 +17,7 @@ from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.protocol.bus import Origin, Subscription
 from jetcluster.store.api import DamagedError
+from jetcluster.store.kv import KvError
 from jetcluster.stream.direct_get import DirectGet, Frame
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class ReadGroup:
         self._subscriptions: list[Subscription] = []
         self._joining: asyncio.Task[None] | None = None
         self._streaming = 0
+        self._life = 0
+        """Batches of an earlier one are not continued."""
         self.answered = 0
         """Requests answered (monitoring)."""
 
@@ -82,22 +85,25 @@ class ReadGroup:
             self._join_when_current()
 
     def leave(self) -> None:
+        """Takes no more requests; batches under way are finished."""
         for subscription in self._subscriptions:
             self._replica.bus.unsubscribe(subscription)
         self._subscriptions.clear()
 
-    def stop(self) -> None:
+    def abort(self) -> None:
+        """The stored state is not to be read any more. Batches under way end without an EOB, so that their readers see
+        that something is missing."""
         self.leave()
+        self._life += 1
+        self._streaming = 0
+
+    def stop(self) -> None:
+        self.abort()
         if self._joining is not None:
             self._joining.cancel()
 
     def _join(self) -> None:
-        if (
-            self.joined
-            or not self._replica.machine.rules.allow_direct
-            or self._replica.installing
-            or self._replica.damaged
-        ):
+        if self.joined or not self._replica.machine.rules.allow_direct or not self._replica.sound:
             return
         name = self._replica.assignment.name.encode()
         subscribe = self._replica.bus.subscribe
@@ -109,9 +115,10 @@ class ReadGroup:
             ]
 
     def _join_when_current(self) -> None:
-        if self.joined or self._joining is not None or not self._replica.machine.rules.allow_direct:
+        replica = self._replica
+        if self.joined or self._joining is not None or not replica.machine.rules.allow_direct or not replica.sound:
             return
-        if self._replica.group.leader is None:
+        if replica.group.leader is None:
             return
         task = asyncio.get_running_loop().create_task(self._catch_up_and_join())
         self._joining = task
@@ -143,8 +150,8 @@ class ReadGroup:
         if reply:
             try:
                 frames = self._reader.answer(payload, headers)
-            except DamagedError as error:
-                self._damaged(reply, error)
+            except (DamagedError, KvError) as error:
+                self._unreadable(reply, error)
                 return
             self._send(reply, frames if isinstance(frames, tuple) else iter(frames))
 
@@ -167,8 +174,8 @@ class ReadGroup:
         if reply:
             try:
                 frames = self._reader.answer_subject(key, payload, headers, with_pending=alias)
-            except DamagedError as error:
-                self._damaged(reply, error)
+            except (DamagedError, KvError) as error:
+                self._unreadable(reply, error)
                 return
             self._send(reply, frames if isinstance(frames, tuple) else iter(frames))
 
@@ -182,12 +189,14 @@ class ReadGroup:
             publish(reply, b"", b"", _BUSY)
         else:
             self._streaming += 1
-            self._send_slice(reply, frames)
+            self._send_slice(self._life, reply, frames)
 
-    def _send_slice(self, reply: bytes, frames: Iterator[Frame]) -> None:
+    def _send_slice(self, life: int, reply: bytes, frames: Iterator[Frame]) -> None:
+        if life != self._life:
+            return
         publish = self._replica.bus.publish
         if self._replica.bus.backlog(reply) > MAX_BACKLOG:  # the reader is slow: wait for it, do not bury it
-            self._context.timers.call_later(BACKLOG_PAUSE, self._send_slice, reply, frames)
+            self._context.timers.call_later(BACKLOG_PAUSE, self._send_slice, life, reply, frames)
             return
         sent = 0
         try:
@@ -197,14 +206,21 @@ class ReadGroup:
                     return
                 sent += len(headers) + len(payload)
                 if sent >= SLICE_BYTES:
-                    self._context.timers.call_soon(self._send_slice, reply, frames)
+                    self._context.timers.call_soon(self._send_slice, life, reply, frames)
                     return
-        except DamagedError as error:
-            self._replica.report_damage(error)  # no EOB: the client sees that its batch is incomplete
-        self._streaming -= 1
+        except (DamagedError, KvError) as error:
+            self._report(error)  # no EOB: the client sees that its batch is incomplete
+        if life == self._life:
+            self._streaming -= 1
 
-    def _damaged(self, reply: bytes, error: DamagedError) -> None:
+    def _unreadable(self, reply: bytes, error: DamagedError | KvError) -> None:
         """Never a 404 for what is only unreadable here: this replica leaves the group and says that it cannot answer,
         which clients retry on; the retry meets a healthy replica."""
-        self._replica.report_damage(error)
+        self._report(error)
         self._replica.bus.publish(reply, b"", b"", _BUSY)
+
+    def _report(self, error: DamagedError | KvError) -> None:
+        if isinstance(error, DamagedError):
+            self._replica.report_damage(error)
+        else:
+            self._context.log.error("the data store cannot be read", error=str(error))

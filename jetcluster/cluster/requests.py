@@ -10,14 +10,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import Clock
 from jetcluster.cluster.leaders import LeaderTable
 from jetcluster.cluster.mesh_api import Mesh, MeshError
 from jetcluster.cluster.proposals import OutcomeUnknownError
-from jetcluster.errors import ApiError, by_code
+from jetcluster.errors import STREAM_GENERAL, ApiError, by_code
 from jetcluster.raft.api import BackpressureError, RaftError, StorageFullError
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.context import Log
 
 Body = dict[str, Any]
 Handler = Callable[[int, str, Body], Awaitable[Body]]
@@ -33,12 +36,13 @@ STORAGE_FULL = 10047
 class LeaderRequests:
     """One method on the mesh; used for the meta group and, with another method, for streams."""
 
-    def __init__(self, method: str, mesh: Mesh, leaders: LeaderTable, clock: Clock, handler: Handler) -> None:
+    def __init__(self, method: str, mesh: Mesh, leaders: LeaderTable, clock: Clock, handler: Handler, log: Log) -> None:
         self._method = method
         self._mesh = mesh
         self._leaders = leaders
         self._clock = clock
         self._handler = handler
+        self._log = log
         mesh.serve(method, self._serve)
 
     async def ask(self, gid: int, kind: str, body: Body, seconds: float = DEADLINE) -> Body:
@@ -73,4 +77,7 @@ class LeaderRequests:
             return json.dumps({"error": by_code(STORAGE_FULL).to_dict()}).encode()
         except (BackpressureError, RaftError, OutcomeUnknownError) as error:
             return json.dumps({"retry": str(error)}).encode()
+        except Exception as error:  # noqa: BLE001 - asking again would run into the same defect until time is up
+            self._log.error("request failed", method=self._method, kind=request.get("kind"), error=repr(error))
+            return json.dumps({"error": by_code(STREAM_GENERAL, err="internal error").to_dict()}).encode()
         return json.dumps({"result": result}, separators=(",", ":")).encode()

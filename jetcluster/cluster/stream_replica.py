@@ -12,6 +12,7 @@ from typing import Any
 from jetcluster.cluster.catchup import Cut
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.drift import Checkpoints
+from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.cluster.meta_state import Assignment
 from jetcluster.cluster.proposals import Proposals, resolver
 from jetcluster.cluster.read_group import ReadGroup
@@ -39,10 +40,10 @@ class StreamReplica:
         self.context = context
         self.assignment = assignment
         self.bus = context.bus(assignment.account)
-        self.failed: str = ""
-        """Why this replica stopped applying; empty while it works."""
         self.damaged: str = ""
         """What was found unreadable in the store; empty while nothing was."""
+        self.suspect: str = ""
+        """Why the own state is not to be trusted; it is being replaced by the leader's then."""
         self.divergences = 0
         """How often this replica was found to differ from its leader."""
         self.leader_since_ns = 0
@@ -51,6 +52,7 @@ class StreamReplica:
         # Memory streams live in the same store: their Raft log is written but not waited for (`durable`), so they
         # lose nothing to a killed process, and what a power failure takes is what "memory" means.
         self.store = BlockStore(context.kv, assignment.gid, memory=rules.memory)
+        self._initial_rules = rules
         self.machine = StreamMachine(assignment.name, rules, self.store)
         self.proposals = Proposals()
         self.ingest = Ingest(
@@ -67,7 +69,9 @@ class StreamReplica:
         self._expiry_proposed = False
         self._config_proposed = 0
         """Revision of the configuration that this leader has put into the log."""
-        self.checkpoints = Checkpoints()
+        self.checkpoints = Checkpoints(self.machine.applied_index, self.machine.hash)
+        self._halted = False
+        self._stepped_aside = False
         self.group: RaftGroup
         context.raft.create_group(
             assignment.gid,
@@ -92,7 +96,12 @@ class StreamReplica:
     # ---- raft.api.StateMachine
 
     def apply(self, index: int, term: int, command: bytes) -> None:
-        result = self.machine.apply(index, term, command)
+        try:
+            result = self.machine.apply(index, term, command)
+        except Exception:
+            # Raft stops this replica; what it had done of the command must not be committed with the others' work.
+            self.store.abandon()
+            raise
         self.checkpoints.note(index, self.machine.hash)
         self.context.turn_commit.mark()
         if isinstance(result, PublishResult):
@@ -126,17 +135,35 @@ class StreamReplica:
 
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
         self.reads.leave()
+        if leader == self.context.me:
+            # Only this replica could give the state that it lacks itself. Taking it from itself would wipe what is
+            # left; somebody has to decide (the data stays as it is).
+            if not self.suspect:
+                self.context.log.error(
+                    "no other replica has the state that this one lacks", stream=self.assignment.name
+                )
+                self.suspect = "lacks log entries that no other replica has"
+            return
         self.context.catchup.pull(self.assignment.gid, leader, index)
 
     # ---- catchup.SnapshotOwner
 
+    @property
+    def state_index(self) -> int:
+        return self.machine.applied_index
+
     def snapshot_export(self, chunk_bytes: int) -> Cut:
+        if not self.sound:
+            raise MeshError(f"this replica of {self.assignment.name} is not sound")
         machine = self.machine
         chunks = self.store.export(chunk_bytes)
         return Cut(machine.applied_index, machine.applied_term, self.group.peers, chunks)
 
     def snapshot_begin(self) -> None:
         self.installing = True
+        self.reads.abort()
+        # A new leader might hold the log that the old one had forgotten: it must not be applied to half a state.
+        self.group.suspend()
         self.store.import_begin()
 
     def snapshot_chunk(self, chunk: bytes) -> None:
@@ -144,10 +171,15 @@ class StreamReplica:
 
     async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...]) -> None:
         self.store.import_end()
-        self.machine.reload()
-        self.checkpoints.clear()
+        machine = StreamMachine(self.assignment.name, self._initial_rules, self.store)
+        if machine.applied_index != index:
+            raise MeshError(f"the snapshot of {index} holds the state of {machine.applied_index}")
+        self.machine = machine
+        self.checkpoints = Checkpoints(index, machine.hash)
         await self.context.kv.flush()
         self.installing = False
+        self.damaged = self.suspect = ""
+        self._stepped_aside = False
         self.group.install(index, term, peers)
         self._config_changed()
 
@@ -156,6 +188,16 @@ class StreamReplica:
     @property
     def leading(self) -> bool:
         return self.group.role is Role.LEADER and self.group.ready
+
+    @property
+    def failed(self) -> str:
+        """Why this replica stopped for good (its state machine raised); empty while it works."""
+        return self.group.stopped
+
+    @property
+    def sound(self) -> bool:
+        """What is stored here is the stream as of `machine.applied_index`, all of it."""
+        return not (self.installing or self.damaged or self.suspect or self.failed)
 
     def update(self, assignment: Assignment) -> None:
         """The meta group changed the stream's configuration; the leader puts it into the stream's own log, where every
@@ -166,38 +208,56 @@ class StreamReplica:
 
     def tick(self) -> None:
         """Called a few times per second."""
+        if self.group.stopped:
+            self._halt()
+            return
         if self.leading:
+            self._step_aside()
             self._propose_config()
             if not self._expiry_proposed:
                 self._propose_expiry()
         self.reads.tick()
 
     def stop(self) -> None:
-        """Leaves the router and the Raft node; data stays."""
+        """Leaves the router; data stays."""
         self._unlisten()
         self.reads.stop()
         self.proposals.dropped(0)
         self.ingest.on_dropped(0)
         self.context.leaders.forget(self.assignment.gid)
 
+    def _halt(self) -> None:
+        """Raft gave this replica up. Whoever publishes must not find it any more: its 503 would overtake the ack of the
+        replica that leads now."""
+        if not self._halted:
+            self._halted = True
+            self.context.log.error("replica stopped", stream=self.assignment.name, reason=self.failed)
+            self.stop()
+
+    def _step_aside(self) -> None:
+        """A leader with unreadable records lets another one lead, once: that one may be no better."""
+        if self.damaged and not self._stepped_aside and len(self.group.peers) > 1:
+            self._stepped_aside = self.group.transfer()
+
     def report_damage(self, error: DamagedError) -> None:
         """A stored record fails its checksum here: this replica stops answering reads; the others hold the data."""
         if not self.damaged:
             self.context.log.error("damaged record", stream=self.assignment.name, error=str(error))
         self.damaged = str(error)
-        self.reads.leave()
+        self.reads.abort()
 
     def diverged(self, index: int) -> None:
-        """The leader had another state at `index`: this replica is not to be trusted, and is rebuilt from it."""
-        leader = self.group.leader
+        """The leader had another state at `index`: this replica is not to be trusted, and is rebuilt from it. The Raft
+        group asks for that until it is done, whoever leads by then."""
+        if not self.sound:
+            return
         self.context.log.error(
             "replica differs from its leader; it is rebuilt", stream=self.assignment.name, index=index
         )
         self.divergences += 1
-        self.reads.leave()
-        self.checkpoints.clear()
-        if leader is not None and leader != self.context.me:
-            self.context.catchup.pull(self.assignment.gid, leader, index)
+        self.suspect = f"differs from its leader at {index}"
+        self.reads.abort()
+        self.group.suspend()
 
     def config_is_current(self) -> bool:
         """The configuration that the meta group decided has been applied in the stream's own log."""
@@ -236,9 +296,10 @@ class StreamReplica:
 
     def _propose_config(self) -> None:
         revision = self.assignment.revision
-        if self.config_is_current() or self._config_proposed == revision:
+        if self._config_proposed == revision or self.machine.config_revision >= revision or self.config_is_current():
             return
-        if self._try_propose(commands.encode_update_config(self.context.clock.time_ns(), self.assignment.config)):
+        now = self.context.clock.time_ns()
+        if self._try_propose(commands.encode_update_config(now, self.assignment.config, revision)):
             self._config_proposed = revision
 
     def _propose_expiry(self) -> None:

@@ -24,6 +24,7 @@ class TurnCommit:
         self._timers = timers
         self._log = log
         self._scheduled = False
+        self._stopped = False
         self.failing = False
         """The last commit failed; new writes should be refused while it does."""
 
@@ -33,8 +34,14 @@ class TurnCommit:
             self._scheduled = True
             self._timers.call_soon(self._commit)
 
+    def stop(self) -> None:
+        """Nothing is committed from here on: the store is about to be closed."""
+        self._stopped = True
+
     def _commit(self) -> None:
         self._scheduled = False
+        if self._stopped:
+            return
         try:
             self._kv.commit()
         except KvError as error:
@@ -44,4 +51,6 @@ class TurnCommit:
             self._scheduled = True
             self._timers.call_later(RETRY_SECONDS, self._commit)
         else:
+            if self.failing:
+                self._log.warning("the data store can be written again")
             self.failing = False

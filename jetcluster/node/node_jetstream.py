@@ -166,7 +166,7 @@ class NodeJetStream:
             has_stream=self._known,
             nodes=lambda: self.jetstream.meta.machine.nodes if self.jetstream is not None else {},
             leaders=LeaderTable(self.mesh, lambda gid: raft.groups[gid].leader if gid in raft.groups else None),
-            catchup=CatchUp(self.mesh, node.clock, node.rng, owners),
+            catchup=CatchUp(self.mesh, node.clock, node.rng, owners, self._log),
             clock=node.clock,
             rng=node.rng,
             timers=loop,
@@ -211,6 +211,8 @@ class NodeJetStream:
 
     def _raft_report(self, gid: int, text: str) -> None:
         self._log.warning(f"Raft group {gid}: {text}")
+        if self.jetstream is not None:
+            self.jetstream.group_reported(gid)
 
     def _start_api(self) -> None:
         from jetcluster.api.context import ApiContext

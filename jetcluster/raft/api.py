@@ -115,6 +115,8 @@ class RaftGroup(Protocol):
     leader: str | None
     """Peer id of the leader this replica follows (itself when it leads)."""
     applied_index: int
+    stopped: str
+    """Why this replica stopped for good; "" while it works."""
     ready: bool
     """True on a leader whose own no-op is applied (see `StateMachine.on_role`)."""
 

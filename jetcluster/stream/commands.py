@@ -59,9 +59,35 @@ class Expire(NamedTuple):
 class UpdateConfig(NamedTuple):
     ts: int
     config: dict[str, Any]
+    revision: int = 0
+    """Orders configurations: an older one than that in force changes nothing. 0 always counts."""
 
 
-Command = Publish | Purge | DeleteMsg | Expire | UpdateConfig
+class BatchPart(NamedTuple):
+    """Bytes of an atomic batch that is too long for one entry. Means nothing until its BATCH_COMMIT, which follows in
+    the very next entries of the same term or not at all."""
+
+    ts: int
+    number: int
+    """0 for the first part."""
+    data: bytes
+
+
+class BatchCommit(NamedTuple):
+    """An atomic batch: all of it or, when a check fails, nothing is stored."""
+
+    ts: int
+    parts: int
+    """BATCH_PART entries right before this one that hold the start of the batch."""
+    body: Batch | bytes
+    """The batch; its last bytes when there are parts."""
+    plain: bool
+    """The leader found no header in it that would have to be checked."""
+    allow_msg_id: bool
+    """The leader's `batch.allow_msg_id`: decided in the log, because replicas may be configured differently."""
+
+
+Command = Publish | BatchPart | BatchCommit | Purge | DeleteMsg | Expire | UpdateConfig
 
 
 def encode_publish(ts: int, batch: bytes) -> bytes:
@@ -81,8 +107,8 @@ def encode_expire(ts: int) -> bytes:
     return HEAD.pack(EXPIRE, 0, ts)
 
 
-def encode_update_config(ts: int, config: Mapping[str, Any]) -> bytes:
-    return HEAD.pack(UPDATE_CONFIG, 0, ts) + dump_config(config)
+def encode_update_config(ts: int, config: Mapping[str, Any], revision: int = 0) -> bytes:
+    return HEAD.pack(UPDATE_CONFIG, 0, ts) + _U64.pack(revision) + dump_config(config)
 
 
 def dump_config(config: Mapping[str, Any]) -> bytes:
@@ -126,5 +152,15 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
         (seq,) = _U64.unpack(command[at:])
         return DeleteMsg(ts, seq)
     if kind == UPDATE_CONFIG:
-        return UpdateConfig(ts, load_config(command[at:]))
+        (revision,) = _U64.unpack_from(command, at)
+        return UpdateConfig(ts, load_config(command[at + _U64.size :]), revision)
     raise ValueError("unknown kind")
+
+
+def _decode_commit(ts: int, command: bytes) -> BatchCommit:
+    options, parts = _COMMIT_BODY.unpack_from(command, HEAD.size)
+    if options & ~(_PLAIN | _ALLOW_MSG_ID):
+        raise ValueError(f"unknown options {options:#x}")
+    at = HEAD.size + _COMMIT_BODY.size
+    body = command[at:] if parts else Batch.decode(command, at, verify=False)
+    return BatchCommit(ts, parts, body, bool(options & _PLAIN), bool(options & _ALLOW_MSG_ID))

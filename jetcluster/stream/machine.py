@@ -27,6 +27,7 @@ from jetcluster.stream.rules import StreamRules
 
 _STATE: Final = struct.Struct("<BQQQ16s")
 _STATE_VERSION: Final = 1
+_REVISION: Final = struct.Struct("<Q")
 _DIGEST: Final = struct.Struct("<16sQQIQQQQ")
 
 _BAD_REQUEST: Final = errors.by_code(10003)
@@ -55,6 +56,8 @@ class StreamMachine:
         self.name = name
         self.rules = StreamRules.from_config({"name": name, "storage": "memory" if rules.memory else "file"})
         self.configured = False
+        self.config_revision = 0
+        """Of the configuration in force."""
         self.store = store
         self.applied_index = 0
         self.applied_term = 0
@@ -116,7 +119,8 @@ class StreamMachine:
             raise StateError(f"stream {self.name}: machine state of {len(state)} bytes, version {state[:1].hex()}")
         _, self.applied_index, self.applied_term, self.clock, self.hash = _STATE.unpack_from(state)
         for _, config in self.store.side_scan(SIDE_CONFIG):
-            self.rules = StreamRules.from_config(commands.load_config(config))
+            (self.config_revision,) = _REVISION.unpack_from(config)
+            self.rules = StreamRules.from_config(commands.load_config(config[_REVISION.size :]))
             self.configured = True
 
     def _advance(self, index: int, term: int, command: bytes, result: Result) -> None:
@@ -152,7 +156,7 @@ class StreamMachine:
             return self._purge(command)
         if isinstance(command, DeleteMsg):
             return self._delete(command.seq)
-        return self._update(StreamRules.from_config(command.config))
+        return self._update(StreamRules.from_config(command.config), command.revision)
 
     def _expire(self) -> int:
         max_age = self.rules.max_age
@@ -188,12 +192,17 @@ class StreamMachine:
             return 1
         return errors.by_code(10043, seq=seq)
 
-    def _update(self, rules: StreamRules) -> int:
-        """Shrunk limits hold at once. `first_seq` counts in the first configuration only."""
+    def _update(self, rules: StreamRules, revision: int) -> int:
+        """Shrunk limits hold at once. `first_seq` counts in the first configuration only. A new leader whose node is
+        behind proposes the configuration it knows: that must not bring back narrower limits of the past."""
+        if 0 < revision <= self.config_revision:
+            return 0
+        self.config_revision = max(revision, self.config_revision)
         if not self.configured and rules.first_seq > 1:
             self.store.compact(rules.first_seq)
         self.configured = True
-        self.store.side_put(SIDE_CONFIG, b"", commands.dump_config(rules.config))
+        record = _REVISION.pack(self.config_revision) + commands.dump_config(rules.config)
+        self.store.side_put(SIDE_CONFIG, b"", record)
         self.rules = rules
         if rules.duplicate_window != self._dedupe.window:
             self._dedupe.set_window(rules.duplicate_window)

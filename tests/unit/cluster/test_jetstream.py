@@ -1,0 +1,346 @@
+"""JetStream on several nodes of one process: bootstrap, placement, deletion, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+
+import pytest
+
+from jetcluster.cluster.jetstream import FLUSH_SECONDS
+from jetcluster.errors import ApiError
+from jetcluster.store import keys
+from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, NoRespondersError
+from tests.unit.cluster.virtual_loop import virtual_time
+
+
+@virtual_time
+async def test_three_nodes_publish_through_each_and_read_from_each() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        for number, node in enumerate(cluster, 1):
+            assert await node.publish(b"s", b"%d" % number) == {"stream": "S", "seq": number}
+        await cluster.all_read("S")
+        for node in cluster:
+            for seq in (1, 2, 3):
+                assert (await node.get(b"S", seq))[2] == b"%d" % seq
+
+
+@virtual_time
+async def test_standalone_node_serves_alone_and_after_a_restart() -> None:
+    async with Cluster("A", clustered=False) as cluster:
+        await cluster.create("S", 1)
+        await cluster["A"].publish(b"s", b"one")
+        cluster.crash("A")
+        node = cluster.restart("A")
+        await cluster.led("S")
+        assert (await node.get(b"S", 1))[2] == b"one"
+        assert (await node.publish(b"s"))["seq"] == 2
+
+
+@virtual_time
+async def test_power_failure_of_all_nodes_loses_no_acked_message() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        for number in range(20):
+            await cluster["ABC"[number % 3]].publish(b"s", b"%d" % number)
+            if number == 10:
+                await cluster["A"].js._flush()
+        for name in "ABC":
+            cluster.crash(name)
+        for name in "ABC":
+            cluster.restart(name)
+        await cluster.led("S")
+        await cluster.all_read("S")
+        for node in cluster:
+            assert [(await node.get(b"S", seq))[2] for seq in range(1, 21)] == [b"%d" % n for n in range(20)]
+
+
+# Membership
+
+
+@virtual_time
+async def test_a_late_node_joins_and_gets_streams() -> None:
+    async with Cluster() as cluster:
+        late = cluster.add("D")
+        await cluster.until(lambda: late.me in cluster["A"].js.meta.machine.nodes, what="D is registered")
+        assert all(late.me in node.js.meta.group.peers for node in cluster if node.js.meta.group is not None)
+        assignments = [await cluster.create(f"S{number}", subjects=[f"s{number}"]) for number in range(4)]
+        assert any(late.me in assignment.peers for assignment in assignments)
+        assert (await late.publish(b"s3"))["seq"] == 1
+        cluster.add("E")
+        await cluster.until(lambda: len(late.js.meta.machine.nodes) == 5, what="E is registered")
+        five = await cluster.create("FIVE", 5)
+        assert len(five.peers) == 5
+        await late.publish(b"five")
+        await cluster.all_read("FIVE")
+
+
+@virtual_time
+async def test_a_node_that_was_stopped_before_it_was_counted_in_asks_again() -> None:
+    async with Cluster() as cluster:
+        late = cluster.add("D")
+        await cluster.until(lambda: late.raft.knows(1), what="D has begun to join")
+        cluster.isolate("D")  # nobody has heard of it yet, or will
+        await asyncio.sleep(1)
+        if late.me not in cluster["A"].js.meta.machine.nodes:
+            cluster.crash("D")
+            cluster.heal()
+            late = cluster.restart("D")
+        await cluster.until(lambda: late.me in cluster["A"].js.meta.machine.nodes, what="D is registered")
+
+
+@virtual_time
+async def test_two_of_three_start_and_the_third_joins_later() -> None:
+    cluster = Cluster("AB", expected=3)
+    for node in cluster:
+        # one route leads nowhere yet
+        node.js._settled = lambda: False
+    async with cluster:
+        await cluster.create("S", 1)
+        third = cluster.add("C")
+        await cluster.until(lambda: third.me in cluster["A"].js.meta.machine.nodes, what="C is registered")
+        assert len((await cluster.create("T", 3)).peers) == 3
+
+
+@virtual_time
+async def test_a_wiped_node_is_a_new_peer_and_never_counts_as_the_old_one() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster["A"].publish(b"s", b"kept")
+        old = cluster["C"].me
+        cluster.crash("C")
+        wiped = cluster.add("C")
+        assert wiped.me != old
+        await cluster.until(lambda: wiped.me in cluster["A"].js.meta.machine.nodes, what="the new C is registered")
+        meta = cluster["A"].js.meta.group
+        assert meta is not None and set(meta.peers) == {cluster["A"].me, cluster["B"].me, old, wiped.me}
+        # The stream still counts on the old peer: two of its three replicas are there, and it works.
+        assert not wiped.has("S")
+        assert (await wiped.publish(b"s"))["seq"] == 2
+        # One more gone: no majority of {A, B, old C}, whatever the new C says.
+        cluster.crash("B")
+        with pytest.raises((TimeoutError, NoRespondersError)):
+            await cluster["A"].publish(b"s")
+        assert not any(node.has("S") and node.replica("S").leading for node in cluster)
+        cluster.restart("B")
+        await cluster.led("S")
+        assert (await wiped.get(b"S", 1))[2] == b"kept"
+
+
+@virtual_time
+async def test_r1_stream_elsewhere_is_reached_from_every_node() -> None:
+    async with Cluster() as cluster:
+        for number in range(3):
+            await cluster.create(f"R{number}", 1, subjects=[f"r{number}"])
+        assert len({cluster.leader(f"R{number}").name for number in range(3)}) == 3
+        for node, number in itertools.product(list(cluster), range(3)):
+            await node.publish(b"r%d" % number, node.name.encode())
+            assert (await node.get(b"R%d" % number, 1))[2] == b"A"
+
+
+@virtual_time
+async def test_memory_stream_is_replicated_and_outlives_one_node() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("M", storage="memory")
+        await cluster["A"].publish(b"m", b"1")
+        cluster.crash(cluster.leader("M").name)
+        node = await cluster.led("M")
+        assert (await node.get(b"M", 1))[2] == b"1"
+        assert (await node.publish(b"m"))["seq"] == 2
+
+
+@virtual_time
+async def test_lame_duck_hands_all_leaderships_over() -> None:
+    async with Cluster() as cluster:
+        for number in range(6):
+            await cluster.create(f"S{number}", subjects=[f"s{number}"])
+        leader = cluster.meta_leader()
+        assert leader is not None
+        await leader.js.transfer_leaderships()
+        assert not leader.js.meta.leading
+        assert not any(replica.leading for replica in leader.js.replicas.values())
+        for number in range(6):
+            await cluster.led(f"S{number}")
+            assert (await leader.publish(b"s%d" % number))["seq"] == 1
+
+
+# Deletion
+
+
+def stored(node: object, gid: int) -> list[bytes]:
+    kv = node.kv  # type: ignore[attr-defined]
+    return [
+        key
+        for kind in (keys.BLOCK, keys.INFO, keys.POSTING, keys.STATE, keys.SIDE, keys.INSTALLING)
+        for key, _ in kv.scan(keys.stream_prefix(kind, gid), keys.stream_end(kind, gid))
+    ]
+
+
+@virtual_time
+async def test_deletion_removes_everything_on_all_replicas_also_one_that_was_down() -> None:
+    async with Cluster() as cluster:
+        gid = (await cluster.create("S")).gid
+        for _ in range(5):
+            await cluster["A"].publish(b"s")
+        for node in cluster:
+            await node.js._flush()
+        cluster.crash("C")
+        assert await cluster.delete("S", ask="A") == gid
+        with pytest.raises(NoRespondersError):
+            await cluster["A"].publish(b"s")
+        back = cluster.restart("C")
+        await cluster.until(lambda: back.js.assignment(ACCOUNT, "S") is None, what="C learns of it")
+        await asyncio.sleep(2 * FLUSH_SECONDS + 1)
+        for node in cluster:
+            assert stored(node, gid) == []
+            assert gid not in node.journal.groups and gid not in node.js.replicas
+            assert node.context.leaders.get(gid) is None and gid not in node.js._owners
+            assert node.js._leftovers._deleted == {}
+            assert not list(node.kv.scan(b"\x00gone", b"\x00gone\xff"))
+            assert node.js.unassigned == ()
+        again = await cluster.create("S")
+        assert again.gid > gid
+        assert (await cluster["A"].publish(b"s"))["seq"] == 1
+
+
+@virtual_time
+async def test_a_crash_right_after_a_deletion_brings_back_no_half_stream() -> None:
+    """Whatever part of the deletion had reached the disk: all of the stream, or none of it, and in the end none."""
+    for flush in (False, True):
+        async with Cluster() as cluster:
+            gid = (await cluster.create("S")).gid
+            await cluster["A"].publish(b"s", b"1")
+            for node in cluster:
+                await node.js._flush()
+            await cluster.delete("S")
+            if flush:
+                for node in cluster:
+                    node.kv.flush_now()  # RocksDB flushes when it likes, also without the meta state of that moment
+            for name in "ABC":
+                cluster.crash(name)
+            for name in "ABC":
+                node = cluster.restart(name)
+                assert (gid in node.js.replicas) is not flush
+                if not flush:
+                    replica = node.js.replicas[gid]
+                    assert replica.store.last_seq == 1 and not replica.group.log.damaged  # type: ignore[attr-defined]
+            await cluster.until(
+                lambda cluster=cluster: all(node.js.assignment(ACCOUNT, "S") is None for node in cluster),  # type: ignore[misc]
+                what="the deletion is applied again",
+            )
+            await asyncio.sleep(2 * FLUSH_SECONDS + 1)
+            for node in cluster:
+                assert stored(node, gid) == [] and gid not in node.journal.groups and gid not in node.js.replicas
+
+
+@virtual_time
+async def test_unassigned_data_is_reported_and_kept() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        node = cluster["C"]
+        node.kv.put(keys.block(77, 1), b"somebody's only copy")
+        node.kv.flush_now()
+        cluster.crash("C")
+        node = cluster.restart("C")
+        await cluster.until(lambda: node.js.unassigned == (77,), what="it is reported")
+        assert any("not placed here" in event for event in node.log.events("warning"))
+        await asyncio.sleep(2 * FLUSH_SECONDS)
+        assert stored(node, 77) == [keys.block(77, 1)]
+
+
+@virtual_time
+async def test_one_broken_stream_stops_neither_the_node_nor_its_meta_group() -> None:
+    async with Cluster() as cluster:
+        gid = (await cluster.create("S")).gid
+        await cluster.create("T")
+        await cluster["A"].publish(b"s", b"1")
+        await cluster["C"].js._flush()
+        kv = cluster["C"].kv
+        key = stored(cluster["C"], gid)[1]
+        assert key[0] == keys.INFO
+        kv.delete(key)
+        kv.flush_now()
+        cluster.crash("C")
+        node = cluster.restart("C")
+        assert list(node.js.broken) == [gid] and "stream cannot be started" in node.log.events("error")
+        await cluster.all_read("T")
+        assert (await node.publish(b"s"))["seq"] == 2
+        before = stored(node, gid)
+        await asyncio.sleep(2 * FLUSH_SECONDS)
+        assert stored(node, gid) == before and before
+        await cluster.delete("S")
+        await asyncio.sleep(2 * FLUSH_SECONDS)
+        assert stored(node, gid) == [] and not node.js.broken and gid not in node.journal.groups
+
+
+# Time
+
+
+@virtual_time
+async def test_a_failing_flush_keeps_the_journal_and_is_told_once() -> None:
+    async with Cluster("A", clustered=False, options=SMALL_LOG) as cluster:
+        await cluster.create("S", 1)
+        node = cluster["A"]
+        log = node.replica("S").group.log  # type: ignore[attr-defined]
+        await node.publish(b"s")
+        node.kv.broken = True
+        for _ in range(3):
+            await node.js._flush()
+        assert log.compactable == 0
+        assert sum("cannot be flushed" in event for event in node.log.events("error")) == 1
+        node.kv.broken = False
+        await node.js._flush()
+        assert log.compactable == node.replica("S").machine.applied_index
+
+
+@virtual_time
+async def test_a_tick_that_fails_does_not_stop_the_clock_of_the_node() -> None:
+    async with Cluster("A", clustered=False) as cluster:
+        await cluster.create("S", 1)
+        await cluster.create("T", 1, max_age=1_000_000_000)
+        node = cluster["A"]
+
+        def fail() -> None:
+            raise RuntimeError("a defect")
+
+        node.replica("S").reads.tick = fail  # type: ignore[method-assign]
+        await node.publish(b"t")
+        await cluster.until(lambda: node.replica("T").store.messages == 0, what="T's message expires")
+        assert "tick failed" in node.log.events("error")
+
+
+@virtual_time
+async def test_stop_with_a_full_disk_ends_all_the_same() -> None:
+    cluster = Cluster("A", clustered=False)
+    async with cluster:
+        await cluster.create("S", 1)
+        await cluster["A"].publish(b"s", b"1")
+        cluster["A"].kv.broken = True
+    node = cluster.restart("A")
+    await cluster.led("S")
+    assert (await node.get(b"S", 1))[2] == b"1"
+    await cluster.stop("A")
+
+
+@virtual_time
+async def test_a_request_without_a_meta_majority_is_refused_in_time() -> None:
+    async with Cluster() as cluster:
+        cluster.crash("B")
+        cluster.crash("C")
+        before = cluster.loop.time()
+        with pytest.raises(ApiError) as refused:
+            await cluster.create("S", 1)
+        assert refused.value.err_code == 10008 and cluster.loop.time() - before < 5
+
+
+@virtual_time
+async def test_nodes_are_registered_with_what_they_say_of_themselves_later() -> None:
+    async with Cluster() as cluster:
+        node = cluster["B"]
+        node.mesh.update_me(dataclasses.replace(node.mesh.me, tags=("az:1",)))
+        await cluster.until(lambda: cluster["C"].js.meta.machine.nodes[node.me].tags == ("az:1",), what="tags")
+        await cluster.until(
+            lambda: sum(len(n.js._tasks) for n in cluster) == 1, what="only the leader's registration runs"
+        )
