@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 
 OVERVIEW = """jetcluster: a clustered JetStream server that stock NATS clients use unchanged
@@ -108,10 +109,14 @@ def _run(flags: dict[str, bool | int | str]) -> int:
     try:
         logs.configure(options)
     except OSError as error:
-        return _fail(f"error opening log file: open {options.log_file}: {(error.strerror or '').lower()}")
+        stamp = time.strftime("%Y/%m/%d %H:%M:%S")
+        print(f"{stamp} error opening file: open {options.log_file}: {(error.strerror or '').lower()}", file=sys.stderr)
+        return 1
     from jetcluster.node.node import run
 
     try:
-        return run(options, logs.get_logger("server"))
+        return run(options, logs.get_logger("server"), lambda: options_from(flags))
+    except KeyboardInterrupt:  # before the node handles signals itself
+        return 1
     finally:
         logs.shutdown()

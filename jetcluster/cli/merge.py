@@ -54,6 +54,7 @@ def apply_flags(options: Options, flags: Mapping[str, Flag]) -> None:
     for name in _DIRECT:
         if name in flags:
             setattr(options, name, flags[name])
+    options.host = options.host or Options().host
     if flags.get("debug_trace"):
         options.debug = options.trace = True
     if options.log_format not in ("text", "json"):

@@ -76,7 +76,8 @@ def read_text(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"open {path}: {(error.strerror or str(error)).lower()}") from error
+        verb = "read" if isinstance(error, IsADirectoryError) else "open"
+        raise ConfigError(f"{verb} {path}: {(error.strerror or str(error)).lower()}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from error
 

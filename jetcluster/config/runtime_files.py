@@ -15,6 +15,10 @@ class PidFileError(OSError):
     """The text is ready for the `[FTL]` line."""
 
 
+class PortsFileError(OSError):
+    """The text is ready for an `[ERR]` line; the server goes on without the file."""
+
+
 def write_pid_file(path: str, pid: int | None = None) -> None:
     """Decimal pid, no newline; left behind at exit, as the real server does. Raises PidFileError."""
     try:
@@ -31,13 +35,18 @@ def ports_file(directory: str, pid: int | None = None) -> Path:
 def write_ports_file(directory: str, listeners: Mapping[str, Sequence[str]], pid: int | None = None) -> Path:
     """Writes e.g. `{"nats":["nats://127.0.0.1:4222"],"monitoring":["http://127.0.0.1:8222"]}`; without empty kinds.
 
-    Call it when every listener is bound. The file appears whole (rename), since harnesses poll for it. Raises OSError.
+    Call it when every listener is bound. The file appears whole (rename), since harnesses poll for it. Raises
+    PortsFileError.
     """
     path = ports_file(directory, pid)
     content = {kind: list(urls) for kind, urls in listeners.items() if urls}
     partial = path.with_suffix(".ports.partial")
-    partial.write_text(json.dumps(content, separators=(",", ":")), encoding="ascii")
-    partial.replace(path)
+    try:
+        partial.write_text(json.dumps(content, separators=(",", ":")), encoding="ascii")
+        partial.replace(path)
+    except OSError as error:
+        reason = os.strerror(error.errno or 0).lower()
+        raise PortsFileError(f"Error writing ports file ({path}): open {path}: {reason}") from error
     return path
 
 

@@ -19,6 +19,9 @@ class ListenError(Exception):
 async def listen(options: ServerOptions, factory: Callable[[], asyncio.Protocol]) -> asyncio.Server:
     """Listens on options.host and port; -1 is any free port. Raises ListenError."""
     port = 0 if options.port == -1 else options.port
+    address = host_port(options.host, port)
+    if not 0 <= port < 65536:
+        raise ListenError(f'Error listening on port: {address}, "listen tcp: address {port}: invalid port"')
     try:
         return await asyncio.get_running_loop().create_server(
             factory,
@@ -28,9 +31,11 @@ async def listen(options: ServerOptions, factory: Callable[[], asyncio.Protocol]
             ssl=options.tls if options.tls_handshake_first else None,
             ssl_handshake_timeout=options.tls_timeout if options.tls and options.tls_handshake_first else None,
         )
+    except socket.gaierror as error:
+        why = f"listen tcp: lookup {options.host}: no such host"
+        raise ListenError(f'Error listening on port: {address}, "{why}"') from error
     except OSError as error:
         why = os.strerror(error.errno).lower() if error.errno else str(error)
-        address = host_port(options.host, port)
         raise ListenError(f'Error listening on port: {address}, "listen tcp {address}: bind: {why}"') from error
 
 
@@ -39,9 +44,9 @@ def host_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def bound_port(server: asyncio.Server) -> int:
+def bound_address(server: asyncio.Server) -> tuple[str, int]:
     address = server.sockets[0].getsockname()
-    return int(address[1])
+    return str(address[0]), int(address[1])
 
 
 def advertised(options: ServerOptions, port: int) -> str:

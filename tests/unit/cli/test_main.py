@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -101,13 +102,61 @@ def test_invalid_configurations_fail_the_check(
         (["-t"], "nats-server: must specify [-c, --config] option to check configuration file syntax\n"),
         (["-c", "/nope/c.conf"], "nats-server: open /nope/c.conf: no such file or directory\n"),
         (["--routes", "nats://h:1"], "nats-server: solicited routes require cluster capabilities, e.g. --cluster\n"),
-        (["-l", "/nope/x.log"], "nats-server: error opening log file: open /nope/x.log: no such file or directory\n"),
+        (["-c", "/"], "nats-server: read /: is a directory\n"),
         (["-sl", "ldm=abc"], "nats-server: invalid pid: abc\n"),
+        (["-sl", "quit=4194305"], 'nats-server: \nsignal "quit" 4194305: no such process\n'),
+        (["-sl", "bogus=4194305"], 'nats-server: unknown signal "bogus"\n'),
     ],
 )
 def test_what_ends_a_start_with_one(argv: list[str], error: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", *argv], "jetcluster") == 1
     assert capfd.readouterr().err == error
+
+
+@pytest.mark.parametrize(
+    ("argv", "error"),
+    [
+        (["-p", "{busy}"], 'Error listening on port: {at}, "listen tcp {at}: bind: address already in use"'),
+        (["-p", "99999"], 'Error listening on port: 127.0.0.1:99999, "listen tcp: address 99999: invalid port"'),
+        (
+            ["-p", "-1", "-m", "{busy}"],
+            "Can't start monitoring: can't listen to the monitor port: listen tcp {at}: bind: address already in use",
+        ),
+        (
+            ["-p", "-1", "--cluster", "nats://{at}", "--cluster_name", "c"],
+            "Error listening on router port: {busy} - listen tcp {at}: bind: address already in use",
+        ),
+        (["-p", "-1", "-P", "no/x.pid"], "Could not write pidfile: open no/x.pid: no such file or directory"),
+        (["-p", "-1", "-js", "-sd", "file"], "Can't start JetStream: storage directory is not a directory"),
+        (
+            ["-p", "-1", "-js", "-sd", "/proc/no/x"],
+            "Can't start JetStream: could not create storage directory - mkdir /proc/no: no such file or directory",
+        ),
+    ],
+)
+def test_what_is_fatal_at_start_is_one_line_and_exit_code_one(argv: list[str], error: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        busy = str(taken.getsockname()[1])
+        at = f"127.0.0.1:{busy}"
+        words = [word.format(busy=busy, at=at) for word in argv]
+        done = run("serve", "-a", "127.0.0.1", *words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    lines = done.stderr.splitlines()
+    assert lines[-1].partition("[FTL] ")[2] == error.format(busy=busy, at=at)
+    assert sum("[FTL]" in line for line in lines) == 1
+    assert "Traceback" not in done.stderr
+    assert "Listening for client connections" not in done.stderr
+
+
+def test_a_log_file_that_cannot_be_opened(tmp_path: Path) -> None:
+    done = run("serve", "-l", "no/x.log", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    stamp, _, text = done.stderr.partition(" error ")
+    assert text == "opening file: open no/x.log: no such file or directory\n"
+    assert re.fullmatch(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d", stamp)
 
 
 def test_the_serve_path_imports_nothing_heavy(tmp_path: Path) -> None:
