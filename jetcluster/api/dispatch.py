@@ -50,6 +50,8 @@ class JetStreamApi:
     """The API of one account on one node. `start` subscribes, `stop` unsubscribes and cancels what is under way."""
 
     def __init__(self, context: ApiContext, bus: Bus) -> None:
+        self.enabled = True
+        """False: the account has no JetStream, and every request is told so."""
         self.counters = Counters()
         self.dropped = 0
         """Requests thrown away because the queue was full."""
@@ -115,7 +117,8 @@ class JetStreamApi:
         tokens = request.subject.decode("utf-8", "replace").split(".")
         found = endpoints.find(tokens[2:] if tokens[1] == "API" else tokens[3:])
         if found is None:
-            response = _envelope(SYSTEM_TYPE, by_code(errors.BAD_REQUEST), {})
+            code = errors.BAD_REQUEST if self.enabled else errors.NOT_ENABLED_FOR_ACCOUNT
+            response = _envelope(SYSTEM_TYPE, by_code(code), {})
             self.counters.errors += 1
             ok = False
         else:
@@ -128,6 +131,7 @@ class JetStreamApi:
     async def _answer(self, endpoint: Endpoint, request: Request) -> tuple[bytes, bool]:
         """The reply and whether it is a success. Never raises but for cancellation: a request is always answered."""
         try:
+            self._check_enabled()
             check_api_level(request.headers)
             check_size(request.payload)
             fields = await endpoint.handler(self._context, request, self.counters)
@@ -141,6 +145,10 @@ class JetStreamApi:
             return (fields if isinstance(fields, bytes) else _envelope(_type(endpoint), None, fields)), True
         self.counters.errors += 1
         return _envelope(_type(endpoint), refusal, endpoint.in_error), False
+
+    def _check_enabled(self) -> None:
+        if not self.enabled:
+            raise by_code(errors.NOT_ENABLED_FOR_ACCOUNT)
 
     def _tell(self, request: Request, response: bytes, *, audit: bool) -> None:
         bus = self._bus

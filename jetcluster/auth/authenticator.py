@@ -33,9 +33,11 @@ class AuthResult:
 class Authenticator:
     """Decides with the users of one configuration. A reload makes a new one and re-checks the live connections."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, previous: Authenticator | None = None) -> None:
+        """`previous`: the one before a reload; what it knows of bcrypt passwords is kept, so that the re-check of a
+        thousand connections does not hold up the event loop for a minute."""
         auth = options.authorization
-        self._passwords = PasswordChecker()
+        self._passwords: PasswordChecker = PasswordChecker() if previous is None else previous._passwords
         self._token = auth.token
         self._user = auth.user
         self._password = auth.password

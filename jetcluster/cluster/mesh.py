@@ -106,6 +106,11 @@ class NodeMesh(MeshCore):
         self._refusals_logged: dict[tuple[str, Reason], float] = {}
         self._stopping = False
 
+    def set_routes(self, routes: tuple[Route, ...]) -> None:
+        """The configured routes, after a reload. A link that stands stays: its node belongs to the cluster anyway."""
+        self.options = replace(self.options, routes=routes)
+        self._dialer.set_routes(routes)
+
     async def start(self) -> None:
         """Listens and begins to dial. Raises OSError when the address cannot be bound, ValueError for an impossible
         `advertise`."""

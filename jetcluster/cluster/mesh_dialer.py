@@ -56,7 +56,16 @@ class Dialer:
         self._targets: dict[tuple[str, int], Target] = {}
 
     def start(self, routes: tuple[Route, ...]) -> None:
-        for route in routes:
+        self.set_routes(routes)
+
+    def set_routes(self, routes: tuple[Route, ...]) -> None:
+        """Dials new routes; an address that is a configured route no longer counts as learned."""
+        wanted = {(route.host, route.port): route for route in routes}
+        for key, target in self._targets.items():
+            target.configured = key in wanted
+            if target.configured:
+                target.route = wanted.pop(key)
+        for route in wanted.values():
             self._add(Target(route, configured=True))
 
     async def stop(self) -> None:

@@ -112,6 +112,10 @@ class TlsOptions:
     min_version: str = ""
     """"1.2" or "1.3"; empty: the library's default."""
 
+    def needs_new_listener(self, other: TlsOptions) -> bool:
+        """True when `other` cannot take over while the port stays open: there the context belongs to the listener."""
+        return self.handshake_first != other.handshake_first or (self.handshake_first and self != other)
+
 
 @dataclass(slots=True)
 class JetStreamOptions:

@@ -7,17 +7,17 @@ Order of start: store and journal, mesh, JetStream, then the client listener, so
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import gc
 import signal
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from jetcluster.clock import SystemClock, SystemRng
 from jetcluster.config.options import Options
 from jetcluster.logs import Logger
 from jetcluster.node.node_jetstream import NodeJetStream, StorageError
-from jetcluster.server.listener import ListenError
-from jetcluster.server.options import ServerOptions
+from jetcluster.node.server_options import server_options
+from jetcluster.server.listener import ListenError, host_port
 from jetcluster.server.server import Server
 
 GC_THRESHOLDS = (50_000, 20, 50)
@@ -28,9 +28,11 @@ times per second."""
 class Node:
     """A server process from the inside. `start` raises ListenError, StorageError or OSError."""
 
-    def __init__(self, options: Options, log: Logger) -> None:
+    def __init__(self, options: Options, log: Logger, read_options: Callable[[], Options] | None = None) -> None:
+        """`read_options` reads the configuration again, for a reload; it raises ConfigError."""
         self.options = options
         self.log = log
+        self.read_options = read_options
         self.clock = SystemClock()
         self.rng = SystemRng()
         self.server: Server
@@ -38,23 +40,30 @@ class Node:
         self.monitor: Any = None
         self.exit_code = 0
         self.stopped = asyncio.Event()
+        self._started = False
         self._stopping = False
+        self._stop_asked = False
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         options, loop = self.options, asyncio.get_running_loop()
         from jetcluster.auth.authenticator import Authenticator
 
         self.server = Server(server_options(options), Authenticator(options), self.clock, self.rng, loop)
+        self._handle_signals(loop)
         self._log_start()
+        self._write_pid_file()
         self.jetstream = NodeJetStream(self)
         await self.jetstream.start()
         await self._start_monitor()
         await self.server.start()
         self._log_listening()
         self.jetstream.client_listener_is_up()
-        self._write_files()
-        self._handle_signals(loop)
+        self._write_ports_file()
         self.log.info("Server is ready")
+        self._started = True
+        if self._stop_asked:
+            self._keep(self.stop())
 
     async def stop(self) -> None:
         if self._stopping:
@@ -114,76 +123,82 @@ class Node:
             log.warning(warning)
 
     def _log_listening(self) -> None:
-        host = self.options.host
-        shown = f"[{host}]" if ":" in host else host
-        self.log.info(f"Listening for client connections on {shown}:{self.server.port}")
+        self.log.info(f"Listening for client connections on {host_port(self.options.host, self.server.port)}")
 
-    def _write_files(self) -> None:
-        options = self.options
-        if options.pid_file:
+    def _write_pid_file(self) -> None:
+        """Before anything listens: a harness that finds the port open may read the file. Raises PidFileError."""
+        if self.options.pid_file:
             from jetcluster.config.runtime_files import write_pid_file
 
-            write_pid_file(options.pid_file)
-        if options.ports_file_dir:
-            from jetcluster.config.runtime_files import write_ports_file
+            write_pid_file(self.options.pid_file)
 
-            write_ports_file(options.ports_file_dir, self.listening())
+    def _write_ports_file(self) -> None:
+        directory = self.options.ports_file_dir
+        if not directory:
+            return
+        from jetcluster.config.runtime_files import PortsFileError, write_ports_file
+
+        try:
+            write_ports_file(directory, self.listening())
+        except PortsFileError as error:
+            self.log.error(str(error))  # noqa: TRY400 - and goes on serving, as nats-server does
 
     def listening(self) -> dict[str, list[str]]:
         """URLs by kind, as the ports file has them."""
-        host = "127.0.0.1" if self.options.host in ("", "0.0.0.0", "::") else self.options.host  # noqa: S104
-        found = {"nats": [f"nats://{host}:{self.server.port}"]}
+        from jetcluster.config.runtime_files import listener_url
+
+        found = {"nats": [listener_url("nats", self.server.host, self.server.port)]}
         if self.monitor is not None:
-            found["monitoring"] = [f"http://{host}:{self.monitor.port}"]
+            found["monitoring"] = [listener_url("http", self.monitor.host, self.monitor.port)]
         if self.jetstream is not None and self.jetstream.cluster_port:
-            found["cluster"] = [f"nats://{host}:{self.jetstream.cluster_port}"]
+            found["cluster"] = [listener_url("nats", self.options.cluster.host, self.jetstream.cluster_port)]
         return found
 
+    # ---- signals
+
     def _handle_signals(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.add_signal_handler(signal.SIGINT, self._spawn_stop)
+        loop.add_signal_handler(signal.SIGINT, self._interrupt)
         loop.add_signal_handler(signal.SIGTERM, self._terminate)
-        loop.add_signal_handler(signal.SIGUSR2, lambda: self._keep(self.lame_duck()))
+        loop.add_signal_handler(signal.SIGUSR2, self._lame_duck)
         loop.add_signal_handler(signal.SIGUSR1, self._reopen_log)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
 
-    def _spawn_stop(self) -> None:
-        self._keep(self.stop())
+    def _interrupt(self) -> None:
+        if self._started:
+            self._keep(self.stop())
+        else:
+            self._stop_asked = True  # a half-started node is not taken apart; the start takes a moment
 
     def _terminate(self) -> None:
         if not self.server.lame_duck:  # nats-server ignores TERM while it is a lame duck (sheet 3.2)
-            self._keep(self.stop())
+            self._interrupt()
 
-    def _keep(self, work: Any) -> None:
-        self._task = asyncio.get_running_loop().create_task(work)
+    def _lame_duck(self) -> None:
+        if self._started:
+            self._keep(self.lame_duck())
+        else:
+            self._stop_asked = True
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _reopen_log(self) -> None:
         from jetcluster import logs
 
         logs.reopen()
+        self.log.info("File log re-opened")
 
     def _reload(self) -> None:
-        self.log.warning("Configuration reload is not implemented yet; the running configuration stays")
+        if self._started and not self._stopping:
+            from jetcluster.node.reload import reload
+
+            reload(self)
 
 
-def server_options(options: Options) -> ServerOptions:
-    """The part of the configuration that the client-facing server reads; fields carry the same names."""
-    names = {f.name for f in dataclasses.fields(ServerOptions)} - {"tls", "version", "api_level", "jetstream"}
-    from_config = {name: getattr(options, name) for name in names if hasattr(options, name)}
-    built = ServerOptions(**from_config)
-    built.jetstream = options.jetstream.enabled
-    if options.tls is not None:
-        from jetcluster.config.tls import server_context
-
-        built.tls = server_context(options.tls)
-        built.tls_required = not options.allow_non_tls
-        built.tls_verify = options.tls.verify
-        built.tls_timeout = options.tls.timeout
-        built.tls_handshake_first = options.tls.handshake_first
-    return built
-
-
-def run(options: Options, log: Logger) -> int:
-    """Runs a node until it is told to stop; returns the exit code."""
+def run(options: Options, log: Logger, read_options: Callable[[], Options] | None = None) -> int:
+    """Runs a node until it is told to stop; returns the exit code. `read_options`: see `Node`."""
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         import uvloop
@@ -192,11 +207,11 @@ def run(options: Options, log: Logger) -> int:
     except ImportError:
         runner = asyncio.Runner()
     with runner:
-        return runner.run(_main(options, log))
+        return runner.run(_main(options, log, read_options))
 
 
-async def _main(options: Options, log: Logger) -> int:
-    node = Node(options, log)
+async def _main(options: Options, log: Logger, read_options: Callable[[], Options] | None) -> int:
+    node = Node(options, log, read_options)
     try:
         await node.start()
     except (ListenError, StorageError, OSError) as error:

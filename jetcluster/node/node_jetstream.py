@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -21,12 +22,14 @@ from jetcluster.cluster.mesh_core import MeshCore
 from jetcluster.cluster.mesh_interest import MeshInterest
 from jetcluster.config.options import AccountJetStreamOptions, AuthorizationOptions
 from jetcluster.model.limits import AccountLimits
+from jetcluster.server.listener import ListenError, host_port
 
 if TYPE_CHECKING:
+    from jetcluster.api.context import ApiContext
     from jetcluster.api.dispatch import JetStreamApi
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.node.node import Node
-    from jetcluster.raft.journal import Journal
+    from jetcluster.raft.journal import Journal, JournalOptions
     from jetcluster.raft.node import RaftNode
     from jetcluster.raft.writer import ThreadWriter
 
@@ -34,6 +37,7 @@ DEFAULT_ACCOUNT = "$G"
 FRAME_OVERHEAD = 256 * 1024
 MIN_FRAME = 16 * 1024 * 1024
 STEP_ASIDE_SECONDS = 2.0
+MIN_SEGMENT = 4 * 1024 * 1024
 
 
 class StorageError(Exception):
@@ -49,14 +53,16 @@ class NodeJetStream:
         self.jetstream: JetStream | None = None
         self.cluster_port = 0
         self.apis: dict[str, JetStreamApi] = {}
-        """By account."""
+        """By account, those where JetStream is enabled."""
+        self._all_apis: dict[str, JetStreamApi] = {}
+        self._api_context: ApiContext | None = None
         self._journal: Journal | None = None
         self._raft: RaftNode | None = None
         self._writer: ThreadWriter | None = None
         self._kv: Any = None
 
     async def start(self) -> None:
-        """Raises StorageError and OSError."""
+        """Raises StorageError, ListenError and OSError."""
         options, node = self._options, self._node
         directory = self._open_directory() if options.jetstream.enabled else None
         identity = load_identity(directory, node.server.name, rng=node.rng, clock=node.clock)
@@ -75,7 +81,10 @@ class NodeJetStream:
             self._start_jetstream(directory)
         if isinstance(self.mesh, NodeMesh):
             self.mesh.on_client_urls = lambda urls: node.server.set_connect_urls(list(urls))
-            await self.mesh.start()
+            try:
+                await self.mesh.start()
+            except OSError as error:
+                raise ListenError(_router_port_error(options.cluster.host, options.cluster.port, error)) from error
             self.cluster_port = int(self.mesh.me.cluster_url.rpartition(":")[2])
         if self.jetstream is not None:
             self.jetstream.start()
@@ -84,12 +93,21 @@ class NodeJetStream:
         """The client port is known now: peers put it into their INFO."""
         self.mesh.update_me(replace(self.mesh.me, client_url=self._node.server.client_url))
 
+    def reconfigure(self, changed: list[str]) -> None:
+        """After a reload; the new values are in the node's options already."""
+        if "client_advertise" in changed:
+            self.client_listener_is_up()
+        if "cluster.routes" in changed and isinstance(self.mesh, NodeMesh):
+            self.mesh.set_routes(tuple(_route(url) for url in self._options.cluster.routes))
+        if "accounts" in changed and self._api_context is not None:
+            self._serve_accounts(self._api_context)
+
     async def step_aside(self) -> None:
         if self.jetstream is not None:
             await self.jetstream.transfer_leaderships(STEP_ASIDE_SECONDS)
 
     async def stop(self) -> None:
-        for api in self.apis.values():
+        for api in self._all_apis.values():
             await api.stop()
         if self.jetstream is not None:
             await self.jetstream.transfer_leaderships(STEP_ASIDE_SECONDS / 4)
@@ -114,7 +132,7 @@ class NodeJetStream:
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            reason = os.strerror(error.errno or 0).lower()
+            reason = f"mkdir {error.filename}: {os.strerror(error.errno or 0).lower()}"
             raise StorageError(f"Can't start JetStream: could not create storage directory - {reason}") from error
         self._log.info("Starting JetStream")
         self._log.info(f'  Store Directory: "{directory}"')
@@ -185,7 +203,7 @@ class NodeJetStream:
     def _open_raft(self, directory: Path) -> RaftNode:
         """The journal is read here: what it holds decides what this node may vouch for. Raises StorageError."""
         from jetcluster.raft.disk import FileDisk
-        from jetcluster.raft.journal import Journal, JournalOptions
+        from jetcluster.raft.journal import Journal
         from jetcluster.raft.node import RaftNode
         from jetcluster.raft.writer import ThreadWriter
 
@@ -194,7 +212,7 @@ class NodeJetStream:
         try:
             disk = FileDisk(directory, always_sync=sync_interval is None)
             self._writer = ThreadWriter(loop.call_soon_threadsafe)
-            options = JournalOptions(sync_interval=sync_interval)
+            options = _journal_options(directory, sync_interval)
             self._journal = Journal(disk, self._writer, loop, node.rng, options, on_fatal=node.storage_failed)
             self._journal.open()
         except OSError as error:
@@ -216,7 +234,6 @@ class NodeJetStream:
 
     def _start_api(self) -> None:
         from jetcluster.api.context import ApiContext
-        from jetcluster.api.dispatch import JetStreamApi
 
         assert self.jetstream is not None
         node = self._node
@@ -229,10 +246,22 @@ class NodeJetStream:
             domain=self._options.domain,
             limits=self._limits,
         )
-        for account in self._jetstream_accounts():
-            api = JetStreamApi(context, node.server.account(account))
-            api.start()
-            self.apis[account] = api
+        self._api_context = context
+        self._serve_accounts(context)
+
+    def _serve_accounts(self, context: ApiContext) -> None:
+        """An account without JetStream has an API too: one that says so (10039)."""
+        from jetcluster.api.dispatch import JetStreamApi
+
+        enabled = self._jetstream_accounts()
+        known = {DEFAULT_ACCOUNT, self._options.system_account_name, *(self._options.accounts or ()), *self._all_apis}
+        for account in sorted(known):
+            api = self._all_apis.get(account)
+            if api is None:
+                api = self._all_apis[account] = JetStreamApi(context, self._node.server.account(account))
+                api.start()
+            api.enabled = account in enabled
+        self.apis = {account: self._all_apis[account] for account in enabled}
 
     def _jetstream_accounts(self) -> list[str]:
         accounts = self._options.accounts
@@ -259,6 +288,24 @@ class NodeJetStream:
             max_bytes_required=own.max_bytes_required,
             duplicate_window_max=int(jetstream.duplicate_window * 1e9),
         )
+
+
+def _router_port_error(host: str, port: int, error: OSError) -> str:
+    why = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
+    return f"Error listening on router port: {port} - listen tcp {host_port(host, port)}: bind: {why}"
+
+
+def _journal_options(directory: Path, sync_interval: float | None) -> JournalOptions:
+    """Segments and reserve shrink with the disk: a small volume is not to be full from the start."""
+    from jetcluster.raft.journal import JournalOptions
+
+    total = shutil.disk_usage(directory).total
+    usual = JournalOptions()
+    return JournalOptions(
+        segment_bytes=min(usual.segment_bytes, max(total // 32, MIN_SEGMENT)),
+        reserve_bytes=min(usual.reserve_bytes, total // 20),
+        sync_interval=sync_interval,
+    )
 
 
 def _tighter(first: int, second: int) -> int:

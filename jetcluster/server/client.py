@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jetcluster.protocol import subjects, writer
 from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Parser
 from jetcluster.server.connection import Connection
+from jetcluster.server.options import AuthResult, Permissions
 from jetcluster.server.permissions import ConnectionPermissions
 from jetcluster.server.route import RESERVED_REPLIES
 from jetcluster.server.router import SYSTEM_QUEUE, Router
@@ -50,6 +51,8 @@ class Client(Connection):
         """True when a publish needs more than a lookup: +OK, a pedantic check, or permissions."""
         self._parser = Parser(server.options.max_payload, server.options.max_control_line)
         self.nonce = b""
+        self._credentials: dict[str, Any] = {}
+        """The CONNECT that let this client in, for the next reload of the configuration."""
         self._connected = False
         self._router: Router | None = None
         self._permissions: ConnectionPermissions | None = None
@@ -65,12 +68,16 @@ class Client(Connection):
         if not server.admit(self):
             self.close("Maximum Connections Exceeded", "maximum connections exceeded")
             return
-        if server.authenticator.required:
-            patience = options.auth_timeout + (options.tls_timeout + 1 if options.tls is not None else 0)
-            self._arm("auth", patience, self.close, "Authentication Timeout", "Authentication Timeout")
+        self._expect_credentials()
         if options.tls is not None and not options.tls_handshake_first:
             self.transport.pause_reading()
             server.spawn(self._start_tls())
+
+    def _expect_credentials(self) -> None:
+        options = self.server.options
+        if self.server.authenticator.required:
+            patience = options.auth_timeout + (options.tls_timeout + 1 if options.tls is not None else 0)
+            self._arm("auth", patience, self.close, "Authentication Timeout", "Authentication Timeout")
 
     async def _start_tls(self) -> None:
         """Turns the connection to TLS after the INFO in clear, as nats clients expect it."""
@@ -227,14 +234,15 @@ class Client(Connection):
 
     def _log_in(self, connect: dict[str, Any]) -> bool:
         """Asks the authenticator and takes the place it gives; closes the connection when it refuses."""
-        try:
-            identity = self.server.authenticator.check(connect, self.nonce)
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the answer is no
-            text = getattr(error, "text", None)
-            log.info("cid %d: authentication refused: %s", self.cid, error)
-            self.close("Authentication Failure", text if isinstance(text, str) else "Authorization Violation")
+        identity = self._identify(connect)
+        if identity is None:
+            return False
+        if identity.account != self.account and not self.server.has_room(identity.account):
+            text = "maximum account active connections exceeded"
+            self.close("Maximum Account Connections Exceeded", text)
             return False
         self._disarm("auth")
+        self._credentials = connect
         self.account = identity.account
         self.user = identity.user
         router = self.server.accounts[identity.account]
@@ -242,9 +250,68 @@ class Client(Connection):
         if router is not self._router or permissions is not None:
             self._drop_subscriptions()  # made before CONNECT, by the rules of somebody else
         self._router = router
+        self._obey(permissions)
+        return True
+
+    def _identify(self, connect: dict[str, Any]) -> AuthResult | None:
+        """Who these credentials belong to; None when they are refused, and the connection is closed."""
+        try:
+            return self.server.authenticator.check(connect, self.nonce)
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the answer is no
+            text = getattr(error, "text", None)
+            log.info("cid %d: authentication refused: %s", self.cid, error)
+            self.close("Authentication Failure", text if isinstance(text, str) else "Authorization Violation")
+            return None
+
+    def _obey(self, permissions: Permissions | None) -> None:
         self._permissions = None if permissions is None else ConnectionPermissions(permissions, self.server.clock)
         self._careful = self._verbose or self._pedantic or self._permissions is not None
-        return True
+        self._parser.max_payload = self.max_payload
+
+    @property
+    def max_payload(self) -> int:
+        """Bytes a message of this client may have: the smaller one of the server's and its account's limit."""
+        of_server, of_account = self.server.options.max_payload, self.server.limits_of(self.account).payload
+        return of_server if of_account < 0 else min(of_server, of_account)
+
+    @property
+    def _max_subscriptions(self) -> int:
+        """0 is no limit, and so is an account's -1."""
+        of_account = self.server.limits_of(self.account).subscriptions
+        return self.server.options.max_subscriptions if of_account < 0 else of_account
+
+    def reconfigured(self, *, new_pings: bool) -> None:
+        """The server has a new configuration: is this client still who it was, and what may it do now?"""
+        self._parser.max_control_line = self.server.options.max_control_line
+        if new_pings:
+            self._arm_ping()
+        if self._router is None:
+            self._parser.max_payload = self.max_payload
+            self._disarm("auth")
+            self._expect_credentials()
+            return
+        identity = self._identify(self._credentials)
+        if identity is None:
+            return
+        if identity.account != self.account:
+            self.close("Credentials Revoked")  # without an error: the client is welcome, in its new account
+            return
+        self.user = identity.user
+        self._obey(identity.permissions)
+        for subscription in list(self.subscriptions.values()):
+            self._review(subscription)
+
+    def _review(self, subscription: ClientSubscription) -> None:
+        permissions, subject = self._permissions, subscription.subject
+        assert self._router is not None
+        if permissions is not None and not permissions.can_subscribe(subject, subscription.queue):
+            text = f'Permissions Violation for Subscription to "{_text(subject)}" (sid "{_text(subscription.sid)}")'
+            log.info("cid %d: removed, not authorized any more: %s", self.cid, _text(subject))
+            self.send(writer.err(text))
+            self.expire(subscription)
+            return
+        special = bool(subscription.max) or (permissions is not None and permissions.watches_deliveries)
+        self._router.watch_client(subscription, special)
 
     # ---- publish
 
@@ -293,7 +360,7 @@ class Client(Connection):
             text = f'Permissions Violation for Subscription to "{_text(subject)}", too many tokens'
             self.send(writer.err(text))
             return
-        if options.max_subscriptions and len(self.subscriptions) >= options.max_subscriptions:
+        if 0 < self._max_subscriptions <= len(self.subscriptions):
             self.send(writer.err("maximum subscriptions exceeded"))
             return
         # A live sid is kept: the second SUB is ignored (sheet 1.5).

@@ -76,10 +76,13 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.ip, self.port = peer[0], peer[1]
-        interval = min(_FIRST_PING, self.server.options.ping_interval)
-        self._arm("ping", interval * (1 + 0.2 * self.server.rng.random()), self._ping_due)
+        self._arm_ping()
         self.server.transports.add(self)
         self.opened()
+
+    def _arm_ping(self) -> None:
+        interval = min(_FIRST_PING, self.server.options.ping_interval)
+        self._arm("ping", interval * (1 + 0.2 * self.server.rng.random()), self._ping_due)
 
     def opened(self) -> None:
         """The connection stands; for the subclass."""

@@ -5,13 +5,23 @@ Defaults are nats-server's (reference sheet core 1.10). `config` maps flags and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jetcluster import API_LEVEL, REPORTED_VERSION
 
 if TYPE_CHECKING:
     import ssl
+
+
+@dataclass(slots=True, frozen=True)
+class AccountLimits:
+    """What the connections of one account may take; -1 is no limit of its own. Payload: bytes per message.
+    Subscriptions: per connection, as in nats-server."""
+
+    connections: int = -1
+    subscriptions: int = -1
+    payload: int = -1
 
 
 @dataclass(slots=True)
@@ -55,9 +65,10 @@ class ServerOptions:
     """Only read to decide whether INFO shows `auth_required` and a first verb other than CONNECT is served;
     the authenticator makes the decision itself."""
 
+    account_limits: dict[str, AccountLimits] = field(default_factory=dict)
+    """By account; those without limits may be left out."""
+
     tls: ssl.SSLContext | None = None
-    tls_required: bool = True
-    """False with `tls` set is allow_non_tls: plain and TLS clients on one port."""
     tls_verify: bool = False
     tls_timeout: float = 2.0
     tls_handshake_first: bool = False

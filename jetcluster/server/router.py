@@ -100,8 +100,13 @@ class Router:
     def limit_client(self, subscription: ClientSubscription, maximum: int) -> None:
         """Lets a subscription go after `maximum` deliveries in all; it leaves the fast path for that."""
         subscription.max = maximum
-        subscription.special = True
-        self.index.forget(subscription.subject)
+        self.watch_client(subscription, True)
+
+    def watch_client(self, subscription: ClientSubscription, special: bool) -> None:
+        """Takes a client's subscription off the fast path of deliveries, or puts it back."""
+        if subscription.special != special:
+            subscription.special = special
+            self.index.forget(subscription.subject)
 
     def _count(self, subject: bytes, queue: bytes | None, change: int) -> None:
         key = (subject, queue)

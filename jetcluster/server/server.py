@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections import deque
 from collections.abc import Coroutine, Sequence
@@ -16,12 +17,15 @@ from jetcluster.server.client import Client
 from jetcluster.server.connection import Connection
 from jetcluster.server.identity import new_nonce, new_server_id
 from jetcluster.server.lame_duck import enter_lame_duck
-from jetcluster.server.listener import advertised, bound_port, listen
-from jetcluster.server.options import Authenticator, ServerOptions
+from jetcluster.server.listener import advertised, bound_address, listen
+from jetcluster.server.options import AccountLimits, Authenticator, ServerOptions
 from jetcluster.server.router import Router
+
+log = logging.getLogger("jetcluster.server")
 
 _PROTOCOL_VERSION = 1
 _STOP_PATIENCE = 2.0
+_NO_LIMITS = AccountLimits()
 
 
 @dataclass(slots=True, frozen=True)
@@ -71,6 +75,8 @@ class Server:
         self.accounts = Accounts(rng)
         self.server_id = new_server_id(rng)
         self.name = options.server_name or self.server_id
+        self.host = options.host
+        """The address that is bound, once it is: `options.host` may be a name."""
         self.port = options.port
         self.start_ns = clock.time_ns()
         self.clients: dict[int, Client] = {}
@@ -94,7 +100,7 @@ class Server:
     async def start(self) -> None:
         """Opens the port. Raises listener.ListenError."""
         self._listener = await listen(self.options, self._new_client)
-        self.port = bound_port(self._listener)
+        self.host, self.port = bound_address(self._listener)
 
     async def stop_accepting(self) -> None:
         if self._listener is not None:
@@ -129,6 +135,31 @@ class Server:
 
     def account(self, name: str) -> Router:
         return self.accounts[name]
+
+    def reconfigure(self, options: ServerOptions, authenticator: Authenticator) -> None:
+        """Takes over what a reload brings. Connections that may no longer be are closed, the newest first where there
+        are too many; the others are told what changed. Host, port and max_pending cannot change."""
+        before, limits = self.info, self.options.account_limits
+        new_pings = options.ping_interval != self.options.ping_interval
+        self.options = options
+        self.authenticator = authenticator
+        excess = list(self.clients.values())[max(options.max_connections, 0) :]
+        for client in excess:
+            client.close("Maximum Connections Exceeded", "maximum connections exceeded")
+        if excess:
+            log.info("Closed %d connections to fall within max_connections", len(excess))
+        for client in list(self.clients.values()):
+            client.reconfigured(new_pings=new_pings)
+        if self.info != before or options.account_limits != limits:
+            self._send_info()
+
+    def limits_of(self, account: str) -> AccountLimits:
+        return self.options.account_limits.get(account, _NO_LIMITS)
+
+    def has_room(self, account: str) -> bool:
+        """False when one more connection of the account would be one too many."""
+        limit = self.limits_of(account).connections
+        return limit < 0 or sum(client.account == account for client in self.clients.values()) < limit
 
     # ---- connections
 
@@ -271,6 +302,7 @@ class Server:
             if nonce:
                 info["nonce"] = nonce.decode()
         else:
+            info["max_payload"] = client.max_payload
             info["connect_info"] = True
             info["remote_account"] = client.account
         return info

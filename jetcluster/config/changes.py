@@ -1,0 +1,104 @@
+"""What a reload would change: the running `Options` against those read anew.
+
+A key that cannot change while the server runs refuses the whole reload, so that the server is always as one file
+describes it (shared/reference/core-and-consumers.md section 2.6). Texts are the real server's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from jetcluster.config.lexer import ConfigError
+from jetcluster.config.options import JetStreamOptions, Options
+from jetcluster.config.units import format_duration
+
+_FIXED = {
+    "host": "Host",
+    "port": "Port",
+    "server_name": "ServerName",
+    "http_host": "HTTPHost",
+    "http_port": "HTTPPort",
+    "http_base_path": "HTTPBasePath",
+    "server_tags": "Tags",
+    "no_header_support": "NoHeaderSupport",
+    "ports_file_dir": "PortsFileDir",
+    "max_pending": "MaxPending",
+    "max_closed_clients": "MaxClosedClients",
+    "system_account": "SystemAccount",
+    "allow_non_tls": "AllowNonTLS",
+}
+_FIXED_CLUSTER = {
+    "name": "cluster name",
+    "host": "cluster host",
+    "port": "cluster port",
+    "authorization": "cluster authorization",
+    "cluster_advertise": "cluster advertise",
+}
+_FIXED_JETSTREAM = {"enabled": "JetStream", "domain": "JetStreamDomain", "sync_interval": "SyncInterval"}
+_DURATIONS = frozenset(
+    {"ping_interval", "write_deadline", "lame_duck_duration", "lame_duck_grace_period", "sync_interval"}
+)
+_SECRET = frozenset({"authorization"})
+_NOT_COMPARED = frozenset({"config_file", "config_digest", "warnings", "cluster", "jetstream"})
+_BLOCKS = {"authorization": "authorization users", "accounts": "accounts", "tls": "tls"}
+"""What the log calls a block; other keys are shown with their new value."""
+
+
+def changed_fields(old: Options, new: Options) -> list[str]:
+    """Names of the fields of `Options` that differ, "cluster.routes", "cluster" and "jetstream" included.
+
+    Raises ConfigError when one of them cannot change while the server runs.
+    """
+    _refuse(old, new, _FIXED)
+    _refuse(old.cluster, new.cluster, _FIXED_CLUSTER)
+    _refuse_jetstream(old.jetstream, new.jetstream)
+    if (old.tls is None) != (new.tls is None) or (old.tls and new.tls and old.tls.needs_new_listener(new.tls)):
+        raise ConfigError("config reload not supported for TLS on or off, and handshake_first")
+    names = [field.name for field in fields(Options) if field.name not in _NOT_COMPARED]
+    found = [name for name in names if getattr(old, name) != getattr(new, name)]
+    if old.cluster.routes != new.cluster.routes:
+        found.append("cluster.routes")
+    elif old.cluster != new.cluster:
+        found.append("cluster")
+    if old.jetstream != new.jetstream:
+        found.append("jetstream")
+    return found
+
+
+def described(name: str, options: Options) -> str:
+    """A change as the log says it, behind `Reloaded: `."""
+    if name in _BLOCKS:
+        return _BLOCKS[name]
+    if "." in name or name in ("cluster", "jetstream"):
+        return {"cluster.routes": "cluster routes", "jetstream": "JetStream limits"}.get(name, name)
+    return f"{name} = {_text(name, getattr(options, name))}"
+
+
+def _refuse(old: object, new: object, names: dict[str, str]) -> None:
+    for name, shown in names.items():
+        before, after = getattr(old, name), getattr(new, name)
+        if before != after:
+            values = "" if name in _SECRET else f": old={_text(name, before)}, new={_text(name, after)}"
+            raise ConfigError(f"config reload not supported for {shown}{values}")
+
+
+def _refuse_jetstream(old: JetStreamOptions, new: JetStreamOptions) -> None:
+    _refuse(old, new, _FIXED_JETSTREAM)
+    if old.store_dir != new.store_dir:
+        raise ConfigError("config reload not supported for jetstream storage directory")
+    limits = [(old.max_memory_store, new.max_memory_store), (old.max_file_store, new.max_file_store)]
+    if any((before < 0) != (after < 0) for before, after in limits):
+        raise ConfigError("config reload not supported for jetstream max memory and max store")
+    if any(after < before for before, after in limits):
+        raise ConfigError("config reload not supported for decreasing jetstream max memory and store")
+
+
+def _text(name: str, value: object) -> str:
+    """A value as Go prints it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return f"[{' '.join(map(str, value))}]"
+    if name in _DURATIONS:
+        return "always" if value is None else format_duration(round(float(str(value)) * 1e9))
+    return str(value)

@@ -1,0 +1,64 @@
+"""Configuration reload (SIGHUP, `--signal reload`): all of the new file, or none of it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from jetcluster import logs
+from jetcluster.auth.authenticator import Authenticator
+from jetcluster.config.changes import changed_fields, described
+from jetcluster.config.lexer import ConfigError
+from jetcluster.config.options import Options
+from jetcluster.config.runtime_files import write_pid_file
+from jetcluster.node.server_options import server_options
+
+if TYPE_CHECKING:
+    from jetcluster.node.node import Node
+
+_LOGGING = frozenset({"debug", "trace", "logtime", "logtime_utc", "log_file", "log_format"})
+
+
+def reload(node: Node) -> None:
+    """Reads the configuration again and applies what changed. On any error the old one stays and the log says why."""
+    log = node.log
+    log.info('Trapped "hangup" signal')
+    try:
+        changed, new = _take(node)
+    except ConfigError as error:
+        log.error(f"Failed to reload server configuration: {str(error).rstrip()}")  # noqa: TRY400 - an operator's error
+        return
+    for warning in new.warnings:
+        log.warning(warning)
+    for name in changed:
+        log.info(f"Reloaded: {described(name, new)}")
+    log.info(f"Reloaded server configuration ({node.options.config_digest})")
+
+
+def _take(node: Node) -> tuple[list[str], Options]:
+    """Raises ConfigError before anything has changed."""
+    options = node.options
+    if not options.config_file or node.read_options is None:
+        raise ConfigError("can only reload config when a file is provided using -c or --config")
+    new = node.read_options()
+    changed = changed_fields(options, new)
+    for_clients = server_options(new)
+    # The two that may fail on something outside the file come first.
+    try:
+        if "pid_file" in changed and new.pid_file:
+            write_pid_file(new.pid_file)
+        if _LOGGING & set(changed):
+            logs.configure(new)
+    except OSError as error:
+        raise ConfigError(str(error)) from error
+    if new.tls is not None and new.tls.handshake_first and node.server.options.tls is not None:
+        for_clients.tls = node.server.options.tls  # the listener keeps its context; renewed certificates go into it
+        for_clients.tls.load_cert_chain(new.tls.cert_file, new.tls.key_file)
+    # In place: the rooms of the node hold this object.
+    for field in fields(Options):
+        setattr(options, field.name, getattr(new, field.name))
+    previous = node.server.authenticator
+    node.server.reconfigure(for_clients, Authenticator(new, previous if isinstance(previous, Authenticator) else None))
+    if node.jetstream is not None:
+        node.jetstream.reconfigure(changed)
+    return changed, new

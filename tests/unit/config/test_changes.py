@@ -1,0 +1,84 @@
+"""Refusals are worded as nats-server 2.15 words them on SIGHUP for the same pair of files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jetcluster.config.changes import changed_fields, described
+from jetcluster.config.lexer import ConfigError
+from jetcluster.config.load import load_file
+from jetcluster.config.options import Options
+
+
+@pytest.fixture(autouse=True)
+def _in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def load(text: str) -> Options:
+    Path("c.conf").write_text("port: 4333\n" + text)
+    return load_file("c.conf", {})[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("server_name: a", "server_name: b", "ServerName: old=a, new=b"),
+        ("", "host: 127.0.0.2", "Host: old=0.0.0.0, new=127.0.0.2"),
+        ("", "port: 5", "Port: old=4333, new=5"),
+        ("", "http_port: 5", "HTTPPort: old=0, new=5"),
+        ("", "max_pending: 10000000", "MaxPending: old=67108864, new=10000000"),
+        ("", "max_closed_clients: 5", "MaxClosedClients: old=10000, new=5"),
+        ("", "no_header_support: true", "NoHeaderSupport: old=false, new=true"),
+        ("accounts { S {} }", "accounts { S {} }\nsystem_account: S", "SystemAccount: old=, new=S"),
+        ("cluster { name: x, port: -1 }", "cluster { name: x, port: 5555 }", "cluster port: old=-1, new=5555"),
+        ("jetstream { store_dir: S }", "jetstream { store_dir: T }", "jetstream storage directory"),
+        ("jetstream { store_dir: S }", "jetstream { store_dir: S, domain: x }", "JetStreamDomain: old=, new=x"),
+        (
+            "jetstream { sync_interval: '2m' }",
+            "jetstream { sync_interval: '10s' }",
+            "SyncInterval: old=2m0s, new=10s",
+        ),
+        (
+            "jetstream { max_file_store: 2GB, max_memory_store: 1GB }",
+            "jetstream { max_file_store: 1GB, max_memory_store: 1GB }",
+            "decreasing jetstream max memory and store",
+        ),
+        ("jetstream { max_file_store: 2GB }", "jetstream {}", "jetstream max memory and max store"),
+    ],
+)
+def test_what_cannot_change_refuses_the_reload(old: str, new: str, what: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        changed_fields(load(old), load(new))
+    assert str(caught.value) == f"config reload not supported for {what}"
+
+
+def test_secrets_are_not_shown() -> None:
+    text = "cluster { name: x, port: -1, authorization { user: a, password: %s } }"
+    with pytest.raises(ConfigError) as caught:
+        changed_fields(load(text % "old-secret"), load(text % "new-secret"))
+    assert str(caught.value) == "config reload not supported for cluster authorization"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lines"),
+    [
+        ("", "", []),
+        ("", "max_payload: 1000", ["max_payload = 1000"]),
+        ("", "debug: true", ["debug = true"]),
+        ("", "ping_interval: 30s\nping_max: 3", ["ping_interval = 30s", "ping_max = 3"]),
+        ("", "authorization { user: a, password: b }", ["authorization users"]),
+        ("accounts { A {} }", "accounts { A { jetstream: enabled } }", ["accounts"]),
+        (
+            "cluster { name: x, port: 1 }",
+            "cluster { name: x, port: 1, routes: ['nats://h:1'] }",
+            ["cluster routes"],
+        ),
+        ("jetstream { max_file_store: 1GB }", "jetstream { max_file_store: 2GB }", ["JetStream limits"]),
+    ],
+)
+def test_what_can_change_is_told_by_name(old: str, new: str, lines: list[str]) -> None:
+    after = load(new)
+    assert [described(name, after) for name in changed_fields(load(old), after)] == lines
