@@ -121,6 +121,13 @@ class BlockStore:
         self._delete([seq])
         return True
 
+    def delete_all(self, seqs: Sequence[int]) -> int:
+        """Removes the messages at the ascending `seqs`, as far as they are there; returns how many."""
+        live = [seq for seq in seqs if self._blocks.find(seq) >= 0]
+        if live:
+            self._delete(live)
+        return len(live)
+
     def purge(self, filter: bytes = b">", before: int | None = None, keep: int = 0) -> int:
         assert before is None or not keep
         if self._index.covers_all(filter):
@@ -196,6 +203,10 @@ class BlockStore:
 
     def get(self, seq: int) -> Msg | None:
         return self._reader.get(seq)
+
+    def contains(self, seq: int) -> bool:
+        """True when there is a message at `seq`: a look-up in memory."""
+        return self._blocks.find(seq) >= 0
 
     def last_by_subject(self, filter: bytes, up_to: int | None = None) -> Msg | None:
         return self._queries.last_by_subject(filter, up_to)
@@ -279,10 +290,10 @@ class BlockStore:
     def side_delete(self, table: int, key: bytes) -> None:
         self._kv.delete(keys.side(self._stream, table, key))
 
-    def side_scan(self, table: int) -> Iterator[tuple[bytes, bytes]]:
-        """All pairs of a table in key order. Not to be continued after a write to it."""
-        start = keys.side(self._stream, table, b"")
-        for key, value in self._kv.scan(start, keys.side_end(self._stream, table)):
+    def side_scan(self, table: int, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """The pairs of a table from key `start` on, in key order. Not to be continued after a write to it."""
+        first = keys.side(self._stream, table, start)
+        for key, value in self._kv.scan(first, keys.side_end(self._stream, table)):
             yield key[keys.SIDE_PREFIX :], value
 
     # -- catch-up -------------------------------------------------------------------------------------------------

@@ -64,6 +64,14 @@ class MachineStore(ReadStore, Protocol):
         """Removes every message with a time < `before_ts`; returns how many."""
         ...
 
+    def contains(self, seq: int) -> bool:
+        """True when there is a message at `seq`."""
+        ...
+
+    def delete_all(self, seqs: Sequence[int]) -> int:
+        """Removes the messages at the ascending `seqs`, as far as they are there; returns how many."""
+        ...
+
     def load_machine_state(self) -> bytes | None: ...
 
     def save_machine_state(self, state: bytes | Callable[[], bytes]) -> None:
@@ -72,10 +80,12 @@ class MachineStore(ReadStore, Protocol):
 
     def side_put(self, table: int, key: bytes, value: bytes) -> None: ...
 
+    def side_get(self, table: int, key: bytes) -> bytes | None: ...
+
     def side_delete(self, table: int, key: bytes) -> None: ...
 
-    def side_scan(self, table: int) -> Iterator[tuple[bytes, bytes]]:
-        """(key, value) in key order."""
+    def side_scan(self, table: int, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """(key, value) from key `start` on, in key order. Not to be continued after a write to the table."""
         ...
 
 
@@ -83,3 +93,11 @@ SIDE_CONFIG = 1
 """One row, key b"": the configuration in force, as in UPDATE_CONFIG."""
 SIDE_DEDUPE = 2
 """Rows of `dedupe.DedupeWindow`."""
+SIDE_BATCH_PARTS = 3
+"""Rows of `atomic_parts.BatchParts`."""
+SIDE_TTL = 4
+"""`due_index.DueIndex`: when messages with a Nats-TTL expire."""
+SIDE_NEVER = 5
+"""One row, key b"", while messages may be stored that never expire (`Nats-TTL: never`)."""
+SIDE_SCHEDULES = 6
+"""`due_index.DueIndex`: when scheduled messages are due."""

@@ -275,3 +275,17 @@ TestOnRocksKv = RocksMachine.TestCase
 TestOnRocksKv.settings = settings(
     max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+
+
+def test_delete_all_takes_what_is_there_and_side_tables_are_read_from_a_key_on() -> None:
+    store = BlockStore(MemKv(), STREAM, memory=False)
+    store.append(Batch.of([b"a", b"b", b"a", b"c"], [], [b"1", b"2", b"3", b"4"]), 1, 100)
+    store.append(Batch.of([b"a"] * 3, [], [b"5", b"6", b"7"]), 5, 200)
+    assert store.delete_all([2, 3, 6, 99]) == 3
+    assert store.delete_all([2, 6]) == 0
+    assert [store.contains(seq) for seq in range(9)] == [seq in (1, 4, 5, 7) for seq in range(9)]
+    assert [message.seq for message in store.scan(b">", 1)] == [1, 4, 5, 7]
+    for key in (b"", b"b", b"a", b"c"):
+        store.side_put(3, key, key * 2)
+    assert list(store.side_scan(3, b"b")) == [(b"b", b"bb"), (b"c", b"cc")]
+    assert len(list(store.side_scan(3))) == 4

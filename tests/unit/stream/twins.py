@@ -122,6 +122,12 @@ class NaiveStore:
     def delete(self, seq: int) -> bool:
         return self._drop([seq]) == 1
 
+    def delete_all(self, seqs: Sequence[int]) -> int:
+        return self._drop(list(seqs))
+
+    def contains(self, seq: int) -> bool:
+        return seq in self.rows
+
     def purge(self, filter: bytes = b">", before: int | None = None, keep: int = 0) -> int:
         top = self.last_seq + 1 if before is None else before
         found = sorted(m.seq for m in self.rows.values() if m.seq < top and fits(filter, m.subject))
@@ -164,8 +170,11 @@ class NaiveStore:
     def side_delete(self, kind: int, key: bytes) -> None:
         del self.side[kind, key]
 
-    def side_scan(self, kind: int) -> Iterator[tuple[bytes, bytes]]:
-        return iter(sorted((key, value) for (k, key), value in self.side.items() if k == kind))
+    def side_get(self, kind: int, key: bytes) -> bytes | None:
+        return self.side.get((kind, key))
+
+    def side_scan(self, kind: int, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        return iter(sorted((key, value) for (k, key), value in self.side.items() if k == kind and key >= start))
 
     def reopen(self) -> NaiveStore:
         """What a restart finds."""

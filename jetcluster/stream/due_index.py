@@ -1,0 +1,153 @@
+"""`DueIndex`: which messages have something due when, in a side table of the store.
+
+Nothing but the earliest time and two counts is kept in memory, however many messages there are. Rows, all integers
+big-endian in keys and little-endian in values:
+
+    u64 due, nanoseconds | u64 first sequence -> (u32 sequence - first)*
+    (empty key)                               -> u64 sequences in all rows | the row where the next sweep goes on
+
+A message may be deleted long before its time; its entry stays until it is due or swept. Sweeping starts when most
+entries can only be of deleted messages, and does a bounded share of the table per command. What is in the table is
+part of the replicated state: all replicas sweep the same rows at the same command.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final
+
+from jetcluster.stream.ports import MachineStore
+
+_KEY: Final = struct.Struct(">QQ")
+_COUNT: Final = struct.Struct("<Q")
+_META: Final = b""
+_MAX_OFFSET: Final = 2**32 - 1
+MAX_DUE: Final = 2**64 - 1
+
+SWEEP_SLACK: Final = 4096
+"""Entries of deleted messages that are always allowed."""
+SWEEP_ROWS: Final = 64
+SWEEP_ENTRIES: Final = 4096
+"""Looked at per command while sweeping, whichever comes first."""
+
+
+class DueIndex:
+    __slots__ = ("_cursor", "_next", "_store", "_table", "entries")
+
+    def __init__(self, store: MachineStore, table: int) -> None:
+        self._store = store
+        self._table = table
+        self.entries = 0
+        """Sequences in the table, those of deleted messages included."""
+        self._cursor = b""
+        meta = store.side_get(table, _META)
+        if meta is not None:
+            (self.entries,) = _COUNT.unpack_from(meta)
+            self._cursor = meta[_COUNT.size :]
+        self._next: int | None = None
+        self._look(0)
+
+    @property
+    def next_due(self) -> int | None:
+        """Earliest time of any entry; None when there is none."""
+        return self._next
+
+    def add(self, due: int, seqs: Sequence[int]) -> None:
+        """Ascending sequences, at least one, that have no entry at `due` yet."""
+        due = min(due, MAX_DUE)
+        first = seqs[0]
+        assert seqs[-1] - first <= _MAX_OFFSET
+        self._store.side_put(self._table, _KEY.pack(due, first), array("I", [seq - first for seq in seqs]).tobytes())
+        self.entries += len(seqs)
+        self._save()
+        if self._next is None or due < self._next:
+            self._next = due
+
+    def has(self, due: int, first: int) -> bool:
+        """True when there is a row of `due` that starts with sequence `first`."""
+        return self._store.side_get(self._table, _KEY.pack(due, first)) is not None
+
+    def due(self, now: int, limit: int) -> list[tuple[int, int]]:
+        """(due, sequence) of what is due at `now`, by time; at most `limit`. Changes nothing."""
+        found: list[tuple[int, int]] = []
+        if self._next is None or self._next > now:
+            return found
+        for key, value in self._store.side_scan(self._table, _KEY.pack(self._next, 0)):
+            due, first = _KEY.unpack(key)
+            if due > now or len(found) >= limit:
+                break
+            found += [(due, first + offset) for offset in array("I", value)]
+        return found[:limit]
+
+    def take(self, now: int, limit: int) -> list[int]:
+        """Removes rows that are due until they hold `limit` sequences; returns these, by time."""
+        taken: list[int] = []
+        if self._next is None or self._next > now:
+            return taken
+        rows: list[bytes] = []
+        for key, value in self._store.side_scan(self._table, _KEY.pack(self._next, 0)):
+            due, first = _KEY.unpack(key)
+            if due > now or len(taken) >= limit:
+                break
+            rows.append(key)
+            taken += [first + offset for offset in array("I", value)]
+        for key in rows:
+            self._store.side_delete(self._table, key)
+        self.entries -= len(taken)
+        self._save()
+        self._look(self._next)
+        return taken
+
+    def remove(self, due: int, first: int) -> None:
+        """Removes a row that `has` found."""
+        key = _KEY.pack(due, first)
+        value = self._store.side_get(self._table, key)
+        assert value is not None, (due, first)
+        self._store.side_delete(self._table, key)
+        self.entries -= len(value) // 4
+        self._save()
+        if due == self._next:
+            self._look(due)
+
+    def sweep(self, is_live: Callable[[int], bool]) -> None:
+        """Forgets entries of deleted messages, a share per call, if there must be many."""
+        if self.entries <= 2 * self._store.messages + SWEEP_SLACK:
+            return
+        start = self._cursor or _KEY.pack(0, 0)
+        rows = list(islice(self._store.side_scan(self._table, start), SWEEP_ROWS + 1))
+        self._cursor = rows[SWEEP_ROWS][0] if len(rows) > SWEEP_ROWS else b""
+        looked = 0
+        for key, value in rows[:SWEEP_ROWS]:
+            looked += len(value) // 4
+            self._sweep_row(key, array("I", value), is_live)
+            if looked >= SWEEP_ENTRIES:
+                self._cursor = key + b"\0"  # behind this row
+                break
+        self._save()
+        self._look(0)
+
+    def _sweep_row(self, key: bytes, offsets: array[int], is_live: Callable[[int], bool]) -> None:
+        due, first = _KEY.unpack(key)
+        live = [first + offset for offset in offsets if is_live(first + offset)]
+        if len(live) == len(offsets):
+            return
+        self._store.side_delete(self._table, key)
+        self.entries -= len(offsets) - len(live)
+        if live:
+            kept = array("I", [seq - live[0] for seq in live]).tobytes()
+            self._store.side_put(self._table, _KEY.pack(due, live[0]), kept)
+
+    def _look(self, since: int) -> None:
+        """Finds the earliest row; none is due before `since`."""
+        row = next(self._store.side_scan(self._table, _KEY.pack(since, 0)), None)
+        self._next = _KEY.unpack(row[0])[0] if row is not None else None
+
+    def _save(self) -> None:
+        if self.entries:
+            self._store.side_put(self._table, _META, _COUNT.pack(self.entries) + self._cursor)
+        else:
+            self._cursor = b""
+            self._store.side_put(self._table, _META, _COUNT.pack(0))

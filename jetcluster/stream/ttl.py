@@ -1,0 +1,25 @@
+"""`Nats-TTL`: how long a message lives (ADR-43, shared/reference/streams.md 4.2)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from jetcluster.stream import durations
+
+NEVER: Final = -1
+"""The message outlives even the stream's max_age."""
+LONGEST: Final = durations.MAX_NS // durations.SECOND
+
+
+def parse_ttl(value: bytes) -> int | None:
+    """Seconds (>= 1) of a non-empty header value, NEVER, or None when it is none of a Go duration of at least a second
+    (fractions cut off), a whole number of seconds, or `never`."""
+    if value.lower() == b"never":
+        return NEVER
+    duration = durations.parse(value)
+    if duration is not None:
+        return duration // durations.SECOND if duration >= durations.SECOND else None
+    if not value.isdigit() or len(value) > 19:
+        return None
+    seconds = int(value)
+    return seconds if 0 < seconds <= LONGEST else None
