@@ -65,6 +65,7 @@ class Reject(NamedTuple):
     hint: int
     """Where to go on: the first index of the conflicting term, or the end of the log + 1."""
     context: int
+    recovering: bool
 
 
 class PreVote(NamedTuple):
@@ -156,7 +157,7 @@ Control = Heartbeat | Digest
 _APPEND = struct.Struct("<BBQQQQII")  # version, kind, term, prev index, prev term, commit, context, count
 _ENTRY = struct.Struct("<QBI")  # term, type, length
 _ACK = struct.Struct("<BBQQIB")
-_REJECT = struct.Struct("<BBQQQI")
+_REJECT = struct.Struct("<BBQQQIB")
 _VOTE = struct.Struct("<BBQQQ")
 _PRE_VOTE_REPLY = struct.Struct("<BBQQB")
 _VOTE_REPLY = struct.Struct("<BBQB")
@@ -187,8 +188,8 @@ def encode_ack(term: int, index: int, context: int, recovering: bool) -> bytes:
     return _ACK.pack(VERSION, ACK, term, index, context, recovering)
 
 
-def encode_reject(term: int, prev_index: int, hint: int, context: int) -> bytes:
-    return _REJECT.pack(VERSION, REJECT, term, prev_index, hint, context)
+def encode_reject(term: int, prev_index: int, hint: int, context: int, recovering: bool) -> bytes:
+    return _REJECT.pack(VERSION, REJECT, term, prev_index, hint, context, recovering)
 
 
 def encode_pre_vote(term: int, last_index: int, last_term: int) -> bytes:
@@ -310,6 +311,11 @@ def _decode_ack(frame: bytes) -> Ack:
     return Ack(term, index, context, _flag(recovering))
 
 
+def _decode_reject(frame: bytes) -> Reject:
+    _, _, term, prev_index, hint, context, recovering = _exactly(_REJECT, frame)
+    return Reject(term, prev_index, hint, context, _flag(recovering))
+
+
 def _decode_pre_vote_reply(frame: bytes) -> PreVoteReply:
     _, _, term, asked, granted = _exactly(_PRE_VOTE_REPLY, frame)
     return PreVoteReply(term, asked, _flag(granted))
@@ -330,7 +336,7 @@ def _decode_snap_offer(frame: bytes) -> SnapOffer:
 _DECODERS: dict[int, Callable[[bytes], Message]] = {
     APPEND: _decode_append,
     ACK: _decode_ack,
-    REJECT: lambda frame: Reject(*_exactly(_REJECT, frame)[2:]),
+    REJECT: _decode_reject,
     PRE_VOTE: lambda frame: PreVote(*_exactly(_VOTE, frame)[2:]),
     PRE_VOTE_REPLY: _decode_pre_vote_reply,
     VOTE: lambda frame: Vote(*_exactly(_VOTE, frame)[2:]),

@@ -406,7 +406,9 @@ class Group(Outbox):
         """The core's turn, with fresh knowledge of who is alive (its check-quorum runs in every turn)."""
         for peer in self.log.config.voters:
             if peer != self.me:
-                self.engine.heard(peer, self.node.last_seen(peer))
+                flow = self.replicator.flows.get(peer)
+                if flow is None or not flow.recovering:
+                    self.engine.heard(peer, self.node.last_seen(peer))
         self.engine.tick()
         self.sync()
 

@@ -89,7 +89,10 @@ class Receiver:
         if message.term < self._group.term:
             # pysyncobj keeps silent, and the stale leader goes on for 30 s (D8).
             self._group.send(
-                peer, codec.encode_reject(self._group.term, message.prev_index, self._group.log.last_index + 1, 0)
+                peer,
+                codec.encode_reject(
+                    self._group.term, message.prev_index, self._group.log.last_index + 1, 0, self._group.log.damaged
+                ),
             )
             return
         if message.term == self._group.term and self._group.engine.leads():
@@ -107,7 +110,9 @@ class Receiver:
             if isinstance(planned, append.Rejected):
                 self._group.send(
                     peer,
-                    codec.encode_reject(message.term, message.prev_index, planned.hint, message.context),
+                    codec.encode_reject(
+                        message.term, message.prev_index, planned.hint, message.context, self._group.log.damaged
+                    ),
                 )
             else:
                 self._on_diverged(peer, planned.at)

@@ -140,16 +140,14 @@ class Replicator:
         if message.match > group.log.last_index:
             group.node.counters.refused_frames += 1
             return
-        if message.recovering and not flow.recovering:
-            group.engine.forget_match(peer)
-        flow.recovering = message.recovering
+        self._recovering(flow, message.recovering)
         state = flow.state
         flow.acked(message.match, group.now())
         if state == FlowState.SNAPSHOT != flow.state:
             self._unpin()
         if not message.recovering:
             group.engine.receive_match(peer, message.match)
-        group.reads.on_answer(peer, message.context)
+            group.reads.on_answer(peer, message.context)
         group.changes.on_progress(flow)
         group.mark()
 
@@ -158,12 +156,21 @@ class Replicator:
         flow = self.flows.get(peer)
         if flow is None:
             return
-        group.reads.on_answer(peer, message.context)
+        self._recovering(flow, message.recovering)
+        if not message.recovering:
+            group.reads.on_answer(peer, message.context)
         state = flow.state
         if flow.rejected(message.prev_index, message.hint, group.log.last_index):
             if state == FlowState.SNAPSHOT:
                 self._unpin()
             group.mark()
+
+    def _recovering(self, flow: Flow, recovering: bool) -> None:
+        """A peer with a damaged journal counts for nothing: not for commits, and not as a witness that no newer leader
+        exists, because it may have forgotten its vote."""
+        if recovering and not flow.recovering:
+            self._group.engine.forget_match(flow.peer)
+        flow.recovering = recovering
 
     # -- snapshots
 

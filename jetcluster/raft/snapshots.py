@@ -93,4 +93,4 @@ class Snapshots:
         """Asks the leader to go on after `index`. Not an ack: only an entry of the leader that is found equal here
         proves that this state is part of its log."""
         group = self._group
-        group.send(leader, codec.encode_reject(group.term, 0, index + 1, 0))
+        group.send(leader, codec.encode_reject(group.term, 0, index + 1, 0, group.log.damaged))

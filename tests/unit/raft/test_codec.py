@@ -15,7 +15,7 @@ FRAMES = {
         codec.Append(5, 10, 4, 9, 7, [(b"one", 11, 4, 0), (b"", 12, 5, 1), (encode_config(CONFIG), 13, 5, 2)]),
     ),
     "ack": (codec.encode_ack(5, 12, 7, True), codec.Ack(5, 12, 7, True)),
-    "reject": (codec.encode_reject(5, 12, 3, 7), codec.Reject(5, 12, 3, 7)),
+    "reject": (codec.encode_reject(5, 12, 3, 7, True), codec.Reject(5, 12, 3, 7, True)),
     "pre-vote": (codec.encode_pre_vote(5, 12, 4), codec.PreVote(5, 12, 4)),
     "pre-vote reply": (codec.encode_pre_vote_reply(5, 6, False), codec.PreVoteReply(5, 6, False)),
     "vote": (codec.encode_vote(5, 12, 4), codec.Vote(5, 12, 4)),

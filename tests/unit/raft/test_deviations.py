@@ -580,7 +580,7 @@ def test_d21_a_message_of_a_stranger_is_harmless() -> None:
     net.run(0.1)
     for message in (
         codec.Ack(leader.term, 1, 0, False),
-        codec.Reject(leader.term, 1, 1, 0),
+        codec.Reject(leader.term, 1, 1, 0, False),
         codec.VoteReply(leader.term, True),
         codec.PreVoteReply(leader.term, leader.term + 1, True),
         codec.SnapRequest(leader.term),

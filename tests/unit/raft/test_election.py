@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from jetcluster.raft import codec
+from jetcluster.raft.api import Role
+from tests.unit.raft.loopback import Loopback
+
+
+def test_a_new_group_elects_the_chosen_one_at_once() -> None:
+    net = Loopback()
+    for name in "ABC":
+        net[name].create(1, ("A", "B", "C"), campaign=name == "B")
+    net.run(0.01)
+    assert net["B"].group().ready
+
+
+def test_without_a_hint_somebody_wins_soon() -> None:
+    net = Loopback()
+    net.start(leader=None)
+    assert net.time.monotonic() - 1_000 < 1.5
+
+
+def test_frames_of_a_group_that_is_not_there_yet_are_kept() -> None:
+    net = Loopback()
+    net["A"].create(1, ("A", "B", "C"), campaign=True)
+    net.run(0.05)
+    assert net["A"].group().role is Role.CANDIDATE
+    net["B"].create(1, ("A", "B", "C"))
+    net.run(0.01)
+    assert net["A"].group().ready
+
+
+def test_kept_frames_are_bounded_and_do_not_outlive_their_connection() -> None:
+    net = Loopback()
+    node = net["B"].node
+    for i in range(3_000):
+        node.on_frame("A", 10 + i % 1_500, codec.encode_vote(1, 0, 0))
+    assert len(node._early) == node.config.early_groups
+    for _ in range(1_000):
+        node.on_frame("A", 10, codec.encode_vote(1, 0, 0))
+    assert len(node._early[10]) == node.config.early_frames
+    net.cut("A", "B")
+    assert all(not kept for kept in node._early.values())
+    net.run(7.0)
+    assert node._early == {}
+
+
+def test_pre_vote_is_refused_while_a_leader_is_heard() -> None:
+    net = Loopback()
+    leader = net.start()
+    net.run(0.2)
+    terms = [net[n].group().term for n in "ABC"]
+    net["C"].group().election.pre_vote()
+    net.run(0.5)
+    assert [net[n].group().term for n in "ABC"] == terms
+    assert leader.role is Role.LEADER
+
+
+def test_pre_vote_is_refused_to_a_shorter_log() -> None:
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    net.isolate("C")
+    leader.propose(b"x")
+    net.run(0.1)
+    net.crash("A")
+    net.connect("B", "C")
+    net.until(lambda: net.leader() is not None)
+    assert net["B"].group().ready
+
+
+def test_a_replica_that_lost_its_leader_hears_of_an_idle_one_again() -> None:
+    net = Loopback()
+    net.start()
+    net.run(0.2)
+    net.cut("A", "C")
+    net.run(0.3)
+    assert net["C"].group().leader is None
+    net.connect("A", "C")
+    net.run(0.3)
+    assert net["C"].group().leader == "A"
+
+
+def test_a_resigning_leader_is_replaced_although_its_node_lives() -> None:
+    net = Loopback()
+    net.start()
+    net.run(0.2)
+    net["A"].node.remove_group(1)
+    began = net.time.monotonic()
+    net.until(lambda: net.leader() is not None)
+    assert net.time.monotonic() - began < 0.5
+
+
+def test_the_digest_corrects_a_wrong_belief() -> None:
+    net = Loopback()
+    net.start()
+    net.run(0.2)
+    group = net["A"].group()
+    group.stopped = "silently"  # a leader that forgot to say so
+    net.until(lambda: any(net[n].group().ready for n in "BC"), seconds=4.0)
+
+
+def test_transfer_moves_the_leadership_without_a_gap() -> None:
+    net = Loopback()
+    leader = net.start()
+    for i in range(50):
+        leader.propose(b"%d" % i)
+    assert leader.transfer("C")
+    began = net.time.monotonic()
+    net.until(lambda: net["C"].group().ready)
+    assert net.time.monotonic() - began < 0.1
+    net.run(0.1)
+    assert len(net["C"].machine().commands()) == 50
+
+
+def test_transfer_refuses_strangers_and_gives_up_on_the_dead() -> None:
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    assert not leader.transfer("Z")
+    assert not net["B"].group().transfer()
+    net.filter = lambda source, target, gid, frame: not (gid and target == "C")
+    leader.propose(b"x")
+    net.run(0.01)
+    assert leader.transfer("C")
+    net.run(1.3)
+    assert leader.role is Role.LEADER
+    leader.propose(b"y")
+
+
+def test_a_group_of_one_leads_again_after_a_restart() -> None:
+    net = Loopback("A")
+    leader = net.start()
+    leader.propose(b"x")
+    net.run(0.1)
+    net.crash("A")
+    net.restart("A").create(1, ("A",))
+    net.run(0.05)
+    assert net["A"].group().ready
+    assert net["A"].machine().commands() == [b"x"]
+
+
+def test_four_followers_of_a_dead_leader_agree_on_one() -> None:
+    net = Loopback("ABCDE")
+    net.start()
+    for _ in range(3):
+        leader = net.leader()
+        assert leader is not None
+        net.crash(leader.me)
+        net.until(lambda: net.leader() is not None, seconds=3.0)
+        net.restart(leader.me).create(1, tuple("ABCDE"))
+        net.connect_all()
+        net.run(0.2)

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pysyncobj import syncobj
+
+from jetcluster.raft.engine import Engine, Peer, check_source
+from tests.unit.raft.loopback import Loopback
+
+
+def test_the_reviewed_source_is_installed() -> None:
+    check_source(Path(syncobj.__file__))
+
+
+def test_another_source_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "syncobj.py"
+    other.write_bytes(Path(syncobj.__file__).read_bytes() + b"\n")
+    with pytest.raises(ImportError, match=r"pysyncobj==0\.3\.17"):
+        check_source(other)
+
+
+def test_private_names_are_used_in_one_file_only() -> None:
+    package = Path(__file__).parents[3] / "jetcluster"
+    users = {p.name for p in package.rglob("*.py") if "_SyncObj__" in p.read_text()}
+    assert users == {"engine.py"}
+
+
+def test_every_private_name_exists_in_the_base() -> None:
+    import re
+
+    text = Path(__file__).parents[3].joinpath("jetcluster/raft/engine.py").read_text()
+    source = Path(syncobj.__file__).read_text()
+    for name in set(re.findall(r"_SyncObj__(\w+)", text)):
+        assert f"__{name}" in source, name
+
+
+def test_cryptography_is_not_loaded_for_a_transport_nobody_uses() -> None:
+    import subprocess
+    import sys
+
+    code = "import jetcluster.raft.engine, sys; print('cryptography' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_the_hash_of_a_peer_is_the_same_in_every_process() -> None:
+    assert hash(Peer("nodeA")) == 3588904060
+    assert Peer("nodeA") == Peer("nodeA")
+
+
+def test_the_commit_rule_sees_nothing_beyond_the_gate() -> None:
+    net = Loopback("A")
+    group = net.start()
+    engine: Engine = group.engine
+    before = engine.commit_index()
+    for _ in range(3):
+        group.log.append(0, group.term, b"x")
+    engine.commit_gate = before
+    engine.tick()
+    assert engine.commit_index() == before
+    engine.commit_gate = before + 2
+    engine.tick()
+    assert engine.commit_index() == before + 2
+
+
+def test_entries_of_older_terms_are_not_committed_by_counting() -> None:
+    """Raft figure 8."""
+    net = Loopback()
+    for name in "ABC":
+        net[name].create(1, ("A", "B", "C"))
+    group = net["A"].group()
+    group.log.set_term(3, None)
+    engine = group.engine
+    engine.step_down(3)
+    group.log.append(0, 2, b"old")
+    group.log.append(0, 2, b"old")
+    engine.campaign()
+    engine.receive_vote("B", 4)
+    assert engine.leads()
+    assert engine.noop_index() == 3
+    engine.receive_match("B", 2)
+    engine.commit_gate = 2
+    engine.tick()
+    assert engine.commit_index() == 0
+    engine.receive_match("B", 3)
+    engine.commit_gate = 3
+    engine.tick()
+    assert engine.commit_index() == 3
+
+
+@pytest.mark.parametrize("call", ["_applyCommand", "_SyncObj__doApplyCommand"])
+def test_closed_paths_fail_loudly(call: str) -> None:
+    net = Loopback("A")
+    group = net.start()
+    arguments = (b"x", None) if call == "_applyCommand" else (b"x",)
+    with pytest.raises(AssertionError):
+        getattr(group.engine, call)(*arguments)

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from jetcluster.raft.flow import FlowState
+from tests.unit.raft.loopback import Loopback
+from tests.unit.raft.test_deviations import compacted, crowd
+
+
+def test_a_replica_whose_state_is_lost_asks_by_itself_and_applies_without_a_gap() -> None:
+    net = Loopback()
+    compacted(net)
+    net.connect_all()
+    net.run(0.05)
+    net.crash("B")
+    net.restart("B")
+    replica = net["B"].create(1, ("A", "B", "C"))
+    assert replica.status().needs_snapshot
+    net.connect_all()
+    net.until(lambda: bool(net["B"].machine().snapshots))
+    net.run(0.5)
+    assert net["B"].machine().applied == []
+    _, index, term = net["B"].machine().snapshots[0]
+    net["B"].machine().applied = list(net["A"].machine().applied)
+    replica.install(index, term, replica.peers)
+    leader = net.leader()
+    assert leader is not None
+    leader.propose(b"after")
+    net.run(0.3)
+    assert net["B"].machine().commands()[-1] == b"after"
+    assert not replica.status().needs_snapshot
+
+
+def test_an_offer_is_repeated_until_the_state_is_there() -> None:
+    net = Loopback()
+    compacted(net)
+    net.connect_all()
+    net.run(7.0)
+    assert len(net["C"].machine().snapshots) >= 3
+
+
+def test_the_log_is_pinned_while_a_peer_fetches_and_released_after() -> None:
+    net = Loopback()
+    leader = compacted(net)
+    net.connect_all()
+    net.until(lambda: bool(net["C"].machine().snapshots))
+    offered = leader.replicator.flows["C"].offered
+    crowd(net, leader, 100)
+    net.run(0.1)
+    leader.compact(leader.machine_index)
+    leader.node.journal.trim(leader.log)
+    assert leader.log.pin == offered
+    assert leader.log.base_index <= offered
+    _, index, term = net["C"].machine().snapshots[0]
+    net["C"].group().install(index, term, leader.peers)
+    net.run(0.2)
+    assert leader.log.pin > leader.last_index
+    assert leader.replicator.flows["C"].state is FlowState.REPLICATE
+    assert net["C"].group().applied_index == leader.last_index
+
+
+def test_the_offered_index_is_one_that_the_state_machine_knows() -> None:
+    """No-ops and configurations are not told to it: an export of the present state must satisfy the offer."""
+    net = Loopback()
+    leader = compacted(net)
+    assert leader.transfer("B")
+    net.until(lambda: net["B"].group().ready)
+    net.run(0.1)
+    net.connect_all()
+    net.until(lambda: bool(net["C"].machine().snapshots))
+    _, index, _ = net["C"].machine().snapshots[0]
+    assert index == net["B"].machine().applied[-1][0] < net["B"].group().applied_index
+
+
+def test_a_leader_without_state_hands_over() -> None:
+    net = Loopback("AB")
+    leader = net.start()
+    crowd(net, leader, 30)
+    net.run(0.1)
+    for name in "AB":
+        group = net[name].group()
+        group.log.compactable = group.machine_index
+        group.log.compact(group.machine_index)
+    leader.applied_index = 0
+    leader.snapshots.ask()
+    net.until(lambda: net["B"].group().ready, seconds=3.0)
+
+
+def test_a_group_of_one_that_lost_its_state_tells_its_owner() -> None:
+    net = Loopback("A")
+    leader = net.start()
+    crowd(net, leader, 30)
+    net.run(0.1)
+    leader.log.compactable = leader.machine_index
+    leader.log.compact(leader.machine_index)
+    base = leader.log.base_index
+    net.run(0.1)
+    net.crash("A")
+    net.restart("A").create(1, ("A",))
+    net.until(lambda: bool(net["A"].machine().snapshots))
+    assert net["A"].machine().snapshots[0] == ("A", base, 1)
+    net["A"].group().install(base, 1, ("A",))
+    net.run(0.1)
+    index = net["A"].group().propose(b"x")
+    net.run(0.1)
+    assert net["A"].machine().applied[-1] == (index, b"x")
