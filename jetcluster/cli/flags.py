@@ -61,8 +61,11 @@ _define(bool, "help", "h", "help")
 _define(bool, "version", "v", "version")
 _define(bool, "help_tls", "help_tls")
 
-INERT = ("https_port", "syslog", "remote_syslog", "log_size_limit", "max_traced_msg_len", "profile")
-"""Accepted for completeness; each earns one warning line at start."""
+INERT = (
+    "https_port", "syslog", "remote_syslog", "log_size_limit", "max_traced_msg_len", "profile", "connect_retries",
+    "trace", "debug_trace",
+)  # fmt: skip
+"""Accepted for completeness and named in one warning at start (`-DV` still turns on what `-D` does)."""
 
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
@@ -138,8 +141,7 @@ Logging Options:
     -T, --logtime                    Time stamps in the log (default: true)
         --logtime_utc                Time stamps in UTC (default: false)
     -D, --debug                      Debugging output
-    -V, --trace                      Trace the protocol
-    -DV                              Debug and trace
+    -DV                              Debug and trace (see below)
 
 JetStream Options:
     -js, --jetstream                 Enable JetStream
@@ -164,11 +166,10 @@ Cluster Options:
         --cluster_name <string>      Cluster name
         --no_advertise               Do not tell clients about the other nodes
         --cluster_advertise <string> host:port told to other nodes
-        --connect_retries <number>   For nodes learnt from others: connection attempts
 
 Accepted without effect:
     -ms, --https_port, -s, --syslog, -r, --remote_syslog, --log_size_limit, --max_traced_msg_len, --profile,
-    and the verbose forms -VV, -DVV (same as -V, -DV)
+    --connect_retries, and the protocol trace -V, --trace, -VV (-DV and -DVV are the same as -D)
 
 Common Options:
     -h, --help                       Show this message

@@ -68,7 +68,7 @@ def apply_flags(options: Options, flags: Mapping[str, Flag]) -> None:
     _apply_authorization(options, flags)
     _apply_cluster(options, flags)
     _apply_tls(options, flags)
-    options.warnings += [f'Flag "--{name}" is accepted but has no effect yet' for name in INERT if flags.get(name)]
+    options.add_inert(f"--{name}" for name in INERT if flags.get(name))
 
 
 def _apply_authorization(options: Options, flags: Mapping[str, Flag]) -> None:

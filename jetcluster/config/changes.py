@@ -39,7 +39,7 @@ _DURATIONS = frozenset(
     {"ping_interval", "write_deadline", "lame_duck_duration", "lame_duck_grace_period", "sync_interval"}
 )
 _SECRET = frozenset({"authorization"})
-_NOT_COMPARED = frozenset({"config_file", "config_digest", "warnings", "cluster", "jetstream"})
+_NOT_COMPARED = frozenset({"config_file", "config_digest", "warnings", "inert", "cluster", "jetstream"})
 _BLOCKS = {"authorization": "authorization users", "accounts": "accounts", "tls": "tls"}
 """What the log calls a block; other keys are shown with their new value."""
 

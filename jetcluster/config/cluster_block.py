@@ -83,7 +83,20 @@ _BLOCKS: Blocks = {
     "tls": _tls,
     "permissions": refuse("cluster permissions are not supported"),
 }
-_INERT = frozenset({"pool_size", "accounts", "compression", "write_timeout", "prof_port"})
+_INERT = frozenset(
+    {
+        "connect_retries",
+        "connect_backoff",
+        "ping_interval",
+        "ping_max",
+        "write_deadline",
+        "pool_size",
+        "accounts",
+        "compression",
+        "write_timeout",
+        "prof_port",
+    }
+)
 
 
 def read_cluster(reader: Reader, node: Node, options: Options) -> None:

@@ -54,8 +54,15 @@ _BATCH_FIELDS: Fields = {
     "max_msgs": ("max_batch_size", as_int),
     "timeout": ("max_batch_timeout", as_duration),
 }
+_LIMIT_INERT = frozenset({"max_ack_pending", "max_ha_assets", "max_request_batch"})
 _INERT = frozenset(
     {
+        "strict",
+        "unique_tag",
+        "max_outstanding_catchup",
+        "max_buffered_size",
+        "max_buffered_msgs",
+        "request_queue_limit",
         "info_queue_limit",
         "extension_hint",
         "tpm",
@@ -68,11 +75,13 @@ _INERT = frozenset(
 
 
 def _limits(reader: Reader, node: Node, jetstream: JetStreamOptions) -> None:
-    reader.block(as_map(node, "jetstream limits"), jetstream, _LIMIT_FIELDS, {"batch": _batch}, path="jetstream.limits")
+    pairs = as_map(node, "jetstream limits")
+    reader.block(pairs, jetstream, _LIMIT_FIELDS, {"batch": _batch}, _LIMIT_INERT, path="jetstream.limits")
 
 
 def _batch(reader: Reader, node: Node, jetstream: JetStreamOptions) -> None:
-    reader.block(as_map(node, "batch limits"), jetstream, _BATCH_FIELDS, path="jetstream.limits.batch")
+    pairs = as_map(node, "batch limits")
+    reader.block(pairs, jetstream, _BATCH_FIELDS, inert=frozenset(_BATCH_FIELDS), path="jetstream.limits.batch")
 
 
 _ENCRYPTION = refuse("encryption at rest is not supported")

@@ -25,9 +25,7 @@ def load_file(path: str, env: Mapping[str, str] | None = None) -> tuple[Options,
     read_server(reader, pairs, options)
     reader.raise_errors()
     options.warnings += reader.notes
-    options.warnings += [
-        f'Configuration key "{key}" is accepted but has no effect yet' for key in dict.fromkeys(reader.inert)
-    ]
+    options.add_inert(dict.fromkeys(f'"{key}"' for key in reader.inert))
     return options, reader.pedantic_warnings
 
 

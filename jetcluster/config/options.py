@@ -8,12 +8,14 @@ Sizes are bytes, times are seconds. Fields that `server.options.ServerOptions` h
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 DEFAULT_PORT = 4222
 RANDOM_PORT = -1
 """Ask the system for a free port."""
 MIN_LAME_DUCK_DURATION = 30.0
+ALLOW_NON_TLS = "allow_non_tls is not supported: clients of a TLS port must use TLS"
 LARGE_PAYLOAD = 8 * 1024 * 1024
 
 
@@ -221,6 +223,8 @@ class Options:
 
     warnings: list[str] = field(default_factory=list)
     """To be logged once logging is up: keys without effect, a relaxed sync_interval, doubtful values."""
+    inert: list[str] = field(default_factory=list)
+    """Keys and flags that were given and do nothing yet, as the warning shows them."""
 
     @property
     def auth_timeout(self) -> float:
@@ -267,6 +271,8 @@ class Options:
                 format_duration(int(s * 1e9)) for s in (self.lame_duck_grace_period, self.lame_duck_duration)
             )
             return f"lame duck grace period ({grace}) should be strictly lower than lame duck duration ({total})"
+        if self.tls is not None and self.allow_non_tls:
+            return ALLOW_NON_TLS
         if self.cluster.routes and not self.is_clustered:
             return "solicited routes require cluster capabilities, e.g. --cluster"
         if self.jetstream.enabled and self.is_clustered:
@@ -291,8 +297,14 @@ class Options:
             )
         return None
 
+    def add_inert(self, names: Iterable[str]) -> None:
+        """Keys or flags that were given and do nothing yet, told in one warning."""
+        self.inert += names
+
     def add_start_warnings(self) -> None:
         """Appends what the operator should know about the final values, flags included."""
+        if self.inert:
+            self.warnings.append(f"Accepted, but without effect in this version: {', '.join(self.inert)}")
         sync_interval = self.jetstream.sync_interval
         if self.jetstream.enabled and sync_interval is not None:
             self.warnings.append(

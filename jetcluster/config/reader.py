@@ -1,7 +1,8 @@
 """Turns parsed `Node`s into typed values, and collects every error and warning with its place in the file.
 
 A block is described by tables: `fields` (key -> attribute and converter), `blocks` (key -> function that reads a nested
-block), `inert` (keys of the real server that are accepted and do nothing yet, each reported by a warning at start).
+block), `inert` (keys of the real server that are accepted and do nothing yet, named in a warning at start; those among
+the fields have their values checked).
 Anything else is `F:line:col: unknown field "x"`, at every level, as the real server does.
 """
 
@@ -74,7 +75,10 @@ class Reader:
             try:
                 if name in fields:
                     attribute, convert = fields[name]
-                    setattr(target, attribute, convert(self, name, node))
+                    value = convert(self, name, node)
+                    setattr(target, attribute, value)
+                    if name in inert and value:
+                        self.inert.append(f"{path}.{name}" if path else name)
                 elif blocks is not None and name in blocks:
                     blocks[name](self, node, target)
                 elif name in inert:

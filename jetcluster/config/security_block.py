@@ -294,7 +294,7 @@ def _account_jetstream(reader: Reader, node: Node, account: AccountOptions) -> N
             as_map(node, "JetStream"),
             account.jetstream,
             _ACCOUNT_JETSTREAM_FIELDS,
-            inert=frozenset({"cluster_traffic"}),
+            inert=frozenset({"cluster_traffic", "max_ack_pending"}),
             path=f"accounts.{account.name}.jetstream",
         )
 
@@ -304,6 +304,7 @@ def _account_limits(reader: Reader, node: Node, account: AccountOptions) -> None
         as_map(node, "account limits"),
         account.limits,
         _ACCOUNT_LIMIT_FIELDS,
+        inert=frozenset({"max_leafnodes", "max_leafs"}),
         path=f"accounts.{account.name}.limits",
         unknown='Unknown field "{key}" parsing account limits',
     )
@@ -324,7 +325,7 @@ _ACCOUNT_BLOCKS: Blocks = {
     "jetstream": _account_jetstream,
     "limits": _account_limits,
 }
-_ACCOUNT_INERT = frozenset({"exports", "imports", "mappings", "maps", "msg_trace", "trace_dest"})
+_ACCOUNT_INERT = frozenset({"nkey", "exports", "imports", "mappings", "maps", "msg_trace", "trace_dest"})
 
 
 def read_accounts(reader: Reader, node: Node, options: Options) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from jetcluster.config.cluster_block import read_cluster
 from jetcluster.config.jetstream_block import read_jetstream
-from jetcluster.config.options import MIN_LAME_DUCK_DURATION, Options
+from jetcluster.config.options import ALLOW_NON_TLS, MIN_LAME_DUCK_DURATION, Options
 from jetcluster.config.parser import Node
 from jetcluster.config.reader import (
     Blocks,
@@ -176,8 +176,8 @@ _BLOCKS: Blocks = {
     **dict.fromkeys(("operator", "operators", "roots", "root", "trusted", "trusted_keys"), _OPERATOR),
 }
 _INERT_KEYS = (
-    "prof_port feature_flags default_js_domain proxy_protocol default_sentinel disable_sublist_cache "
-    "trace_headers log_size_limit log_max_num syslog remote_syslog max_traced_msg_len write_timeout "
+    "trace prof_port feature_flags default_js_domain proxy_protocol default_sentinel disable_sublist_cache "
+    "trace_verbose trace_headers log_size_limit log_max_num syslog remote_syslog max_traced_msg_len write_timeout "
     "no_fast_producer_stall connect_error_reports reconnect_error_reports no_system_account no_system "
     "resolver resolvers resolver_preload resolver_tls resolver_pinned_accounts ocsp ocsp_cache mappings maps "
     "proxies account_resolver prof_block_rate max_traced_msg_len strict account_resolver_tls"
@@ -189,3 +189,7 @@ def read_server(reader: Reader, pairs: dict[str, Node], options: Options) -> Non
     """Reads a whole configuration into `options`; errors and warnings stay in `reader`."""
     reader.block(pairs, options, _FIELDS, _BLOCKS, _INERT)
     check_users(reader, options)
+    if options.tls is not None and options.allow_non_tls:
+        # Ignored, it would lock out the clients that the operator means to let in.
+        node = next(node for key, node in pairs.items() if key.lower() == "allow_non_tls")
+        reader.error(node, ALLOW_NON_TLS)

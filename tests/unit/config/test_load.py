@@ -228,8 +228,7 @@ def test_what_nats_js_configures_is_accepted_and_reported_as_inert() -> None:
         leafnodes { port: -1, remotes: [ {url: "nats://x:1"} ] }
         mappings { foo: bar }
     """)
-    keys = [warning.split('"')[1] for warning in options.warnings]
-    assert keys == ["websocket", "leafnodes", "mappings"]
+    assert options.inert == ['"websocket"', '"leafnodes"', '"mappings"']
     assert (options.http_host, options.http_port) == ("", 8222)
 
 
@@ -298,3 +297,32 @@ def test_a_relaxed_sync_interval_is_told_at_start() -> None:
     options.add_start_warnings()
     assert options.jetstream.sync_interval == 120.0
     assert "acknowledged messages of that time can be lost" in options.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "inert"),
+    [
+        ("cluster { name: c, port: 1, connect_retries: 3, connect_backoff: false }", ['"cluster.connect_retries"']),
+        ("cluster { name: c, port: 1, ping_max: 3, pool_size: 2 }", ['"cluster.ping_max"', '"cluster.pool_size"']),
+        ("trace: true", ['"trace"']),
+        ("jetstream { strict: true, unique_tag: az }", ['"jetstream.strict"', '"jetstream.unique_tag"']),
+        ("jetstream { limits { max_ha_assets: 3, duplicate_window: '5m' } }", ['"jetstream.limits.max_ha_assets"']),
+        ("jetstream { limits { batch { max_msgs: 3 } } }", ['"jetstream.limits.batch.max_msgs"']),
+        (
+            "accounts { A { jetstream { max_streams: 1, max_ack_pending: 2 }, limits { max_conn: 1, max_leafs: 2 } } }",
+            ['"accounts.A.jetstream.max_ack_pending"', '"accounts.A.limits.max_leafs"'],
+        ),
+        ("max_payload: 1000\nlogtime_utc: true\nno_header_support: true", []),
+    ],
+)
+def test_what_has_no_effect_is_known_before_the_start(text: str, inert: list[str]) -> None:
+    assert load(text + "\n").inert == inert
+
+
+def test_allow_non_tls_is_refused_with_tls_only() -> None:
+    tls = "tls { ca_file: x }\n"
+    assert error_of("allow_non_tls: true\n" + tls) == (
+        "c.conf:1:0: allow_non_tls is not supported: clients of a TLS port must use TLS\n"
+    )
+    assert load("allow_non_tls: true\n").problem() is None
+    assert load("allow_non_tls: false\n" + tls).problem() is None
