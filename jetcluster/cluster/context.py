@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.cluster.meta_state import Node
 from jetcluster.protocol.bus import Bus
 from jetcluster.store.kv import Kv
+from jetcluster.stream.atomic_stage import BatchRoom
 
 if TYPE_CHECKING:
     from jetcluster.cluster.catchup import CatchUp
@@ -52,3 +53,6 @@ class NodeContext:
     rng: Rng
     timers: Timers
     log: Log
+    system_account: str = "$SYS"
+    batch_room: BatchRoom = field(default_factory=BatchRoom)
+    """Atomic batches that this node's streams have open together, and their limits."""

@@ -17,16 +17,17 @@ from jetcluster.cluster.meta_state import Assignment
 from jetcluster.cluster.proposals import Proposals, resolver
 from jetcluster.cluster.read_group import ReadGroup
 from jetcluster.cluster.replica_info import own_replica_info, replica_infos
-from jetcluster.model.advisory import Advisories, leader_elected_subject
+from jetcluster.model.advisory import Advisories, batch_abandoned_events, leader_elected_subject
 from jetcluster.model.cluster_info import replica_wire
 from jetcluster.protocol.bus import Subscription
 from jetcluster.raft.api import RaftError, RaftGroup, Role, StorageFullError
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands
+from jetcluster.stream.atomic_stage import AtomicStage
 from jetcluster.stream.ingest import Ingest
 from jetcluster.stream.machine import StreamMachine
-from jetcluster.stream.results import PublishResult
+from jetcluster.stream.results import BatchResult, PublishResult
 from jetcluster.stream.rules import StreamRules
 
 EXPIRY_SLACK_NS = 50_000_000
@@ -61,6 +62,7 @@ class StreamReplica:
             self.bus,
             context.clock,
             context.timers.call_soon,
+            AtomicStage(self.machine.rules, context.batch_room, context.clock, self._tell_abandoned),
             domain=context.domain or None,
             no_ack=rules.no_ack,
         )
@@ -104,7 +106,7 @@ class StreamReplica:
             raise
         self.checkpoints.note(index, self.machine.hash)
         self.context.turn_commit.mark()
-        if isinstance(result, PublishResult):
+        if isinstance(result, PublishResult | BatchResult):
             self.ingest.on_applied(index, result)
             return
         kind = command[0]
@@ -126,6 +128,7 @@ class StreamReplica:
             self._tell_elected()
         else:
             self._unlisten()
+            self.ingest.batches.stage.clear()
             self.context.leaders.follow(gid, term, leader)
         self.reads.role_changed(role is Role.LEADER)
 
@@ -216,6 +219,7 @@ class StreamReplica:
             self._propose_config()
             if not self._expiry_proposed:
                 self._propose_expiry()
+            self.ingest.batches.stage.tick()
         self.reads.tick()
 
     def stop(self) -> None:
@@ -224,6 +228,7 @@ class StreamReplica:
         self.reads.stop()
         self.proposals.dropped(0)
         self.ingest.on_dropped(0)
+        self.ingest.batches.stage.clear()
         self.context.leaders.forget(self.assignment.gid)
 
     def _halt(self) -> None:
@@ -278,7 +283,7 @@ class StreamReplica:
         self._subscriptions.clear()
 
     def _config_changed(self) -> None:
-        self.ingest.no_ack = self.machine.rules.no_ack
+        self.ingest.configure(self.machine.rules)
         if self.leading:
             self._listen()
         self.reads.config_changed()
@@ -293,6 +298,19 @@ class StreamReplica:
             replicas = [replica_wire(info) for info in (*replica_infos(context, self), own_replica_info(context))]
             advisories = Advisories(context.clock, context.rng, context.name, context.domain)
             self.bus.publish(subject, advisories.leader_elected(name, context.name, replicas))
+
+    def _tell_abandoned(self, batch_id: bytes, reason: str) -> None:
+        """On the real subject and the specification's (streams.md R13), to the stream's account and, with the name of
+        that account, to the system account."""
+        context = self.context
+        account = self.assignment.account
+        advisories = Advisories(context.clock, context.rng, context.name, context.domain)
+        for bus, named in ((self.bus, ""), (context.bus(context.system_account), account)):
+            for subject, kind in batch_abandoned_events(self.assignment.name):
+                if bus.has_interest(subject):
+                    bus.publish(
+                        subject, advisories.batch_abandoned(kind, self.assignment.name, batch_id, reason, named)
+                    )
 
     def _propose_config(self) -> None:
         revision = self.assignment.revision

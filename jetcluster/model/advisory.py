@@ -33,6 +33,14 @@ def leader_elected_subject(stream: str) -> bytes:
     return f"{PREFIX}STREAM.LEADER_ELECTED.{stream}".encode()
 
 
+def batch_abandoned_events(stream: str) -> tuple[tuple[bytes, str], ...]:
+    """(subject, kind) of the real server's event and of the specification's (streams.md R13)."""
+    return (
+        (f"{PREFIX}STREAM.BATCH_ABANDONED.{stream}".encode(), "stream_batch_abandoned"),
+        (f"{PREFIX}BATCH_ABANDONED.{stream}".encode(), "batch_abandoned"),
+    )
+
+
 class Advisories:
     """Renders events of one server."""
 
@@ -54,6 +62,12 @@ class Advisories:
         return self._event(
             "stream_leader_elected", {**fields, "stream": stream, "leader": leader, "replicas": replicas}
         )
+
+    def batch_abandoned(self, kind: str, stream: str, batch_id: bytes, reason: str, account: str = "") -> bytes:
+        """`kind` of `batch_abandoned_events`; `account` only in the system account's copy."""
+        fields: dict[str, Any] = {"account": account} if account else {}
+        fields |= {"stream": stream, "batch": batch_id.decode("utf-8", "replace"), "reason": reason}
+        return self._event(kind, fields)
 
     def api_audit(self, subject: str, request: bytes, response: bytes, client: Client) -> bytes:
         fields: dict[str, Any] = {"server": self._server, "client": client, "subject": subject}

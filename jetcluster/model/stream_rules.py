@@ -36,7 +36,6 @@ NOT_IMPLEMENTED: Final[dict[str, str]] = {
     "allow_msg_ttl": "per-message TTL is",
     "subject_delete_marker_ttl": "subject delete markers are",
     "allow_msg_counter": "message counters are",
-    "allow_atomic": "atomic batch publish is",
     "allow_batched": "fast batch publish is",
     "allow_msg_schedules": "message schedules are",
 }

@@ -13,7 +13,7 @@ from jetcluster.stream.results import Duplicate, PublishResult, Verdict
 class PubAcks:
     """The acks of one stream: `{"stream":"S","seq":12}`, with a domain `{"stream":"S","domain":"D","seq":12}`."""
 
-    __slots__ = ("_duplicate", "_error_end", "_stored")
+    __slots__ = ("_batch", "_duplicate", "_error_end", "_stored")
 
     def __init__(self, stream: str, domain: str | None = None) -> None:
         name = b'"stream":' + _quoted(stream)
@@ -22,6 +22,7 @@ class PubAcks:
             start += b',"domain":' + _quoted(domain)
         start = start.replace(b"%", b"%%") + b',"seq":%d'
         self._stored = start + b"}"
+        self._batch = start + b',"batch":%b,"count":%d}'
         self._duplicate = start + b',"duplicate": true}'  # with the blank, as nats-server has it
         self._error_end = b"," + name + b',"seq":0}'
 
@@ -42,6 +43,10 @@ class PubAcks:
         if isinstance(verdict, Duplicate):
             return self._duplicate % verdict.seq
         return self.error(verdict)
+
+    def batch(self, last_seq: int, batch_id: bytes, size: int) -> bytes:
+        """Of an atomic batch: `{"stream":"S","seq":12,"batch":"id","count":3}`."""
+        return self._batch % (last_seq, _quoted(batch_id.decode("utf-8", "replace")), size)
 
     def error(self, error: ApiError) -> bytes:
         """`{"error":{...},"stream":"S","seq":0}`; never a domain, as upstream."""

@@ -20,11 +20,20 @@ PURGE: Final = 2
 DELETE_MSG: Final = 3
 EXPIRE: Final = 4
 UPDATE_CONFIG: Final = 5
-# 6..15 are kept for atomic batches, fast batches, schedules and sourced messages, 16..31 for consumers.
+BATCH_PART: Final = 6
+BATCH_COMMIT: Final = 7
+# 8..15 are kept for fast batches, schedules and sourced messages, 16..31 for consumers.
 
 HEAD: Final = struct.Struct("<BBQ")
 _PURGE_BODY: Final = struct.Struct("<QQ")
 _U64: Final = struct.Struct("<Q")
+_U16: Final = struct.Struct("<H")
+_COMMIT_BODY: Final = struct.Struct("<BxH")
+_PLAIN: Final = 1
+_ALLOW_MSG_ID: Final = 2
+
+PART_BYTES: Final = 4 << 20
+"""An atomic batch that is longer goes into the log in parts: an entry may hold 8 MiB."""
 
 
 class CommandError(Exception):
@@ -95,6 +104,18 @@ def encode_publish(ts: int, batch: bytes) -> bytes:
     return HEAD.pack(PUBLISH, 0, ts) + batch
 
 
+def encode_atomic(ts: int, batch: bytes, *, plain: bool, allow_msg_id: bool) -> list[bytes]:
+    """The commands of an atomic batch, to be proposed one right after the other; one, unless it is very long."""
+    count = (len(batch) - 1) // PART_BYTES  # the commit brings the rest, at least one byte
+    parts = [
+        HEAD.pack(BATCH_PART, 0, ts) + _U16.pack(number) + batch[number * PART_BYTES : (number + 1) * PART_BYTES]
+        for number in range(count)
+    ]
+    options = (_PLAIN if plain else 0) | (_ALLOW_MSG_ID if allow_msg_id else 0)
+    rest = batch[count * PART_BYTES :] if count else batch
+    return [*parts, HEAD.pack(BATCH_COMMIT, 0, ts) + _COMMIT_BODY.pack(options, count) + rest]
+
+
 def encode_purge(ts: int, filter: bytes = b"", seq: int = 0, keep: int = 0) -> bytes:
     return HEAD.pack(PURGE, 0, ts) + _PURGE_BODY.pack(seq, keep) + filter
 
@@ -124,6 +145,14 @@ def load_config(raw: bytes) -> dict[str, Any]:
     return config
 
 
+def whole_batch(raw: bytes) -> Batch:
+    """The batch of a BATCH_COMMIT with parts, put together. Raises CommandError."""
+    try:
+        return Batch.decode(raw, verify=False)
+    except BatchError as error:
+        raise CommandError(f"atomic batch in parts: {error}") from error
+
+
 def decode(command: bytes) -> Command:
     """Raises CommandError. The batch's own checksum is not looked at: the journal's and the wire's cover it."""
     if len(command) < HEAD.size:
@@ -141,6 +170,11 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
     at = HEAD.size
     if kind == PUBLISH:
         return Publish(ts, Batch.decode(command, at, verify=False))
+    if kind == BATCH_COMMIT:
+        return _decode_commit(ts, command)
+    if kind == BATCH_PART:
+        (number,) = _U16.unpack_from(command, at)
+        return BatchPart(ts, number, command[at + _U16.size :])
     if kind == EXPIRE:
         if len(command) != at:
             raise ValueError("trailing bytes")

@@ -11,53 +11,45 @@ A message is acknowledged when its command was applied, never before. What could
 - too much waiting, here or in the log: headers `NATS/1.0 429 Too Many Requests`, error 429/10167 (4.4);
 - no space to log it: 503/10077, the code of a failed store, with the reason.
 
+A message of an atomic batch (ADR-50) goes to `AtomicIngest`; a complete batch is proposed behind what came before it.
+
 A command whose outcome is unknown (leadership lost in between) gets no answer: it may still be committed by the next
 leader, so a refusal could be a lie and an ack as well. The client times out and retries, with Nats-Msg-Id safely.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
-from jetcluster import errors
 from jetcluster.clock import Clock
-from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Bus, Origin
-from jetcluster.raft.api import BackpressureError, NotLeaderError, RaftError, StorageFullError
+from jetcluster.raft.api import RaftError
 from jetcluster.store.batch import Batch
 from jetcluster.stream.acks import PubAcks
+from jetcluster.stream.answers import PENDING_BYTES, PENDING_MESSAGES, Answers, Backlog
+from jetcluster.stream.atomic_ingest import AtomicIngest
+from jetcluster.stream.atomic_stage import BATCH_ID, AtomicStage, field
 from jetcluster.stream.commands import encode_publish
-from jetcluster.stream.results import PublishResult
+from jetcluster.stream.results import BatchResult, PublishResult
+from jetcluster.stream.rules import StreamRules
 
 BATCH_BYTES: Final = 256 << 10
 BATCH_MESSAGES: Final = 4096
 """A command is proposed when either is reached, before the end of the turn."""
-PENDING_BYTES: Final = 128 << 20
-PENDING_MESSAGES: Final = 100_000
-"""nats-server's max_buffered_size and max_buffered_msgs: more may not wait for being applied."""
-
-NO_RESPONDERS: Final = b"NATS/1.0 503\r\n\r\n"
-TOO_MANY_REQUESTS: Final = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
-
-_TOO_MANY: Final = errors.by_code(10167)
-_FULL: Final = errors.by_code(10077, err="no space left on device")
-_FAILED: Final = errors.by_code(10008)
 
 
 class Ingest:
     """One per stream whose leader is here. `propose` is `RaftGroup.propose`, `call_soon` the loop's."""
 
     __slots__ = (
-        "_acks",
-        "_bus",
+        "_answers",
+        "_backlog",
         "_call_soon",
         "_clock",
         "_early",
         "_headers",
-        "_max_pending_bytes",
-        "_max_pending_messages",
         "_open_bytes",
         "_payloads",
         "_pending",
@@ -65,10 +57,7 @@ class Ingest:
         "_replies",
         "_scheduled",
         "_subjects",
-        "no_ack",
-        "pending_bytes",
-        "pending_messages",
-        "refused",
+        "batches",
     )
 
     def __init__(
@@ -78,6 +67,7 @@ class Ingest:
         bus: Bus,
         clock: Clock,
         call_soon: Callable[[Callable[[], None]], Any],
+        stage: AtomicStage,
         *,
         domain: str | None = None,
         no_ack: bool = False,
@@ -85,12 +75,11 @@ class Ingest:
         max_pending_messages: int = PENDING_MESSAGES,
     ) -> None:
         self._propose = propose
-        self._bus = bus
         self._clock = clock
         self._call_soon = call_soon
-        self._acks = PubAcks(stream, domain)
-        self._max_pending_bytes = max_pending_bytes
-        self._max_pending_messages = max_pending_messages
+        self._answers = Answers(bus, PubAcks(stream, domain), no_ack=no_ack)
+        self._backlog = Backlog(max_pending_messages, max_pending_bytes)
+        self.batches = AtomicIngest(stage, propose, clock, self._answers, self._backlog)
         self._scheduled = False
         self._subjects: list[bytes] = []
         self._headers: list[bytes] = []
@@ -103,19 +92,38 @@ class Ingest:
         self._early: dict[int, PublishResult] = {}
         """A group of one without fsync may apply a command before `propose` has returned its index: the last
         result that nobody waited for."""
-        self.no_ack = no_ack
-        """Of the stream's configuration; set it when that changes."""
-        self.pending_messages = 0
-        self.pending_bytes = 0
-        self.refused = 0
+
+    @property
+    def pending_messages(self) -> int:
+        return self._backlog.messages
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._backlog.bytes
+
+    @property
+    def refused(self) -> int:
         """Messages refused since the start (monitoring)."""
+        return self._answers.refused
+
+    def configure(self, rules: StreamRules) -> None:
+        """The stream's configuration in force."""
+        self._answers.no_ack = rules.no_ack
+        self.batches.stage.configure(rules)
 
     def on_message(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         """A published message: the `Callback` of the stream's subscriptions. Never blocks, never raises."""
+        if headers and BATCH_ID in headers:
+            batch_id = field(headers, BATCH_ID)
+            if batch_id:  # with an empty one it is an ordinary message, as upstream
+                commit = self.batches.on_message(batch_id, subject, reply, _storable(headers), payload)
+                if commit is not None:
+                    self.flush()
+                    self.batches.commit(commit, reply)
+                return
         subjects = self._subjects
         if not subjects and not self._open():
-            self.refused += 1
-            self._refuse((reply,), _TOO_MANY, TOO_MANY_REQUESTS)
+            self._answers.too_many((reply,))
             return
         if headers or self._headers:
             self._add_headers(headers)
@@ -138,39 +146,40 @@ class Ingest:
         try:
             index = self._propose(command)
         except RaftError as error:
-            self.refused += len(replies)
-            self._refuse_batch(replies, error)
+            self._answers.not_proposed(replies, error)
             return
         self._pending[index] = (replies, len(command))
-        self.pending_messages += len(replies)
-        self.pending_bytes += len(command)
+        self._backlog.add(len(replies), len(command))
         early = self._early.pop(index, None)
         if early is not None:
             self.on_applied(index, early)
 
-    def on_applied(self, index: int, result: PublishResult) -> None:
-        """The PUBLISH command at `index` was applied here; acks it if this Ingest proposed it."""
+    def on_applied(self, index: int, result: PublishResult | BatchResult) -> None:
+        """The PUBLISH or BATCH_COMMIT at `index` was applied here; acks it if this Ingest proposed it."""
+        if isinstance(result, BatchResult):
+            self.batches.on_applied(index, result)
+            return
         waiting = self._pending.pop(index, None)
         if waiting is None:
             self._early.clear()
             self._early[index] = result
             return
         replies, size = waiting
-        self.pending_messages -= len(replies)
-        self.pending_bytes -= size
-        if not self.no_ack and any(replies):
-            self._bus.publish_many(self._acks.render(result, replies))
+        self._backlog.remove(len(replies), size)
+        answers = self._answers
+        if not answers.no_ack and any(replies):
+            answers.bus.publish_many(answers.acks.render(result, replies))
 
     def on_dropped(self, first_index: int) -> None:
         """Leadership was lost: what was proposed at `first_index` and above stays without an answer."""
         for index in [index for index in self._pending if index >= first_index]:
             replies, size = self._pending.pop(index)
-            self.pending_messages -= len(replies)
-            self.pending_bytes -= size
+            self._backlog.remove(len(replies), size)
+        self.batches.on_dropped(first_index)
 
     def _open(self) -> bool:
         """First message of a batch: is there room, and is the flush scheduled? Bounds are looked at per batch."""
-        if self.pending_messages >= self._max_pending_messages or self.pending_bytes >= self._max_pending_bytes:
+        if self._backlog.full:
             return False
         if not self._scheduled:
             self._scheduled = True
@@ -182,31 +191,18 @@ class Ingest:
         self.flush()
 
     def _add_headers(self, headers: bytes) -> None:
-        """Stored header blocks have no status text and no Nats-Request-Info (streams.md 4.2)."""
         if headers:
-            if not headers.startswith(b"NATS/1.0\r\n"):
-                headers = header_block.without_status(headers)
-            if b"\nNats-Request-Info:" in headers:
-                headers = header_block.remove(headers, b"Nats-Request-Info")
+            headers = _storable(headers)
         missing = len(self._subjects) - len(self._headers)
         if missing:
             self._headers += [b""] * missing
         self._headers.append(headers)
 
-    def _refuse_batch(self, replies: Sequence[bytes], error: RaftError) -> None:
-        if isinstance(error, NotLeaderError):
-            self._refuse(replies, None, NO_RESPONDERS)
-        elif isinstance(error, BackpressureError):
-            self._refuse(replies, _TOO_MANY, TOO_MANY_REQUESTS)
-        elif isinstance(error, StorageFullError):
-            self._refuse(replies, _FULL, b"")
-        else:
-            self._refuse(replies, _FAILED, b"")
 
-    def _refuse(self, replies: Sequence[bytes], error: ApiError | None, headers: bytes) -> None:
-        if self.no_ack:
-            return
-        body = self._acks.error(error) if error is not None else b""
-        for reply in replies:
-            if reply:
-                self._bus.publish(reply, body, b"", headers)
+def _storable(headers: bytes) -> bytes:
+    """A stored header block has no status text and no Nats-Request-Info (streams.md 4.2)."""
+    if not headers.startswith(b"NATS/1.0\r\n"):
+        headers = header_block.without_status(headers)
+    if b"\nNats-Request-Info:" in headers:
+        headers = header_block.remove(headers, b"Nats-Request-Info")
+    return headers

@@ -18,11 +18,13 @@ from typing import Any, Final
 from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.stream import commands
-from jetcluster.stream.commands import DeleteMsg, Expire, Publish, Purge, UpdateConfig
+from jetcluster.stream.atomic_checks import AtomicChecks
+from jetcluster.stream.atomic_parts import BatchParts
+from jetcluster.stream.commands import BatchCommit, BatchPart, DeleteMsg, Expire, Publish, Purge, UpdateConfig
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.ports import SIDE_CONFIG, MachineStore
 from jetcluster.stream.publish import Admission, enforce
-from jetcluster.stream.results import Result, digest_bytes
+from jetcluster.stream.results import BatchResult, Result, digest_bytes
 from jetcluster.stream.rules import StreamRules
 
 _STATE: Final = struct.Struct("<BQQQ16s")
@@ -32,6 +34,7 @@ _DIGEST: Final = struct.Struct("<16sQQIQQQQ")
 
 _BAD_REQUEST: Final = errors.by_code(10003)
 _SEALED: Final = errors.by_code(10109)
+_INCOMPLETE: Final = errors.by_code(10176)
 _PURGE_DENIED: Final = errors.by_code(10110, err="stream purge not permitted")
 _DELETE_DENIED: Final = errors.by_code(10057, err="message delete not permitted")
 _DELETE_NOTHING: Final = errors.by_code(10057, err="no message found")
@@ -66,6 +69,7 @@ class StreamMachine:
         """Latest time, nanoseconds, that any command saw; no message gets an earlier one."""
         self._admission: Admission
         self._dedupe: DedupeWindow
+        self._parts: BatchParts
         self.reload()
 
     def reload(self) -> None:
@@ -77,6 +81,7 @@ class StreamMachine:
         last_msg_id = state[_STATE.size :] if state is not None else b""
         self._admission = Admission(self.name, self.rules, self.store, self._dedupe)
         self._admission.last_msg_id = last_msg_id
+        self._parts = BatchParts(self.store)
         self.store.save_machine_state(self._state)
 
     def apply(self, index: int, term: int, command: bytes) -> Result:
@@ -90,9 +95,16 @@ class StreamMachine:
         decoded = commands.decode(command)
         if isinstance(decoded, Publish):
             result: Result = self._publish(decoded)
+        elif isinstance(decoded, BatchCommit):
+            result = self._commit_batch(index, term, decoded)
+        elif isinstance(decoded, BatchPart):
+            self._parts.add(index, term, decoded)
+            result = 0
         else:
             self.clock = max(self.clock, decoded.ts)
             result = self._administer(decoded)
+        if self._parts and not isinstance(decoded, BatchPart):
+            self._parts.clear()
         self._advance(index, term, command, result)
         return result
 
@@ -148,6 +160,27 @@ class StreamMachine:
         result = self._admission.admit(command.batch, base)
         self.clock = base + command.batch.count - 1
         return result
+
+    def _commit_batch(self, index: int, term: int, command: BatchCommit) -> BatchResult:
+        batch = command.body
+        if isinstance(batch, bytes):
+            start = self._parts.take(index, term, command.parts)
+            if start is None:
+                return BatchResult(0, 0, _INCOMPLETE)
+            batch = commands.whole_batch(start + batch)
+        base = max(command.ts, self.clock + 1)
+        if self._dedupe.window and not command.plain:
+            self._dedupe.advance(base, self.store.last_seq + 1)
+        checks = AtomicChecks(
+            self.name.encode(), self.rules, self.store, self._dedupe, batch, allow_msg_id=command.allow_msg_id
+        )
+        error = checks.first_error(plain=command.plain)
+        if error is not None:
+            self.clock = base
+            return BatchResult(0, 0, error)
+        last_seq = self._admission.store_atomic(batch, base, plain=command.plain)
+        self.clock = base + batch.count - 1
+        return BatchResult(last_seq, batch.count, None)
 
     def _administer(self, command: Purge | DeleteMsg | Expire | UpdateConfig) -> int | ApiError:
         if isinstance(command, Expire):

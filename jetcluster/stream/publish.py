@@ -8,6 +8,7 @@ passes is stored in one step at the end, or earlier when a later message of the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from jetcluster import errors
@@ -21,6 +22,10 @@ from jetcluster.stream.rules import StreamRules
 
 MAX_HEADER: Final = 65_535
 """Longest header block of a stored message (10097)."""
+
+MAX_BLOCK: Final = 512 << 10
+"""Longest block stored, bytes, unless one message alone is longer. Ordinary commands are shorter anyway, atomic
+batches need not be."""
 
 _HEADER_FIELD: Final = b"\r\nNats-"
 _MSG_ID: Final = b"\r\nNats-Msg-Id:"
@@ -117,6 +122,24 @@ class Admission:
             return PublishResult(first_seq, batch.count, None)
         return PublishResult(first_seq, batch.count, verdicts)
 
+    def store_atomic(self, batch: Batch, base: int, *, plain: bool) -> int:
+        """Stores all messages of an atomic batch: `AtomicChecks` has found that it may. `plain`: no message has a
+        header that means something here. Returns the last sequence."""
+        first_seq = self._store.last_seq + 1
+        if plain:
+            self._store_whole(batch, first_seq, base, [])
+            return self._store.last_seq
+        self._batch, self._base, self._next_seq, self._stored = batch, base, first_seq, 0
+        self._ids = []
+        for i in range(batch.count):
+            subject, headers, _ = batch.message(i)
+            fields = nats_fields(headers)
+            self._stage(i, subject, fields.get(b"Nats-Msg-Id", b""), fields.get(b"Nats-Rollup", b"").lower())
+        self._flush()
+        if self._ids:
+            self._dedupe.seal(base, self._ids)
+        return self._store.last_seq
+
     def _fits_whole(self, batch: Batch) -> bool:
         rules = self._rules
         if rules.sealed or (rules.max_msg_size and not _each_at_most(batch, rules.max_msg_size)):
@@ -164,7 +187,10 @@ class Admission:
             self._dedupe.seal(ts, ids)
 
     def _append(self, batch: Batch, first_seq: int, ts: int) -> None:
-        self._store.append(batch, first_seq, ts)
+        for piece in _blocks(batch):
+            self._store.append(piece, first_seq, ts)
+            first_seq += piece.count
+            ts += piece.count
         if self._rules.evicts:
             enforce(self._store, self._rules, batch.subjects)
 
@@ -207,13 +233,13 @@ class Admission:
             if seq is not None:
                 return Duplicate(seq)
         last = fields.get(b"Nats-Expected-Last-Sequence")
-        if last and _number(last) != self._next_seq - 1:
+        if last and number(last) != self._next_seq - 1:
             return errors.by_code(10071, seq=self._next_seq - 1)
         expected = fields.get(b"Nats-Expected-Last-Subject-Sequence")
         key = fields.get(b"Nats-Expected-Last-Subject-Sequence-Subject", b"")
         if expected:
             actual = self._last_of_subject(key or subject)
-            if _number(expected) != actual:
+            if number(expected) != actual:
                 return errors.by_code(10071, seq=actual)
         elif key:
             return _MISSING_SEQUENCE
@@ -311,10 +337,23 @@ def enforce(store: MachineStore, rules: StreamRules, subjects: list[bytes]) -> i
     return store.enforce(max_msgs, max_bytes, per_subject, subjects)
 
 
+def _blocks(batch: Batch) -> Iterator[Batch]:
+    """The batch in pieces that are good to store: reading one message reads its block."""
+    if batch.encoded_bytes <= MAX_BLOCK:
+        yield batch
+        return
+    start, size = 0, 0
+    for i in range(batch.count):
+        size += batch.size_of(i)
+        if size >= MAX_BLOCK or i == batch.count - 1:
+            yield batch.select(range(start, i + 1))
+            start, size = i + 1, 0
+
+
 def _each_at_most(batch: Batch, limit: int) -> bool:
     return batch.body_bytes <= limit or all(batch.size_of(i) <= limit for i in range(batch.count))
 
 
-def _number(text: bytes) -> int:
-    """Decimal digits only; anything else matches no sequence."""
+def number(text: bytes) -> int:
+    """A sequence in a header: decimal digits only; -1, which matches none, for anything else."""
     return int(text) if text.isdigit() and len(text) <= 20 else -1

@@ -26,9 +26,19 @@ class PublishResult(NamedTuple):
     """One per message; None: all were stored, as `first_seq`, `first_seq + 1`, ..."""
 
 
-Result = PublishResult | int | ApiError
-"""PublishResult of PUBLISH; number of messages removed by PURGE, DELETE_MSG and EXPIRE (and by UPDATE_CONFIG, 0);
-ApiError when the command was refused."""
+class BatchResult(NamedTuple):
+    """What became of an atomic batch: all of it stored, or nothing."""
+
+    last_seq: int
+    """Sequence of its last message; 0 when it was refused."""
+    size: int
+    """Messages stored."""
+    error: ApiError | None
+
+
+Result = PublishResult | BatchResult | int | ApiError
+"""PublishResult of PUBLISH; BatchResult of BATCH_COMMIT; 0 of BATCH_PART; number of messages removed by PURGE,
+DELETE_MSG and EXPIRE (and by UPDATE_CONFIG, 0); ApiError when the command was refused."""
 
 
 def digest_bytes(result: Result) -> bytes:
@@ -37,6 +47,8 @@ def digest_bytes(result: Result) -> bytes:
         if result.verdicts is None:
             return b"s%d+%d" % (result.first_seq, result.count)
         return b"v" + b",".join(map(_verdict_bytes, result.verdicts))
+    if isinstance(result, BatchResult):
+        return b"b%d+%d" % (result.last_seq, result.size) if result.error is None else _verdict_bytes(result.error)
     if isinstance(result, ApiError):
         return _verdict_bytes(result)
     return b"n%d" % result

@@ -14,6 +14,7 @@ class StreamRules:
     """Immutable by convention: an update makes a new one. `config` is the object it was built from."""
 
     __slots__ = (
+        "allow_atomic",
         "allow_direct",
         "allow_msg_ttl",
         "allow_rollup_hdrs",
@@ -59,6 +60,7 @@ class StreamRules:
         self.deny_delete = bool(config.get("deny_delete"))
         self.deny_purge = bool(config.get("deny_purge"))
         self.allow_rollup_hdrs = bool(config.get("allow_rollup_hdrs"))
+        self.allow_atomic = bool(config.get("allow_atomic"))
         self.allow_direct = bool(config.get("allow_direct"))
         self.mirror_direct = bool(config.get("mirror_direct"))
         self.allow_msg_ttl = bool(config.get("allow_msg_ttl"))

@@ -143,7 +143,6 @@ def test_good_configurations(fields: dict[str, Any]) -> None:
         {"allow_msg_ttl": True},
         {"subject_delete_marker_ttl": SECOND},
         {"allow_msg_counter": True},
-        {"allow_atomic": True},
         {"allow_batched": True},
         {"allow_msg_schedules": True},
     ],

@@ -1,0 +1,82 @@
+"""What a publisher is told: `Answers` renders and sends it, `Backlog` counts what is still to be told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from jetcluster import errors
+from jetcluster.errors import ApiError
+from jetcluster.protocol.bus import Bus
+from jetcluster.raft.api import BackpressureError, NotLeaderError, RaftError, StorageFullError
+from jetcluster.stream.acks import PubAcks
+
+PENDING_BYTES: Final = 128 << 20
+PENDING_MESSAGES: Final = 100_000
+"""nats-server's max_buffered_size and max_buffered_msgs: more may not wait for being applied."""
+
+NO_RESPONDERS: Final = b"NATS/1.0 503\r\n\r\n"
+TOO_MANY_REQUESTS: Final = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
+
+_TOO_MANY: Final = errors.by_code(10167)
+_FULL: Final = errors.by_code(10077, err="no space left on device")
+_FAILED: Final = errors.by_code(10008)
+
+
+class Answers:
+    __slots__ = ("acks", "bus", "no_ack", "refused")
+
+    def __init__(self, bus: Bus, acks: PubAcks, *, no_ack: bool = False) -> None:
+        self.bus = bus
+        self.acks = acks
+        self.no_ack = no_ack
+        """Of the stream's configuration; set it when that changes."""
+        self.refused = 0
+        """Messages refused since the start (monitoring)."""
+
+    def refuse(self, replies: Sequence[bytes], error: ApiError) -> None:
+        self._refuse(replies, self.acks.error(error), b"")
+
+    def too_many(self, replies: Sequence[bytes]) -> None:
+        self._refuse(replies, self.acks.error(_TOO_MANY), TOO_MANY_REQUESTS)
+
+    def not_proposed(self, replies: Sequence[bytes], error: RaftError) -> None:
+        """What could not be proposed was not stored: `ingest` says what each reason is told as."""
+        if isinstance(error, NotLeaderError):
+            self._refuse(replies, b"", NO_RESPONDERS)
+        elif isinstance(error, BackpressureError):
+            self.too_many(replies)
+        else:
+            self.refuse(replies, _FULL if isinstance(error, StorageFullError) else _FAILED)
+
+    def _refuse(self, replies: Sequence[bytes], body: bytes, headers: bytes) -> None:
+        self.refused += len(replies)
+        if self.no_ack:
+            return
+        for reply in replies:
+            if reply:
+                self.bus.publish(reply, body, b"", headers)
+
+
+class Backlog:
+    """Proposed and not applied."""
+
+    __slots__ = ("bytes", "max_bytes", "max_messages", "messages")
+
+    def __init__(self, max_messages: int = PENDING_MESSAGES, max_bytes: int = PENDING_BYTES) -> None:
+        self.max_messages = max_messages
+        self.max_bytes = max_bytes
+        self.messages = 0
+        self.bytes = 0
+
+    @property
+    def full(self) -> bool:
+        return self.messages >= self.max_messages or self.bytes >= self.max_bytes
+
+    def add(self, messages: int, size: int) -> None:
+        self.messages += messages
+        self.bytes += size
+
+    def remove(self, messages: int, size: int) -> None:
+        self.messages -= messages
+        self.bytes -= size

@@ -1,0 +1,260 @@
+"""`AtomicStage`: the open atomic batches of one stream (ADR-50), held by its leader until their commit.
+
+Nothing of an open batch is in the log: when the leader goes, its batches go, and the next message of the client meets
+a leader that does not know the batch (10176). The order of the tests is that of shared/reference/streams.md 3.3, as
+nats-server 2.15 has it; the checks of the messages against the stream are not made here but in apply (`atomic_checks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from jetcluster import API_LEVEL, errors
+from jetcluster.clock import Clock
+from jetcluster.errors import ApiError
+from jetcluster.protocol import headers as header_block
+from jetcluster.stream.publish import MAX_HEADER
+from jetcluster.stream.rules import StreamRules
+
+MAX_ID: Final = 64
+"""Longest batch id, bytes (10179)."""
+MESSAGE_OVERHEAD: Final = 160
+"""What a staged message costs besides its bytes: three bytes objects and their places in lists."""
+BATCH_API_LEVEL: Final = max(API_LEVEL, 4)
+"""Highest Nats-Required-Api-Level a batch message may ask for. `eob` is level 3 in the specification and 4 in the
+final ADR; it is implemented, whatever level the server reports (streams.md R14)."""
+
+BATCH_ID: Final = b"\r\nNats-Batch-Id:"
+_SEQUENCE: Final = b"\r\nNats-Batch-Sequence:"
+_COMMIT: Final = b"\r\nNats-Batch-Commit:"
+_LEVEL: Final = b"\r\nNats-Required-Api-Level:"
+_FIELD: Final = b"\r\nNats-"
+
+_SEALED: Final = errors.by_code(10109)
+_MESSAGE_TOO_LARGE: Final = errors.by_code(10054)
+_DISABLED: Final = errors.by_code(10174)
+_NO_SEQUENCE: Final = errors.by_code(10175)
+_INCOMPLETE: Final = errors.by_code(10176)
+_INVALID_ID: Final = errors.by_code(10179)
+_LEVEL_TOO_LOW: Final = errors.by_code(10185)
+_INVALID_COMMIT: Final = errors.by_code(10200)
+_TOO_MANY: Final = errors.by_code(10210)
+
+Abandoned = Callable[[bytes, str], None]
+"""(batch id, reason): to be told in an advisory. Reasons: timeout, large, incomplete, unsupported."""
+
+
+class BatchLimits(NamedTuple):
+    per_stream: int = 50
+    """Open batches."""
+    total: int = 1000
+    """Open batches of the server."""
+    messages: int = 1000
+    timeout: float = 10.0
+    """Seconds without a message after which a batch is dropped."""
+    batch_bytes: int = 32 << 20
+    """Ours: a batch is applied in one step, and a step must not take long."""
+    total_bytes: int = 128 << 20
+    """Ours: staged on this server, all streams together."""
+    allow_msg_id: bool = False
+    """Nats-Msg-Id in a batch is deduplicated, as since nats-server 2.12.1, instead of refused (streams.md R12)."""
+
+
+class BatchRoom:
+    """What all streams of a server have staged together."""
+
+    __slots__ = ("limits", "open", "staged_bytes")
+
+    def __init__(self, limits: BatchLimits | None = None) -> None:
+        self.limits = limits or BatchLimits()
+        self.open = 0
+        self.staged_bytes = 0
+
+
+class Commit(NamedTuple):
+    """A batch that is complete: to be proposed, and to be gone whatever comes of it."""
+
+    batch_id: bytes
+    subjects: list[bytes]
+    headers: list[bytes]
+    payloads: list[bytes]
+    plain: bool
+    """No header asks for anything but the batch itself, and none is too long: nothing to be checked per message."""
+
+
+class _Open:
+    __slots__ = ("deadline", "headers", "payloads", "plain", "size", "subjects")
+
+    def __init__(self) -> None:
+        self.subjects: list[bytes] = []
+        self.headers: list[bytes] = []
+        self.payloads: list[bytes] = []
+        self.size = 0
+        self.deadline = 0.0
+        self.plain = True
+
+
+class AtomicStage:
+    __slots__ = ("_abandoned", "_clock", "_limits", "_open", "_room", "_rules")
+
+    def __init__(self, rules: StreamRules, room: BatchRoom, clock: Clock, abandoned: Abandoned) -> None:
+        self._rules = rules
+        self._room = room
+        self._limits = room.limits
+        self._clock = clock
+        self._abandoned = abandoned
+        self._open: dict[bytes, _Open] = {}
+
+    def __len__(self) -> int:
+        """Open batches."""
+        return len(self._open)
+
+    @property
+    def allow_msg_id(self) -> bool:
+        return self._limits.allow_msg_id
+
+    def configure(self, rules: StreamRules) -> None:
+        """The stream's configuration in force. Switching atomic batches off drops the open ones silently."""
+        self._rules = rules
+        if not rules.allow_atomic:
+            self.clear()
+
+    def clear(self) -> None:
+        """Drops everything without a word: not the leader any more, or the stream is gone."""
+        for batch_id in list(self._open):
+            self._drop(batch_id)
+
+    def tick(self) -> None:
+        """Abandons what has waited for too long."""
+        if self._open:
+            now = self._clock.monotonic()
+            for batch_id in [batch_id for batch_id, batch in self._open.items() if batch.deadline <= now]:
+                self._abandon(batch_id, "timeout")
+
+    def add(self, batch_id: bytes, subject: bytes, headers: bytes, payload: bytes) -> Commit | ApiError | None:
+        """One message of a batch, its headers as they are to be stored. None: staged; an error: refused, and the batch
+        dropped where 3.3 says so; a Commit: that was the last one."""
+        rules = self._rules
+        if rules.sealed:
+            return _SEALED
+        if rules.max_msg_size and len(headers) + len(payload) > rules.max_msg_size:
+            return _MESSAGE_TOO_LARGE
+        if not rules.allow_atomic:
+            return _DISABLED
+        if len(batch_id) > MAX_ID:
+            return _INVALID_ID
+        sequence = _number(field(headers, _SEQUENCE))
+        if sequence is None:
+            return _NO_SEQUENCE
+        commit = field(headers, _COMMIT)
+        now = self._clock.monotonic()
+        batch = self._open.get(batch_id)
+        if batch is not None and batch.deadline <= now:
+            self._abandon(batch_id, "timeout")
+            batch = None
+        if batch is None:
+            if sequence != 1:
+                return self._too_large() if _size(sequence, commit) > self._limits.messages else _INCOMPLETE
+            if len(self._open) >= self._limits.per_stream or self._room.open >= self._limits.total:
+                return _TOO_MANY
+            batch = self._open[batch_id] = _Open()
+            self._room.open += 1
+        refused = self._check(batch_id, batch, sequence, commit, headers)
+        if refused is not None:
+            return refused
+        if commit != b"eob":
+            refused = self._stage(batch_id, batch, subject, headers, payload)
+            if refused is not None:
+                return refused
+        if commit is None:
+            batch.deadline = now + self._limits.timeout
+            return None
+        return self._complete(batch_id, batch, commit)
+
+    def _check(
+        self, batch_id: bytes, batch: _Open, sequence: int, commit: bytes | None, headers: bytes
+    ) -> ApiError | None:
+        """Steps 11 to 14: whatever fails here costs the batch."""
+        if commit is not None and commit not in (b"1", b"eob"):
+            self._drop(batch_id)
+            return _INVALID_COMMIT
+        if _LEVEL in headers and not _level_is_met(field(headers, _LEVEL)):
+            self._abandon(batch_id, "unsupported")
+            return _LEVEL_TOO_LOW
+        if sequence != len(batch.subjects) + 1 or (sequence == 1 and commit == b"eob"):
+            self._abandon(batch_id, "incomplete")
+            return _INCOMPLETE
+        if _size(sequence, commit) > self._limits.messages:
+            self._abandon(batch_id, "large")
+            return self._too_large()
+        return None
+
+    def _stage(self, batch_id: bytes, batch: _Open, subject: bytes, headers: bytes, payload: bytes) -> ApiError | None:
+        size = len(subject) + len(headers) + len(payload) + MESSAGE_OVERHEAD
+        if batch.size + size > self._limits.batch_bytes:
+            self._abandon(batch_id, "large")
+            return errors.by_code(10199, size=f"{self._limits.batch_bytes} bytes")
+        if self._room.staged_bytes + size > self._limits.total_bytes:
+            self._abandon(batch_id, "incomplete")
+            return _INCOMPLETE
+        if _LEVEL in headers:
+            headers = header_block.remove(headers, b"Nats-Required-Api-Level")
+        own_fields = 2 + (_COMMIT in headers)
+        if headers.count(_FIELD) != own_fields or len(headers) > MAX_HEADER:
+            batch.plain = False
+        batch.subjects.append(subject)
+        batch.headers.append(headers)
+        batch.payloads.append(payload)
+        batch.size += size
+        self._room.staged_bytes += size
+        return None
+
+    def _complete(self, batch_id: bytes, batch: _Open, commit: bytes) -> Commit:
+        self._drop(batch_id)
+        if commit == b"eob":
+            last = header_block.set_header(batch.headers[-1], b"Nats-Batch-Commit", b"1")
+            batch.headers[-1] = last
+            batch.plain = batch.plain and len(last) <= MAX_HEADER
+        return Commit(batch_id, batch.subjects, batch.headers, batch.payloads, batch.plain)
+
+    def _abandon(self, batch_id: bytes, reason: str) -> None:
+        self._drop(batch_id)
+        self._abandoned(batch_id, reason)
+
+    def _drop(self, batch_id: bytes) -> None:
+        batch = self._open.pop(batch_id)
+        self._room.open -= 1
+        self._room.staged_bytes -= batch.size
+
+    def _too_large(self) -> ApiError:
+        return errors.by_code(10199, size=self._limits.messages)
+
+
+def field(headers: bytes, needle: bytes) -> bytes | None:
+    r"""The first value of a header, `needle` being b"\r\nName:"; None when it is absent. Blanks behind the value stay,
+    as in nats-server: `Nats-Batch-Commit: 1 ` is no commit."""
+    at = headers.find(needle)
+    if at < 0:
+        return None
+    start = at + len(needle)
+    end = headers.find(b"\r\n", start)
+    return headers[start : end if end >= 0 else len(headers)].lstrip(b" ")
+
+
+def _number(text: bytes | None) -> int | None:
+    if text is None or not text.isdigit() or len(text) > 20:
+        return None
+    number = int(text)
+    return number if number < 1 << 64 else None
+
+
+def _size(sequence: int, commit: bytes | None) -> int:
+    """Messages stored if this is the last one."""
+    return sequence - 1 if commit == b"eob" else sequence
+
+
+def _level_is_met(level: bytes | None) -> bool:
+    if not level:
+        return True
+    return level.isdigit() and len(level) < 10 and int(level) <= BATCH_API_LEVEL
