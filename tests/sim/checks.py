@@ -58,13 +58,16 @@ class Checks:
         if known != candidate:
             raise Violation("double-vote", f"{voter} votes for {known} and {candidate} in {gid}/{term}")
 
-    def frame(self, source: str, target: str, gid: int, frame: bytes) -> None:
+    def frame(self, source: SimNode, target: str, gid: int, frame: bytes) -> None:
         """Everything that is sent."""
         if gid and frame[1] == codec.VOTE_REPLY:
             message = codec.decode(frame)
             assert isinstance(message, codec.VoteReply)
             if message.granted:
-                self.voted(gid, message.term, source, target)
+                self.voted(gid, message.term, source.name, target)
+                log = source.journal.groups[gid]
+                if log.durable_gseq < log.term_gseq:
+                    raise Violation("vote-on-credit", f"{source.name} votes in {gid}/{message.term} before its fsync")
 
     def after_event(self, node: SimNode) -> None:
         if node.dead:
@@ -84,6 +87,11 @@ class Checks:
             elif known != node.name:
                 raise Violation("election-safety", f"{known} and {node.name} lead {gid}/{term}")
             self._commit_soundness(node, gid, term)
+            commit = group.engine.commit_index()
+            log = node.journal.groups[gid]
+            own = [i for i, _ in log.configs[1:] if i > commit and log.term_at(i) == term]
+            if len(own) > 1:
+                raise Violation("one-change", f"{node.name} has several changes of {gid} under way")
 
     def _completeness(self, node: SimNode, gid: int, term: int) -> None:
         log = node.journal.groups[gid]

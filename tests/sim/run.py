@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import collections
 import gc
+import json
 import sys
 import time
 import traceback
@@ -51,6 +52,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, help="run this one only")
     parser.add_argument("--trace", action="store_true", help="print what happens")
+    parser.add_argument("--json", action="store_true", help="print the result as one line of JSON")
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=60.0)
@@ -65,6 +67,10 @@ def main() -> int:
         return 1 if failure else 0
     began = time.monotonic()
     done, failures, stats = run_many(args.start, args.seeds, args.seconds)
+    if args.json:
+        lines = [(seed, failure.strip().splitlines()[-1]) for seed, failure in failures]
+        print(json.dumps({"seeds": done, "failures": lines, "stats": stats}))
+        return 1 if failures else 0
     print(f"{done} seeds from {args.start} in {time.monotonic() - began:.1f} s: {stats}")
     for seed, failure in failures[:20]:
         print(f"seed {seed}: {failure.strip().splitlines()[-1]}")

@@ -386,7 +386,7 @@ class World:
         link = self.links.get(self.pair(source.name, target))
         if link is None or source.dead:
             return False
-        self.checks.frame(source.name, target, gid, frame)
+        self.checks.frame(source, target, gid, frame)
         rng = self.rng
         delay = rng.uniform(0.0002, 0.002) if rng.random() < 0.93 else rng.uniform(0.002, 0.03)
         way = (source.name, target)

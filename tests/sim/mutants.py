@@ -1,0 +1,108 @@
+"""The engine with one safety measure taken away: the simulation must notice each."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+from jetcluster.raft import append, changes, engine, group, grouplog, membership, read_index, receiver, recovery
+from jetcluster.raft.codec import Append
+from jetcluster.raft.grouplog import GroupLog
+
+Mutant = Callable[[], contextlib.AbstractContextManager[Any]]
+
+
+def _ack_before_fsync() -> contextlib.AbstractContextManager[Any]:
+    """D12: entries count as durable when they are in memory."""
+    return mock.patch.object(grouplog.GroupLog, "durable_index", property(lambda self: self.last_index))
+
+
+@contextlib.contextmanager
+def _votes_not_held() -> Iterator[None]:
+    """D10: a vote leaves before it is on disk."""
+    from jetcluster.raft import codec
+
+    def send_vote(self: group.Group, peer: str, term: int) -> None:
+        self.send(peer, codec.encode_vote_reply(term, True))
+
+    with mock.patch.object(group.Group, "send_vote", send_vote):
+        yield
+
+
+@contextlib.contextmanager
+def _truncate_matching() -> Iterator[None]:
+    """D2: a batch replaces what follows `prev`, equal or not."""
+
+    def plan(log: GroupLog, commit: int, message: Append, matched: bool) -> append.Plan:
+        planned = real(log, commit, message, matched)
+        whole = log.base_index <= message.prev_index <= log.last_index
+        if isinstance(planned, append.Held | append.New) and whole and message.prev_index < log.last_index:
+            return append.New(message.prev_index, message.prev_term, message.entries)
+        return planned
+
+    real = append.plan
+    with mock.patch.object(receiver.append, "plan", plan):
+        yield
+
+
+def _commit_without_disks() -> contextlib.AbstractContextManager[Any]:
+    """The base's own commit rule, which counts the leader before its fsync."""
+    return mock.patch.object(group, "quorum_index", lambda voters, reached: max(reached.values()))
+
+
+def _reads_unconfirmed() -> contextlib.AbstractContextManager[Any]:
+    """D17: a leader by its own account answers."""
+    return mock.patch.object(read_index, "is_quorum", lambda voters, agreeing: True)
+
+
+@contextlib.contextmanager
+def _many_changes() -> Iterator[None]:
+    """D5: changes are not kept apart."""
+
+    def check(self: changes.Changes) -> membership.Config:
+        config: membership.Config = self._group.log.config
+        if not self._group.engine.leads():
+            raise group.NotLeaderError(None)
+        return config
+
+    with mock.patch.object(changes.Changes, "_check", check):
+        yield
+
+
+def _damage_ignored() -> contextlib.AbstractContextManager[Any]:
+    """A journal that skips what does not validate."""
+
+    def finish(found: recovery.RecoveredGroup) -> None:
+        found.trusted = None
+        real(found)
+        found.damaged = False
+
+    real = recovery._finish
+    return mock.patch.object(recovery, "_finish", finish)
+
+
+def _one_vote_is_enough() -> contextlib.AbstractContextManager[Any]:
+    """Elections by a minority."""
+
+    def receive_vote(self: engine.Engine, peer: str, term: int) -> None:
+        for voter in list(self._SyncObj__otherNodes):
+            if self.leads() or term != self.term():
+                return
+            real(self, voter.id, term)
+
+    real = engine.Engine.receive_vote
+    return mock.patch.object(engine.Engine, "receive_vote", receive_vote)
+
+
+MUTANTS: dict[str, Mutant] = {
+    "ack before fsync": _ack_before_fsync,
+    "votes not held": _votes_not_held,
+    "truncate matching": _truncate_matching,
+    "commit without disks": _commit_without_disks,
+    "reads unconfirmed": _reads_unconfirmed,
+    "many changes": _many_changes,
+    "damage ignored": _damage_ignored,
+    "one vote is enough": _one_vote_is_enough,
+}

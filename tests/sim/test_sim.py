@@ -1,0 +1,95 @@
+"""The simulation as a test: thousands of seeds in two processes, and proof that it can fail.
+
+`JETCLUSTER_SIM_SECONDS` (default 100) is the time budget, `JETCLUSTER_SIM_START` the first seed (default 0). A failing
+seed is printed; `python -m tests.sim.run --seed N --trace` replays it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sim.mutants import MUTANTS
+from tests.sim.run import run_seed
+
+pytestmark = pytest.mark.sim
+
+ROOT = Path(__file__).parents[2]
+WORKERS = 2
+APART = 1_000_000
+MINIMUM = 600
+"""Seeds below which the run proves too little (a machine that is far too slow)."""
+
+
+@pytest.mark.timeout(600)
+def test_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = float(os.environ.get("JETCLUSTER_SIM_SECONDS", "100"))
+    start = int(os.environ.get("JETCLUSTER_SIM_START", "0"))
+    workers = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tests.sim.run",
+                "--json",
+                "--start",
+                str(start + i * APART),
+                "--seconds",
+                str(seconds),
+            ],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(WORKERS)
+    ]
+    done = 0
+    failures: list[tuple[int, str]] = []
+    stats: dict[str, int] = {}
+    for worker in workers:
+        out, _ = worker.communicate()
+        result = json.loads(out.splitlines()[-1])
+        done += result["seeds"]
+        failures += result["failures"]
+        for key, value in result["stats"].items():
+            stats[key] = stats.get(key, 0) + value
+    with capsys.disabled():
+        print(f"\nsimulation: {done} seeds from {start}, {stats}")
+        for seed, failure in failures:
+            print(f"simulation: seed {seed} fails: {failure}  (python -m tests.sim.run --seed {seed} --trace)")
+    assert failures == []
+    assert done >= MINIMUM
+    for kind in ("crashes", "elections", "snapshots", "added", "removed", "corruptions", "disk-full", "reads", "acked"):
+        assert stats[kind] > 100, f"hardly any {kind}: the runs test little"
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_missing_safety_measure_is_noticed(name: str) -> None:
+    with MUTANTS[name]():
+        for seed in range(400):
+            _, failure = run_seed(seed)
+            if failure is not None:
+                return
+    raise AssertionError(f"400 seeds without {name!r} and nothing noticed")
+
+
+def test_a_seed_replays_exactly() -> None:
+    def fingerprint(hash_seed: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.sim.run", "--seed", "4242", "--trace"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+    first = fingerprint("1")
+    assert len(first.splitlines()) > 100
+    assert fingerprint("2") == first
