@@ -37,7 +37,9 @@ class ApiContext:
     server_name: str
     domain: str = ""
     limits: Callable[[str], AccountLimits] = field(default=lambda account: UNLIMITED)
-    """Of an account, by name."""
+    """What an account may use, by name: its own limits and what the servers hold."""
+    own_limits: Callable[[str], AccountLimits] = field(default=lambda account: UNLIMITED)
+    """What the configuration says of the account alone; `$JS.API.INFO` shows it."""
     auto_allow_direct: bool = True
     """max_msgs_per_subject > 0 turns allow_direct on (streams.md R2)."""
 

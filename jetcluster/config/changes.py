@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from jetcluster.config.lexer import ConfigError
-from jetcluster.config.options import JetStreamOptions, Options
+from jetcluster.config.options import LARGE_PAYLOAD, JetStreamOptions, Options
 from jetcluster.config.units import format_duration
 
 _FIXED = {
@@ -54,6 +54,9 @@ def changed_fields(old: Options, new: Options) -> list[str]:
     _refuse_jetstream(old.jetstream, new.jetstream)
     if (old.tls is None) != (new.tls is None) or (old.tls and new.tls and old.tls.needs_new_listener(new.tls)):
         raise ConfigError("config reload not supported for TLS on or off, and handshake_first")
+    if new.max_payload > max(old.max_payload, LARGE_PAYLOAD):
+        # Frames between nodes have a bound that both sides agreed on when they met.
+        raise ConfigError(f"config reload not supported for max_payload over {LARGE_PAYLOAD}: new={new.max_payload}")
     names = [field.name for field in fields(Options) if field.name not in _NOT_COMPARED]
     found = [name for name in names if getattr(old, name) != getattr(new, name)]
     if old.cluster.routes != new.cluster.routes:

@@ -53,6 +53,7 @@ _BATCH_FIELDS: Fields = {
     "max_inflight_total": ("max_batch_inflight_total", as_int),
     "max_msgs": ("max_batch_size", as_int),
     "timeout": ("max_batch_timeout", as_duration),
+    "allow_msg_id": ("batch_allow_msg_id", as_bool),
 }
 _LIMIT_INERT = frozenset({"max_ack_pending", "max_ha_assets", "max_request_batch"})
 _INERT = frozenset(
@@ -81,7 +82,7 @@ def _limits(reader: Reader, node: Node, jetstream: JetStreamOptions) -> None:
 
 def _batch(reader: Reader, node: Node, jetstream: JetStreamOptions) -> None:
     pairs = as_map(node, "batch limits")
-    reader.block(pairs, jetstream, _BATCH_FIELDS, inert=frozenset(_BATCH_FIELDS), path="jetstream.limits.batch")
+    reader.block(pairs, jetstream, _BATCH_FIELDS, path="jetstream.limits.batch")
 
 
 _ENCRYPTION = refuse("encryption at rest is not supported")

@@ -24,6 +24,8 @@ def load_file(path: str, env: Mapping[str, str] | None = None) -> tuple[Options,
     reader = Reader()
     read_server(reader, pairs, options)
     reader.raise_errors()
+    if not pairs:
+        reader.pedantic_warnings.append(f"{path}: config has no values or is empty")
     options.warnings += reader.notes
     options.add_inert(dict.fromkeys(f'"{key}"' for key in reader.inert))
     return options, reader.pedantic_warnings

@@ -145,6 +145,8 @@ class JetStreamOptions:
     max_batch_inflight_total: int = 0
     max_batch_size: int = 0
     max_batch_timeout: float = 0.0
+    batch_allow_msg_id: bool = False
+    """Ours: Nats-Msg-Id in an atomic batch is deduplicated instead of refused (streams.md R12)."""
 
 
 @dataclass(slots=True)

@@ -62,10 +62,7 @@ def parse_file(path: str, env: Mapping[str, str]) -> dict[str, Node]:
 
     Raises `ConfigError` with nats-server's texts: `open X: no such file or directory`, `Parse error on line N: '...'`.
     """
-    pairs = parse_text(read_text(path), path, env)
-    if not pairs:
-        raise ConfigError(f"{path}: config has no values or is empty")
-    return pairs
+    return parse_text(read_text(path), path, env)
 
 
 def parse_text(text: str, file: str, env: Mapping[str, str]) -> dict[str, Node]:

@@ -52,11 +52,11 @@ def jsz(node: NodeView, query: Query) -> Json:
 
 
 def jetstream_config(node: NodeView) -> Json:
-    options = node.options.jetstream
+    options, capacity = node.options.jetstream, node.jetstream.capacity
     found: Json = {
-        "max_memory": options.max_memory_store,
-        "max_storage": options.max_file_store,
-        "store_dir": options.store_dir,
+        "max_memory": capacity.max_memory,
+        "max_storage": capacity.max_storage,
+        "store_dir": node.jetstream.store_dir,
     }
     if options.sync_interval is None:
         found |= {"sync_interval": DEFAULT_SYNC_INTERVAL_NS, "sync_always": True}

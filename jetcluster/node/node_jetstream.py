@@ -20,8 +20,9 @@ from jetcluster.cluster.mesh import Credentials, MeshOptions, NodeMesh, Route
 from jetcluster.cluster.mesh_api import NodeInfo
 from jetcluster.cluster.mesh_core import MeshCore
 from jetcluster.cluster.mesh_interest import MeshInterest
-from jetcluster.config.options import AccountJetStreamOptions, AuthorizationOptions
+from jetcluster.config.options import AuthorizationOptions
 from jetcluster.model.limits import AccountLimits
+from jetcluster.node.capacity import Capacity
 from jetcluster.server.listener import ListenError, host_port
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ class NodeJetStream:
         self.mesh: MeshCore
         self.jetstream: JetStream | None = None
         self.cluster_port = 0
+        self.store_dir = ""
+        """Where the data is; "" without JetStream."""
+        self.capacity: Capacity | None = None
+        """None without JetStream."""
         self.apis: dict[str, JetStreamApi] = {}
         """By account, those where JetStream is enabled."""
         self._all_apis: dict[str, JetStreamApi] = {}
@@ -134,7 +139,11 @@ class NodeJetStream:
         except OSError as error:
             reason = f"mkdir {error.filename}: {os.strerror(error.errno or 0).lower()}"
             raise StorageError(f"Can't start JetStream: could not create storage directory - {reason}") from error
+        self.store_dir = str(directory)
+        self.capacity = Capacity(self._options, directory)
         self._log.info("Starting JetStream")
+        self._log.info(f"  Max Memory:      {_size(self.capacity.max_memory)}")
+        self._log.info(f"  Max Storage:     {_size(self.capacity.max_storage)}")
         self._log.info(f'  Store Directory: "{directory}"')
         return directory
 
@@ -236,6 +245,7 @@ class NodeJetStream:
         from jetcluster.api.context import ApiContext
 
         assert self.jetstream is not None
+        assert self.capacity is not None
         node = self._node
         context = ApiContext(
             cluster=self.jetstream,
@@ -245,6 +255,7 @@ class NodeJetStream:
             server_name=node.server.name,
             domain=self._options.domain,
             limits=self._limits,
+            own_limits=self.capacity.own_limits,
         )
         self._api_context = context
         self._serve_accounts(context)
@@ -273,21 +284,17 @@ class NodeJetStream:
         return self.jetstream is not None and self.jetstream.assignment(account, name) is not None
 
     def _limits(self, account: str) -> AccountLimits:
-        configured = (self._options.accounts or {}).get(account)
-        limits = configured.jetstream if configured is not None else None
-        own = limits or AccountJetStreamOptions()
-        jetstream = self._options.jetstream
-        return AccountLimits(
-            max_memory=_tighter(own.max_memory, jetstream.max_memory_store),
-            max_storage=_tighter(own.max_store, jetstream.max_file_store),
-            max_streams=own.max_streams,
-            max_consumers=own.max_consumers,
-            max_ack_pending=own.max_ack_pending,
-            memory_max_stream_bytes=own.memory_max_stream_bytes,
-            storage_max_stream_bytes=own.store_max_stream_bytes,
-            max_bytes_required=own.max_bytes_required,
-            duplicate_window_max=int(jetstream.duplicate_window * 1e9),
-        )
+        assert self.capacity is not None
+        return self.capacity.limits(account, lambda: len(self.jetstream.meta.machine.nodes) if self.jetstream else 1)
+
+
+def _size(count: float) -> str:
+    """`17.66 GB`, as nats-server writes it."""
+    units = ["B", "KB", "MB", "GB", "TB"]
+    while count >= 1024 and len(units) > 1:
+        count /= 1024
+        units.pop(0)
+    return f"{count:.2f} {units[0]}"
 
 
 def _router_port_error(host: str, port: int, error: OSError) -> str:
@@ -306,12 +313,6 @@ def _journal_options(directory: Path, sync_interval: float | None) -> JournalOpt
         reserve_bytes=min(usual.reserve_bytes, total // 20),
         sync_interval=sync_interval,
     )
-
-
-def _tighter(first: int, second: int) -> int:
-    """The smaller of two limits where -1 is none."""
-    given = [limit for limit in (first, second) if limit >= 0]
-    return min(given) if given else -1
 
 
 def _credentials(authorization: AuthorizationOptions) -> Credentials | None:

@@ -34,6 +34,7 @@ def load(text: str) -> Options:
         ("", "no_header_support: true", "NoHeaderSupport: old=false, new=true"),
         ("accounts { S {} }", "accounts { S {} }\nsystem_account: S", "SystemAccount: old=, new=S"),
         ("cluster { name: x, port: -1 }", "cluster { name: x, port: 5555 }", "cluster port: old=-1, new=5555"),
+        ("max_payload: 1000", "max_payload: 9000000", "max_payload over 8388608: new=9000000"),
         ("jetstream { store_dir: S }", "jetstream { store_dir: T }", "jetstream storage directory"),
         ("jetstream { store_dir: S }", "jetstream { store_dir: S, domain: x }", "JetStreamDomain: old=, new=x"),
         (

@@ -326,3 +326,11 @@ def test_allow_non_tls_is_refused_with_tls_only() -> None:
     )
     assert load("allow_non_tls: true\n").problem() is None
     assert load("allow_non_tls: false\n" + tls).problem() is None
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n"])
+def test_an_empty_file_is_a_warning(text: str) -> None:
+    Path("c.conf").write_text(text)
+    options, pedantic = load_file("c.conf", {})
+    assert pedantic == ["c.conf: config has no values or is empty"]
+    assert options.port == 4222

@@ -160,10 +160,6 @@ def test_a_file_that_includes_itself_ends_with_an_error(tmp_path: Path) -> None:
         parse_file(str(tmp_path / "c.conf"), {})
 
 
-def test_missing_and_empty_files(tmp_path: Path) -> None:
+def test_missing_files() -> None:
     with pytest.raises(ConfigError, match=r"^open /nope/x\.conf: no such file or directory$"):
         parse_file("/nope/x.conf", {})
-    empty = tmp_path / "c.conf"
-    empty.write_text("# nothing\n")
-    with pytest.raises(ConfigError, match="config has no values or is empty"):
-        parse_file(str(empty), {})

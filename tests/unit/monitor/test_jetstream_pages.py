@@ -35,7 +35,8 @@ async def test_jsz_begins_with_this_node(node: Any) -> None:
     assert (found["messages"], found["bytes"], found["total"]) == (5, 500, 1)
     assert found["api"]["total"] == 9
     assert found["config"]["sync_always"] is True
-    assert (found["config"]["store_dir"], found["config"]["domain"]) == ("/data", "hub")
+    assert (found["config"]["store_dir"], found["config"]["domain"]) == ("/data/jetstream", "hub")
+    assert (found["config"]["max_memory"], found["config"]["max_storage"]) == (1 << 30, 1 << 40)
     assert "account_details" not in found
 
 

@@ -75,5 +75,6 @@ def node(server: Any, clock: Any, jetstream: Any = None) -> SimpleNamespace:
         jetstream = SimpleNamespace(
             jetstream=jetstream, mesh=SimpleNamespace(links={}, counters=SimpleNamespace(slow=0, stale=0)),
             cluster_port=6222, apis={"$G": SimpleNamespace(counters=counters)},
+            store_dir="/data/jetstream", capacity=SimpleNamespace(max_memory=1 << 30, max_storage=1 << 40),
         )  # fmt: skip
     return SimpleNamespace(options=options, clock=clock, server=server, jetstream=jetstream, monitor=None)

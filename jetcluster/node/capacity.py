@@ -1,0 +1,91 @@
+"""How much JetStream may use here: what the configuration says; where it says nothing, three quarters of what there is.
+
+Source: shared/reference/core-and-consumers.md section 1.10 (js max_memory, max_file).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from jetcluster.config.options import AccountJetStreamOptions, Options
+from jetcluster.model.limits import AccountLimits
+
+UNKNOWN_DISK = 1 << 40
+"""Assumed where the system does not tell the free space."""
+UNKNOWN_MEMORY = 1 << 30
+
+
+class Capacity:
+    """Looks at memory and disk once, at the start. `options` may change by a reload and is read at every question."""
+
+    def __init__(self, options: Options, directory: Path) -> None:
+        self._options = options
+        self._memory = physical_memory() // 4 * 3
+        self._disk = free_disk(directory) // 4 * 3
+
+    @property
+    def max_memory(self) -> int:
+        """Bytes of memory streams on this node."""
+        configured = self._options.jetstream.max_memory_store
+        return configured if configured >= 0 else self._memory
+
+    @property
+    def max_storage(self) -> int:
+        """Bytes of file streams on this node."""
+        configured = self._options.jetstream.max_file_store
+        return configured if configured >= 0 else self._disk
+
+    def own_limits(self, account: str) -> AccountLimits:
+        """What the configuration says of one account: `limits` of `$JS.API.INFO`."""
+        own = self._configured(account)
+        return self._limits(own, own.max_memory, own.max_store)
+
+    def limits(self, account: str, nodes: Callable[[], int]) -> AccountLimits:
+        """What is decided by: the account's limits, and no more than `nodes` servers like this one hold together.
+
+        How full each single node is plays no part yet (meta's reservations are per account, not per node).
+        """
+        own = self._configured(account)
+        count = max(nodes(), 1)
+        return self._limits(
+            own, _tighter(own.max_memory, self.max_memory * count), _tighter(own.max_store, self.max_storage * count)
+        )
+
+    def _configured(self, account: str) -> AccountJetStreamOptions:
+        configured = (self._options.accounts or {}).get(account)
+        return (configured.jetstream if configured is not None else None) or AccountJetStreamOptions()
+
+    def _limits(self, own: AccountJetStreamOptions, max_memory: int, max_storage: int) -> AccountLimits:
+        return AccountLimits(
+            max_memory=max_memory,
+            max_storage=max_storage,
+            max_streams=own.max_streams,
+            max_consumers=own.max_consumers,
+            max_ack_pending=own.max_ack_pending,
+            memory_max_stream_bytes=own.memory_max_stream_bytes,
+            storage_max_stream_bytes=own.store_max_stream_bytes,
+            max_bytes_required=own.max_bytes_required,
+            duplicate_window_max=int(self._options.jetstream.duplicate_window * 1e9),
+        )
+
+
+def physical_memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return UNKNOWN_MEMORY
+
+
+def free_disk(directory: Path) -> int:
+    try:
+        return shutil.disk_usage(directory).free
+    except OSError:
+        return UNKNOWN_DISK
+
+
+def _tighter(own: int, capacity: int) -> int:
+    """An account's limit, where -1 is none, under what there is."""
+    return capacity if own < 0 else min(own, capacity)

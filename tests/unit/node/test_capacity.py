@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jetcluster.config.options import AccountJetStreamOptions, AccountOptions, JetStreamOptions, Options
+from jetcluster.node import capacity
+from jetcluster.node.capacity import Capacity
+
+GB = 1 << 30
+
+
+@pytest.fixture
+def options() -> Options:
+    options = Options(jetstream=JetStreamOptions(enabled=True))
+    options.accounts = {
+        "A": AccountOptions("A", jetstream=AccountJetStreamOptions(max_memory=GB, max_store=100 * GB, max_streams=3)),
+        "B": AccountOptions("B", jetstream=AccountJetStreamOptions()),
+    }
+    return options
+
+
+@pytest.fixture(autouse=True)
+def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "physical_memory", lambda: 16 * GB)
+    monkeypatch.setattr(capacity, "free_disk", lambda directory: 40 * GB)
+
+
+def test_without_configuration_three_quarters_of_what_there_is(options: Options, tmp_path: Path) -> None:
+    found = Capacity(options, tmp_path)
+    assert (found.max_memory, found.max_storage) == (12 * GB, 30 * GB)
+
+
+def test_the_configuration_wins_also_after_a_reload(options: Options, tmp_path: Path) -> None:
+    found = Capacity(options, tmp_path)
+    options.jetstream = JetStreamOptions(enabled=True, max_memory_store=5, max_file_store=0)
+    assert (found.max_memory, found.max_storage) == (5, 0)
+
+
+def test_an_account_shows_its_own_limits_alone(options: Options, tmp_path: Path) -> None:
+    found = Capacity(options, tmp_path)
+    own = found.own_limits("A")
+    assert (own.max_memory, own.max_storage, own.max_streams) == (GB, 100 * GB, 3)
+    assert (found.own_limits("B").max_storage, found.own_limits("$G").max_storage) == (-1, -1)
+
+
+def test_decisions_also_look_at_what_the_servers_hold_together(options: Options, tmp_path: Path) -> None:
+    found = Capacity(options, tmp_path)
+    alone, three = found.limits("A", lambda: 1), found.limits("A", lambda: 3)
+    assert (alone.max_memory, alone.max_storage) == (GB, 30 * GB)
+    assert (three.max_memory, three.max_storage) == (GB, 90 * GB)
+    assert found.limits("B", lambda: 3).max_storage == 90 * GB
+    assert found.limits("B", lambda: 0).max_storage == 30 * GB  # before the meta group knows its nodes
+
+
+def test_the_machine_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert capacity.physical_memory() > 1 << 20
+    assert capacity.free_disk(tmp_path) > 0
+    assert capacity.free_disk(tmp_path / "missing") == capacity.UNKNOWN_DISK
