@@ -307,7 +307,6 @@ def test_a_relaxed_sync_interval_is_told_at_start() -> None:
         ("trace: true", ['"trace"']),
         ("jetstream { strict: true, unique_tag: az }", ['"jetstream.strict"', '"jetstream.unique_tag"']),
         ("jetstream { limits { max_ha_assets: 3, duplicate_window: '5m' } }", ['"jetstream.limits.max_ha_assets"']),
-        ("jetstream { limits { batch { max_msgs: 3 } } }", ['"jetstream.limits.batch.max_msgs"']),
         (
             "accounts { A { jetstream { max_streams: 1, max_ack_pending: 2 }, limits { max_conn: 1, max_leafs: 2 } } }",
             ['"accounts.A.jetstream.max_ack_pending"', '"accounts.A.limits.max_leafs"'],
