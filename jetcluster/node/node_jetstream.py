@@ -20,7 +20,7 @@ from jetcluster.cluster.mesh import Credentials, MeshOptions, NodeMesh, Route
 from jetcluster.cluster.mesh_api import NodeInfo
 from jetcluster.cluster.mesh_core import MeshCore
 from jetcluster.cluster.mesh_interest import MeshInterest
-from jetcluster.config.options import AuthorizationOptions
+from jetcluster.config.options import AuthorizationOptions, JetStreamOptions
 from jetcluster.model.limits import AccountLimits
 from jetcluster.node.capacity import Capacity
 from jetcluster.server.listener import ListenError, host_port
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from jetcluster.raft.journal import Journal, JournalOptions
     from jetcluster.raft.node import RaftNode
     from jetcluster.raft.writer import ThreadWriter
+    from jetcluster.stream.atomic_stage import BatchLimits
 
 DEFAULT_ACCOUNT = "$G"
 FRAME_OVERHEAD = 256 * 1024
@@ -172,6 +173,7 @@ class NodeJetStream:
         from jetcluster.cluster.turn_commit import TurnCommit
         from jetcluster.store.kv import KvError
         from jetcluster.store.rocks_kv import RocksKv
+        from jetcluster.stream.atomic_stage import BatchRoom
 
         node, loop = self._node, asyncio.get_running_loop()
         try:
@@ -198,6 +200,8 @@ class NodeJetStream:
             rng=node.rng,
             timers=loop,
             log=self._log,
+            system_account=self._options.system_account_name,
+            batch_room=BatchRoom(_batch_limits(self._options.jetstream)),
         )
         self.jetstream = JetStream(
             context,
@@ -328,3 +332,17 @@ def _route(url: str) -> Route:
     if parts.username:
         credentials = Credentials(unquote(parts.username), unquote(parts.password or ""))
     return Route(parts.hostname or "127.0.0.1", parts.port or 6222, credentials)
+
+
+def _batch_limits(options: JetStreamOptions) -> BatchLimits:
+    """Zero is the default of each, as in nats-server."""
+    from jetcluster.stream.atomic_stage import BatchLimits
+
+    default = BatchLimits()
+    return BatchLimits(
+        per_stream=options.max_batch_inflight_per_stream or default.per_stream,
+        total=options.max_batch_inflight_total or default.total,
+        messages=options.max_batch_size or default.messages,
+        timeout=options.max_batch_timeout or default.timeout,
+        allow_msg_id=options.batch_allow_msg_id,
+    )
