@@ -44,6 +44,17 @@ SMALL_LOG = JournalOptions(
 """Forgets soon, so that a follower that was away needs a snapshot."""
 
 
+class Latency:
+    """Timers for the network: what is sent arrives half a millisecond later."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self.call_later = loop.call_later
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> asyncio.TimerHandle:
+        return self._loop.call_later(0.0005, callback, *args)
+
+
 class CrashKv(MemKv):
     """A `MemKv` that remembers what was flushed: `crashed()` is what a restart after a power failure finds."""
 
@@ -227,7 +238,7 @@ class Cluster:
         self.loop = loop
         self.clustered = clustered
         self.options = options or JournalOptions(segment_bytes=1 << 20, reserve_bytes=0)
-        self.network = MemoryNetwork(loop, clock=loop, rng=SeededRng(42))
+        self.network = MemoryNetwork(Latency(loop), clock=loop, rng=SeededRng(42))
         self.seeds = itertools.count(1)
         self.inboxes = itertools.count(1)
         self.expected = expected or len(names)
@@ -309,7 +320,7 @@ class Cluster:
         end = self.loop.time() + seconds
         while not condition():
             assert self.loop.time() < end, f"{what} not reached within {seconds} s"
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.001)
 
     async def never(self, condition: Callable[[], bool], seconds: float, what: str = "condition") -> None:
         end = self.loop.time() + seconds
@@ -363,6 +374,7 @@ class Cluster:
             lambda: any(node.has(stream) and node.replica(stream).leading for node in self),
             what=f"a leader of {stream}",
         )
+        await asyncio.sleep(0.01)  # its interest is on the way to the others
         return self.leader(stream)
 
     async def equal(self, stream: str, *names: str) -> None:

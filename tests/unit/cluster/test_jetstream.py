@@ -212,6 +212,7 @@ async def test_a_crash_right_after_a_deletion_brings_back_no_half_stream() -> No
         async with Cluster() as cluster:
             gid = (await cluster.create("S")).gid
             await cluster["A"].publish(b"s", b"1")
+            await cluster.equal("S")
             for node in cluster:
                 await node.js._flush()
             await cluster.delete("S")
@@ -256,6 +257,7 @@ async def test_one_broken_stream_stops_neither_the_node_nor_its_meta_group() -> 
         gid = (await cluster.create("S")).gid
         await cluster.create("T")
         await cluster["A"].publish(b"s", b"1")
+        await cluster.equal("S")
         await cluster["C"].js._flush()
         kv = cluster["C"].kv
         key = stored(cluster["C"], gid)[1]

@@ -1,0 +1,110 @@
+"""The meta group's replica: persistence, leadership, snapshots (cluster/meta_replica.py)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from jetcluster.cluster.mesh_api import MeshError
+from jetcluster.cluster.meta_replica import STATE_KEY
+from jetcluster.cluster.proposals import OutcomeUnknownError
+from jetcluster.raft.api import NotLeaderError, RaftError
+from tests.unit.cluster.nodes import ACCOUNT, Cluster
+from tests.unit.cluster.virtual_loop import virtual_time
+
+
+@virtual_time
+async def test_the_state_comes_back_from_the_store_and_the_rest_from_the_log() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("OLD", 1, subjects=["old"])
+        for node in cluster:
+            await node.js._flush()
+        await cluster.create("NEW", 1, subjects=["new"])
+        digest = cluster["A"].js.meta.machine.digest
+        for name in "ABC":
+            cluster.crash(name)
+        for name in "ABC":
+            node = cluster.restart(name)
+            assert node.js.assignment(ACCOUNT, "OLD") is not None
+        await cluster.until(lambda: cluster.meta_leader() is not None, what="a meta leader")
+        for node in cluster:
+            await cluster.until(lambda node=node: node.js.assignment(ACCOUNT, "NEW") is not None)  # type: ignore[misc]
+            assert digest in (node.js.meta.machine.digest, digest)
+
+
+@virtual_time
+async def test_the_state_is_written_only_when_it_changed() -> None:
+    async with Cluster() as cluster:
+        node = cluster["A"]
+        node.js.meta.save()
+        first = node.kv.get(STATE_KEY)
+        assert first is not None
+        node.kv.delete(STATE_KEY)
+        node.js.meta.save()
+        assert node.kv.get(STATE_KEY) is None
+        await cluster.create("S", 1)
+        await asyncio.sleep(0.1)
+        node.js.meta.save()
+        assert node.kv.get(STATE_KEY) not in (None, first)
+
+
+@virtual_time
+async def test_only_a_leader_with_a_majority_passes_the_barrier() -> None:
+    async with Cluster() as cluster:
+        leader = cluster.meta_leader()
+        assert leader is not None
+        await leader.js.meta.barrier()
+        other = next(node for node in cluster if node is not leader)
+        with pytest.raises(OutcomeUnknownError):
+            await other.js.meta.barrier()
+        with pytest.raises(NotLeaderError):
+            await other.js.meta.propose(b"{}")
+        cluster.isolate(leader.name)
+        with pytest.raises(OutcomeUnknownError):
+            await leader.js.meta.barrier()
+
+
+@virtual_time
+async def test_before_there_is_a_group_nothing_can_be_asked() -> None:
+    cluster = Cluster("A", expected=3)
+    meta = cluster["A"].js.meta
+    cluster["A"].js._settled = lambda: False
+    await asyncio.sleep(10)
+    assert meta.group is None and not meta.leading
+    for attempt in (meta.propose(b"{}"), meta.barrier()):
+        with pytest.raises(NotLeaderError):
+            await attempt
+    with pytest.raises(MeshError):
+        meta.snapshot_export(100)
+    await cluster.stop("A")
+
+
+@virtual_time
+async def test_an_older_snapshot_is_not_taken_over() -> None:
+    async with Cluster() as cluster:
+        old = cluster["A"].js.meta.snapshot_export(1 << 20)
+        data = b"".join(old.chunks)
+        await cluster.create("S", 1)
+        await asyncio.sleep(0.1)
+        meta = cluster["A"].js.meta
+        meta.snapshot_begin()
+        meta.snapshot_chunk(data)
+        with pytest.raises(MeshError):
+            await meta.snapshot_end(old.index, old.term, old.peers)
+        assert cluster["A"].js.assignment(ACCOUNT, "S") is not None
+
+
+@virtual_time
+async def test_a_stopping_node_keeps_nobody_waiting() -> None:
+    async with Cluster() as cluster:
+        leader = cluster.meta_leader()
+        assert leader is not None
+        cluster.isolate(leader.name)
+        before = cluster.loop.time()
+        waiting = asyncio.get_running_loop().create_task(leader.js.meta.propose(b"{}"))
+        await asyncio.sleep(0)
+        await cluster.stop(leader.name)
+        with pytest.raises((OutcomeUnknownError, RaftError)):
+            await waiting
+        assert cluster.loop.time() - before < 2

@@ -1,0 +1,273 @@
+"""Who answers Direct Get, and when (cluster/read_group.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from jetcluster.cluster import read_group
+from jetcluster.cluster.read_group import MAX_STREAMING
+from jetcluster.store.api import DamagedError
+from jetcluster.store.kv import KvError
+from tests.unit.cluster.nodes import Cluster, NoRespondersError
+from tests.unit.cluster.virtual_loop import virtual_time
+
+GET = b"$JS.API.DIRECT.GET.S"
+
+
+async def filled(cluster: Cluster, messages: int = 5, size: int = 0, **config: Any) -> None:
+    await cluster.create("S", **config)
+    for number in range(1, messages + 1):
+        await cluster["A"].publish(b"s", b"%d" % number + b"." * size)
+    await cluster.all_read("S")
+
+
+@virtual_time
+async def test_a_follower_answers_only_once_it_has_what_its_leader_had_committed() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster)
+        node = cluster.followers("S")[0]
+        cluster.crash(node.name)
+        await cluster.led("S")
+        for number in range(6, 9):
+            await next(iter(cluster)).publish(b"s", b"%d" % number)
+        node = cluster.restart(node.name)
+        await cluster.until(lambda: node.has("S"), what="its replica")
+        group: Any = node.replica("S").group
+        applying, group._apply = group._apply, lambda: None
+        await asyncio.sleep(1.5)  # it knows its leader, and has nothing of what it missed
+        assert group.leader is not None and not node.reads("S")
+        group._apply = applying
+        group.mark()
+        while not node.reads("S"):
+            await asyncio.sleep(0.0005)
+        assert node.replica("S").store.last_seq == 8
+        assert (await node.get(b"S", 8))[2] == b"8"
+
+
+@virtual_time
+async def test_without_a_proof_of_the_commit_index_nobody_joins() -> None:
+    """A follower that sees its leader, while the leader sees no majority: what it has may be old."""
+    async with Cluster() as cluster:
+        await filled(cluster)
+        leader = cluster.leader("S")
+        one, other = cluster.followers("S")
+        one.replica("S").reads.leave()
+        cluster.crash(other.name)
+        cluster.network.cut(leader.me, one.me)
+        await asyncio.sleep(3)
+        assert not one.reads("S")
+        cluster.heal()
+        await cluster.all_read("S")
+
+
+@virtual_time
+async def test_a_follower_that_lags_leaves_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_group, "MAX_LAG", 10)
+    async with Cluster() as cluster:
+        await filled(cluster)
+        node = cluster.followers("S")[0]
+        group: Any = node.replica("S").group
+        applying = group._apply
+        group._apply = lambda: None  # its machine is slow
+        for number in range(6, 40):
+            await cluster.leader("S").publish(b"s", b"%d" % number)
+        await cluster.until(lambda: not node.reads("S"), what="it leaves")
+        assert (await node.get(b"S", 39))[2] == b"39"  # another replica answers
+        await asyncio.sleep(3)
+        assert not node.reads("S")
+        group._apply = applying
+        group.mark()
+        await cluster.until(lambda: node.reads("S"), what="it is back")
+
+
+@virtual_time
+async def test_allow_direct_is_followed_by_all_replicas() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster)
+        await cluster.update("S", allow_direct=False)
+        await cluster.until(lambda: not any(node.reads("S") for node in cluster), what="all leave")
+        await asyncio.sleep(0.01)
+        for node in cluster:
+            with pytest.raises(NoRespondersError):
+                await node.get(b"S", 1)
+        await asyncio.sleep(2)
+        assert not any(node.reads("S") for node in cluster)
+        await cluster.update("S", allow_direct=True)
+        await cluster.all_read("S")
+
+
+@virtual_time
+async def test_damage_is_no_answer_and_the_replica_leaves() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster)
+        node = cluster.followers("S")[0]
+        replica = node.replica("S")
+
+        def damaged(seq: int) -> None:
+            raise DamagedError(1, 5)
+
+        replica.store.get = damaged  # type: ignore[method-assign, assignment]
+        _, headers, payload = await node.get(b"S", 3)
+        assert (headers, payload) == (b"NATS/1.0 503\r\n\r\n", b"")
+        assert not node.reads("S") and replica.damaged and not replica.sound
+        await asyncio.sleep(2)
+        assert not node.reads("S")
+        assert (await node.get(b"S", 3))[2] == b"3"
+
+
+@virtual_time
+async def test_a_damaged_leader_lets_another_one_lead_and_gives_nobody_its_state() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster)
+        leader = cluster.leader("S")
+        leader.replica("S").report_damage(DamagedError(1, 5))
+        await cluster.until(
+            lambda: any(node.replica("S").leading for node in cluster if node is not leader),
+            what="another one leads",
+        )
+        await asyncio.sleep(0.1)
+        assert (await leader.publish(b"s"))["seq"] == 6
+        assert not leader.replica("S").sound
+
+
+@virtual_time
+async def test_a_store_that_cannot_be_read_for_now_answers_503_and_stays() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster)
+        node = cluster.followers("S")[0]
+        store = node.replica("S").store
+        real = store.get
+
+        def fails(seq: int) -> None:
+            raise KvError("Input/output error")
+
+        store.get = fails  # type: ignore[method-assign, assignment]
+        assert (await node.get(b"S", 3))[1] == b"NATS/1.0 503\r\n\r\n"
+        store.get = real  # type: ignore[method-assign]
+        assert (await node.get(b"S", 3))[2] == b"3"
+        assert not node.replica("S").damaged
+
+
+class Slow:
+    """A reader of a batch, with a connection that fills up."""
+
+    def __init__(self, node: Any, *, backlog: int = 0) -> None:
+        self.node = node
+        self.backlog = backlog
+        self.frames: list[tuple[bytes, bytes]] = []
+        self.inbox = b"_INBOX.slow.%d" % next(node.cluster.inboxes)
+        self.subscription = node.bus.subscribe(self.inbox, self._take)
+        self._real = node.bus.backlog
+        node.bus.backlog = self._backlog
+
+    def _backlog(self, subject: bytes) -> int:
+        return self.backlog if subject == self.inbox else self._real(subject)
+
+    def _take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: object) -> None:
+        self.frames.append((headers, payload))
+
+    def ask(self, batch: int) -> None:
+        self.node.bus.publish(GET, json.dumps({"seq": 1, "batch": batch}).encode(), self.inbox)
+
+    def leave(self) -> None:
+        self.node.bus.unsubscribe(self.subscription)
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.frames) and self.frames[-1][0].startswith(b"NATS/1.0 204 EOB")
+
+
+@virtual_time
+async def test_a_batch_waits_for_a_slow_reader_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_group, "SLICE_BYTES", 1000)
+    async with Cluster() as cluster:
+        await filled(cluster, 30, 200)
+        node = cluster["A"]
+        reader = Slow(node, backlog=read_group.MAX_BACKLOG + 1)
+        reader.ask(30)
+        await asyncio.sleep(5)
+        assert reader.frames == []
+        reader.backlog = 0
+        await asyncio.sleep(0.006)
+        await cluster.until(lambda: reader.ended, what="all of it", seconds=1)
+        assert len(reader.frames) == 31
+        assert node.replica("S").reads._streaming == 0
+
+
+@virtual_time
+async def test_a_batch_is_sent_in_slices_that_others_get_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_group, "SLICE_BYTES", 1000)
+    async with Cluster() as cluster:
+        await filled(cluster, 30, 200)
+        reader = Slow(cluster["A"])
+        reader.ask(30)
+        assert 0 < len(reader.frames) < 10
+        assert (await cluster["A"].get(b"S", 1))[2].startswith(b"1")
+        await cluster.until(lambda: reader.ended, what="all of it")
+
+
+@virtual_time
+async def test_a_reader_that_leaves_or_too_many_of_them_take_no_slot_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_group, "SLICE_BYTES", 1000)
+    async with Cluster() as cluster:
+        await filled(cluster, 30, 200)
+        node = cluster["A"]
+        reader = Slow(node, backlog=1 << 30)
+        for _ in range(MAX_STREAMING):
+            reader.ask(30)
+        assert node.replica("S").reads._streaming == MAX_STREAMING
+        other = Slow(node)
+        other.ask(30)
+        assert other.frames == [(b"NATS/1.0 503\r\n\r\n", b"")]
+        assert (await node.get(b"S", 1))[2].startswith(b"1")  # single gets need no slot
+        reader.leave()
+        reader.backlog = 0
+        await asyncio.sleep(0.1)
+        assert node.replica("S").reads._streaming == 0
+        other.ask(30)
+        await cluster.until(lambda: other.ended, what="a batch is served again")
+
+
+@virtual_time
+async def test_a_batch_ends_without_eob_when_the_state_is_not_to_be_read_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(read_group, "SLICE_BYTES", 1000)
+    async with Cluster() as cluster:
+        await filled(cluster, 30, 200)
+        node = cluster.followers("S")[0]
+        reader = Slow(node)
+        reader.ask(30)
+        node.replica("S").diverged(node.replica("S").machine.applied_index)
+        await asyncio.sleep(1)
+        assert 0 < len(reader.frames) < 30 and not reader.ended
+        await cluster.all_read("S")
+        assert node.replica("S").reads._streaming == 0
+        again = Slow(node)
+        again.ask(30)
+        await cluster.until(lambda: again.ended, what="a batch from the rebuilt replica")
+        assert len(again.frames) == 31
+
+
+@virtual_time
+async def test_subject_form_and_last_alias() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S", subjects=["s.>"])
+        for subject in (b"s.a", b"s.b", b"s.a"):
+            await cluster["A"].publish(subject, subject)
+        await cluster.all_read("S")
+        await cluster.equal("S")
+        for node in cluster:
+            assert (await node.request(GET + b".s.b"))[2] == b"s.b"
+            _, headers, _ = await node.request(b"$JS.API.DIRECT.GET.LAST.S.s.a")
+            assert b"Nats-Sequence: 3\r\n" in headers and b"Nats-Num-Pending: 1\r\n" in headers
+        assert cluster["A"].replica("S").reads.answered == 2
+        # a stream really named LAST wins its subjects
+        await cluster.create("LAST", subjects=["S.>", "x"])
+        await cluster["A"].publish(b"S.s.a", b"of LAST")
+        await cluster.all_read("LAST")
+        assert (await cluster["A"].request(b"$JS.API.DIRECT.GET.LAST.S.s.a"))[2] == b"of LAST"

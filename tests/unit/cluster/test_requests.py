@@ -1,0 +1,136 @@
+"""Requests to a group's leader across leader changes (cluster/requests.py)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from jetcluster.cluster.leaders import LeaderTable
+from jetcluster.cluster.mesh_memory import InMemoryMesh, MemoryNetwork
+from jetcluster.cluster.proposals import OutcomeUnknownError
+from jetcluster.cluster.requests import DEADLINE, LeaderRequests
+from jetcluster.errors import ApiError, by_code
+from jetcluster.raft.api import BackpressureError, NotLeaderError, StorageFullError
+from tests.unit.cluster.nodes import ListLog
+from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
+
+GID = 7
+
+
+class Side:
+    def __init__(self, network: MemoryNetwork, loop: VirtualLoop, name: str) -> None:
+        self.mesh: InMemoryMesh = network.mesh(name, name * 8)
+        self.leaders = LeaderTable(self.mesh, lambda gid: None)
+        self.log = ListLog()
+        self.raises: list[Exception] = []
+        """One for each of the next requests; then they are answered."""
+        self.asked = 0
+        self.requests = LeaderRequests("test", self.mesh, self.leaders, loop, self._handle, self.log)
+        self.mesh.start_now()
+
+    async def _handle(self, gid: int, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+        self.asked += 1
+        await asyncio.sleep(0.01)
+        if self.raises:
+            raise self.raises.pop(0)
+        return {"by": self.mesh.me.name, "gid": gid, "kind": kind, **body}
+
+
+async def pair() -> tuple[MemoryNetwork, Side, Side]:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    network = MemoryNetwork(loop, clock=loop)
+    sides = Side(network, loop, "A"), Side(network, loop, "B")
+    await asyncio.sleep(0.01)
+    return network, *sides
+
+
+@virtual_time
+async def test_the_leader_answers_here_or_there() -> None:
+    _, a, b = await pair()
+    a.leaders.lead(GID, 1)
+    await asyncio.sleep(0.01)
+    for side in (a, b):
+        assert await side.requests.ask(GID, "k", {"x": 1}) == {"by": "A", "gid": GID, "kind": "k", "x": 1}
+
+
+@virtual_time
+async def test_an_election_is_waited_for() -> None:
+    _, a, b = await pair()
+    loop = asyncio.get_running_loop()
+    loop.call_later(2.0, b.leaders.lead, GID, 1)
+    before = loop.time()
+    assert (await a.requests.ask(GID, "k", {}))["by"] == "B"
+    assert 2.0 <= loop.time() - before < 2.1
+
+
+@virtual_time
+async def test_whoever_does_not_lead_any_more_is_not_asked_twice_and_the_new_leader_answers() -> None:
+    _, a, b = await pair()
+    a.leaders.lead(GID, 1)
+    await asyncio.sleep(0.01)
+    a.raises = [NotLeaderError(None)]
+    asyncio.get_running_loop().call_later(0.5, b.leaders.lead, GID, 2)
+    a.leaders.follow(GID, 2, None)
+    assert (await b.requests.ask(GID, "k", {}))["by"] == "B"
+    assert (a.asked, b.asked) == (1, 1)
+
+
+@virtual_time
+@pytest.mark.parametrize("error", [OutcomeUnknownError("?"), BackpressureError("much"), NotLeaderError("x")])
+async def test_trouble_that_passes_is_repeated(error: Exception) -> None:
+    _, a, b = await pair()
+    a.leaders.lead(GID, 1)
+    await asyncio.sleep(0.01)
+    a.raises = [error]
+    asyncio.get_running_loop().call_later(0.1, a.leaders.lead, GID, 1)
+    assert (await b.requests.ask(GID, "k", {}))["by"] == "A"
+    assert a.asked == 2
+
+
+@virtual_time
+async def test_a_link_that_breaks_under_way_is_no_answer() -> None:
+    network, a, b = await pair()
+    a.leaders.lead(GID, 1)
+    await asyncio.sleep(0.01)
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.005, network.cut, a.mesh.me.peer_id, b.mesh.me.peer_id)
+    loop.call_later(1.0, network.heal, a.mesh.me.peer_id, b.mesh.me.peer_id)
+    assert (await b.requests.ask(GID, "k", {}))["by"] == "A"
+    assert a.asked == 2
+
+
+@virtual_time
+async def test_refusals_end_the_asking() -> None:
+    _, a, b = await pair()
+    a.leaders.lead(GID, 1)
+    await asyncio.sleep(0.01)
+    for raised, err_code in ((by_code(10059), 10059), (StorageFullError("full"), 10047)):
+        a.raises = [raised]
+        with pytest.raises(ApiError) as refused:
+            await b.requests.ask(GID, "k", {})
+        assert refused.value.err_code == err_code
+
+
+@virtual_time
+async def test_a_defect_is_answered_at_once_and_logged_once() -> None:
+    _, a, b = await pair()
+    a.leaders.lead(GID, 1)
+    await asyncio.sleep(0.01)
+    a.raises = [KeyError("oops"), KeyError("oops")]
+    with pytest.raises(ApiError) as refused:
+        await b.requests.ask(GID, "k", {})
+    assert refused.value.code == 500 and a.asked == 1 and len(a.log.events("error")) == 1
+
+
+@virtual_time
+async def test_nobody_leads() -> None:
+    _, a, _ = await pair()
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    with pytest.raises(ApiError) as refused:
+        await a.requests.ask(GID, "k", {})
+    assert (refused.value.code, refused.value.err_code) == (503, 10008)
+    assert DEADLINE <= loop.time() - before < DEADLINE + 0.5

@@ -1,0 +1,149 @@
+"""Requests that a stream's leader answers (cluster/stream_requests.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from jetcluster.errors import ApiError
+from jetcluster.store.api import DamagedError
+from tests.unit.cluster.nodes import ACCOUNT, Cluster, Node
+from tests.unit.cluster.virtual_loop import virtual_time
+
+
+async def ask(node: Node, kind: str, stream: str = "S", **body: Any) -> dict[str, Any]:
+    assignment = node.js.assignment(ACCOUNT, stream)
+    assert assignment is not None
+    return await node.js.stream_request(assignment, kind, {"revision": assignment.revision, **body})
+
+
+async def msg_get(node: Node, seq: int) -> dict[str, Any]:
+    answer = await ask(node, "msg_get", payload=json.dumps({"seq": seq}), headers="")
+    found: dict[str, Any] = json.loads(answer["response"])
+    return found
+
+
+@virtual_time
+async def test_every_node_gets_the_leaders_answers() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S", subjects=["s.>"])
+        for number in range(1, 11):
+            await cluster["A"].publish(b"s.%d" % (number % 2), b"%d" % number)
+        leader = cluster.leader("S").name
+        for node in cluster:
+            info = await ask(node, "info", subjects_filter=">")
+            assert info["state"]["messages"] == 10 and info["state"]["subjects"] == {"s.0": 5, "s.1": 5}
+            assert info["cluster"]["leader"] == leader and len(info["cluster"]["replicas"]) == 2
+            assert all(replica["current"] for replica in info["cluster"]["replicas"])
+            message = (await msg_get(node, 3))["message"]
+            assert base64.b64decode(message["data"]) == b"3"
+        assert await ask(cluster["B"], "purge", filter="s.0") == {"purged": 5}
+        assert await ask(cluster["C"], "msg_delete", seq=1) == {"deleted": 1}
+        with pytest.raises(ApiError) as refused:
+            await ask(cluster["C"], "msg_delete", seq=1)
+        assert refused.value.code == 400 or refused.value.err_code in (10043, 10057)
+        await cluster.equal("S")
+        assert cluster["A"].replica("S").store.messages == 4
+        with pytest.raises(ApiError):
+            await ask(cluster["A"], "nonsense")
+
+
+@virtual_time
+async def test_info_shows_a_node_that_is_away() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        gone = cluster.followers("S")[0]
+        cluster.crash(gone.name)
+        await cluster["A" if gone.name != "A" else "B"].publish(b"s")
+        info = await ask(cluster.leader("S"), "info")
+        states = {replica["name"]: replica for replica in info["cluster"]["replicas"]}
+        assert states[gone.name]["offline"] and not states[gone.name]["current"] and states[gone.name]["lag"] > 0
+
+
+@virtual_time
+async def test_msg_get_is_not_answered_by_a_leader_that_lost_its_majority() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster["A"].publish(b"s", b"1")
+        old = cluster.leader("S")
+        cluster.isolate(old.name)
+        asked = asyncio.get_running_loop().create_task(msg_get(old, 1))
+        await cluster.until(
+            lambda: any(node is not old and node.replica("S").leading for node in cluster), what="a new leader"
+        )
+        with pytest.raises(ApiError) as refused:
+            await asked
+        assert refused.value.err_code == 10008
+        cluster.heal()
+        await asyncio.sleep(1)
+        assert base64.b64decode((await msg_get(old, 1))["message"]["data"]) == b"1"
+
+
+@virtual_time
+async def test_a_request_survives_a_change_of_leaders() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        for _ in range(5):
+            await cluster["A"].publish(b"s")
+        await cluster.equal("S")
+        leader = cluster.leader("S")
+        asker = cluster.followers("S")[0]
+        asked = asyncio.get_running_loop().create_task(ask(asker, "purge"))
+        cluster.crash(leader.name)
+        assert (await asked)["purged"] == 5
+
+
+@virtual_time
+async def test_an_update_made_elsewhere_comes_with_the_answer() -> None:
+    async with Cluster() as cluster:
+        old = await cluster.create("S")
+        await cluster.update("S", max_msgs=9)
+        answer = await cluster["A"].js.stream_request(old, "info", {"revision": old.revision})
+        assert answer["assignment"]["config"]["max_msgs"] == 9
+        assert "assignment" not in await ask(cluster["A"], "info")
+
+
+@virtual_time
+async def test_stepdown_moves_the_leadership_to_whom_was_asked_for() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        target = cluster.followers("S")[1]
+        assert await ask(cluster["A"], "stepdown", preferred=target.name) == {}
+        await cluster.until(lambda: target.replica("S").leading, what="it leads", seconds=1)
+        await cluster.create("R", 1, subjects=["r"])
+        with pytest.raises(ApiError) as refused:
+            await ask(cluster["A"], "stepdown", "R", preferred="")
+        assert refused.value.err_code == 10005
+
+
+@virtual_time
+async def test_damage_is_not_a_not_found() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster["A"].publish(b"s")
+        leader = cluster.leader("S")
+
+        def damaged(seq: int) -> None:
+            raise DamagedError(1, 1)
+
+        leader.replica("S").store.get = damaged  # type: ignore[method-assign, assignment]
+        with pytest.raises(ApiError) as refused:
+            await msg_get(leader, 1)
+        assert refused.value.err_code == 10008 and leader.replica("S").damaged
+        await cluster.until(lambda: not leader.replica("S").leading, what="another one leads")
+        await cluster.led("S")
+        assert "message" in await msg_get(leader, 1)
+
+
+@virtual_time
+async def test_a_stream_that_is_gone_has_no_leader() -> None:
+    async with Cluster() as cluster:
+        old = await cluster.create("S")
+        await cluster.delete("S")
+        with pytest.raises(ApiError) as refused:
+            await cluster["A"].js.stream_request(old, "info", {"revision": 0})
+        assert refused.value.err_code == 10008

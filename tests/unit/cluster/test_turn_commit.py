@@ -1,0 +1,65 @@
+"""One commit per turn, refusal while it fails (cluster/turn_commit.py)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from jetcluster.clock import ManualTime
+from jetcluster.cluster.turn_commit import RETRY_SECONDS, TurnCommit
+from tests.unit.cluster.nodes import Cluster, CrashKv, ListLog
+from tests.unit.cluster.virtual_loop import virtual_time
+
+
+def test_many_marks_of_one_turn_are_one_commit() -> None:
+    time, kv = ManualTime(), CrashKv()
+    commit = TurnCommit(kv, time, ListLog())
+    for key in (b"a", b"b"):
+        kv.put(key, b"")
+        commit.mark()
+    assert kv.commits == 0
+    time.advance(0)
+    assert kv.commits == 1
+    kv.put(b"c", b"")
+    commit.mark()
+    time.advance(0)
+    assert kv.commits == 2
+
+
+def test_a_failed_commit_is_repeated_and_told_once() -> None:
+    time, kv, log = ManualTime(), CrashKv(), ListLog()
+    commit = TurnCommit(kv, time, log)
+    kv.broken = True
+    kv.put(b"a", b"")
+    commit.mark()
+    time.advance(3 * RETRY_SECONDS)
+    assert commit.failing and len(log.events("error")) == 1
+    kv.broken = False
+    time.advance(RETRY_SECONDS)
+    assert not commit.failing and kv.commits == 1 and len(log.events("warning")) == 1
+
+
+def test_nothing_is_committed_after_stop() -> None:
+    time, kv = ManualTime(), CrashKv()
+    commit = TurnCommit(kv, time, ListLog())
+    kv.put(b"a", b"")
+    commit.mark()
+    commit.stop()
+    time.advance(10)
+    assert kv.commits == 0
+
+
+@virtual_time
+async def test_publishes_are_refused_while_the_store_cannot_be_written_and_taken_again_after() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        leader = cluster.leader("S")
+        assert (await leader.publish(b"s"))["seq"] == 1
+        leader.kv.broken = True
+        assert (await leader.publish(b"s"))["seq"] == 2  # applied in memory; this commit is the first to fail
+        await cluster.until(lambda: leader.context.turn_commit.failing, what="it is noticed")
+        refused = await leader.publish(b"s")
+        assert refused["error"]["err_code"] == 10077
+        assert (await leader.get(b"S", 2))[1].startswith(b"NATS/1.0\r\n")  # reads go on
+        leader.kv.broken = False
+        await asyncio.sleep(2 * RETRY_SECONDS)
+        assert (await leader.publish(b"s"))["seq"] == 3
