@@ -34,7 +34,7 @@ class TransformError(Exception):
 class SubjectTransform:
     """Immutable. `match` is a function of its arguments alone."""
 
-    __slots__ = ("_identity", "_literal", "_pieces", "_source", "_tail", "destination", "source")
+    __slots__ = ("_identity", "_literal", "_pieces", "_source", "_tail", "destination", "random", "source")
 
     def __init__(self, source: bytes, destination: bytes) -> None:
         """An empty `source` is `>`, an empty `destination` leaves subjects as they are. Raises TransformError."""
@@ -45,6 +45,8 @@ class SubjectTransform:
         self._pieces: list[bytes | Piece] = []
         self._tail = False
         self._literal: bytes | None = None
+        self.random = b"{{" in destination and b"andom" in destination
+        """Equal subjects may be mapped differently."""
         if not self._identity:
             self._compile(destination.split(b"."))
 

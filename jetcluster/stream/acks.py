@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from itertools import count
 
 from jetcluster.errors import ApiError
-from jetcluster.stream.results import Duplicate, PublishResult, Verdict
+from jetcluster.stream.results import Counted, Duplicate, PublishResult, Verdict
 
 
 class PubAcks:
     """The acks of one stream: `{"stream":"S","seq":12}`, with a domain `{"stream":"S","domain":"D","seq":12}`."""
 
-    __slots__ = ("_batch", "_duplicate", "_error_end", "_stored")
+    __slots__ = ("_batch", "_counted", "_duplicate", "_error_end", "_stored")
 
     def __init__(self, stream: str, domain: str | None = None) -> None:
         name = b'"stream":' + _quoted(stream)
@@ -23,6 +23,7 @@ class PubAcks:
         start = start.replace(b"%", b"%%") + b',"seq":%d'
         self._stored = start + b"}"
         self._batch = start + b',"batch":%b,"count":%d}'
+        self._counted = start + b',"val":"%d"}'
         self._duplicate = start + b',"duplicate": true}'  # with the blank, as nats-server has it
         self._error_end = b"," + name + b',"seq":0}'
 
@@ -42,6 +43,8 @@ class PubAcks:
             return self._stored % verdict
         if isinstance(verdict, Duplicate):
             return self._duplicate % verdict.seq
+        if isinstance(verdict, Counted):
+            return self._counted % verdict
         return self.error(verdict)
 
     def batch(self, last_seq: int, batch_id: bytes, size: int) -> bytes:

@@ -15,8 +15,9 @@ from jetcluster.errors import ApiError
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import Batch
 from jetcluster.stream.dedupe import DedupeWindow
+from jetcluster.stream.fields import nats_fields, number
 from jetcluster.stream.ports import MachineStore
-from jetcluster.stream.publish import MAX_HEADER, nats_fields, number
+from jetcluster.stream.publish import MAX_HEADER
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.ttl import parse_ttl
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from jetcluster.store.batch import Batch, BatchError
@@ -22,13 +22,15 @@ EXPIRE: Final = 4
 UPDATE_CONFIG: Final = 5
 BATCH_PART: Final = 6
 BATCH_COMMIT: Final = 7
-# 8..15 are kept for fast batches, schedules and sourced messages, 16..31 for consumers.
+FIRE: Final = 10
+# 8, 9 and 11..15 are kept for fast batches and sourced messages, 16..31 for consumers.
 
 HEAD: Final = struct.Struct("<BBQ")
 _PURGE_BODY: Final = struct.Struct("<QQ")
 _U64: Final = struct.Struct("<Q")
 _U16: Final = struct.Struct("<H")
 _COMMIT_BODY: Final = struct.Struct("<BxH")
+_FIRING: Final = struct.Struct("<QQQBB")
 _PLAIN: Final = 1
 _ALLOW_MSG_ID: Final = 2
 
@@ -96,7 +98,29 @@ class BatchCommit(NamedTuple):
     """The leader's `batch.allow_msg_id`: decided in the log, because replicas may be configured differently."""
 
 
-Command = Publish | BatchPart | BatchCommit | Purge | DeleteMsg | Expire | UpdateConfig
+class Firing(NamedTuple):
+    """A schedule that is due."""
+
+    seq: int
+    """Of its message."""
+    due: int
+    """As it stands in the index: the entry is void when it does not any more."""
+    next_due: int
+    """Unix nanoseconds; 0 when it does not fire again."""
+    planned_only: bool
+    """Only the time is new, no message is made: schedules in a time zone begin like that."""
+    next_text: bytes
+    """What the message says in Nats-Schedule-Next."""
+
+
+class Fire(NamedTuple):
+    """Schedules that the leader found due at `ts`."""
+
+    ts: int
+    firings: list[Firing]
+
+
+Command = Publish | BatchPart | BatchCommit | Purge | DeleteMsg | Expire | Fire | UpdateConfig
 
 
 def encode_publish(ts: int, batch: bytes) -> bytes:
@@ -126,6 +150,13 @@ def encode_delete_msg(ts: int, seq: int) -> bytes:
 
 def encode_expire(ts: int) -> bytes:
     return HEAD.pack(EXPIRE, 0, ts)
+
+
+def encode_fire(ts: int, firings: Sequence[Firing]) -> bytes:
+    parts = [HEAD.pack(FIRE, 0, ts)]
+    for seq, due, next_due, planned_only, text in firings:
+        parts += _FIRING.pack(seq, due, next_due, planned_only, len(text)), text
+    return b"".join(parts)
 
 
 def encode_update_config(ts: int, config: Mapping[str, Any], revision: int = 0) -> bytes:
@@ -185,10 +216,24 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
     if kind == DELETE_MSG:
         (seq,) = _U64.unpack(command[at:])
         return DeleteMsg(ts, seq)
+    if kind == FIRE:
+        return _decode_fire(ts, command)
     if kind == UPDATE_CONFIG:
         (revision,) = _U64.unpack_from(command, at)
         return UpdateConfig(ts, load_config(command[at + _U64.size :]), revision)
     raise ValueError("unknown kind")
+
+
+def _decode_fire(ts: int, command: bytes) -> Fire:
+    at = HEAD.size
+    firings: list[Firing] = []
+    while at < len(command):
+        seq, due, next_due, planned_only, size = _FIRING.unpack_from(command, at)
+        at += _FIRING.size + size
+        if planned_only > 1 or at > len(command):
+            raise ValueError("not a firing")
+        firings.append(Firing(seq, due, next_due, bool(planned_only), command[at - size : at]))
+    return Fire(ts, firings)
 
 
 def _decode_commit(ts: int, command: bytes) -> BatchCommit:

@@ -17,15 +17,21 @@ from typing import Any, Final
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
+from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
 from jetcluster.stream.atomic_checks import AtomicChecks
 from jetcluster.stream.atomic_parts import BatchParts
-from jetcluster.stream.commands import BatchCommit, BatchPart, DeleteMsg, Expire, Publish, Purge, UpdateConfig
+from jetcluster.stream.commands import BatchCommit, BatchPart, DeleteMsg, Expire, Fire, Publish, Purge, UpdateConfig
 from jetcluster.stream.dedupe import DedupeWindow
+from jetcluster.stream.expiry import Expiry
+from jetcluster.stream.firing import fire
 from jetcluster.stream.ports import SIDE_CONFIG, MachineStore
-from jetcluster.stream.publish import Admission, enforce
+from jetcluster.stream.publish import Admission, mapped
 from jetcluster.stream.results import BatchResult, Result, digest_bytes
 from jetcluster.stream.rules import StreamRules
+from jetcluster.stream.scheduler import FindZone, Scheduler, system_zone
+from jetcluster.stream.schedules import Schedules
+from jetcluster.stream.staging import OnAppend, Staging, enforce
 
 _STATE: Final = struct.Struct("<BQQQ16s")
 _STATE_VERSION: Final = 1
@@ -67,8 +73,12 @@ class StreamMachine:
         self.hash = bytes(16)
         self.clock = 0
         """Latest time, nanoseconds, that any command saw; no message gets an earlier one."""
+        self._on_append: OnAppend | None = None
         self._admission: Admission
+        self._staging: Staging
         self._dedupe: DedupeWindow
+        self._expiry: Expiry
+        self._schedules: Schedules
         self._parts: BatchParts
         self.reload()
 
@@ -78,9 +88,9 @@ class StreamMachine:
         if state is not None:
             self._restore(state)
         self._dedupe = DedupeWindow(self.store, self.rules.duplicate_window)
-        last_msg_id = state[_STATE.size :] if state is not None else b""
-        self._admission = Admission(self.name, self.rules, self.store, self._dedupe)
-        self._admission.last_msg_id = last_msg_id
+        self._expiry = Expiry(self.store, self.rules)
+        self._schedules = Schedules(self.store)
+        self._admit_by(self.rules, state[_STATE.size :] if state is not None else b"")
         self._parts = BatchParts(self.store)
         self.store.save_machine_state(self._state)
 
@@ -120,11 +130,19 @@ class StreamMachine:
 
     @property
     def next_expiry(self) -> int | None:
-        """Time (Unix nanoseconds) at which the oldest message reaches `max_age`: when the leader should propose
-        EXPIRE. None when nothing will expire."""
-        if not self.rules.max_age or not self.store.messages:
+        """Time (Unix nanoseconds) at which the leader should propose EXPIRE; None when nothing will expire."""
+        return self._expiry.next_due()
+
+    def fire_command(self, now: int, find_zone: FindZone = system_zone) -> bytes | None:
+        """The FIRE command that the leader should propose at `now`, None when nothing is due. Raises DamagedError."""
+        due = self._schedules.index.next_due
+        if due is None or due > now or self.rules.sealed:
             return None
-        return self.store.first_ts + self.rules.max_age
+        return Scheduler(self.store, self._schedules, find_zone).command(now)
+
+    def observe(self, on_append: OnAppend | None) -> None:
+        """Has every batch told right before it is stored, or no more."""
+        self._on_append = self._staging.on_append = on_append
 
     def _restore(self, state: bytes) -> None:
         if len(state) < _STATE.size or state[0] != _STATE_VERSION:
@@ -153,7 +171,13 @@ class StreamMachine:
     def _state(self) -> bytes:
         """Asked for once per commit of the store, however many commands that holds."""
         saved = _STATE.pack(_STATE_VERSION, self.applied_index, self.applied_term, self.clock, self.hash)
-        return saved + self._admission.last_msg_id
+        return saved + self._staging.last_msg_id
+
+    def _admit_by(self, rules: StreamRules, last_msg_id: bytes) -> None:
+        self._staging = Staging(rules, self.store, self._dedupe, self._expiry, self._schedules)
+        self._staging.last_msg_id = last_msg_id
+        self._staging.on_append = self._on_append
+        self._admission = Admission(self.name, rules, self.store, self._dedupe, self._staging)
 
     def _publish(self, command: Publish) -> Result:
         base = max(command.ts, self.clock + 1)
@@ -169,6 +193,8 @@ class StreamMachine:
                 return BatchResult(0, 0, _INCOMPLETE)
             batch = commands.whole_batch(start + batch)
         base = max(command.ts, self.clock + 1)
+        if self.rules.subject_transform is not None:
+            batch = mapped(batch, self.rules.subject_transform, base)
         if self._dedupe.window and not command.plain:
             self._dedupe.advance(base, self.store.last_seq + 1)
         checks = AtomicChecks(
@@ -182,9 +208,11 @@ class StreamMachine:
         self.clock = base + batch.count - 1
         return BatchResult(last_seq, batch.count, None)
 
-    def _administer(self, command: Purge | DeleteMsg | Expire | UpdateConfig) -> int | ApiError:
+    def _administer(self, command: Purge | DeleteMsg | Expire | Fire | UpdateConfig) -> int | ApiError:
         if isinstance(command, Expire):
             return self._expire()
+        if isinstance(command, Fire):
+            return self._store_own(fire(self.store, self.rules, self._schedules, command.firings))
         if isinstance(command, Purge):
             return self._purge(command)
         if isinstance(command, DeleteMsg):
@@ -192,8 +220,17 @@ class StreamMachine:
         return self._update(StreamRules.from_config(command.config), command.revision)
 
     def _expire(self) -> int:
-        max_age = self.rules.max_age
-        return self.store.expire(self.clock - max_age + 1) if 0 < max_age <= self.clock else 0
+        removed, markers = self._expiry.run(self.clock)
+        self._store_own(markers)
+        return removed
+
+    def _store_own(self, batch: Batch | None) -> int:
+        """Messages that the stream made itself; how many were stored."""
+        if batch is None:
+            return 0
+        base = self.clock + 1
+        self.clock = base + batch.count - 1
+        return self._admission.store_own(batch, base)
 
     def _purge(self, command: Purge) -> int | ApiError:
         """shared/reference/streams.md 5.7."""
@@ -239,9 +276,8 @@ class StreamMachine:
         self.rules = rules
         if rules.duplicate_window != self._dedupe.window:
             self._dedupe.set_window(rules.duplicate_window)
-        last_msg_id = self._admission.last_msg_id
-        self._admission = Admission(self.name, rules, self.store, self._dedupe)
-        self._admission.last_msg_id = last_msg_id
+        self._expiry.rules = rules
+        self._admit_by(rules, self._staging.last_msg_id)
         subjects = [subject for subject, _ in self.store.subject_counts(b">")] if rules.max_msgs_per_subject else []
         removed = enforce(self.store, rules, subjects) if rules.evicts else 0
         return removed + self._expire()

@@ -3,146 +3,128 @@
 A batch that no limit can refuse and that brings nothing but user's headers and new message ids is stored as it came,
 in one step. Otherwise every message passes the checks of shared/reference/streams.md 4.2 and 4.3, in the order of the
 clustered column (deduplication before expectations, so a retry is acked as a duplicate whatever it expects); what
-passes is stored in one step at the end, or earlier when a later message of the same command depends on it.
+passes is staged (`staging`), with whatever storing it brings about.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
+from jetcluster.model.transforms import SubjectTransform
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import Batch
+from jetcluster.stream import schedules
+from jetcluster.stream.counters import check_increment
 from jetcluster.stream.dedupe import DedupeWindow
+from jetcluster.stream.fields import FIELD, KV_OPERATION, NOTHING, nats_fields, number
 from jetcluster.stream.ports import MachineStore
 from jetcluster.stream.results import Duplicate, PublishResult, Verdict
 from jetcluster.stream.rules import StreamRules
+from jetcluster.stream.schedules import check_schedule
+from jetcluster.stream.staging import Message, Staging, record_size
+from jetcluster.stream.ttl import check_ttl
 
 MAX_HEADER: Final = 65_535
 """Longest header block of a stored message (10097)."""
 
-MAX_BLOCK: Final = 512 << 10
-"""Longest block stored, bytes, unless one message alone is longer. Ordinary commands are shorter anyway, atomic
-batches need not be."""
-
-_HEADER_FIELD: Final = b"\r\nNats-"
 _MSG_ID: Final = b"\r\nNats-Msg-Id:"
-_NOTHING: Final[dict[bytes, bytes]] = {}
+_RARE: Final = frozenset(
+    {
+        b"Nats-Incr",
+        b"Nats-TTL",
+        b"Nats-Batch-Id",
+        b"Nats-Stream-Source",
+        schedules.PATTERN,
+        schedules.ZONE,
+        schedules.NEXT,
+        schedules.SCHEDULER,
+    }
+)
+"""What most messages with other `Nats-` fields do not have: one look instead of eight."""
 
 _SEALED: Final = errors.by_code(10109)
 _TOO_LARGE: Final = errors.by_code(10054)
 _HEADER_TOO_LARGE: Final = errors.by_code(10097)
 _WRONG_STREAM: Final = errors.by_code(10060)
 _MISSING_SEQUENCE: Final = errors.by_code(10193)
+_NO_BATCHES: Final = errors.by_code(10174)
+_FOREIGN_SOURCE: Final = errors.by_code(10227)
 _MAX_MSGS: Final = errors.by_code(10077, err="maximum messages exceeded")
 _MAX_BYTES: Final = errors.by_code(10077, err="maximum bytes exceeded")
 _MAX_PER_SUBJECT: Final = errors.by_code(10077, err="maximum messages per subject exceeded")
 _ROLLUP_NOT_PERMITTED: Final = errors.by_code(10111, err="rollup not permitted")
 
-_REFUSED_HEADERS: Final = (
-    (b"Nats-Batch-Id", errors.by_code(10174)),
-    (b"Nats-Incr", errors.by_code(10168)),
-    (b"Nats-TTL", errors.by_code(10166)),
-    (b"Nats-Schedule", errors.by_code(10188)),
-    (b"Nats-Stream-Source", errors.by_code(10227)),
-)
-"""Features of a stream that is not configured for them: never stored as if the header meant nothing."""
-
-
-def nats_fields(headers: bytes) -> dict[bytes, bytes]:
-    """The fields of a header block whose name starts with `Nats-`: exact case, first occurrence, blanks around the
-    value dropped."""
-    if _HEADER_FIELD not in headers:
-        return _NOTHING
-    fields: dict[bytes, bytes] = {}
-    for line in headers.split(b"\r\n"):
-        if line.startswith(b"Nats-"):
-            key, _, value = line.partition(b":")
-            fields.setdefault(key, value.strip(b" \t"))
-    return fields
-
 
 class Admission:
     """`admit` one command after the other. Built anew when the rules change."""
 
-    __slots__ = (
-        "_base",
-        "_batch",
-        "_dedupe",
-        "_ids",
-        "_name",
-        "_next_seq",
-        "_rules",
-        "_staged",
-        "_staged_bytes",
-        "_staged_last",
-        "_store",
-        "_stored",
-        "last_msg_id",
-    )
+    __slots__ = ("_base", "_batch", "_dedupe", "_name", "_rules", "_staging", "_store")
 
-    def __init__(self, name: str, rules: StreamRules, store: MachineStore, dedupe: DedupeWindow) -> None:
+    def __init__(
+        self, name: str, rules: StreamRules, store: MachineStore, dedupe: DedupeWindow, staging: Staging
+    ) -> None:
         self._name = name.encode()
         self._rules = rules
         self._store = store
         self._dedupe = dedupe
+        self._staging = staging
         self._batch: Batch
         self._base = 0
-        self._next_seq = 0
-        self._stored = 0
-        """Messages of this command that are in the store already."""
-        self._staged: list[int] = []
-        """Positions in the batch of what is accepted and not in the store yet."""
-        self._staged_bytes = 0
-        self._staged_last: dict[bytes, tuple[int, int]] = {}
-        """Per subject of a staged message: its last sequence, how many are staged."""
-        self._ids: list[tuple[int, bytes]] = []
-        self.last_msg_id = b""
-        """Nats-Msg-Id of the last message stored, b"" when it had none."""
 
     def admit(self, batch: Batch, base: int) -> PublishResult:
-        """Stores what may be stored; the k-th stored message gets the time `base + k`."""
+        """Stores what may be stored; the k-th stored message gets the time `base + k`. Raises DamagedError."""
         first_seq = self._store.last_seq + 1
+        if self._rules.subject_transform is not None:
+            batch = mapped(batch, self._rules.subject_transform, base)
         if self._dedupe.window and batch.has_headers:
             self._dedupe.advance(base, first_seq)
         if self._fits_whole(batch):
             ids = self._new_ids(batch, first_seq) if batch.has_headers else []
             if ids is not None:
-                self._store_whole(batch, first_seq, base, ids)
+                self._staging.store_whole(batch, first_seq, base, ids)
                 return PublishResult(first_seq, batch.count, None)
-        self._batch, self._base, self._next_seq, self._stored = batch, base, first_seq, 0
-        self._ids = []
+        self._batch, self._base = batch, base
+        self._staging.begin(batch, base)
         verdicts = [self._admit_one(i) for i in range(batch.count)]
-        self._flush()
-        if self._ids:
-            self._dedupe.seal(base, self._ids)
-        if self._stored == batch.count:
+        stored = self._staging.finish()
+        if stored == batch.count and not self._rules.allow_msg_counter:
             return PublishResult(first_seq, batch.count, None)
         return PublishResult(first_seq, batch.count, verdicts)
 
     def store_atomic(self, batch: Batch, base: int, *, plain: bool) -> int:
         """Stores all messages of an atomic batch: `AtomicChecks` has found that it may. `plain`: no message has a
         header that means something here. Returns the last sequence."""
-        first_seq = self._store.last_seq + 1
-        if plain:
-            self._store_whole(batch, first_seq, base, [])
-            return self._store.last_seq
-        self._batch, self._base, self._next_seq, self._stored = batch, base, first_seq, 0
-        self._ids = []
-        for i in range(batch.count):
-            subject, headers, _ = batch.message(i)
-            fields = nats_fields(headers)
-            self._stage(i, subject, fields.get(b"Nats-Msg-Id", b""), fields.get(b"Nats-Rollup", b"").lower())
-        self._flush()
-        if self._ids:
-            self._dedupe.seal(base, self._ids)
+        if plain and not self._looks_at_all(batch):
+            self._staging.store_whole(batch, self._store.last_seq + 1, base, [])
+        else:
+            self.store_own(batch, base)
         return self._store.last_seq
+
+    def store_own(self, batch: Batch, base: int) -> int:
+        """Stores messages that need no check: made by the stream itself, or checked by others. Their headers have all
+        their effects. Only a full discard-new stream still refuses; returns how many were stored."""
+        staging, rules = self._staging, self._rules
+        self._batch, self._base = batch, base
+        staging.begin(batch, base)
+        for i in range(batch.count):
+            subject, headers, payload = message = batch.message(i)
+            fields = nats_fields(headers)
+            rewritten = staging.rewritten(subject, headers, payload, fields)
+            if isinstance(rewritten, ApiError):
+                continue
+            made: Message = (subject, *rewritten[:2])
+            if rules.discard_new and self._check_room(made, staging.rollup(headers, fields)) is not None:
+                continue
+            staging.stage(i, made, fields, rewritten[2], changed=made != message)
+        return staging.finish()
 
     def _fits_whole(self, batch: Batch) -> bool:
         rules = self._rules
         if rules.sealed or (rules.max_msg_size and not _each_at_most(batch, rules.max_msg_size)):
+            return False
+        if self._looks_at_all(batch):
             return False
         if not rules.discard_new:
             return True
@@ -153,6 +135,11 @@ class Admission:
             return False
         return not rules.max_bytes or store.byte_count + batch.record_bytes(memory=rules.memory) <= rules.max_bytes
 
+    def _looks_at_all(self, batch: Batch) -> bool:
+        """Storing a message without a `Nats-` header may still be more than that."""
+        rules = self._rules
+        return rules.allow_msg_counter or (rules.kv_purge and batch.has_headers and KV_OPERATION in batch.raw)
+
     def _new_ids(self, batch: Batch, first_seq: int) -> list[tuple[int, bytes]] | None:
         """(sequence, id) of the messages with a Nats-Msg-Id, when every message would be stored and none has another
         header that means something here; None when that takes a closer look. Changes nothing."""
@@ -161,7 +148,7 @@ class Admission:
         seq_of = self._dedupe.seq_of
         for i in range(batch.count):
             headers = batch.headers_of(i)
-            fields = headers.count(_HEADER_FIELD)
+            fields = headers.count(FIELD)
             if fields == 0 and len(headers) <= MAX_HEADER:
                 continue
             start = headers.find(_MSG_ID) + len(_MSG_ID)
@@ -177,183 +164,128 @@ class Admission:
             ids.append((first_seq + i, msg_id))
         return ids
 
-    def _store_whole(self, batch: Batch, first_seq: int, ts: int, ids: list[tuple[int, bytes]]) -> None:
-        self._append(batch, first_seq, ts)
-        last = ids[-1] if ids else (0, b"")
-        self.last_msg_id = last[1] if last[0] == first_seq + batch.count - 1 else b""
-        if ids and self._dedupe.window:
-            for seq, msg_id in ids:
-                self._dedupe.add(msg_id, seq)
-            self._dedupe.seal(ts, ids)
-
-    def _append(self, batch: Batch, first_seq: int, ts: int) -> None:
-        for piece in _blocks(batch):
-            self._store.append(piece, first_seq, ts)
-            first_seq += piece.count
-            ts += piece.count
-        if self._rules.evicts:
-            enforce(self._store, self._rules, batch.subjects)
-
     def _admit_one(self, i: int) -> Verdict:
-        subject, headers, _ = self._batch.message(i)
-        fields = nats_fields(headers) if headers else _NOTHING
-        rules = self._rules
+        subject, headers, payload = message = self._batch.message(i)
+        fields = nats_fields(headers) if headers else NOTHING
+        rules, staging = self._rules, self._staging
         if rules.sealed:
             return _SEALED
-        if rules.max_msg_size and self._batch.size_of(i) > rules.max_msg_size:
+        if rules.max_msg_size and len(headers) + len(payload) > rules.max_msg_size:
             return _TOO_LARGE
         if len(headers) > MAX_HEADER:
             return _HEADER_TOO_LARGE
-        msg_id = b""
-        rollup = b""
-        if fields:
-            verdict = self._check_fields(subject, fields)
-            if verdict is not None:
-                return verdict
-            msg_id = fields.get(b"Nats-Msg-Id", b"")
-            rollup = fields.get(b"Nats-Rollup", b"").lower()
-        if rules.discard_new and (refusal := self._check_room(i, subject, rollup)) is not None:
-            return refusal
-        if b"Nats-Expected-Last-Msg-Id" in fields:
-            expected = fields[b"Nats-Expected-Last-Msg-Id"]
-            if expected and expected != self.last_msg_id:
-                return errors.by_code(10070, id=self.last_msg_id.decode(errors="replace"))
-        return self._stage(i, subject, msg_id, rollup)
+        rare = not _RARE.isdisjoint(fields)
+        if fields and (verdict := self._check_message(fields, payload, rare=rare)) is not None:
+            return verdict
+        made: Message = message
+        total: int | None = None
+        if rare or rules.allow_msg_counter:
+            rewritten = staging.rewritten(subject, headers, payload, fields)
+            if isinstance(rewritten, ApiError):
+                return rewritten
+            made, total = (subject, *rewritten[:2]), rewritten[2]
+        if fields and (error := self._check_stream(subject, fields, rare=rare)) is not None:
+            return error
+        if rules.discard_new and (error := self._check_room(made, staging.rollup(headers, fields))) is not None:
+            return error
+        expected = fields.get(b"Nats-Expected-Last-Msg-Id")
+        if expected and expected != staging.last_msg_id:
+            return errors.by_code(10070, id=staging.last_msg_id.decode(errors="replace"))
+        return staging.stage(i, made, fields, total, changed=made is not message and made != message)
 
-    def _check_fields(self, subject: bytes, fields: dict[bytes, bytes]) -> Verdict | None:
+    def _check_message(self, fields: dict[bytes, bytes], payload: bytes, *, rare: bool) -> Verdict | None:
+        """What is wrong with the message itself, or known already."""
+        rules = self._rules
+        error = check_increment(fields, payload, allowed=rules.allow_msg_counter) if rare else None
+        if error is not None:
+            return error
         stream = fields.get(b"Nats-Expected-Stream")
         if stream and stream != self._name:
             return _WRONG_STREAM
-        for key, error in _REFUSED_HEADERS:
-            if fields.get(key):
+        if rare:
+            error = check_ttl(fields, allowed=rules.allow_msg_ttl)
+            if error is not None:
                 return error
+            if fields.get(b"Nats-Batch-Id"):
+                return _NO_BATCHES  # never stored as if the header meant nothing
         msg_id = fields.get(b"Nats-Msg-Id")
         if msg_id and self._dedupe.window:
             seq = self._dedupe.seq_of(msg_id)
             if seq is not None:
                 return Duplicate(seq)
+        return _FOREIGN_SOURCE if rare and fields.get(b"Nats-Stream-Source") else None
+
+    def _check_stream(self, subject: bytes, fields: dict[bytes, bytes], *, rare: bool) -> ApiError | None:
+        """What does not fit the stream as it is now."""
         last = fields.get(b"Nats-Expected-Last-Sequence")
-        if last and number(last) != self._next_seq - 1:
-            return errors.by_code(10071, seq=self._next_seq - 1)
+        if last and number(last) != self._staging.next_seq - 1:
+            return errors.by_code(10071, seq=self._staging.next_seq - 1)
         expected = fields.get(b"Nats-Expected-Last-Subject-Sequence")
         key = fields.get(b"Nats-Expected-Last-Subject-Sequence-Subject", b"")
         if expected:
-            actual = self._last_of_subject(key or subject)
+            actual = self._last_of(key or subject)
             if number(expected) != actual:
                 return errors.by_code(10071, seq=actual)
         elif key:
             return _MISSING_SEQUENCE
-        return self._check_rollup(fields.get(b"Nats-Rollup"))
+        if rare:
+            error = check_schedule(self._rules, subject, fields, self._base, self._staging.last_headers)
+            if error is not None:
+                return error
+        return check_rollup(self._rules, fields)
 
-    def _check_rollup(self, value: bytes | None) -> ApiError | None:
-        if not value:
-            return None
-        if not self._rules.allow_rollup_hdrs or self._rules.deny_purge:
-            return _ROLLUP_NOT_PERMITTED
-        if value.lower() in (b"sub", b"all"):
-            return None
-        return errors.by_code(10111, err=f'rollup value invalid: "{value.decode(errors="replace")}"')
+    def _last_of(self, filter: bytes) -> int:
+        return self._staging.last_seq_of(filter) if is_literal(filter) else self._staging.last_seq_matching(filter)
 
-    def _last_of_subject(self, filter: bytes) -> int:
-        """Last sequence of the subjects matching `filter` (0: none), what is staged included."""
-        if self._staged and self._rules.evicts and not self._room_for_staged():
-            self._flush()
-        if is_literal(filter):
-            staged = self._staged_last.get(filter)
-            if staged is not None:
-                return staged[0]
-            return self._store.last_seq_of(filter)
-        self._flush()
-        message = self._store.last_by_subject(filter)
-        return message.seq if message is not None else 0
-
-    def _room_for_staged(self) -> bool:
-        """False when storing what is staged might push out older messages of any subject."""
-        rules, store = self._rules, self._store
-        if rules.max_msgs and store.messages + len(self._staged) > rules.max_msgs:
-            return False
-        return not rules.max_bytes or store.byte_count + self._staged_bytes <= rules.max_bytes
-
-    def _check_room(self, i: int, subject: bytes, rollup: bytes) -> ApiError | None:
+    def _check_room(self, message: Message, rollup: bytes) -> ApiError | None:
         """Discard new: no room is an error, unless the message replaces the oldest one of its subject."""
-        rules = self._rules
-        if rules.discard_new_per_subject and not rollup:
-            staged = self._staged_last.get(subject, (0, 0))[1]
-            if staged + self._store.count_of(subject) >= rules.max_msgs_per_subject:
-                return _MAX_PER_SUBJECT
-        full = self._no_room(i)
+        rules, staging = self._rules, self._staging
+        subject = message[0]
+        if rules.discard_new_per_subject and not rollup and staging.count_of(subject) >= rules.max_msgs_per_subject:
+            return _MAX_PER_SUBJECT
+        full = self._no_room(message)
         if full is not None and rules.max_msgs_per_subject:
-            if self._staged:
-                self._flush()  # it may have replaced older messages: look again at what is really there
-                full = self._no_room(i)
+            if staging.pending:
+                staging.flush()  # it may have replaced older messages: look again at what is really there
+                full = self._no_room(message)
             if full is not None and self._store.count_of(subject) >= rules.max_msgs_per_subject:
                 return None
         return full
 
-    def _no_room(self, i: int) -> ApiError | None:
-        rules, store = self._rules, self._store
-        if rules.max_msgs and store.messages + len(self._staged) >= rules.max_msgs:
+    def _no_room(self, message: Message) -> ApiError | None:
+        rules, staging = self._rules, self._staging
+        if rules.max_msgs and staging.messages >= rules.max_msgs:
             return _MAX_MSGS
-        if rules.max_bytes:
-            size = self._batch.record_size(i, memory=rules.memory)
-            if store.byte_count + self._staged_bytes + size > rules.max_bytes:
-                return _MAX_BYTES
+        if rules.max_bytes and staging.byte_count + record_size(message, memory=rules.memory) > rules.max_bytes:
+            return _MAX_BYTES
         return None
 
-    def _stage(self, i: int, subject: bytes, msg_id: bytes, rollup: bytes) -> int:
-        seq = self._next_seq
-        self._next_seq = seq + 1
-        self._staged.append(i)
-        rules = self._rules
-        if rules.max_bytes:
-            self._staged_bytes += self._batch.record_size(i, memory=rules.memory)
-        self._staged_last[subject] = (seq, self._staged_last.get(subject, (0, 0))[1] + 1)
-        self.last_msg_id = msg_id
-        if msg_id and self._dedupe.window:
-            self._dedupe.add(msg_id, seq)
-            self._ids.append((seq, msg_id))
-        if rollup:
-            self._flush()
-            self._store.purge(subject if rollup == b"sub" else b">", keep=1)
-        return seq
 
-    def _flush(self) -> None:
-        staged = self._staged
-        if not staged:
-            return
-        batch = self._batch if len(staged) == self._batch.count else self._batch.select(staged)
-        self._append(batch, self._next_seq - len(staged), self._base + self._stored)
-        self._stored += len(staged)
-        self._staged = []
-        self._staged_bytes = 0
-        self._staged_last = {}
+def check_rollup(rules: StreamRules, fields: dict[bytes, bytes]) -> ApiError | None:
+    value = fields.get(b"Nats-Rollup")
+    if not value:
+        return None
+    if not rules.allow_rollup_hdrs or rules.deny_purge:
+        return _ROLLUP_NOT_PERMITTED
+    if value.lower() in (b"sub", b"all"):
+        return None
+    return errors.by_code(10111, err=f'rollup value invalid: "{value.lower().decode(errors="replace")}"')
 
 
-def enforce(store: MachineStore, rules: StreamRules, subjects: list[bytes]) -> int:
-    """Evicts what the limits say; discard-new streams refuse instead and never evict to make room for the stream."""
-    max_msgs = 0 if rules.discard_new else rules.max_msgs
-    max_bytes = 0 if rules.discard_new else rules.max_bytes
-    per_subject = 0 if rules.discard_new_per_subject else rules.max_msgs_per_subject
-    return store.enforce(max_msgs, max_bytes, per_subject, subjects)
-
-
-def _blocks(batch: Batch) -> Iterator[Batch]:
-    """The batch in pieces that are good to store: reading one message reads its block."""
-    if batch.encoded_bytes <= MAX_BLOCK:
-        yield batch
-        return
-    start, size = 0, 0
+def mapped(batch: Batch, transform: SubjectTransform, base: int) -> Batch:
+    """The batch with its subjects mapped; those that the source does not take stay. `random` is drawn from the time
+    of the command and the message's place in it."""
+    subjects = [transform.match(subject, base) for subject in batch.subjects]
+    if all(subject is None for subject in subjects):
+        return batch
+    new: list[bytes] = []
     for i in range(batch.count):
-        size += batch.size_of(i)
-        if size >= MAX_BLOCK or i == batch.count - 1:
-            yield batch.select(range(start, i + 1))
-            start, size = i + 1, 0
+        old = batch.subject_of(i)
+        new.append((transform.match(old, base + i) if transform.random else subjects[batch.subject_number(i)]) or old)
+    messages = list(batch.messages())
+    headers = [headers for _, headers, _ in messages] if batch.has_headers else []
+    return Batch.of(new, headers, [payload for _, _, payload in messages])
 
 
 def _each_at_most(batch: Batch, limit: int) -> bool:
     return batch.body_bytes <= limit or all(batch.size_of(i) <= limit for i in range(batch.count))
-
-
-def number(text: bytes) -> int:
-    """A sequence in a header: decimal digits only; -1, which matches none, for anything else."""
-    return int(text) if text.isdigit() and len(text) <= 20 else -1

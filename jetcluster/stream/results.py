@@ -13,8 +13,15 @@ class Duplicate(NamedTuple):
     seq: int
 
 
-Verdict = int | Duplicate | ApiError
-"""What became of one message: the sequence it was stored as, a duplicate, or refused."""
+class Counted(NamedTuple):
+    """The message of a counter was stored as `seq`, and `total` is the counter's value with it."""
+
+    seq: int
+    total: int
+
+
+Verdict = int | Counted | Duplicate | ApiError
+"""What became of one message: stored (the sequence), a duplicate, or refused."""
 
 
 class PublishResult(NamedTuple):
@@ -59,4 +66,6 @@ def _verdict_bytes(verdict: Verdict) -> bytes:
         return b"%d" % verdict
     if isinstance(verdict, Duplicate):
         return b"d%d" % verdict.seq
+    if isinstance(verdict, Counted):
+        return b"%d=%d" % verdict
     return b"e%d:%b" % (verdict.err_code, verdict.description.encode())

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from jetcluster.model.transforms import SubjectTransform
+
 
 class StreamRules:
     """Immutable by convention: an update makes a new one. `config` is the object it was built from."""
@@ -16,6 +18,8 @@ class StreamRules:
     __slots__ = (
         "allow_atomic",
         "allow_direct",
+        "allow_msg_counter",
+        "allow_msg_schedules",
         "allow_msg_ttl",
         "allow_rollup_hdrs",
         "config",
@@ -26,6 +30,7 @@ class StreamRules:
         "duplicate_window",
         "evicts",
         "first_seq",
+        "kv_purge",
         "max_age",
         "max_bytes",
         "max_msg_size",
@@ -36,7 +41,11 @@ class StreamRules:
         "name",
         "no_ack",
         "num_replicas",
+        "republish",
+        "republish_headers_only",
         "sealed",
+        "subject_delete_marker_ttl",
+        "subject_transform",
         "subjects",
     )
 
@@ -64,6 +73,16 @@ class StreamRules:
         self.allow_direct = bool(config.get("allow_direct"))
         self.mirror_direct = bool(config.get("mirror_direct"))
         self.allow_msg_ttl = bool(config.get("allow_msg_ttl"))
+        self.subject_delete_marker_ttl = _limit(config, "subject_delete_marker_ttl")
+        self.allow_msg_counter = bool(config.get("allow_msg_counter"))
+        self.allow_msg_schedules = bool(config.get("allow_msg_schedules"))
+        self.subject_transform = _transform(config.get("subject_transform"))
+        """None when subjects are stored as they come."""
+        self.republish = _transform(config.get("republish"))
+        self.republish_headers_only = bool((config.get("republish") or {}).get("headers_only"))
+        may_roll_up = self.allow_rollup_hdrs and not self.deny_purge
+        self.kv_purge = self.name.startswith("KV_") and may_roll_up
+        """`KV-Operation: PURGE` alone rolls its subject up (core-and-consumers.md Q19)."""
         old = not self.discard_new and (self.max_msgs or self.max_bytes)
         self.evicts = bool(old or (self.max_msgs_per_subject and not self.discard_new_per_subject))
         """Storing a message can push out an older one."""
@@ -72,6 +91,12 @@ class StreamRules:
     def from_config(cls, config: Mapping[str, Any]) -> StreamRules:
         """From the normalised configuration object (JSON names, JSON values)."""
         return cls(config)
+
+
+def _transform(config: Mapping[str, Any] | None) -> SubjectTransform | None:
+    if config is None:
+        return None
+    return SubjectTransform(config.get("src", "").encode(), config.get("dest", "").encode())
 
 
 def _limit(config: Mapping[str, Any], key: str) -> int:

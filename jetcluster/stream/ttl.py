@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
+from jetcluster import errors
+from jetcluster.errors import ApiError
 from jetcluster.stream import durations
 
 NEVER: Final = -1
 """The message outlives even the stream's max_age."""
 LONGEST: Final = durations.MAX_NS // durations.SECOND
 
+_DISABLED: Final = errors.by_code(10166)
+_INVALID: Final = errors.by_code(10165)
 
+
+@lru_cache(maxsize=1024)
 def parse_ttl(value: bytes) -> int | None:
     """Seconds (>= 1) of a non-empty header value, NEVER, or None when it is none of a Go duration of at least a second
     (fractions cut off), a whole number of seconds, or `never`."""
@@ -23,3 +31,13 @@ def parse_ttl(value: bytes) -> int | None:
         return None
     seconds = int(value)
     return seconds if 0 < seconds <= LONGEST else None
+
+
+def check_ttl(fields: Mapping[bytes, bytes], *, allowed: bool) -> ApiError | None:
+    """Of the `Nats-` header fields of a message: 10166 when the stream has no TTLs, 10165 when it is none."""
+    value = fields.get(b"Nats-TTL")
+    if not value:
+        return None
+    if not allowed:
+        return _DISABLED
+    return _INVALID if parse_ttl(value) is None else None

@@ -17,7 +17,7 @@ from jetcluster.store.mem_kv import MemKv
 from jetcluster.stream import commands
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.ports import MachineStore
-from jetcluster.stream.publish import nats_fields
+from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.results import Duplicate, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.twins import NaiveStore, block, fits

@@ -1,0 +1,161 @@
+"""Cron patterns of six fields: second, minute, hour, day of month, month, day of week.
+
+    field := part ("," part)*;  part := ("*" | "?" | n | n "-" m) ["/" step];  n "/" step means n-max/step
+
+Months and days of the week also by English three-letter names, any case; Sunday is 0. When both day fields are
+restricted a day needs to match only one of them, as in Unix cron (and in nats-server).
+
+A local time that a zone skips never matches; one that it has twice matches twice.
+"""
+
+from __future__ import annotations
+
+from calendar import monthrange
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from typing import Final
+
+_DAY: Final = 86_400
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_YEARS: Final = 5
+"""A pattern that matches nothing for longer is refused."""
+LAST_SECOND: Final = 250_000_000_000
+"""Near the year 9892: beyond, there are no dates to reckon with."""
+
+_MONTH_NAMES: Final = "jan feb mar apr may jun jul aug sep oct nov dec"
+_DAY_NAMES: Final = "sun mon tue wed thu fri sat"
+_MONTHS: Final = {name: n for n, name in enumerate(_MONTH_NAMES.split(), 1)}
+_WEEKDAYS: Final = {name: n for n, name in enumerate(_DAY_NAMES.split())}
+_FIELDS: Final[tuple[tuple[int, int, dict[str, int]], ...]] = (
+    (0, 59, {}),
+    (0, 59, {}),
+    (0, 23, {}),
+    (1, 31, {}),
+    (1, 12, _MONTHS),
+    (0, 6, _WEEKDAYS),
+)
+ALIASES: Final = {
+    "@yearly": "0 0 0 1 1 *",
+    "@annually": "0 0 0 1 1 *",
+    "@monthly": "0 0 0 1 * *",
+    "@weekly": "0 0 0 * * 0",
+    "@daily": "0 0 0 * * *",
+    "@midnight": "0 0 0 * * *",
+    "@hourly": "0 0 * * * *",
+}
+
+
+class CronError(Exception):
+    """Not a pattern, or one that never matches."""
+
+
+class Cron:
+    """A parsed pattern. Raises CronError."""
+
+    __slots__ = ("_any_day", "_days", "_hours", "_minutes", "_months", "_seconds", "_weekdays")
+
+    def __init__(self, pattern: str) -> None:
+        fields = ALIASES.get(pattern, pattern).split()
+        if len(fields) != len(_FIELDS):
+            raise CronError(f"pattern requires 6 fields, got {len(fields)}")
+        parsed = [_field(text, *bounds) for text, bounds in zip(fields, _FIELDS, strict=True)]
+        self._seconds, self._minutes, self._hours, self._days, self._months, self._weekdays = (
+            sorted(values) for values, _ in parsed
+        )
+        self._any_day = parsed[3][1] or parsed[5][1]
+        if not all(values for values, _ in parsed):
+            raise CronError("empty field")
+
+    def next_after(self, second: int, zone: tzinfo = UTC) -> int:
+        """The first matching second (Unix) after `second`. Raises CronError when there is none in MAX_YEARS."""
+        if not 0 <= second <= LAST_SECOND:
+            raise CronError("out of range")
+        start = second + 1
+        day = (_EPOCH + timedelta(seconds=start)).astimezone(zone).date()
+        last = date(day.year + MAX_YEARS + 1, 1, 1)
+        while day < last:
+            if day.month not in self._months:
+                day = date(day.year, day.month, monthrange(day.year, day.month)[1])
+            elif self._takes(day):
+                found = self._on(day, start, zone)
+                if found is not None:
+                    return found
+            day += timedelta(days=1)
+        raise CronError("pattern exceeds maximum range")
+
+    def _takes(self, day: date) -> bool:
+        of_month = day.day in self._days
+        of_week = day.isoweekday() % 7 in self._weekdays
+        return of_month and of_week if self._any_day else of_month or of_week
+
+    def _on(self, day: date, start: int, zone: tzinfo) -> int | None:
+        """First match on local `day` at or after `start`."""
+        midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
+        naive = int((midnight - _EPOCH).total_seconds())
+        first = naive - _offset(naive - _offset(naive, zone), zone)
+        before, after = _offset(first - 1, zone), _offset(first + _DAY + 7200, zone)
+        if before == after == _offset(first, zone):
+            return self._in_plain_day(naive - before, start)
+        return self._in_odd_day(day, naive, start, zone)
+
+    def _in_plain_day(self, first: int, start: int) -> int | None:
+        """`first` is the second at which the day begins."""
+        for hour in self._hours:
+            if first + hour * 3600 + 3599 < start:
+                continue
+            for minute in self._minutes:
+                at = first + hour * 3600 + minute * 60
+                if at + 59 < start:
+                    continue
+                for second in self._seconds:
+                    if at + second >= start:
+                        return at + second
+        return None
+
+    def _in_odd_day(self, day: date, naive: int, start: int, zone: tzinfo) -> int | None:
+        """A day on which clocks are changed: every minute that may belong to it is looked at."""
+        at = max(naive - 27 * 3600, start - start % 60)
+        while at < naive + 51 * 3600:
+            local = (_EPOCH + timedelta(seconds=at)).astimezone(zone)
+            if local.date() == day and local.hour in self._hours and local.minute in self._minutes:
+                base = at - local.second
+                for second in self._seconds:
+                    if base + second >= start:
+                        return base + second
+            at += 60
+        return None
+
+
+def _offset(second: int, zone: tzinfo) -> int:
+    offset = (_EPOCH + timedelta(seconds=second)).astimezone(zone).utcoffset()
+    return int(offset.total_seconds()) if offset is not None else 0
+
+
+def _field(text: str, low: int, high: int, names: dict[str, int]) -> tuple[set[int], bool]:
+    """The values of a field, and whether it has an unrestricted `*`."""
+    values: set[int] = set()
+    star = False
+    for part in filter(None, text.split(",")):
+        span, *steps = part.split("/")
+        ends = span.split("-")
+        if len(steps) > 1 or len(ends) > 2:
+            raise CronError(f"too many slashes or hyphens: {part}")
+        step = _number(steps[0], {}) if steps else 1
+        if ends[0] in ("*", "?"):
+            first, last = low, high
+            star |= step == 1
+        else:
+            first = _number(ends[0], names)
+            last = _number(ends[1], names) if len(ends) == 2 else (high if steps else first)
+        if not low <= first <= last <= high or step == 0:
+            raise CronError(f"out of range: {part}")
+        values.update(range(first, last + 1, step))
+    return values, star
+
+
+def _number(text: str, names: dict[str, int]) -> int:
+    named = names.get(text.lower())
+    if named is not None:
+        return named
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise CronError(f"not a number: {text}")
+    return int(text)

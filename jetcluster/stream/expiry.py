@@ -1,0 +1,150 @@
+"""`Expiry`: what leaves a stream because of its age: max_age, Nats-TTL, and the markers that take its place (ADR-43).
+
+Messages go when an EXPIRE command is applied, at the time stamped into it, on all replicas alike. max_age without TTLs
+and markers is one cut of the store; the rest is decided message by message, at most MOST of them per command.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from jetcluster.model.stream_rules import go_duration
+from jetcluster.protocol import headers as header_block
+from jetcluster.store.batch import Batch
+from jetcluster.stream.due_index import DueIndex
+from jetcluster.stream.durations import SECOND
+from jetcluster.stream.fields import is_delete_marker
+from jetcluster.stream.ports import SIDE_NEVER, SIDE_TTL, MachineStore
+from jetcluster.stream.rules import StreamRules
+from jetcluster.stream.ttl import NEVER, parse_ttl
+
+MOST: Final = 8192
+"""Messages looked at per command, so that it takes tens of milliseconds at most; the leader then goes on at once."""
+GRAIN: Final = 1_000_000
+"""Times of TTLs are rounded up to a millisecond: the messages of a command then share a row of the index."""
+
+
+class Expiry:
+    __slots__ = ("_floor", "_never", "_noted", "_store", "_ttls", "rules")
+
+    def __init__(self, store: MachineStore, rules: StreamRules) -> None:
+        self._store = store
+        self.rules = rules
+        """The machine sets it when the configuration changes."""
+        self._ttls = DueIndex(store, SIDE_TTL)
+        self._never = store.side_get(SIDE_NEVER, b"") is not None
+        self._floor = 0
+        """Below it only messages that never expire are left: where the search for aged ones may begin."""
+        self._noted: dict[int, list[int]] = {}
+
+    @property
+    def entries(self) -> int:
+        """Rows of the index by message, for monitoring."""
+        return self._ttls.entries
+
+    def note(self, seq: int, ts: int, seconds: int) -> None:
+        """A message with a TTL (or NEVER) was stored at `ts`; `seal` follows at the end of the command."""
+        if seconds == NEVER:
+            if not self._never:
+                self._never = True
+                self._store.side_put(SIDE_NEVER, b"", b"\1")
+            return
+        due = -(-(ts + seconds * SECOND) // GRAIN) * GRAIN
+        self._noted.setdefault(due, []).append(seq)
+
+    def seal(self) -> None:
+        """Writes what the command noted."""
+        if self._noted:
+            for due, seqs in self._noted.items():
+                self._ttls.add(due, seqs)
+            self._noted.clear()
+            self._ttls.sweep(self._store.contains)
+
+    def next_due(self) -> int | None:
+        """Time at which the leader should propose EXPIRE; None when nothing expires. May be early, never late."""
+        due = self._ttls.next_due
+        aged = self._next_aged()
+        if due is None or aged is None:
+            return aged if due is None else due
+        return min(due, aged)
+
+    def run(self, now: int) -> tuple[int, Batch | None]:
+        """Removes what is due at `now`: how many went, and the markers to be stored in the same command."""
+        store, rules = self._store, self.rules
+        if self._never and not store.messages:
+            self._never = False
+            store.side_delete(SIDE_NEVER, b"")
+        bound = now - rules.max_age + 1 if 0 < rules.max_age <= now else 0
+        doomed: list[int] = []
+        removed = 0
+        marking = bool(rules.subject_delete_marker_ttl) and not rules.sealed
+        if bound and not marking and not self._never:
+            removed = store.expire(bound)
+        elif bound:
+            doomed = self._aged(bound)
+        doomed += self._ttls.take(now, MOST)
+        if not doomed:
+            return removed, None
+        doomed = sorted(set(doomed))
+        markers = self._markers(doomed) if marking else None
+        return removed + store.delete_all(doomed), markers
+
+    def _next_aged(self) -> int | None:
+        max_age, store = self.rules.max_age, self._store
+        if not max_age or not store.messages:
+            return None
+        if not self._never:
+            return store.first_ts + max_age
+        oldest = store.next_by_subject(b">", max(self._floor, 1))
+        return oldest.ts + max_age if oldest is not None else None
+
+    def _aged(self, bound: int) -> list[int]:
+        """Messages older than `bound` that may expire, oldest first, at most MOST."""
+        aged: list[int] = []
+        for message in self._store.scan(b">", max(self._floor, 1)):
+            if message.ts >= bound or len(aged) == MOST:
+                self._floor = message.seq
+                return aged
+            if not _never_expires(message.headers):
+                aged.append(message.seq)
+        self._floor = self._store.last_seq + 1
+        return aged
+
+    def _markers(self, doomed: list[int]) -> Batch | None:
+        """One for every subject that loses its only message, unless that is a marker itself."""
+        store = self._store
+        left: dict[bytes, int] = {}
+        subjects: list[bytes] = []
+        for seq in doomed:
+            message = store.get(seq)
+            if message is None:
+                continue
+            count = left.get(message.subject)
+            if count is None:
+                count = store.count_of(message.subject)
+            left[message.subject] = count - 1
+            if count == 1 and not is_delete_marker(message.headers):
+                subjects.append(message.subject)
+        if not subjects:
+            return None
+        headers = marker_headers(self.rules.subject_delete_marker_ttl)
+        return Batch.of(subjects, [headers] * len(subjects), [b""] * len(subjects))
+
+
+def marker_headers(ttl: int) -> bytes:
+    """Of the marker that follows an expired message; `ttl` in nanoseconds."""
+    whole = ttl // SECOND * SECOND
+    return header_block.build(
+        (
+            (b"Nats-Marker-Reason", b"MaxAge"),
+            (b"Nats-TTL", go_duration(whole).encode()),
+            (b"Nats-Rollup", b"sub"),
+        )
+    )
+
+
+def _never_expires(headers: bytes) -> bool:
+    if b"\r\nNats-TTL:" not in headers:
+        return False
+    value = header_block.get(headers, b"Nats-TTL")
+    return bool(value) and parse_ttl(value or b"") == NEVER

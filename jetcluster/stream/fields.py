@@ -1,0 +1,42 @@
+"""The header fields that mean something to a stream: those whose name starts with `Nats-`, and KV-Operation."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from jetcluster.protocol import headers as header_block
+
+FIELD: Final = b"\r\nNats-"
+KV_OPERATION: Final = b"\r\nKV-Operation:"
+NOTHING: Final[dict[bytes, bytes]] = {}
+"""What `nats_fields` answers for a message without any; not to be changed."""
+
+
+def nats_fields(headers: bytes) -> dict[bytes, bytes]:
+    """The fields of a header block whose name starts with `Nats-`: exact case, first occurrence, blanks around the
+    value dropped."""
+    if FIELD not in headers:
+        return NOTHING
+    fields: dict[bytes, bytes] = {}
+    for line in headers.split(b"\r\n"):
+        if line.startswith(b"Nats-"):
+            key, _, value = line.partition(b":")
+            fields.setdefault(key, value.strip(b" \t"))
+    return fields
+
+
+def number(text: bytes) -> int:
+    """A sequence in a header: decimal digits only; -1, which matches none, for anything else."""
+    return int(text) if text.isdigit() and len(text) <= 20 else -1
+
+
+def is_delete_marker(headers: bytes) -> bool:
+    """A subject delete marker, or what a KV client writes to purge a key: neither leaves a marker when it expires."""
+    if b"\r\nNats-Marker-Reason:" in headers:
+        return bool(header_block.get(headers, b"Nats-Marker-Reason"))
+    return KV_OPERATION in headers and header_block.get(headers, b"KV-Operation") == b"PURGE"
+
+
+def appended(headers: bytes, key: bytes, value: bytes) -> bytes:
+    """The block (b"" for none) with one more line at its end."""
+    return b"%b%b: %b\r\n\r\n" % (headers[:-2] if headers else b"NATS/1.0\r\n", key, value)

@@ -1,0 +1,308 @@
+"""`Staging`: the accepted messages of one command on their way into the store, with all that storing them brings about.
+
+Messages are stored in one step at the end of the command, or earlier when something has to see them stored: a rollup,
+a check of a wildcard, the last room of a discard-new stream. Storing a message can
+
+- evict older ones (limits), purge its subject, the stream (Nats-Rollup) or a schedule (Nats-Schedule-Next: purge);
+- make something due later: its own end (Nats-TTL), a message to be produced (Nats-Schedule);
+- be told to `on_append` (republish).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from jetcluster.errors import ApiError
+from jetcluster.protocol import headers as header_block
+from jetcluster.store.batch import FILE_HEADER_LENGTH, FILE_RECORD, MEMORY_RECORD, Batch
+from jetcluster.stream import schedules
+from jetcluster.stream.counters import Totals, payload_of
+from jetcluster.stream.dedupe import DedupeWindow
+from jetcluster.stream.durations import SECOND
+from jetcluster.stream.expiry import Expiry
+from jetcluster.stream.fields import KV_OPERATION, appended
+from jetcluster.stream.ports import MachineStore
+from jetcluster.stream.results import Counted
+from jetcluster.stream.rules import StreamRules
+from jetcluster.stream.schedules import Schedules
+from jetcluster.stream.ttl import parse_ttl
+
+MAX_BLOCK: Final = 512 << 10
+"""Longest block stored, bytes, unless one message alone is longer. Ordinary commands are shorter
+(`ingest.BATCH_BYTES`), atomic batches need not be."""
+
+OnAppend = Callable[[Batch, int, int], None]
+"""(batch, first sequence, time of the first message), right before it is stored."""
+Message = tuple[bytes, bytes, bytes]
+"""Subject, header block, payload."""
+
+
+class Staging:
+    """`begin`, then `stage` any number of messages, then `finish`: for one command after the other."""
+
+    __slots__ = (
+        "_base",
+        "_batch",
+        "_bytes",
+        "_changed",
+        "_dedupe",
+        "_expiry",
+        "_has_effects",
+        "_ids",
+        "_last",
+        "_rules",
+        "_schedules",
+        "_staged",
+        "_store",
+        "_stored",
+        "last_msg_id",
+        "next_seq",
+        "on_append",
+        "totals",
+    )
+
+    def __init__(
+        self, rules: StreamRules, store: MachineStore, dedupe: DedupeWindow, expiry: Expiry, due: Schedules
+    ) -> None:
+        self._rules = rules
+        self._store = store
+        self._dedupe = dedupe
+        self._expiry = expiry
+        self._schedules = due
+        self._has_effects = rules.allow_msg_ttl or rules.allow_msg_schedules or rules.allow_rollup_hdrs
+        self._batch: Batch
+        self._base = 0
+        self._stored = 0
+        """Messages of this command that are in the store already."""
+        self._staged: list[int] = []
+        """Positions in the batch of what is accepted and not in the store yet."""
+        self._changed: dict[int, Message] = {}
+        """Staged messages that are not stored as they came."""
+        self._bytes = 0
+        self._last: dict[bytes, tuple[int, int]] = {}
+        """Per subject of a staged message: its last sequence, how many are staged."""
+        self._ids: list[tuple[int, bytes]] = []
+        self.totals = Totals(store)
+        self.next_seq = 0
+        self.last_msg_id = b""
+        """Nats-Msg-Id of the last message stored, b"" when it had none."""
+        self.on_append: OnAppend | None = None
+
+    def begin(self, batch: Batch, base: int) -> None:
+        """The k-th stored message of `batch` gets the time `base + k`."""
+        self._batch, self._base, self._stored = batch, base, 0
+        self._ids = []
+        self.next_seq = self._store.last_seq + 1
+
+    def finish(self) -> int:
+        """Stores the rest; returns how many messages of the command were stored."""
+        self.flush()
+        if self._ids:
+            self._dedupe.seal(self._base, self._ids)
+        self._expiry.seal()
+        return self._stored
+
+    def store_whole(self, batch: Batch, first_seq: int, ts: int, ids: list[tuple[int, bytes]]) -> None:
+        """A whole command at once: no message has a header with an effect but Nats-Msg-Id, and `ids` are those."""
+        self._append(batch, first_seq, ts)
+        last = ids[-1] if ids else (0, b"")
+        self.last_msg_id = last[1] if last[0] == first_seq + batch.count - 1 else b""
+        if ids and self._dedupe.window:
+            for seq, msg_id in ids:
+                self._dedupe.add(msg_id, seq)
+            self._dedupe.seal(ts, ids)
+
+    def rewritten(
+        self, subject: bytes, headers: bytes, payload: bytes, fields: dict[bytes, bytes]
+    ) -> tuple[bytes, bytes, int | None] | ApiError:
+        """Header block and payload as they are to be stored, and a counter's new total; `fields` follow the block.
+        Changes nothing else. An error only on counter streams."""
+        rules = self._rules
+        total: int | None = None
+        if rules.allow_msg_counter:
+            self._settle()
+            result = self.totals.add(subject, fields, len(headers), rules.max_msg_size)
+            if isinstance(result, ApiError):
+                return result
+            total = result
+            payload = payload_of(total)
+        if fields:
+            headers = self._raised(headers, fields)
+            headers = schedules.with_rollup(headers, fields)
+        return headers, payload, total
+
+    def stage(
+        self, i: int, message: Message, fields: dict[bytes, bytes], total: int | None = None, *, changed: bool = False
+    ) -> int | Counted:
+        """Takes message `i` of the batch; `message` is what to store, `changed` when that is not what came."""
+        subject, headers, _ = message
+        seq = self.next_seq
+        self.next_seq = seq + 1
+        ts = self._base + self._stored + len(self._staged)
+        self._staged.append(i)
+        if changed:
+            self._changed[i] = message
+        if self._rules.max_bytes:
+            self._bytes += record_size(message, memory=self._rules.memory)
+        self._last[subject] = (seq, self._last.get(subject, (0, 0))[1] + 1)
+        if total is not None:
+            self.totals.stage(subject, total)
+        msg_id = fields.get(b"Nats-Msg-Id", b"")
+        self.last_msg_id = msg_id
+        if msg_id and self._dedupe.window:
+            self._dedupe.add(msg_id, seq)
+            self._ids.append((seq, msg_id))
+        if self._has_effects and (fields or KV_OPERATION in headers):
+            self._effects(seq, ts, message, fields)
+        return seq if total is None else Counted(seq, total)
+
+    def rollup(self, headers: bytes, fields: dict[bytes, bytes]) -> bytes:
+        """What the message purges once it is stored: b"sub", b"all" or b""; as written when it is neither."""
+        value = fields.get(b"Nats-Rollup")
+        if value:
+            return value.lower()
+        if self._rules.kv_purge and header_block.get(headers, b"KV-Operation") == b"PURGE":
+            return b"sub"
+        return b""
+
+    def flush(self) -> None:
+        """Stores what is staged."""
+        staged = self._staged
+        if not staged:
+            return
+        self._append(self._selected(staged), self.next_seq - len(staged), self._base + self._stored)
+        self._stored += len(staged)
+        self._staged = []
+        self._changed = {}
+        self._bytes = 0
+        self._last = {}
+        self.totals.clear()
+
+    # -- what checks ask, the staged messages counted in ----------------------------------------------------------
+
+    @property
+    def messages(self) -> int:
+        return self._store.messages + len(self._staged)
+
+    @property
+    def byte_count(self) -> int:
+        return self._store.byte_count + self._bytes
+
+    @property
+    def pending(self) -> bool:
+        """Something is staged."""
+        return bool(self._staged)
+
+    def count_of(self, subject: bytes) -> int:
+        return self._last.get(subject, (0, 0))[1] + self._store.count_of(subject)
+
+    def last_seq_of(self, subject: bytes) -> int:
+        """Last sequence of a literal subject, 0: none."""
+        self._settle()
+        staged = self._last.get(subject)
+        return staged[0] if staged is not None else self._store.last_seq_of(subject)
+
+    def last_seq_matching(self, filter: bytes) -> int:
+        """Last sequence of the subjects that match a wildcard."""
+        self.flush()
+        message = self._store.last_by_subject(filter)
+        return message.seq if message is not None else 0
+
+    def last_headers(self, subject: bytes) -> bytes | None:
+        """Header block of the last message of a literal subject; None when it holds none."""
+        self.flush()
+        seq = self._store.last_seq_of(subject)
+        message = self._store.get(seq) if seq else None
+        return message.headers if message is not None else None
+
+    def _settle(self) -> None:
+        """Storing what is staged might push out older messages of any subject: then it has to be stored first."""
+        rules = self._rules
+        if not self._staged or not rules.evicts:
+            return
+        if (rules.max_msgs and self.messages > rules.max_msgs) or (
+            rules.max_bytes and self.byte_count > rules.max_bytes
+        ):
+            self.flush()
+
+    # -- storing --------------------------------------------------------------------------------------------------
+
+    def _selected(self, staged: list[int]) -> Batch:
+        batch, changed = self._batch, self._changed
+        if not changed:
+            return batch if len(staged) == batch.count else batch.select(staged)
+        messages = [changed.get(i) or batch.message(i) for i in staged]
+        subjects, headers, payloads = zip(*messages, strict=True)
+        return Batch.of(subjects, headers, payloads)
+
+    def _append(self, batch: Batch, first_seq: int, ts: int) -> None:
+        for piece in _blocks(batch):
+            if self.on_append is not None:
+                self.on_append(piece, first_seq, ts)
+            self._store.append(piece, first_seq, ts)
+            first_seq += piece.count
+            ts += piece.count
+        if self._rules.evicts:
+            enforce(self._store, self._rules, batch.subjects)
+
+    def _effects(self, seq: int, ts: int, message: Message, fields: dict[bytes, bytes]) -> None:
+        subject, headers, _ = message
+        rules = self._rules
+        ttl = fields.get(b"Nats-TTL")
+        if ttl and rules.allow_msg_ttl:
+            seconds = parse_ttl(ttl)
+            if seconds is not None:
+                self._expiry.note(seq, ts, seconds)
+        if rules.allow_msg_schedules and fields.get(schedules.PATTERN):
+            self._schedules.note(seq, ts, fields)
+        if not rules.allow_rollup_hdrs or rules.deny_purge:
+            return
+        rollup = self.rollup(headers, fields)
+        if rollup:
+            self.flush()
+            self._store.purge(subject if rollup == b"sub" else b">", keep=1)
+        if rules.allow_msg_schedules and fields.get(schedules.NEXT) == schedules.PURGE:
+            self.flush()
+            self._store.purge(fields[schedules.SCHEDULER])
+
+    def _raised(self, headers: bytes, fields: dict[bytes, bytes]) -> bytes:
+        """A TTL below that of the markers would let an older marker outlive the message it marks."""
+        rules = self._rules
+        value = fields.get(b"Nats-TTL")
+        if not value or not rules.subject_delete_marker_ttl or rules.max_msgs_per_subject == 1:
+            return headers
+        least = rules.subject_delete_marker_ttl // SECOND
+        seconds = parse_ttl(value)
+        if seconds is None or not 0 < seconds < least:
+            return headers
+        fields[b"Nats-TTL"] = b"%d" % least
+        return appended(header_block.remove(headers, b"Nats-TTL"), b"Nats-TTL", b"%d" % least)
+
+
+def enforce(store: MachineStore, rules: StreamRules, subjects: list[bytes]) -> int:
+    """Evicts what the limits say; discard-new streams refuse instead and never evict to make room for the stream."""
+    max_msgs = 0 if rules.discard_new else rules.max_msgs
+    max_bytes = 0 if rules.discard_new else rules.max_bytes
+    per_subject = 0 if rules.discard_new_per_subject else rules.max_msgs_per_subject
+    return store.enforce(max_msgs, max_bytes, per_subject, subjects)
+
+
+def record_size(message: Message, *, memory: bool) -> int:
+    """Bytes that the message counts for (streams.md 4.4)."""
+    subject, headers, payload = message
+    size = len(subject) + len(headers) + len(payload)
+    return size + MEMORY_RECORD if memory else size + FILE_RECORD + (FILE_HEADER_LENGTH if headers else 0)
+
+
+def _blocks(batch: Batch) -> Iterator[Batch]:
+    """The batch in pieces that are good to store: reading one message reads its block."""
+    if batch.encoded_bytes <= MAX_BLOCK:
+        yield batch
+        return
+    start, size = 0, 0
+    for i in range(batch.count):
+        size += batch.size_of(i)
+        if size >= MAX_BLOCK or i == batch.count - 1:
+            yield batch.select(range(start, i + 1))
+            start, size = i + 1, 0
