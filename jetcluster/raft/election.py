@@ -32,7 +32,7 @@ class Election:
             self.at = None
             return
         delay = group.node.rng.uniform(*bounds)
-        if group.applied_index < group.log.base_index and len(group.log.config.voters) > 1:
+        if group.snapshots.needed and len(group.log.config.voters) > 1:
             delay += group.config.stateless_delay
         when = group.now() + delay
         if not sooner or self.at is None or when < self.at:

@@ -69,23 +69,26 @@ class Snapshots:
         self._group.call(self._group.machine.on_snapshot_needed, leader, index, term)
 
     def install(self, index: int, term: int, peers: tuple[str, ...]) -> None:
+        """The state machine stands at `index` now, wherever it stood before: a rebuilt replica may be behind what it
+        had applied, and applies that again from its log."""
         group = self._group
         log = group.log
-        self.wanted = False
-        if index < group.machine_index or index < log.base_index:  # no-ops between the two are no state
-            self.ask()
+        held = log.term_at(index)
+        if held is not None and held != term and index <= group.engine.commit_index():
+            group.fail(f"the installed state of {index} (term {term}) contradicts the committed entry of term {held}")
             return
+        self.wanted = False
         self.installed = max(self.installed, index)
-        if log.term_at(index) != term:
-            log.install(index, term, Config(peers))
-            group.follow_config()
-        else:
-            log.set_fetching(False)
+        if index >= log.base_index:
+            if held != term:
+                log.install(index, term, Config(peers))
+                group.follow_config()
+            else:
+                log.set_fetching(False)
         group.engine.restore(index, max(index, group.engine.commit_index()))
         group.restored(index)
         if group.leader is not None and group.leader != group.me:
-            self._continue(group.leader, index)
-        self.at = None
+            self._continue(group.leader, max(index, log.base_index))
         self.ask()
         group.mark()
 

@@ -37,6 +37,8 @@ class Nemesis:
             self.actions += [self.fill]
         if world.scenario.lose_state:
             self.actions += [self.lose_state]
+        if world.scenario.rebuild:
+            self.actions += [self.rebuild]
 
     def strike(self) -> None:
         world = self.world
@@ -182,6 +184,17 @@ class Nemesis:
             store.entries, store.index, store.term = [], 0, 0
         world.log("STATE LOST", self.victim)
         world.at(self.rng.uniform(0.01, 0.2), world.restart, self.victim)
+
+    def rebuild(self) -> None:
+        """The victim's owner distrusts its state and has it replaced."""
+        node = self.world.nodes[self.victim]
+        if node.dead or node.paused_until > self.world.now:
+            return
+        for gid, group in node.raft.groups.items():
+            if len(group.peers) > 2:
+                self.world.log("REBUILD", self.victim, gid)
+                self.world.stats["rebuilds"] += 1
+                group.suspend()
 
     def heal(self) -> None:
         world = self.world

@@ -78,6 +78,7 @@ class Scenario:
     corrupt: bool = False
     disk_full: bool = False
     lose_state: bool = False
+    rebuild: bool = False
     faults: tuple[str, ...] = ("crash", "reset", "cut", "stall", "pause", "slow-disk", "transfer")
 
     @staticmethod
@@ -95,6 +96,7 @@ class Scenario:
         scenario.corrupt = scenario.voters >= 3 and rng.random() < 0.3
         scenario.disk_full = rng.random() < 0.25
         scenario.lose_state = scenario.voters >= 3 and rng.random() < 0.25
+        scenario.rebuild = scenario.voters >= 3 and rng.random() < 0.25
         return scenario
 
 

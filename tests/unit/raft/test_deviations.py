@@ -455,17 +455,30 @@ def test_d16_a_peer_behind_the_log_is_offered_a_snapshot_and_goes_on_after_it() 
     assert leader.engine.match_index("C") == leader.last_index
 
 
-def test_d16_an_older_state_is_not_installed() -> None:
+def test_d16_an_older_state_is_not_asked_for_and_leaves_no_gap() -> None:
     net = Loopback()
     leader = net.start()
     crowd(net, leader, 10)
     net.run(0.1)
     group = net["C"].group()
-    before = (group.applied_index, group.last_index, group.commit_index)
-    group.install(5, 1, leader.peers)
-    assert (group.applied_index, group.last_index, group.commit_index) == before
     group.receiver.on_message("A", codec.SnapOffer(leader.term, 5, 1, leader.log.config))
     assert net["C"].machine().snapshots == []
+    everything = list(net["C"].machine().applied)
+    end, commit = group.last_index, group.commit_index
+    net["C"].machine().applied = [e for e in everything if e[0] <= 5]  # the owner put an older state in place
+    group.install(5, 1, leader.peers)
+    net.run(0.05)
+    assert net["C"].machine().applied == everything
+    assert (group.last_index, group.commit_index) == (end, commit)
+
+
+def test_d16_a_state_that_contradicts_the_log_stops_the_replica() -> None:
+    net = Loopback()
+    leader = net.start()
+    crowd(net, leader, 10)
+    net.run(0.1)
+    net["C"].group().install(5, 9, leader.peers)
+    assert "contradicts" in net["C"].group().stopped
 
 
 def test_d16b_a_restart_with_an_old_state_keeps_the_acked_tail() -> None:

@@ -102,3 +102,32 @@ def test_a_group_of_one_that_lost_its_state_tells_its_owner() -> None:
     index = net["A"].group().propose(b"x")
     net.run(0.1)
     assert net["A"].machine().applied[-1] == (index, b"x")
+
+
+def test_a_suspended_replica_applies_nothing_until_its_state_is_replaced() -> None:
+    net = Loopback()
+    leader = net.start()
+    crowd(net, leader, 10)
+    net.run(0.1)
+    group = net["C"].group()
+    group.suspend()
+    crowd(net, leader, 10)
+    net.run(0.1)
+    assert len(net["C"].machine().applied) == 10
+    assert group.last_index == leader.last_index
+    source, index, term = net["C"].machine().snapshots[0]
+    assert (source, index) == ("A", 11)
+    net["C"].machine().applied = [e for e in net["A"].machine().applied if e[0] <= index]
+    group.install(index, term, group.peers)
+    net.run(0.1)
+    assert net["C"].machine().applied == net["A"].machine().applied
+
+
+def test_a_suspended_leader_hands_over_first() -> None:
+    net = Loopback()
+    leader = net.start()
+    crowd(net, leader, 10)
+    net.run(0.1)
+    leader.suspend()
+    net.until(lambda: any(net[n].group().ready for n in "BC"), seconds=2.0)
+    net.until(lambda: bool(net["A"].machine().snapshots), seconds=5.0)
