@@ -36,6 +36,7 @@ SIZE = 128
 WINDOW = 500
 GETS = 256
 IDLE_STREAMS = 200
+SMALL, LARGE = 100_000, 500_000
 
 
 def fdatasync_p50(folder: Path, rounds: int = 200) -> float:
@@ -109,16 +110,24 @@ class Round:
         self.found[f"{tag}_sync_p99"] = loads.percentile(one.latencies_ms, 0.99)
 
     async def gets(self, nodes: ProcessCluster) -> None:
-        info = await nodes.wait_current("R3")
-        last = int(info["state"]["last_seq"])
+        """Reads spread over the whole stream, at two sizes, the same for both servers: what fits caches, and more."""
+        async with await nodes[0].connect() as client:
+            await loads.create_stream(client, "GETS", ["gets"], 3)
+        leader = await nodes.stream_leader("GETS")
+        await loads.js_publish(leader.url, "gets", size=SIZE, window=WINDOW, count=SMALL)
+        await nodes.wait_current("GETS")
         await asyncio.sleep(2.5 if self.server == "nats-server" else 0.5)  # its followers join the group on a 2 s tick
         pids = {n.name: n.pid for n in nodes.nodes}
-        one = await loads.direct_get(nodes.urls[:1], "R3", 1, last, window=1, seconds=min(2.0, self.seconds))
+        one = await loads.direct_get(nodes.urls[:1], "GETS", 1, SMALL, window=1, seconds=min(2.0, self.seconds))
         self.found["get1_p50"] = loads.percentile(one.latencies_ms, 0.5)
         self.found["get1_p99"] = loads.percentile(one.latencies_ms, 0.99)
-        many = await loads.direct_get(nodes.urls, "R3", 1, last, window=GETS, seconds=self.seconds, pids=pids)
-        self.found["get256_rate"] = many.rate
-        self.found["get256_cpu"] = sum(v for k, v in many.cpu.items() if k != "client") / many.messages * 1e6
+        for name, size in (("get256", SMALL), ("get256_large", LARGE)):
+            if size > SMALL:
+                await loads.js_publish(leader.url, "gets", size=SIZE, window=WINDOW, count=size - SMALL)
+                await nodes.wait_current("GETS")
+            many = await loads.direct_get(nodes.urls, "GETS", 1, size, window=GETS, seconds=self.seconds, pids=pids)
+            self.found[f"{name}_rate"] = many.rate
+            self.found[f"{name}_cpu"] = sum(v for k, v in many.cpu.items() if k != "client") / many.messages * 1e6
 
     async def core(self, nodes: ProcessCluster) -> None:
         result = await loads.core_pubsub(nodes[0].url, nodes[1].url, "core.load", size=SIZE, count=300_000)
@@ -153,7 +162,7 @@ async def failover_seconds(nodes: ProcessCluster, leader: Node) -> float:
         leader.signal(signal.SIGKILL)
         while time.monotonic() - start < 30:
             try:
-                reply = await client.request("r3", b"after", within=0.1)
+                reply = await client.request("r3", b"after", within=0.02)
             except TimeoutError:
                 continue
             if reply.data.startswith(b'{"stream"'):
@@ -192,6 +201,7 @@ def rss_mb(pid: int) -> float:
 async def measure(servers: Sequence[str], rounds: int, seconds: float, folder: Path) -> Figures:
     samples: dict[str, dict[str, list[float]]] = {server: defaultdict(list) for server in servers}
     fsync = []
+    load = os.getloadavg()[0]
     for at in range(rounds):
         for server in servers if at % 2 == 0 else list(reversed(servers)):
             fsync.append(fdatasync_p50(folder))
@@ -208,7 +218,7 @@ async def measure(servers: Sequence[str], rounds: int, seconds: float, folder: P
         except (ClientError, HarnessError, OSError, TimeoutError) as error:
             console.print(f"[red]{server}: idle failed: {error}")
         console.print(f"idle {server}: { {k: round(v[-1], 2) for k, v in samples[server].items() if 'idle' in k} }")
-    return Figures(statistics.median(fsync), {s: dict(v) for s, v in samples.items()})
+    return Figures(statistics.median(fsync), load, {s: dict(v) for s, v in samples.items()})
 
 
 def main() -> int:
