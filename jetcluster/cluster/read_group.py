@@ -9,13 +9,15 @@ same way.
 from __future__ import annotations
 
 import asyncio
+import functools
 import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.mesh_api import MeshError
-from jetcluster.protocol.bus import Origin, Subscription
+from jetcluster.cluster.read_waits import ReadWaits
+from jetcluster.protocol.bus import Callback, Origin, Subscription
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
 from jetcluster.stream.direct_get import DirectGet, Frame
@@ -50,6 +52,7 @@ class ReadGroup:
             self._prefixes.append(b"$JS.%b.API.DIRECT.GET." % context.domain.encode())
         self._subscriptions: list[Subscription] = []
         self._joining: asyncio.Task[None] | None = None
+        self._waits = ReadWaits(context.clock, context.timers)
         self._streaming = 0
         self._life = 0
         """Batches of an earlier one are not continued."""
@@ -96,6 +99,7 @@ class ReadGroup:
         self.leave()
         self._life += 1
         self._streaming = 0
+        self._waits.clear()
 
     def stop(self) -> None:
         self.abort()
@@ -109,9 +113,9 @@ class ReadGroup:
         subscribe = self._replica.bus.subscribe
         for prefix in self._prefixes:
             self._subscriptions += [
-                subscribe(prefix + name, self._on_body, QUEUE),
-                subscribe(prefix + name + b".>", self._on_subject, QUEUE),
-                subscribe(prefix + b"LAST." + name + b".>", self._on_alias, QUEUE),
+                subscribe(prefix + name, self._when_current(self._on_body), QUEUE),
+                subscribe(prefix + name + b".>", self._when_current(self._on_subject), QUEUE),
+                subscribe(prefix + b"LAST." + name + b".>", self._when_current(self._on_alias), QUEUE),
             ]
 
     def _join_when_current(self) -> None:
@@ -145,6 +149,32 @@ class ReadGroup:
             await asyncio.sleep(0.01)
 
     # ---- requests
+
+    def applied(self, index: int) -> None:
+        """The replica has applied `index`: reads that waited for it are answered."""
+        if len(self._waits):
+            self._waits.applied(index)
+
+    def _when_current(self, answer: Callback) -> Callback:
+        """`answer`, called once what this replica knows to be committed is applied (see `read_waits`)."""
+        group = self._replica.group
+
+        def receive(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+            commit = group.commit_index
+            if commit <= group.applied_index:
+                answer(subject, reply, headers, payload, origin)
+            else:
+                request = (subject, reply, headers, payload)
+                self._waits.hold(
+                    commit, functools.partial(answer, *request, origin), functools.partial(self._hand_on, *request)
+                )
+
+        return receive
+
+    def _hand_on(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
+        """This replica does not keep up: it leaves the group, and another member answers."""
+        self.leave()
+        self._replica.bus.publish(subject, payload, reply, headers)
 
     def _on_body(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         if reply:

@@ -24,14 +24,12 @@ from jetcluster.raft.api import RaftError, RaftGroup, Role, StorageFullError
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands
+from jetcluster.stream.duties import LeaderDuties
 from jetcluster.stream.atomic_stage import AtomicStage
 from jetcluster.stream.ingest import Ingest
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.results import BatchResult, PublishResult
 from jetcluster.stream.rules import StreamRules
-
-EXPIRY_SLACK_NS = 50_000_000
-"""How long after its max_age a message may linger before the leader proposes its removal: batches removals."""
 
 
 class StreamReplica:
@@ -68,7 +66,7 @@ class StreamReplica:
         )
         self.reads = ReadGroup(context, self)
         self._subscriptions: dict[bytes, Subscription] = {}
-        self._expiry_proposed = False
+        self.duties = LeaderDuties(self.machine, self.bus, context.clock, self._try_propose, context.timers.call_soon)
         self._config_proposed = 0
         """Revision of the configuration that this leader has put into the log."""
         self.checkpoints = Checkpoints(self.machine.applied_index, self.machine.hash)
@@ -106,28 +104,29 @@ class StreamReplica:
             raise
         self.checkpoints.note(index, self.machine.hash)
         self.context.turn_commit.mark()
+        self.reads.applied(index)
+        self.duties.applied(command[0])
         if isinstance(result, PublishResult | BatchResult):
             self.ingest.on_applied(index, result)
             return
         kind = command[0]
         if kind == commands.UPDATE_CONFIG:
             self._config_changed()
-        elif kind == commands.EXPIRE:
-            self._expiry_proposed = False
         self.proposals.applied(index, result)
 
     def on_role(self, role: Role, term: int, leader: str | None) -> None:
         gid = self.assignment.gid
         if role is Role.LEADER:
             self.leader_since_ns = self.context.clock.time_ns()
-            self._expiry_proposed = False
             self._config_proposed = 0
+            self.duties.begin()
             self._listen()
             self.context.leaders.lead(gid, term)
             self._propose_config()
             self._tell_elected()
         else:
             self._unlisten()
+            self.duties.end()
             self.ingest.batches.stage.clear()
             self.context.leaders.follow(gid, term, leader)
         self.reads.role_changed(role is Role.LEADER)
@@ -217,8 +216,7 @@ class StreamReplica:
         if self.leading:
             self._step_aside()
             self._propose_config()
-            if not self._expiry_proposed:
-                self._propose_expiry()
+            self._do_duties()
             self.ingest.batches.stage.tick()
         self.reads.tick()
 
@@ -287,6 +285,7 @@ class StreamReplica:
         if self.leading:
             self._listen()
         self.reads.config_changed()
+        self.duties.config_changed()
 
     def _tell_elected(self) -> None:
         if len(self.group.peers) < 2:
@@ -320,11 +319,11 @@ class StreamReplica:
         if self._try_propose(commands.encode_update_config(now, self.assignment.config, revision)):
             self._config_proposed = revision
 
-    def _propose_expiry(self) -> None:
-        due = self.machine.next_expiry
-        now = self.context.clock.time_ns()
-        if due is not None and due + EXPIRY_SLACK_NS <= now:
-            self._expiry_proposed = self._try_propose(commands.encode_expire(now))
+    def _do_duties(self) -> None:
+        try:
+            self.duties.tick()
+        except DamagedError as error:
+            self.report_damage(error)
 
     def _try_propose(self, command: bytes) -> bool:
         try:
