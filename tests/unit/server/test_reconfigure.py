@@ -1,0 +1,168 @@
+"""What a reload does to connections that stand, and the limits of accounts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from jetcluster.auth.authenticator import Authenticator
+from jetcluster.config.options import (
+    AuthorizationOptions,
+    Options,
+    PermissionOptions,
+    SubjectLists,
+    UserOptions,
+)
+from jetcluster.server.options import AccountLimits
+from tests.unit.server.support import Bench, Peer
+
+
+def users(*found: UserOptions) -> Authenticator:
+    return Authenticator(Options(authorization=AuthorizationOptions(users=list(found))))
+
+
+def connect(user: str = "", password: str = "", **more: Any) -> bytes:
+    fields = {"verbose": False, "pedantic": False, "protocol": 1, "user": user, "pass": password, **more}
+    return b"CONNECT " + json.dumps(fields).encode()
+
+
+ANN, BOB = UserOptions("ann", "a"), UserOptions("bob", "b")
+
+
+def client(bench: Bench, user: str, password: str, *lines: bytes) -> Peer:
+    found = bench.client(*lines, connect=connect(user, password))
+    assert not found.closed
+    return found
+
+
+def reload(bench: Bench, authenticator: Authenticator | None = None, **options: Any) -> None:
+    bench.server.reconfigure(replace(bench.server.options, **options), authenticator or bench.server.authenticator)
+
+
+@pytest.mark.parametrize("after", [users(BOB), users(UserOptions("ann", "new"), BOB)], ids=["gone", "password"])
+def test_a_user_that_is_gone_or_has_another_password_is_closed(after: Authenticator) -> None:
+    bench = Bench(users(ANN, BOB))
+    ann, bob = client(bench, "ann", "a"), client(bench, "bob", "b", b"SUB x 1")
+    reload(bench, after)
+    assert ann.read() == b"-ERR 'Authorization Violation'\r\n"
+    assert ann.closed == "Authentication Failure"
+    assert (bob.read(), bob.closed) == (b"", "")
+    assert bob.ask(b"PUB x 2", b"hi").endswith(b"MSG x 1 2\r\nhi\r\n")
+
+
+def test_subscriptions_that_are_not_allowed_any_more_go() -> None:
+    bench = Bench(users(ANN))
+    ann = client(bench, "ann", "a", b"SUB no.x 1", b"SUB ok.x 2")
+    only_ok = PermissionOptions(publish=SubjectLists(allow=["ok.>"]), subscribe=SubjectLists(allow=["ok.>"]))
+    reload(bench, users(replace(ANN, permissions=only_ok)))
+    assert ann.read() == b'-ERR \'Permissions Violation for Subscription to "no.x" (sid "1")\'\r\n'
+    assert ann.ask(b"PUB no.x 0", b"") == b"-ERR 'Permissions Violation for Publish to \"no.x\"'\r\n"
+    assert ann.ask(b"PUB ok.x 0", b"") == b"MSG ok.x 2 0\r\n\r\n"
+    reload(bench, users(ANN))
+    assert ann.ask(b"PUB no.x 0", b"") == b""  # allowed again, but that subscription is gone
+    assert ann.ask(b"SUB no.x 3", b"PUB no.x 0", b"") == b"MSG no.x 3 0\r\n\r\n"
+
+
+def test_a_denied_subject_is_filtered_out_of_a_wider_subscription_at_once() -> None:
+    bench = Bench(users(ANN, BOB))
+    ann, bob = client(bench, "ann", "a", b"SUB > 1"), client(bench, "bob", "b")
+    bob.send(b"PUB secret 0", b"", b"PUB secret 0", b"")  # the route is cached now
+    assert ann.read().count(b"MSG secret 1") == 2
+    no_secret = PermissionOptions(subscribe=SubjectLists(deny=["secret"]))
+    reload(bench, users(replace(ANN, permissions=no_secret), BOB))
+    bob.send(b"PUB secret 0", b"", b"PUB open 0", b"")
+    assert ann.read() == b"MSG open 1 0\r\n\r\n"
+    reload(bench, users(ANN, BOB))
+    bob.send(b"PUB secret 0", b"")
+    assert ann.read() == b"MSG secret 1 0\r\n\r\n"
+
+
+def test_a_user_in_another_account_is_closed_without_an_error() -> None:
+    bench = Bench(users(ANN))
+    ann = client(bench, "ann", "a")
+    reload(bench, users(replace(ANN, account="B")))
+    assert (ann.read(), ann.closed) == (b"", "Credentials Revoked")
+
+
+def test_authorization_that_is_switched_on_closes_those_who_never_gave_credentials() -> None:
+    bench = Bench()
+    silent, pinged = bench.client(connect=b""), bench.client(connect=connect())
+    reload(bench, users(ANN))
+    assert pinged.closed == "Authentication Failure"
+    assert silent.closed == ""
+    bench.time.advance(bench.server.options.auth_timeout + 0.1)
+    assert silent.closed == "Authentication Timeout"
+
+
+def test_a_smaller_max_payload_holds_at_once_and_is_told() -> None:
+    bench = Bench()
+    peer = bench.client(b"PING")
+    reload(bench, max_payload=10)
+    info = peer.read()
+    assert json.loads(info[5:])["max_payload"] == 10
+    assert peer.ask(b"PUB x 11") == b"-ERR 'Maximum Payload Violation'\r\n"
+
+
+def test_nothing_is_told_when_nothing_changed_for_clients() -> None:
+    bench = Bench()
+    peer = bench.client(b"PING")
+    reload(bench, ping_max=5)
+    assert peer.read() == b""
+
+
+def test_the_newest_connections_are_too_many() -> None:
+    bench = Bench()
+    peers = [bench.client() for _ in range(3)]
+    reload(bench, max_connections=1)
+    assert [peer.closed for peer in peers] == ["", "Maximum Connections Exceeded", "Maximum Connections Exceeded"]
+    assert peers[2].read() == b"-ERR 'maximum connections exceeded'\r\n"
+
+
+def test_pings_follow_a_shorter_interval() -> None:
+    bench = Bench(ping_interval=100.0)
+    peer = bench.client()
+    bench.time.advance(3)
+    assert peer.ask(b"PONG") == b"PING\r\n"
+    reload(bench, ping_interval=1.0)
+    bench.time.advance(1.5)
+    assert peer.read() == b"PING\r\n"
+
+
+# --- limits of accounts
+
+
+def test_connections_of_an_account() -> None:
+    carl = UserOptions("carl", "c", account="C")
+    bench = Bench(users(ANN, BOB, carl), account_limits={"$G": AccountLimits(connections=1)})
+    first = client(bench, "ann", "a")
+    second = bench.client(connect=connect("bob", "b"))
+    assert second.closed == "Maximum Account Connections Exceeded"
+    client(bench, "carl", "c")
+    first.connection.close("Client Closed")
+    client(bench, "bob", "b")
+
+
+def test_the_error_of_one_connection_too_many() -> None:
+    bench = Bench(account_limits={"$G": AccountLimits(connections=0)})
+    peer = Peer(bench)
+    assert peer.ask(connect()) == b"-ERR 'maximum account active connections exceeded'\r\n"
+
+
+def test_subscriptions_of_a_connection_by_its_account() -> None:
+    bench = Bench(account_limits={"$G": AccountLimits(subscriptions=1)})
+    peer = bench.client(b"SUB a 1")
+    assert peer.ask(b"SUB b 2") == b"-ERR 'maximum subscriptions exceeded'\r\n"
+    assert peer.ask(b"UNSUB 1", b"SUB b 2", b"PUB b 0", b"") == b"MSG b 2 0\r\n\r\n"
+
+
+def test_payload_of_an_account_is_told_in_the_second_info() -> None:
+    bench = Bench(account_limits={"$G": AccountLimits(payload=100)})
+    peer = bench.client()
+    info = peer.ask(b"PING").split(b"\r\n")[1]
+    assert json.loads(info[5:])["max_payload"] == 100
+    assert peer.ask(b"PUB x 101") == b"-ERR 'Maximum Payload Violation'\r\n"
+    huge = Bench(max_payload=50, account_limits={"$G": AccountLimits(payload=100)})
+    assert huge.client().ask(b"PUB x 51") == b"-ERR 'Maximum Payload Violation'\r\n"
