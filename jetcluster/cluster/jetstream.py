@@ -106,6 +106,7 @@ class JetStream:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticker: Any = None
         self._last_flush = context.clock.monotonic()
+        self._registering = asyncio.Lock()
         self._flush_soon = False
         self._flush_failing = False
         self._unassigned_told = False
@@ -227,6 +228,8 @@ class JetStream:
     async def _meta_handler(self, gid: int, kind: str, body: Body) -> Body:
         if not self.meta.leading:
             raise NotLeaderError(self.meta.group.leader if self.meta.group is not None else None)
+        if kind == "stream_create":
+            await self._register_missing()  # a node that joined a moment ago counts for the placement
         return await self.service.handle(kind, body)
 
     def _on_effects(self, effects: list[Effect]) -> None:
@@ -285,19 +288,21 @@ class JetStream:
     async def _register_nodes(self, term: int) -> None:
         """The meta leader keeps the list of nodes: placement works from it. Ends with the leader's term."""
         while self.meta.group is not None and self.meta.leading and self.meta.group.term == term:
-            for info in (self.context.mesh.me, *self.context.mesh.peers.values()):
-                known = self.meta.machine.nodes.get(info.peer_id)
-                now = Node(info.peer_id, info.name, tuple(info.tags), info.jetstream)
-                if known == now:
-                    continue
-                if self.meta.group is None or info.peer_id not in self.meta.group.peers:
-                    continue
-                body = {"request": self.context.rng.token(8).hex(), **now.to_dict()}
-                try:
-                    await self.service.handle("node", body)
-                except (ApiError, RaftError, OutcomeUnknownError) as error:
-                    self.context.log.debug("node not registered yet", node=info.name, error=str(error))
+            try:
+                await self._register_missing()
+            except (ApiError, RaftError, OutcomeUnknownError) as error:
+                self.context.log.debug("a node is not registered yet", error=str(error))
             await asyncio.sleep(REGISTER_RETRY)
+
+    async def _register_missing(self) -> None:
+        """Puts connected members of the meta group that are new, or say something new of themselves, into the list."""
+        async with self._registering:
+            for info in (self.context.mesh.me, *self.context.mesh.peers.values()):
+                now = Node(info.peer_id, info.name, tuple(info.tags), info.jetstream)
+                if self.meta.machine.nodes.get(info.peer_id) == now:
+                    continue
+                if self.meta.group is not None and info.peer_id in self.meta.group.peers:
+                    await self.service.handle("node", {"request": self.context.rng.token(8).hex(), **now.to_dict()})
 
     # ---- bootstrap
 

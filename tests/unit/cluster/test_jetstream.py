@@ -78,6 +78,21 @@ async def test_a_late_node_joins_and_gets_streams() -> None:
 
 
 @virtual_time
+async def test_a_stream_can_be_placed_as_soon_as_the_meta_group_has_its_nodes() -> None:
+    cluster = Cluster()
+    await cluster.until(lambda: cluster.meta_leader() is not None, what="a meta leader")
+    assert len((await cluster.create("S")).peers) == 3
+    late = cluster.add("D")
+    await cluster.until(
+        lambda: all(late.me in node.js.meta.group.peers for node in cluster if node.js.meta.group is not None),
+        what="D is a voter",
+    )
+    assert len((await cluster.create("FOUR", 4)).peers) == 4
+    for node in cluster:
+        await cluster.stop(node.name)
+
+
+@virtual_time
 async def test_a_node_that_was_stopped_before_it_was_counted_in_asks_again() -> None:
     async with Cluster() as cluster:
         late = cluster.add("D")

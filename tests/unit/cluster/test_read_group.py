@@ -30,6 +30,7 @@ async def test_a_follower_answers_only_once_it_has_what_its_leader_had_committed
     async with Cluster() as cluster:
         await filled(cluster)
         node = cluster.followers("S")[0]
+        await node.js._flush()
         cluster.crash(node.name)
         await cluster.led("S")
         for number in range(6, 9):
