@@ -1,0 +1,106 @@
+"""`LeaderDuties`: what the leader of a stream does besides taking publishes: it proposes that messages expire and that
+schedules fire when their time has come, and republishes what is stored.
+
+Pure: the owner of the replica calls it, and passes the clock, the bus and a way to propose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from jetcluster.clock import Clock
+from jetcluster.protocol.bus import Bus
+from jetcluster.stream import commands
+from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.republish import Republish
+
+EXPIRY_SLACK: Final = 50_000_000
+"""How long after its time, nanoseconds, a message may linger before its removal is proposed: batches removals."""
+
+
+class LeaderDuties:
+    """Idle until `begin`. `propose` puts a command into the log and answers whether it did; what was refused is tried
+    again at the next `tick`. `call_soon` is the loop's."""
+
+    __slots__ = (
+        "_bus",
+        "_call_soon",
+        "_clock",
+        "_expiring",
+        "_firing",
+        "_leading",
+        "_machine",
+        "_propose",
+        "_republish",
+    )
+
+    def __init__(
+        self,
+        machine: StreamMachine,
+        bus: Bus,
+        clock: Clock,
+        propose: Callable[[bytes], bool],
+        call_soon: Callable[[Callable[[], None]], Any],
+    ) -> None:
+        self._machine = machine
+        self._bus = bus
+        self._clock = clock
+        self._propose = propose
+        self._call_soon = call_soon
+        self._leading = False
+        self._expiring = False
+        """An EXPIRE is in the log and not applied yet."""
+        self._firing = False
+        self._republish: Republish | None = None
+
+    def begin(self) -> None:
+        """This replica leads from now on."""
+        self._leading = True
+        self._expiring = self._firing = False
+        self.config_changed()
+
+    def end(self) -> None:
+        self._leading = False
+        self._set_republish(None)
+
+    def config_changed(self) -> None:
+        """Also after a snapshot was installed."""
+        rules = self._machine.rules
+        wanted = self._leading and rules.republish is not None
+        self._set_republish(Republish(rules, self._machine.store) if wanted else None)
+
+    def tick(self) -> None:
+        """A few times per second. Raises DamagedError when a schedule cannot be read."""
+        if not self._leading:
+            return
+        now = self._clock.time_ns()
+        if not self._expiring:
+            due = self._machine.next_expiry
+            if due is not None and due + EXPIRY_SLACK <= now:
+                self._expiring = True  # before: a group of one may apply it at once
+                self._expiring = self._propose(commands.encode_expire(now)) and self._expiring
+        if not self._firing:
+            command = self._machine.fire_command(now)
+            if command is not None:
+                self._firing = True
+                self._firing = self._propose(command) and self._firing
+
+    def applied(self, kind: int) -> None:
+        """After every command that this replica applied, by its kind."""
+        republish = self._republish
+        if republish is not None and republish.messages:
+            messages, republish.messages = republish.messages, []
+            for subject, headers, payload in messages:
+                self._bus.publish(subject, payload, b"", headers)
+        if kind == commands.EXPIRE:
+            self._expiring = False
+            due = self._machine.next_expiry if self._leading else None
+            if due is not None and due + EXPIRY_SLACK <= self._machine.clock:
+                self._call_soon(self.tick)  # one command removes only so many
+        elif kind == commands.FIRE:
+            self._firing = False
+
+    def _set_republish(self, republish: Republish | None) -> None:
+        self._republish = republish
+        self._machine.observe(republish.take if republish is not None else None)
