@@ -1,4 +1,5 @@
-"""`AtomicChecks`: may the messages of an atomic batch be stored, all of them? Decided in apply, before any is stored.
+"""`AtomicChecks`: may the messages of an atomic batch be stored, all of them, and as what? Decided in apply, before any
+is stored.
 
 Every check looks at the stream as it is before the batch, plus what the earlier messages of the batch would do to it:
 shared/reference/streams.md 3.5, in that order, message by message; the first failure refuses the batch. The order is
@@ -7,21 +8,21 @@ not that of ordinary publishes, and neither are some codes (10164, "batch rollup
 
 from __future__ import annotations
 
-import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import Batch
+from jetcluster.stream.counters import check_increment
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.fields import nats_fields, number
 from jetcluster.stream.ports import MachineStore
 from jetcluster.stream.publish import MAX_HEADER
 from jetcluster.stream.rules import StreamRules
-from jetcluster.stream.ttl import parse_ttl
-
-_INTEGER: Final = re.compile(rb"[+-]?[0-9]+")
+from jetcluster.stream.schedules import check_schedule
+from jetcluster.stream.staging import Message, Staging, record_size
+from jetcluster.stream.ttl import check_ttl
 
 _HEADER_TOO_LARGE: Final = errors.by_code(10097)
 _TOO_LARGE: Final = errors.by_code(10054)
@@ -30,12 +31,7 @@ _DISABLED: Final = errors.by_code(10174)
 _NO_LAST_MSG_ID: Final = errors.by_code(10177, header="Nats-Expected-Last-Msg-Id")
 _NO_MSG_ID: Final = errors.by_code(10177, header="Nats-Msg-Id")
 _WRONG_STREAM: Final = errors.by_code(10060)
-_BAD_INCREMENT: Final = errors.by_code(10171)
-_COUNTERS_DISABLED: Final = errors.by_code(10168)
-_TTL_DISABLED: Final = errors.by_code(10166)
-_INVALID_TTL: Final = errors.by_code(10165)
 _SOURCE_HEADER: Final = errors.by_code(10227)
-_SCHEDULES_DISABLED: Final = errors.by_code(10188)
 _DUPLICATE: Final = errors.by_code(10201)
 _WRONG_SEQUENCE: Final = errors.by_code(10164)
 _MISSING_SEQUENCE: Final = errors.by_code(10193)
@@ -47,8 +43,31 @@ _MAX_BYTES: Final = errors.by_code(10077, err="maximum bytes exceeded")
 _MAX_PER_SUBJECT: Final = errors.by_code(10077, err="maximum messages per subject exceeded")
 
 
+class Checked(NamedTuple):
+    """A message that may be stored."""
+
+    message: Message
+    """As it is to be stored."""
+    changed: bool
+    """That is not how it came."""
+    fields: dict[bytes, bytes]
+    total: int | None
+    """Of a counter."""
+
+
+def store(staging: Staging, batch: Batch, first_seq: int, ts: int, checked: list[Checked] | None) -> None:
+    """Stores a batch whose checks have passed; the first message as `first_seq` at the time `ts`."""
+    if checked is None:
+        staging.store_whole(batch, first_seq, ts, [])
+        return
+    staging.begin(batch, ts)
+    for i, (message, changed, fields, total) in enumerate(checked):
+        staging.stage(i, message, fields, total, changed=changed)
+    staging.finish()
+
+
 class AtomicChecks:
-    """The checks of one batch: made, asked once with `first_error`, thrown away."""
+    """The checks of one batch: made, `run` once, thrown away."""
 
     __slots__ = (
         "_allow_msg_id",
@@ -58,7 +77,9 @@ class AtomicChecks:
         "_ids",
         "_name",
         "_rules",
+        "_staging",
         "_store",
+        "_ts",
         "_written",
     )
 
@@ -68,51 +89,84 @@ class AtomicChecks:
         rules: StreamRules,
         store: MachineStore,
         dedupe: DedupeWindow,
+        staging: Staging,
         batch: Batch,
+        ts: int,
         *,
         allow_msg_id: bool,
     ) -> None:
+        """`ts`: time of the batch, nanoseconds. `staging` is asked what messages look like when they are stored."""
         self._name = name
         self._rules = rules
         self._store = store
         self._dedupe = dedupe
+        self._staging = staging
         self._batch = batch
+        self._ts = ts
         self._allow_msg_id = allow_msg_id
-        self._written: dict[bytes, int] = {}
-        """Subject -> how many of the messages looked at so far are on it."""
+        self._written: dict[bytes, list[bytes]] = {}
+        """Subject -> header blocks of the messages looked at so far."""
         self._ids: set[bytes] = set()
         self._bytes = 0
         """What the messages looked at so far would add to the stream."""
 
-    def first_error(self, *, plain: bool) -> ApiError | None:
-        """Why the batch is refused; None when all of it may be stored. Changes nothing. `plain`: no message has a
-        header that would have to be checked. Raises DamagedError."""
+    def run(self, *, plain: bool) -> list[Checked] | ApiError | None:
+        """The messages as they are to be stored, or why none may be. None: all may, as they came. `plain`: the leader
+        saw no header that means anything here. Stores nothing. Raises DamagedError."""
         rules = self._rules
         if rules.sealed:  # since it was proposed
             return _SEALED
         if not rules.allow_atomic:
             return _DISABLED
-        if plain and not rules.discard_new and not rules.max_msg_size:
+        if plain and not (rules.discard_new or rules.max_msg_size or rules.allow_msg_counter):
             return None
-        for i in range(self._batch.count):
-            error = self._check(i)
-            if error is not None:
-                return error
-        return None
+        checked: list[Checked] = []
+        try:
+            for i in range(self._batch.count):
+                result = self._check(i)
+                if isinstance(result, ApiError):
+                    return result
+                checked.append(result)
+        finally:
+            self._staging.totals.clear()
+        return checked
 
-    def _check(self, i: int) -> ApiError | None:
-        subject, headers, _ = self._batch.message(i)
-        rules = self._rules
-        if rules.max_msg_size and self._batch.size_of(i) > rules.max_msg_size:
+    def _check(self, i: int) -> Checked | ApiError:
+        subject, headers, payload = message = self._batch.message(i)
+        rules, staging = self._rules, self._staging
+        if rules.max_msg_size and len(headers) + len(payload) > rules.max_msg_size:
             return _TOO_LARGE
-        fields = nats_fields(headers)
-        error = self._check_fields(i, subject, headers, fields)
+        fields = dict(nats_fields(headers))
+        error = self._check_message(headers, payload, fields)
+        if error is not None:
+            return error
+        total: int | None = None
+        if rules.allow_msg_counter:
+            rewritten = staging.rewritten(*message, fields)
+            if isinstance(rewritten, ApiError):
+                return rewritten
+            headers, payload, total = rewritten
+            if total is not None:
+                staging.totals.stage(subject, total)
+        error = self._check_stream(i, subject, fields)
+        if error is not None:
+            return error
+        if not rules.allow_msg_counter:
+            rewritten = staging.rewritten(*message, fields)
+            assert not isinstance(rewritten, ApiError), rewritten
+            headers, payload, total = rewritten
+        made = subject, headers, payload
+        rollup = staging.rollup(headers, fields)
+        error = self._check_rollup(i, subject, rollup)
         if error is None and rules.discard_new:
-            error = self._check_room(i, subject, rollup=bool(fields.get(b"Nats-Rollup")))
-        self._written[subject] = self._written.get(subject, 0) + 1
-        return error
+            error = self._check_room(i, made, rollup=bool(rollup))
+        if error is not None:
+            return error
+        self._written.setdefault(subject, []).append(headers)
+        return Checked(made, made != message, fields, total)
 
-    def _check_fields(self, i: int, subject: bytes, headers: bytes, fields: dict[bytes, bytes]) -> ApiError | None:
+    def _check_message(self, headers: bytes, payload: bytes, fields: dict[bytes, bytes]) -> ApiError | None:
+        """What is wrong with the message itself, or known already."""
         if fields.get(b"Nats-Expected-Last-Msg-Id"):
             return _NO_LAST_MSG_ID
         msg_id = fields.get(b"Nats-Msg-Id")
@@ -120,25 +174,28 @@ class AtomicChecks:
             return _NO_MSG_ID
         if len(headers) > MAX_HEADER:
             return _HEADER_TOO_LARGE
-        increment = fields.get(b"Nats-Incr")
-        if increment:
-            return _COUNTERS_DISABLED if _INTEGER.fullmatch(increment) else _BAD_INCREMENT
+        error = check_increment(fields, payload, allowed=self._rules.allow_msg_counter)
+        if error is not None:
+            return error
         stream = fields.get(b"Nats-Expected-Stream")
         if stream and stream != self._name:
             return _WRONG_STREAM
-        ttl = fields.get(b"Nats-TTL")
-        if ttl and (not self._rules.allow_msg_ttl or parse_ttl(ttl) is None):
-            return _INVALID_TTL if self._rules.allow_msg_ttl else _TTL_DISABLED
+        error = check_ttl(fields, allowed=self._rules.allow_msg_ttl)
+        if error is not None:
+            return error
         if msg_id and not self._is_new(msg_id):
             return _DUPLICATE
-        if fields.get(b"Nats-Stream-Source"):
-            return _SOURCE_HEADER
-        return (
-            self._check_last_sequence(i, fields.get(b"Nats-Expected-Last-Sequence"))
-            or self._check_subject_sequence(subject, fields)
-            or (_SCHEDULES_DISABLED if fields.get(b"Nats-Schedule") else None)
-            or self._check_rollup(i, subject, fields.get(b"Nats-Rollup"))
-        )
+        return _SOURCE_HEADER if fields.get(b"Nats-Stream-Source") else None
+
+    def _check_stream(self, i: int, subject: bytes, fields: dict[bytes, bytes]) -> ApiError | None:
+        """What does not fit the stream."""
+        error = self._check_last_sequence(i, fields.get(b"Nats-Expected-Last-Sequence"))
+        if error is not None:
+            return error
+        error = self._check_subject_sequence(subject, fields)
+        if error is not None:
+            return error
+        return check_schedule(self._rules, subject, fields, self._ts, self._last_headers)
 
     def _is_new(self, msg_id: bytes) -> bool:
         if not self._dedupe.window:
@@ -173,28 +230,31 @@ class AtomicChecks:
         message = self._store.last_by_subject(filter)
         return message.seq if message is not None else 0
 
-    def _check_rollup(self, i: int, subject: bytes, value: bytes | None) -> ApiError | None:
-        if not value:
+    def _last_headers(self, subject: bytes) -> bytes | None:
+        written = self._written.get(subject)
+        return written[-1] if written else self._staging.last_headers(subject)
+
+    def _check_rollup(self, i: int, subject: bytes, kind: bytes) -> ApiError | None:
+        if not kind:
             return None
         if not self._rules.allow_rollup_hdrs or self._rules.deny_purge:
             return _ROLLUP_NOT_PERMITTED
-        kind = value.lower()
         if kind == b"sub":
             return _ROLLUP_SUB if subject in self._written else None
         if kind == b"all":
             return _ROLLUP_ALL if i else None
-        return errors.by_code(10111, err=f'rollup value invalid: "{value.decode(errors="replace")}"')
+        return errors.by_code(10111, err=f'rollup value invalid: "{kind.decode(errors="replace")}"')
 
-    def _check_room(self, i: int, subject: bytes, *, rollup: bool) -> ApiError | None:
+    def _check_room(self, i: int, message: Message, *, rollup: bool) -> ApiError | None:
         """Discard new. Unlike for a single message, replacing the oldest of a subject makes no room here."""
         rules, store = self._rules, self._store
         if rules.max_msgs and store.messages + i >= rules.max_msgs:
             return _MAX_MSGS
-        self._bytes += self._batch.record_size(i, memory=rules.memory)
+        self._bytes += record_size(message, memory=rules.memory)
         if rules.max_bytes and store.byte_count + self._bytes > rules.max_bytes:
             return _MAX_BYTES
         if rules.discard_new_per_subject and not rollup:
-            held = self._written.get(subject, 0) + store.count_of(subject)
+            held = len(self._written.get(message[0], ())) + store.count_of(message[0])
             if held >= rules.max_msgs_per_subject:
                 return _MAX_PER_SUBJECT
         return None

@@ -14,6 +14,7 @@ from jetcluster import API_LEVEL, errors
 from jetcluster.clock import Clock
 from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
+from jetcluster.stream.fields import FIELD, KV_OPERATION
 from jetcluster.stream.publish import MAX_HEADER
 from jetcluster.stream.rules import StreamRules
 
@@ -29,7 +30,6 @@ BATCH_ID: Final = b"\r\nNats-Batch-Id:"
 _SEQUENCE: Final = b"\r\nNats-Batch-Sequence:"
 _COMMIT: Final = b"\r\nNats-Batch-Commit:"
 _LEVEL: Final = b"\r\nNats-Required-Api-Level:"
-_FIELD: Final = b"\r\nNats-"
 
 _SEALED: Final = errors.by_code(10109)
 _MESSAGE_TOO_LARGE: Final = errors.by_code(10054)
@@ -201,7 +201,7 @@ class AtomicStage:
         if _LEVEL in headers:
             headers = header_block.remove(headers, b"Nats-Required-Api-Level")
         own_fields = 2 + (_COMMIT in headers)
-        if headers.count(_FIELD) != own_fields or len(headers) > MAX_HEADER:
+        if headers.count(FIELD) != own_fields or KV_OPERATION in headers or len(headers) > MAX_HEADER:
             batch.plain = False
         batch.subjects.append(subject)
         batch.headers.append(headers)

@@ -18,7 +18,7 @@ from typing import Any, Final
 from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
-from jetcluster.stream import commands
+from jetcluster.stream import atomic_checks, commands
 from jetcluster.stream.atomic_checks import AtomicChecks
 from jetcluster.stream.atomic_parts import BatchParts
 from jetcluster.stream.commands import BatchCommit, BatchPart, DeleteMsg, Expire, Fire, Publish, Purge, UpdateConfig
@@ -198,15 +198,23 @@ class StreamMachine:
         if self._dedupe.window and not command.plain:
             self._dedupe.advance(base, self.store.last_seq + 1)
         checks = AtomicChecks(
-            self.name.encode(), self.rules, self.store, self._dedupe, batch, allow_msg_id=command.allow_msg_id
+            self.name.encode(),
+            self.rules,
+            self.store,
+            self._dedupe,
+            self._staging,
+            batch,
+            base,
+            allow_msg_id=command.allow_msg_id,
         )
-        error = checks.first_error(plain=command.plain)
-        if error is not None:
+        checked = checks.run(plain=command.plain)
+        if isinstance(checked, ApiError):
             self.clock = base
-            return BatchResult(0, 0, error)
-        last_seq = self._admission.store_atomic(batch, base, plain=command.plain)
+            return BatchResult(0, 0, checked)
+        first_seq = self.store.last_seq + 1
+        atomic_checks.store(self._staging, batch, first_seq, base, checked)
         self.clock = base + batch.count - 1
-        return BatchResult(last_seq, batch.count, None)
+        return BatchResult(first_seq + batch.count - 1, batch.count, None)
 
     def _administer(self, command: Purge | DeleteMsg | Expire | Fire | UpdateConfig) -> int | ApiError:
         if isinstance(command, Expire):

@@ -93,17 +93,8 @@ class Admission:
             return PublishResult(first_seq, batch.count, None)
         return PublishResult(first_seq, batch.count, verdicts)
 
-    def store_atomic(self, batch: Batch, base: int, *, plain: bool) -> int:
-        """Stores all messages of an atomic batch: `AtomicChecks` has found that it may. `plain`: no message has a
-        header that means something here. Returns the last sequence."""
-        if plain and not self._looks_at_all(batch):
-            self._staging.store_whole(batch, self._store.last_seq + 1, base, [])
-        else:
-            self.store_own(batch, base)
-        return self._store.last_seq
-
     def store_own(self, batch: Batch, base: int) -> int:
-        """Stores messages that need no check: made by the stream itself, or checked by others. Their headers have all
+        """Stores messages that need no check: made by the stream itself. Their headers have all
         their effects. Only a full discard-new stream still refuses; returns how many were stored."""
         staging, rules = self._staging, self._rules
         self._batch, self._base = batch, base
