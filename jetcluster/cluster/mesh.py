@@ -218,6 +218,8 @@ class NodeMesh(MeshCore):
                 current.close("replaced by a new connection", abort=True)
             self._choose(link)
             link.send(encode_info(self.me))
+            # The peer waits for this INFO: what the groups send as soon as the link is up must not overtake it.
+            link.flush()
         self._came_up(link, info)
 
     def connection_refused(self, link: TcpLink, refusal: Refused) -> None:

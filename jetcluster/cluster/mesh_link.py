@@ -242,6 +242,10 @@ class TcpLink(PeerLink, asyncio.Protocol):
         reason = f"slow peer: {self._pending} bytes pending"
         self._loop.call_soon(lambda: self.close(reason, abort=True))
 
+    def flush(self) -> None:
+        """Hands what is queued to the transport now; whatever is sent later, urgent or not, comes after it."""
+        self._flush()
+
     def _flush(self) -> None:
         self._scheduled = False
         transport = self._transport

@@ -573,3 +573,21 @@ def test_on_uvloop(scenario: Callable[[Start], Awaitable[None]]) -> None:
             await scenario(start_one)
 
     uvloop.run(main())
+
+
+@pytest.mark.parametrize("ids", [(LOW, HIGH), (HIGH, LOW)])
+async def test_raft_frames_sent_when_a_link_comes_up_do_not_overtake_the_handshake(
+    start: Start, ids: tuple[str, str]
+) -> None:
+    """A group greets its peers the moment the link is up; the other side may still wait for our INFO."""
+    first = await start(node("a", me=info("a", ids[0])))
+    second = node("b", route_to(first), me=info("b", ids[1]))
+    received: list[tuple[str, int, bytes]] = []
+    for mesh in (first, second):
+        mesh.on_raft = lambda peer, gid, frame: received.append((peer, gid, frame))
+        mesh.on_peers(lambda up, mesh=mesh: mesh.send_raft(up.peer_id, 5, b"hello") and None, lambda down: None)  # type: ignore[misc]
+    await start(second)
+    await until(lambda: len(received) == 2, what="both greetings")
+    assert sorted(received) == [(LOW, 5, b"hello"), (HIGH, 5, b"hello")]
+    assert [mesh.counters.malformed for mesh in (first, second)] == [0, 0]
+    assert [mesh.counters.links_down for mesh in (first, second)] == [0, 0]
