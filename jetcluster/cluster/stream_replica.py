@@ -24,12 +24,15 @@ from jetcluster.raft.api import RaftError, RaftGroup, Role, StorageFullError
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands
-from jetcluster.stream.duties import LeaderDuties
 from jetcluster.stream.atomic_stage import AtomicStage
+from jetcluster.stream.duties import LeaderDuties
 from jetcluster.stream.ingest import Ingest
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.results import BatchResult, PublishResult
 from jetcluster.stream.rules import StreamRules
+
+CONFIRM_SECONDS = 2.0
+"""How long a request waits for a majority to confirm that this replica leads."""
 
 
 class StreamReplica:
@@ -116,20 +119,31 @@ class StreamReplica:
 
     def on_role(self, role: Role, term: int, leader: str | None) -> None:
         gid = self.assignment.gid
-        if role is Role.LEADER:
-            self.leader_since_ns = self.context.clock.time_ns()
-            self._config_proposed = 0
-            self.duties.begin()
-            self._listen()
-            self.context.leaders.lead(gid, term)
-            self._propose_config()
-            self._tell_elected()
-        else:
+        if role is not Role.LEADER:
             self._unlisten()
             self.duties.end()
             self.ingest.batches.stage.clear()
             self.context.leaders.follow(gid, term, leader)
-        self.reads.role_changed(role is Role.LEADER)
+            self.reads.role_changed(False)
+        elif self.context.meta_current:
+            self._take_over(term)
+
+    def open(self) -> None:
+        """The node knows now that the stream exists (`NodeContext.meta_current`)."""
+        if self.leading:
+            self._take_over(self.group.term)
+        else:
+            self.reads.role_changed(False)
+
+    def _take_over(self, term: int) -> None:
+        self.leader_since_ns = self.context.clock.time_ns()
+        self._config_proposed = 0
+        self.duties.begin()
+        self._listen()
+        self.context.leaders.lead(self.assignment.gid, term)
+        self._propose_config()
+        self._tell_elected()
+        self.reads.role_changed(True)
 
     def on_dropped(self, first_index: int) -> None:
         self.ingest.on_dropped(first_index)
@@ -189,7 +203,8 @@ class StreamReplica:
 
     @property
     def leading(self) -> bool:
-        return self.group.role is Role.LEADER and self.group.ready
+        """It leads, and the node knows that the stream exists."""
+        return self.group.role is Role.LEADER and self.group.ready and self.context.meta_current
 
     @property
     def failed(self) -> str:
@@ -342,4 +357,8 @@ class StreamReplica:
         """True once this replica is proven to lead and has applied all that was committed before the call."""
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.group.read_index(resolver(future))
-        return await future
+        try:
+            async with asyncio.timeout(CONFIRM_SECONDS):
+                return await future
+        except TimeoutError:  # a majority of the group's replicas is silent
+            return False
