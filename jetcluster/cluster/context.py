@@ -53,6 +53,9 @@ class NodeContext:
     rng: Rng
     timers: Timers
     log: Log
+    meta_current: bool = False
+    """This node's meta replica has applied all that was committed when this process started: only then is it known
+    which of the streams on disk still exist. Until then no replica takes publishes, answers requests or reads."""
     system_account: str = "$SYS"
     batch_room: BatchRoom = field(default_factory=BatchRoom)
     """Atomic batches that this node's streams have open together, and their limits."""

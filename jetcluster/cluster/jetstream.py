@@ -49,6 +49,7 @@ SETTLE_METHOD = "meta.settle"
 SETTLE_SECONDS = 2.0
 USED_METHOD = "store.used"
 JOIN_RETRY = 0.5
+META_RETRY = 0.1
 REGISTER_RETRY = 0.5
 
 _U32 = struct.Struct("<I")
@@ -134,6 +135,7 @@ class JetStream:
             self._boot = Bootstrap(self.context.me, self._expected_nodes(), self.context.clock.monotonic())
         for assignment in self.meta.machine.all_assignments():
             self._assigned(assignment)
+        self._spawn(self._catch_up_with_meta())
         self._tick()
 
     async def stop(self) -> None:
@@ -281,6 +283,8 @@ class JetStream:
             self._flush_soon = True
 
     def _on_meta_leading(self, leading: bool) -> None:
+        if leading:
+            self._meta_is_current()
         self._announce()
         if leading and self.meta.group is not None:
             self._spawn(self._register_nodes(self.meta.group.term))
@@ -369,9 +373,51 @@ class JetStream:
                 raise MeshError(str(error)) from error
         return b""
 
+    def _meta_is_current(self) -> None:
+        if not self.context.meta_current:
+            self.context.meta_current = True
+            for replica in list(self.replicas.values()):
+                replica.open()
+
+    async def _catch_up_with_meta(self) -> None:
+        """Until this node has applied what the meta leader had committed when asked. Streams that were deleted while
+        this node's last meta state was not flushed yet would else take publishes once more, and lose them."""
+        commit: int | None = None
+        while not self.context.meta_current:
+            if commit is None:
+                commit = await self._commit_of_meta()
+            elif self._applied_meta() >= commit:
+                self._meta_is_current()
+            else:
+                await asyncio.sleep(0.005)
+
+    async def _commit_of_meta(self) -> int | None:
+        """The meta group's commit index, from its leader; None, after a moment, when that cannot be had now."""
+        leader = self.context.leaders.get(META_GROUP)
+        if leader is None or leader == self.context.me:
+            await self.context.leaders.wait(META_GROUP, META_RETRY)
+            return None
+        try:
+            reply = await self.context.mesh.call(leader, COMMIT_METHOD, _U32.pack(META_GROUP), 2.0)
+            (commit,) = _U64.unpack(reply)
+        except (MeshError, struct.error):
+            await asyncio.sleep(META_RETRY)
+            return None
+        return int(commit)
+
+    def _applied_meta(self) -> int:
+        return self.meta.group.applied_index if self.meta.group is not None else 0
+
     async def _serve_commit(self, peer: str, payload: bytes) -> bytes:
         """The commit index of a group that this node leads, proven to be current."""
         (gid,) = _U32.unpack(payload)
+        if gid == META_GROUP:
+            try:
+                await self.meta.barrier()
+            except (RaftError, OutcomeUnknownError) as error:
+                raise MeshError(str(error)) from error
+            assert self.meta.group is not None
+            return _U64.pack(self.meta.group.commit_index)
         replica = self.replicas.get(gid)
         if replica is None or not await replica.confirm_leadership():
             raise MeshError(f"not the leader of group {gid}")

@@ -107,7 +107,8 @@ class ReadGroup:
             self._joining.cancel()
 
     def _join(self) -> None:
-        if self.joined or not self._replica.machine.rules.allow_direct or not self._replica.sound:
+        allowed = self._replica.machine.rules.allow_direct and self._context.meta_current
+        if self.joined or not allowed or not self._replica.sound:
             return
         name = self._replica.assignment.name.encode()
         subscribe = self._replica.bus.subscribe
