@@ -127,6 +127,7 @@ class Journal:
         self._low_space = False
         self._write_failed = False
         self._doomed: list[tuple[int, int]] = []
+        self._cut_later: tuple[int, int] | None = None
         self._closed = False
 
     # -- start
@@ -142,7 +143,12 @@ class Journal:
         for number in found.unborn:
             self._disk.delete(number)
         if found.torn is not None:
-            self._disk.truncate(*found.torn)
+            if found.damage:
+                # The torn batch's header may be all that proves the damage before it: it stays until the marks of the
+                # damaged groups are durable.
+                self._cut_later = found.torn
+            else:
+                self._disk.truncate(*found.torn)
         numbers = self._disk.segments()
         self._oldest = numbers[0] if numbers else found.last_segment + 1
         self._seq = found.next_seq
@@ -348,6 +354,9 @@ class Journal:
             log.moved(index, term, segment, offset)
         if batch.new_segment:
             self._check_space()
+            if self._cut_later is not None:
+                self._writer.submit(functools.partial(self._disk.truncate, *self._cut_later), _ignore)
+                self._cut_later = None
         self._kick()  # the disk goes on while the groups do their work
         self.on_durable(logs)
 
@@ -480,7 +489,7 @@ class Journal:
 
 
 def _ignore(error: BaseException | None) -> None:
-    """A segment that could not be deleted is deleted at a later start."""
+    """Housekeeping that failed only leaves something behind."""
 
 
 def _raise(error: BaseException) -> None:

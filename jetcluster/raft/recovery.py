@@ -96,6 +96,7 @@ class _Scan:
         self.disk = disk
         self.result = Recovered()
         self.expected_seq: int | None = None
+        self.highest_seq = 0
         self.pending: _Bad | None = None
 
     def run(self) -> Recovered:
@@ -112,6 +113,10 @@ class _Scan:
             self.result.torn = (self.pending.segment, self.pending.start)
             self.result.cut_bytes = self.pending.end - self.pending.start
         self.result.next_seq = self.expected_seq or 1
+        if self.result.damage:
+            # What is invalid stays on the disk: new batches must be seen to be later, or they would be taken for its
+            # never durable successors. (A torn tail alone is cut off, and its number used again.)
+            self.result.next_seq = max(self.result.next_seq, self.highest_seq + 1)
         for group in self.result.groups.values():
             _finish(group)
         return self.result
@@ -148,6 +153,7 @@ class _Scan:
 
     def _bad(self, number: int, start: int, end: int, batch: records.Batch | None, salvaged: list[Record]) -> None:
         seq = batch.seq if batch is not None else (self.expected_seq or 0)
+        self.highest_seq = max(self.highest_seq, seq)
         if self.pending is not None:
             if batch is None or batch.synced < self.pending.seq:
                 self.pending.end = end  # with a relaxed sync several batches may be torn at once
@@ -156,6 +162,7 @@ class _Scan:
         self.pending = _Bad(number, start, end, seq, salvaged)
 
     def _good(self, number: int, at: int, batch: records.Batch) -> None:
+        self.highest_seq = max(self.highest_seq, batch.seq)
         bad, self.pending = self.pending, None
         if bad is not None:
             if batch.synced >= bad.seq:

@@ -34,6 +34,9 @@ class Checks:
         self.claimed: dict[tuple[str, int], list[tuple[int, int]]] = {}
         """(node, gid) -> (index, term) that it claimed durable when it crashed."""
 
+        self.taken_away: dict[tuple[str, int], int] = {}
+        """(node, gid) -> log end that was durable when the replica was deleted."""
+
     # -- called on events
 
     def applied(self, node: SimNode, gid: int, index: int, term: int, command: bytes) -> None:
@@ -134,7 +137,8 @@ class Checks:
     def _holds(self, node: SimNode, gid: int, index: int, term: int) -> bool:
         log = node.journal.groups.get(gid)
         if log is None:
-            return False
+            # An ack may be heard after its sender was removed and its log deleted; it was true when it left.
+            return index <= self.taken_away.get((node.name, gid), 0)
         if index <= log.base_index or log.damaged:
             return True  # a damaged disk held it when it was acknowledged; what matters is what is lost in the end
         return index <= log.written_index and log.term_at(index) == term

@@ -247,6 +247,7 @@ class SimNode:
         self.assigned.pop(gid, None)
         self.stores.pop(gid, None)
         self.machines.pop(gid, None)
+        self.world.checks.taken_away[(self.name, gid)] = self.journal.groups[gid].written_index
         self.raft.remove_group(gid)
         self.world.checks.claimed.pop((self.name, gid), None)
         self.world.checks.last_applied.pop((self.name, gid, self.life), None)

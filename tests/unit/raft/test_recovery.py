@@ -154,6 +154,27 @@ def test_a_torn_tail_is_cut_and_is_no_damage(cut: int) -> None:
     assert bench.found.damage == []
 
 
+def test_cutting_a_torn_tail_does_not_hide_the_damage_before_it() -> None:
+    bench = Bench()
+    log = bench.log()
+    for _ in range(4):
+        fill(log, 3)
+        bench.settle()
+    bench.journal._closed = True
+    (_, before, _), (number, _, end) = batches(bench.disk)[-2:]
+    bench.disk.corrupt(number, before + 40, b"rot")
+    bench.disk.corrupt(number, end - 5, b"torn!")
+    for _ in range(3):  # it crashes again before anything is written
+        bench.open()
+        assert bench.found.damage
+        assert bench.journal.groups[1].damaged
+        bench.journal._closed = True
+    bench.open()
+    bench.settle()
+    again = bench.crash()
+    assert again.groups[1].damaged
+
+
 def test_a_missing_segment_is_damage() -> None:
     bench = history()
     bench.journal._closed = True

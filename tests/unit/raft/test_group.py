@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import pytest
+
+from jetcluster.raft.api import BackpressureError, NotLeaderError, Role, StorageFullError
+from jetcluster.raft.config import RaftConfig
+from tests.unit.raft.loopback import Loopback
+from tests.unit.raft.test_deviations import crowd
+
+
+def test_proposals_are_bounded_by_uncommitted_bytes() -> None:
+    net = Loopback(config=RaftConfig(max_uncommitted=1_000))
+    leader = net.start()
+    net.run(0.1)
+    net.isolate("A")
+    crowd(net, leader, 22)
+    with pytest.raises(BackpressureError):
+        leader.propose(b"." * 100)
+    net.connect_all()
+    net.run(0.2)
+    leader.propose(b"." * 100)
+
+
+def test_a_full_disk_refuses_proposals_and_serves_reads() -> None:
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    net["A"].disk.reported_free = 10
+    net["A"].journal.housekeep()
+    with pytest.raises(StorageFullError):
+        leader.propose(b"x")
+    answers: list[bool] = []
+    leader.read_index(answers.append)
+    net.run(0.05)
+    assert answers == [True]
+    net["A"].disk.reported_free = None
+    net.run(1.5)
+    leader.propose(b"x")
+    net.run(0.1)
+    assert net["C"].machine().commands() == [b"x"]
+
+
+def test_a_long_backlog_is_applied_in_slices() -> None:
+    net = Loopback("A", config=RaftConfig(apply_slice=-1.0))
+    leader = net.start()
+    crowd(net, leader, 20)
+    net["A"].node.end_of_batch = lambda: None  # type: ignore[method-assign]
+    net.run(0.01)
+    assert leader.log.durable_index == leader.last_index
+    applied = []
+    for _ in range(20):
+        leader.work()
+        applied.append(len(net["A"].machine().applied))
+    assert applied == list(range(1, 21))
+
+
+def test_only_what_is_on_the_own_disk_is_applied() -> None:
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    net["B"].journal._busy = True
+    index = leader.propose(b"x")
+    net.run(0.1)
+    follower = net["B"].group()
+    assert follower.commit_index == index
+    assert follower.applied_index < index
+
+
+def test_status_tells_what_monitoring_needs() -> None:
+    net = Loopback()
+    leader = net.start()
+    crowd(net, leader, 5)
+    net.run(0.2)
+    status = leader.status()
+    assert (status.role, status.leader, status.ready, status.stopped) == (Role.LEADER, "A", True, "")
+    assert status.last_index == status.commit_index == status.applied_index == status.durable_index == 6
+    assert [(p.peer, p.match_index, p.connected, p.voter) for p in status.peers] == [
+        ("B", 6, True, True),
+        ("C", 6, True, True),
+    ]
+    assert all(net.time.monotonic() - p.last_seen < 0.2 for p in status.peers)
+
+
+def test_a_removed_group_refuses_and_is_forgotten() -> None:
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    node = net["A"].node
+    node.remove_group(1)
+    with pytest.raises(NotLeaderError):
+        leader.propose(b"x")
+    assert not leader.transfer()
+    assert not node.knows(1)
+    net.run(0.1)
+    net.crash("A")
+    assert not net.restart("A").node.knows(1)
+
+
+def test_groups_in_the_journal_that_nobody_claims_are_listed() -> None:
+    net = Loopback()
+    net.start(1)
+    net.start(7)
+    net.run(0.1)
+    net.crash("A")
+    node = net.restart("A").node
+    assert node.orphans() == [1, 7]
+    net["A"].create(1, ("A", "B", "C"))
+    assert node.orphans() == [7]
+    assert node.knows(7)
+    node.remove_group(7)
+    assert node.orphans() == []
+
+
+def test_memory_groups_answer_before_the_disk() -> None:
+    net = Loopback()
+    leader = net.start(durable=False)
+    net.run(0.1)
+    for name in "ABC":
+        net[name].journal._busy = True
+    leader.propose(b"x")
+    net.run(0.01)
+    assert net["A"].machine().commands() == [b"x"]
+
+
+def test_a_memory_group_that_lost_committed_entries_to_a_power_failure_is_rebuilt() -> None:
+    net = Loopback()
+    leader = net.start(durable=False)
+    net.run(0.1)
+    for name in "BC":
+        net[name].journal._busy = True
+    crowd(net, leader, 5)
+    net.run(0.05)
+    applied = len(net["A"].machine().commands())
+    assert applied == 5
+    net.isolate("A")
+    for name in "BC":
+        net.crash(name)
+        net.restart(name).create(1, ("A", "B", "C"), durable=False)
+    net.connect("B", "C")
+    net.until(lambda: any(net[n].group().ready for n in "BC"))
+    second = next(net[n].group() for n in "BC" if net[n].group().ready)
+    crowd(net, second, 10)
+    net.run(0.1)
+    net.connect_all()
+    net.until(lambda: bool(net["A"].machine().snapshots), seconds=6.0)
+    assert net["A"].group().stopped == ""
+
+
+def test_leadership_lost_with_everything_applied_drops_nothing() -> None:
+    net = Loopback()
+    leader = net.start()
+    crowd(net, leader, 3)
+    net.run(0.1)
+    assert leader.transfer("B")
+    net.run(0.3)
+    assert leader.role is Role.FOLLOWER
+    assert net["A"].machine().dropped == []

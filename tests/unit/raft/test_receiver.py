@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import errno
+
+from jetcluster import faults
+from jetcluster.raft import codec
+from jetcluster.raft.api import Role
+from tests.unit.raft.loopback import Loopback
+from tests.unit.raft.test_deviations import crowd
+
+
+def test_a_follower_with_a_full_disk_takes_nothing_and_catches_up_later() -> None:
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    follower = net["C"].group()
+    net["C"].disk.reported_free = 0
+    net["C"].journal.housekeep()
+    end = follower.last_index
+    crowd(net, leader, 10)
+    net.run(0.5)
+    assert follower.last_index == end
+    assert leader.commit_index == leader.last_index, "the other two go on"
+    assert follower.leader == "A"
+    net["C"].disk.reported_free = None
+    net.run(3.0)
+    assert net["C"].machine().commands() == net["A"].machine().commands()
+
+
+def test_a_leader_whose_disk_is_full_refuses_and_loses_nothing() -> None:
+    net = Loopback()
+    leader = net.start()
+    crowd(net, leader, 5)
+    with faults.armed("journal.write", faults.fail(errno.ENOSPC)):
+        net.run(0.3)
+        assert net["A"].machine().commands() == []
+    net.run(1.0)
+    assert len(net["C"].machine().commands()) == 5
+
+
+def test_two_leaders_in_one_term_stop_the_replica_that_sees_it() -> None:
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    leader.receiver.on_message("B", codec.Append(leader.term, 1, 1, 1, 0, []))
+    assert "two leaders" in leader.status().stopped
+    assert not leader.ready
+
+
+def test_a_higher_term_in_any_answer_ends_a_leadership() -> None:
+    for make in (
+        lambda term: codec.Ack(term, 1, 0, False),
+        lambda term: codec.Reject(term, 1, 1, 0, False),
+        lambda term: codec.VoteReply(term, False),
+        lambda term: codec.PreVoteReply(term, term, False),
+    ):
+        net = Loopback()
+        leader = net.start()
+        net.run(0.1)
+        leader.receiver.on_message("B", make(leader.term + 4))
+        assert leader.role is Role.FOLLOWER
+        assert leader.term == 5
+        assert leader.log.term == 5
+
+
+def test_a_pre_vote_changes_no_term() -> None:
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    leader.receiver.on_message("B", codec.PreVote(50, 1_000, 49))
+    assert (leader.role, leader.term) == (Role.LEADER, 1)
+
+
+def test_timeout_now_counts_only_from_the_leader() -> None:
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    follower = net["B"].group()
+    follower.receiver.on_message("C", codec.TimeoutNow(leader.term))
+    assert follower.role is Role.FOLLOWER
+    follower.receiver.on_message("A", codec.TimeoutNow(leader.term))
+    assert follower.role is Role.CANDIDATE
+
+
+def test_a_newcomer_that_never_heard_a_leader_does_not_vote() -> None:
+    net = Loopback("ABCD")
+    group = net["D"].create(1, ("A", "B", "C"))
+    group.receiver.on_message("A", codec.Vote(3, 0, 0))
+    net.run(0.01)
+    assert group.term == 0
+
+
+def test_following_a_leader_counts_as_having_voted_for_it() -> None:
+    net = Loopback()
+    group = net["C"].create(1, ("A", "B", "C"))
+    group.receiver.on_message("A", codec.Append(3, 0, 0, 0, 0, []))
+    assert group.log.voted_for == "A"
+    group.receiver.on_message("B", codec.Vote(3, 100, 3))
+    assert group.log.voted_for == "A"

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from jetcluster.raft import codec
+from tests.unit.raft.loopback import Loopback
+from tests.unit.raft.test_deviations import crowd
+
+
+def test_peers_that_stand_at_the_same_place_get_the_same_frame() -> None:
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    frames: dict[str, list[bytes]] = {"B": [], "C": []}
+
+    def watch(source: str, target: str, gid: int, frame: bytes) -> bool:
+        if gid and source == "A" and frame[1] == codec.APPEND:
+            frames[target].append(frame)
+        return True
+
+    net.filter = watch
+    crowd(net, leader, 50)
+    net.run(0.0)
+    assert len(frames["B"]) == 1, "one append carries everything of the turn"
+    assert frames["B"][0] is frames["C"][0]
+
+
+def test_a_big_backlog_goes_out_in_bounded_frames() -> None:
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    sizes: list[int] = []
+
+    def watch(source: str, target: str, gid: int, frame: bytes) -> bool:
+        if gid and target == "B":
+            sizes.append(len(frame))
+        return True
+
+    net.filter = watch
+    crowd(net, leader, 40, size=60_000)
+    net.run(0.5)
+    assert max(sizes) <= leader.config.frame_bytes + 1_000
+    assert net["B"].group().last_index == leader.last_index
+
+
+def test_a_batch_that_was_swallowed_is_sent_again() -> None:
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    net.filter = lambda source, target, gid, frame: not (gid and target == "B")
+    crowd(net, leader, 5)
+    net.run(0.2)
+    net.filter = None
+    net.run(2.5)
+    assert net["B"].group().applied_index == leader.last_index
+
+
+def test_an_entry_the_leader_can_not_read_any_more_leads_to_a_snapshot() -> None:
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    net.isolate("C")
+    crowd(net, leader, 20)
+    net.run(0.1)
+    log = leader.log
+    log.shrink(0)
+    net["A"].disk.corrupt(log._segments[5], log._offsets[5], b"ROT")
+    net.connect_all()
+    net.until(lambda: bool(net["C"].machine().snapshots))
+    assert any("does not validate" in text for _, text in net["A"].reports)
+    assert leader.ready
+
+
+def test_a_commit_reaches_followers_at_once() -> None:
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    leader.propose(b"x")
+    net.until(lambda: net["A"].machine().commands() == [b"x"], step=0.0001)
+    net.run(2 * net.latency)
+    assert net["B"].machine().commands() == net["C"].machine().commands() == [b"x"]
