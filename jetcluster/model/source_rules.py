@@ -11,6 +11,7 @@ from typing import Any
 
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.model import subjects
+from jetcluster.model.transforms import SubjectTransform, TransformError, check_mapping
 
 Config = Mapping[str, Any]
 
@@ -80,12 +81,12 @@ def _check_filters(link: Config, overlapping: ApiError, bad_source: int, bad_des
 
 
 def _check_transform(transform: Config, bad_source: int, bad_destination: int) -> None:
-    """Subject syntax only: the mapping functions are parsed where they are implemented."""
     if transform["src"] and not subjects.is_valid(transform["src"]):
         raise by_code(bad_source, err="invalid subject " + transform["src"])
-    destination = transform["dest"]
-    if destination and ("{{" not in destination) and not subjects.is_valid(destination):
-        raise by_code(bad_destination, err="invalid subject " + destination)
+    try:
+        check_mapping(transform["src"].encode(), transform["dest"].encode())
+    except TransformError as error:
+        raise by_code(bad_destination, err=str(error)) from None
 
 
 def _check_external(config: Config, link: Config) -> None:
@@ -105,15 +106,26 @@ def _check_external(config: Config, link: Config) -> None:
 
 
 def _check_republish(config: Config, republish: Config) -> None:
-    _check_transform(republish, 10155, 10156)
-    destination = republish["dest"]
-    if not destination:
-        raise by_code(10156, err="invalid subject")
-    if "{{" in destination:
-        return
-    for subject in config.get("subjects", []):
-        if subjects.overlap(destination, subject):
-            raise invalid_config("stream configuration for republish destination forms a cycle")
+    source, destination = republish["src"], republish["dest"]
+    if destination and any(subjects.overlap(_reach(destination), own) for own in config.get("subjects", [])):
+        raise invalid_config("stream configuration for republish destination forms a cycle")
+    try:
+        SubjectTransform(source.encode(), destination.encode())
+    except TransformError:
+        raise invalid_config(
+            f"stream configuration for republish with transform from '{source}' to '{destination}' not valid"
+        ) from None
+
+
+def _reach(destination: str) -> str:
+    """A pattern that takes every subject the destination can make: `$1` may become any token, a function that splits
+    any number of them. (Upstream compares the text as it is, and so lets `$1.a` loop.)"""
+    tokens: list[str] = []
+    for token in destination.split("."):
+        if token.startswith("{{") and ("split" in token.lower() or "slice" in token.lower()):
+            return ".".join([*tokens, ">"])
+        tokens.append("*" if token.startswith("{{") or (token[:1] == "$" and token[1:].isdigit()) else token)
+    return ".".join(tokens)
 
 
 def _is_stream_name(name: str) -> bool:

@@ -122,7 +122,17 @@ class StreamConfig(WireModel):
             filled |= {"allow_msg_ttl": True, "allow_rollup_hdrs": True, "deny_purge": False}
         if self.allow_msg_schedules:
             filled |= {"allow_rollup_hdrs": True, "deny_purge": False}
+        if self.republish is not None:
+            filled["republish"] = self._filled_republish(self.republish)
         return self.model_copy(update=filled)
+
+    def _filled_republish(self, republish: Republish) -> Republish:
+        """Everything to everything would be a cycle, but means the transformed subjects when all subjects are."""
+        source = republish.src or ">"
+        mapping = self.subject_transform
+        if source == republish.dest == ">" and mapping is not None and self.subjects == [mapping.src]:
+            return republish.model_copy(update={"src": mapping.dest, "dest": mapping.dest})
+        return republish.model_copy(update={"src": source})
 
     def _default_window(self, limits: AccountLimits) -> int:
         window = DEFAULT_DUPLICATE_WINDOW

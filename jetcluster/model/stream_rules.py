@@ -31,13 +31,7 @@ _NAME_BLANKS = frozenset(" \t\r\n\f")
 NOT_IMPLEMENTED: Final[dict[str, str]] = {
     "mirror": "mirrors are",
     "sources": "stream sources are",
-    "subject_transform": "subject transforms are",
-    "republish": "republish is",
-    "allow_msg_ttl": "per-message TTL is",
-    "subject_delete_marker_ttl": "subject delete markers are",
-    "allow_msg_counter": "message counters are",
     "allow_batched": "fast batch publish is",
-    "allow_msg_schedules": "message schedules are",
 }
 """Keys that ask for behaviour which this version does not have: refused with 10052 instead of stored and ignored.
 Whoever implements one removes its row."""

@@ -94,7 +94,7 @@ class StreamRules:
 
 
 def _transform(config: Mapping[str, Any] | None) -> SubjectTransform | None:
-    if config is None:
+    if config is None or not config.get("dest"):
         return None
     return SubjectTransform(config.get("src", "").encode(), config.get("dest", "").encode())
 

@@ -44,7 +44,13 @@ BAD_DEST = [{"src": "a", "dest": "x..y"}]
         ({"sources": [{**UP, "external": {"api": "x", "deliver": "d"}}], "subjects": ["d.a"]}, 10022),
         ({"subject_transform": BAD_SRC[0]}, 10155),
         ({"subject_transform": BAD_DEST[0]}, 10156),
-        ({"republish": {"src": "a", "dest": ""}}, 10156),
+        ({"subjects": ["a.>"], "subject_transform": {"src": "a.*", "dest": "b.$2"}}, 10156),
+        ({"subjects": ["a.>"], "republish": {"src": "a.*", "dest": "r.$2"}}, 10052),
+        ({"subjects": ["a.>"], "republish": {"src": "a..", "dest": "r"}}, 10052),
+        ({"subjects": ["x.foo"], "republish": {"src": "*.foo", "dest": "$1.foo"}}, 10052),
+        ({"subjects": ["x.foo"], "republish": {"src": "*.foo", "dest": "{{wildcard(1)}}.foo"}}, 10052),
+        ({"subjects": ["x.y.foo"], "republish": {"src": "*.*.foo", "dest": "{{split(1,-)}}.foo"}}, 10052),
+        ({"subjects": ["a.>"], "republish": {"src": ">", "dest": ">"}}, 10052),
         ({"subjects": ["a.>"], "republish": {"src": "a.>", "dest": "a.b"}}, 10052),
     ],
 )
@@ -69,3 +75,21 @@ def test_refused(fields: dict[str, Any], err_code: int) -> None:
 )
 def test_accepted(fields: dict[str, Any]) -> None:
     check_links(StreamConfig.from_object({"name": "S", **fields}).normalised().to_wire())
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"republish": {"dest": "r.>"}}, {"src": ">", "dest": "r.>"}),
+        ({"republish": {"src": "a.*", "dest": ""}}, {"src": "a.*", "dest": ""}),
+        (
+            {"republish": {"src": ">", "dest": ">"}, "subject_transform": {"src": "a.>", "dest": "t.>"}},
+            {"src": "t.>", "dest": "t.>"},
+        ),
+    ],
+)
+def test_republish_as_it_is_shown(fields: dict[str, Any], expected: dict[str, Any]) -> None:
+    config = StreamConfig.from_object({"name": "S", "subjects": ["a.>"], **fields}).normalised().to_wire()
+    check_config(config)
+    assert config["republish"] == expected
+    assert StreamConfig.from_object(config).normalised().to_wire() == config
