@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from jetcluster import errors
+from jetcluster.raft.api import BackpressureError, NotLeaderError, RaftError, StorageFullError
+from jetcluster.stream import commands
+from jetcluster.stream.commands import BatchCommit, BatchPart, Publish
+from jetcluster.stream.results import BatchResult
+from jetcluster.stream.rules import StreamRules
+from tests.unit.stream.test_ingest import CLIENT, Bench
+from tests.unit.stream.twins import block
+
+
+class Batches(Bench):
+    def send(
+        self,
+        sequence: int,
+        commit: str | None = None,
+        *,
+        reply: bytes = b"r",
+        batch_id: str = "b",
+        payload: bytes = b"x",
+    ) -> None:
+        fields = [f"Nats-Batch-Id: {batch_id}", f"Nats-Batch-Sequence: {sequence}"]
+        fields += [f"Nats-Batch-Commit: {commit}"] if commit is not None else []
+        self.ingest.on_message(b"a", reply, block(*fields), payload, CLIENT)
+
+    def decoded(self) -> list[object]:
+        return [commands.decode(command) for command in self.log.commands]
+
+
+def test_staged_messages_are_answered_at_once_and_proposed_with_the_commit() -> None:
+    bench = Batches()
+    bench.send(1, reply=b"r1")
+    bench.send(2, reply=b"")
+    assert bench.bus.sent == [(b"r1", b"", b"")] and not bench.turn
+    bench.send(3, "1", reply=b"r3")
+    (commit,) = bench.decoded()
+    assert isinstance(commit, BatchCommit) and not isinstance(commit.body, bytes)
+    assert (commit.ts, commit.parts, commit.plain, commit.allow_msg_id) == (bench.time.time_ns(), 0, True, False)
+    assert commit.body.count == 3
+    assert len(bench.bus.sent) == 1 and bench.ingest.pending_messages == 3
+    bench.ingest.on_applied(101, BatchResult(7, 3, None))
+    assert bench.bus.sent[1:] == [(b"r3", b'{"stream":"S","seq":7,"batch":"b","count":3}', b"")]
+    assert (bench.ingest.pending_messages, bench.ingest.pending_bytes) == (0, 0)
+
+
+def test_the_domain_and_odd_ids_in_the_ack() -> None:
+    bench = Batches(domain="D")
+    bench.send(1, "1", batch_id='%d "\u00fc"')
+    bench.ingest.on_applied(101, BatchResult(1, 1, None))
+    (ack,) = bench.bus.sent
+    assert ack[1].startswith(b'{"stream":"S","domain":"D","seq":1,"batch":')
+    assert json.loads(ack[1])["batch"] == '%d "\u00fc"'
+
+
+def test_what_was_published_before_the_commit_is_proposed_before_it() -> None:
+    bench = Batches()
+    bench.send(1)
+    bench.publish(2)
+    bench.send(2, "1")
+    bench.publish(1)
+    bench.end_turn()
+    first, commit, last = bench.decoded()
+    assert isinstance(first, Publish) and first.batch.count == 2
+    assert isinstance(commit, BatchCommit)
+    assert isinstance(last, Publish)
+
+
+def test_an_empty_id_is_an_ordinary_message() -> None:
+    bench = Batches()
+    bench.publish(1, headers=block("Nats-Batch-Id:", "Nats-Batch-Sequence: 1"))
+    bench.end_turn()
+    assert [publish.batch.count for publish in bench.log.publishes()] == [1]
+
+
+def test_a_refused_batch_gets_its_error() -> None:
+    bench = Batches()
+    bench.send(1)
+    bench.send(3)
+    bench.send(1, "1")
+    bench.ingest.on_applied(101, BatchResult(0, 0, errors.by_code(10071, seq=4)))
+    assert bench.errors()[0] == 503, "the zero-byte answer"
+    assert bench.errors()[1:] == [10176, 10071]
+    assert bench.abandoned == [(b"b", "incomplete")]
+    assert bench.ingest.refused == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "headers"),
+    [
+        (NotLeaderError("other"), 503, b"NATS/1.0 503\r\n\r\n"),
+        (BackpressureError("full"), 10167, b"NATS/1.0 429 Too Many Requests\r\n\r\n"),
+        (StorageFullError("disk"), 10077, b""),
+        (RaftError("?"), 10008, b""),
+    ],
+)
+def test_a_batch_that_cannot_be_proposed_is_gone_with_an_answer(error: RaftError, code: int, headers: bytes) -> None:
+    bench = Batches()
+    bench.log.error = error
+    bench.send(1, "1")
+    assert bench.errors() == [code] and bench.bus.sent[0][2] == headers
+    assert bench.ingest.pending_messages == 0
+    bench.log.error = None
+    bench.send(2, "1")
+    assert bench.errors()[1:] == [10176]
+
+
+def test_too_much_waiting() -> None:
+    bench = Batches(max_pending_messages=2)
+    bench.send(1)
+    bench.send(2, "1")
+    bench.send(1, "1")
+    assert bench.errors()[1:] == [10167] and len(bench.log.commands) == 1
+
+
+def test_lost_leadership_leaves_the_commit_without_an_answer() -> None:
+    bench = Batches()
+    bench.send(1, "1")
+    bench.ingest.on_dropped(101)
+    assert bench.ingest.pending_messages == 0
+    bench.ingest.on_applied(101, BatchResult(1, 1, None))
+    assert bench.bus.sent == []
+
+
+def test_a_result_may_come_before_its_index() -> None:
+    bench = Batches()
+    propose = bench.log.propose
+
+    def at_once(command: bytes) -> int:
+        index = propose(command)
+        bench.ingest.on_applied(index, BatchResult(5, 1, None))
+        return index
+
+    bench.ingest.batches._propose = at_once
+    bench.send(1, "1")
+    assert [json.loads(ack)["seq"] for _, ack, _ in bench.bus.sent] == [5]
+    assert bench.ingest.pending_messages == 0
+
+
+def test_a_stream_without_acks_answers_nothing() -> None:
+    bench = Batches(no_ack=True)
+    bench.send(1)
+    bench.send(2, "1")
+    bench.ingest.on_applied(101, BatchResult(2, 2, None))
+    bench.send(7)
+    bench.ingest.configure(StreamRules.from_config({"no_ack": False, "allow_atomic": True}))
+    assert bench.bus.sent == []
+    bench.send(7)
+    assert bench.errors() == [10176]
+
+
+def test_a_long_batch_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "PART_BYTES", 500)
+    bench = Batches()
+    bench.send(1, payload=b"x" * 600)
+    bench.send(2, "1", payload=b"x" * 600)
+    *parts, commit = bench.decoded()
+    assert parts and all(isinstance(part, BatchPart) for part in parts)
+    assert isinstance(commit, BatchCommit) and commit.parts == len(parts)
+    bench.ingest.on_applied(100 + len(parts) + 1, BatchResult(2, 2, None))
+    assert json.loads(bench.bus.sent[-1][1])["count"] == 2
+
+
+def test_when_a_part_is_refused_nothing_more_is_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "PART_BYTES", 500)
+    bench = Batches()
+    bench.send(1, payload=b"x" * 2000)
+    propose = bench.log.propose
+
+    def full_after_one(command: bytes) -> int:
+        if bench.log.commands:
+            raise BackpressureError("full")
+        return propose(command)
+
+    bench.ingest.batches._propose = full_after_one
+    bench.send(2, "1")
+    assert len(bench.log.commands) == 1 and bench.errors()[1:] == [10167]
+    assert (bench.ingest.pending_messages, bench.ingest.pending_bytes) == (0, 0)
