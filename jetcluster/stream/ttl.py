@@ -12,7 +12,8 @@ from jetcluster.stream import durations
 
 NEVER: Final = -1
 """The message outlives even the stream's max_age."""
-LONGEST: Final = durations.MAX_NS // durations.SECOND
+LONGEST: Final = 2**63 - 1
+"""Seconds; times so late that nanoseconds do not count that far mean the end of time (`due_index.MAX_DUE`)."""
 
 _DISABLED: Final = errors.by_code(10166)
 _INVALID: Final = errors.by_code(10165)

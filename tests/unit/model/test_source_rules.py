@@ -90,6 +90,6 @@ def test_accepted(fields: dict[str, Any]) -> None:
 )
 def test_republish_as_it_is_shown(fields: dict[str, Any], expected: dict[str, Any]) -> None:
     config = StreamConfig.from_object({"name": "S", "subjects": ["a.>"], **fields}).normalised().to_wire()
-    check_config(config)
+    check_links(config)
     assert config["republish"] == expected
     assert StreamConfig.from_object(config).normalised().to_wire() == config
