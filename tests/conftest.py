@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 
 import pytest
@@ -46,15 +46,29 @@ def durable(server: str) -> str:
     return "jetstream { sync_interval: always }\n" if server == "nats-server" else ""
 
 
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A fixture does not see that its test failed: tell it, so that it keeps the logs."""
+    report = yield
+    if report.when == "call" and report.failed:
+        item.stash[FAILED] = True
+    return report
+
+
 @pytest.fixture
-async def cluster(server: str, durable: str) -> AsyncIterator[ProcessCluster]:
-    """Three fresh nodes; ended by pid whatever happens."""
+async def cluster(server: str, durable: str, request: pytest.FixtureRequest) -> AsyncIterator[ProcessCluster]:
+    """Three fresh nodes; ended by pid whatever happens. Their logs are printed and kept when the test fails."""
     async with ProcessCluster(3, server, config=durable) as nodes:
         yield nodes
+        nodes.failed = request.node.stash.get(FAILED, False)
 
 
 @pytest.fixture
-async def single(server: str, durable: str) -> AsyncIterator[ProcessCluster]:
+async def single(server: str, durable: str, request: pytest.FixtureRequest) -> AsyncIterator[ProcessCluster]:
     """One fresh node without a cluster."""
     async with ProcessCluster(1, server, config=durable) as nodes:
         yield nodes
+        nodes.failed = request.node.stash.get(FAILED, False)

@@ -223,6 +223,8 @@ class ProcessCluster:
         self._own_root = root is None
         self.root = root or Path(tempfile.mkdtemp(prefix="jetcluster-test-"))
         self._keep = keep
+        self.failed = False
+        """Set by whoever uses it and saw a failure that is no exception here (a pytest fixture)."""
         ports = list(range(base_port, base_port + 3 * n)) if base_port else free_ports(3 * n)
         routes = ",".join(f"nats://127.0.0.1:{p}" for p in ports[n : 2 * n])
         self.nodes: list[Node] = []
@@ -295,10 +297,11 @@ class ProcessCluster:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
+        failed = self.failed or kind is not None
+        if failed:
             self._report()
         self.stop_all()
-        if kind is None and self._own_root and not self._keep:
+        if not failed and self._own_root and not self._keep:
             shutil.rmtree(self.root, ignore_errors=True)
 
     def _report(self) -> None:
