@@ -41,7 +41,9 @@ class Cut:
     index: int
     term: int
     peers: tuple[str, ...]
+    """The voters as of `index`, not as of now: a newer configuration may never be committed."""
     chunks: Iterator[bytes]
+    learners: tuple[str, ...] = ()
 
 
 class SnapshotOwner(Protocol):
@@ -62,7 +64,9 @@ class SnapshotOwner(Protocol):
 
     def snapshot_chunk(self, chunk: bytes) -> None: ...
 
-    async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...]) -> None:
+    async def snapshot_end(
+        self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()
+    ) -> None:
         """Makes the imported state durable and current, and continues the group after `index`."""
         ...
 
@@ -155,7 +159,8 @@ class CatchUp:
         while chunk := await self._mesh.call(peer, "snapshot.next", opened["id"].encode(), CHUNK_TIMEOUT):
             owner.snapshot_chunk(chunk)
             self.received[gid] += len(chunk)
-        await owner.snapshot_end(opened["index"], opened["term"], tuple(opened["peers"]))
+        peers, learners = tuple(opened["peers"]), tuple(opened.get("learners", ()))
+        await owner.snapshot_end(opened["index"], opened["term"], peers, learners)
         self._log.info("caught up from a snapshot", gid=gid, peer=peer, index=opened["index"])
 
     async def _serve_open(self, peer: str, payload: bytes) -> bytes:
@@ -174,7 +179,8 @@ class CatchUp:
         cut = owner.snapshot_export(CHUNK_BYTES)
         export_id = self._rng.token(8).hex()
         self._exports[export_id] = _Export(gid, peer, cut.chunks, self._clock.monotonic())
-        return json.dumps({"id": export_id, "index": cut.index, "term": cut.term, "peers": cut.peers}).encode()
+        opened = {"id": export_id, "index": cut.index, "term": cut.term, "peers": cut.peers, "learners": cut.learners}
+        return json.dumps(opened).encode()
 
     async def _serve_next(self, peer: str, payload: bytes) -> bytes:
         export_id = payload.decode()

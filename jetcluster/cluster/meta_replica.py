@@ -133,7 +133,8 @@ class MetaReplica:
             raise MeshError("the meta group does not run here")
         data = self.machine.snapshot()
         chunks = (data[at : at + chunk_bytes] for at in range(0, len(data), chunk_bytes))
-        return Cut(self.machine.applied_index, self.applied_term, self.group.peers, chunks)
+        voters, learners = self.group.members_at(self.machine.applied_index)
+        return Cut(self.machine.applied_index, self.applied_term, voters, chunks, learners)
 
     def snapshot_begin(self) -> None:
         self._import = []
@@ -141,7 +142,9 @@ class MetaReplica:
     def snapshot_chunk(self, chunk: bytes) -> None:
         self._import.append(chunk)
 
-    async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...]) -> None:
+    async def snapshot_end(
+        self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()
+    ) -> None:
         assert self.group is not None
         data, self._import = b"".join(self._import), []
         if index < self.machine.applied_index:
@@ -153,4 +156,4 @@ class MetaReplica:
         # In the same step as the state itself: a restart must not find a state whose effects are missing.
         self._on_effects(effects)
         await self.context.kv.flush()
-        self.group.install(index, term, peers)
+        self.group.install(index, term, peers, learners)

@@ -173,7 +173,8 @@ class StreamReplica:
             raise MeshError(f"this replica of {self.assignment.name} is not sound")
         machine = self.machine
         chunks = self.store.export(chunk_bytes)
-        return Cut(machine.applied_index, machine.applied_term, self.group.peers, chunks)
+        voters, learners = self.group.members_at(machine.applied_index)
+        return Cut(machine.applied_index, machine.applied_term, voters, chunks, learners)
 
     def snapshot_begin(self) -> None:
         self.installing = True
@@ -185,7 +186,9 @@ class StreamReplica:
     def snapshot_chunk(self, chunk: bytes) -> None:
         self.store.import_chunk(chunk)
 
-    async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...]) -> None:
+    async def snapshot_end(
+        self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()
+    ) -> None:
         self.store.import_end()
         machine = StreamMachine(self.assignment.name, self._initial_rules, self.store)
         if machine.applied_index != index:
@@ -196,7 +199,7 @@ class StreamReplica:
         self.installing = False
         self.damaged = self.suspect = ""
         self._stepped_aside = False
-        self.group.install(index, term, peers)
+        self.group.install(index, term, peers, learners)
         self._config_changed()
 
     # ---- lifecycle

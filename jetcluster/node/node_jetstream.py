@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from jetcluster.cluster.identity import load_identity, new_id
+from jetcluster.cluster.identity import IdentityError, load_identity, new_id
 from jetcluster.cluster.mesh import Credentials, MeshOptions, NodeMesh, Route
 from jetcluster.cluster.mesh_api import NodeInfo
 from jetcluster.cluster.mesh_core import MeshCore
@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from jetcluster.stream.atomic_stage import BatchLimits
 
 DEFAULT_ACCOUNT = "$G"
-FRAME_OVERHEAD = 256 * 1024
+ENTRY_OVERHEAD = 512 * 1024
+"""Around the largest message in a Raft entry: subject, columns, and what was published just before it."""
+FRAME_OVERHEAD = 1024 * 1024
+"""Around it in a frame between nodes; more than an entry's."""
 MIN_FRAME = 16 * 1024 * 1024
 STEP_ASIDE_SECONDS = 2.0
 MIN_SEGMENT = 4 * 1024 * 1024
@@ -71,7 +74,10 @@ class NodeJetStream:
         """Raises StorageError, ListenError and OSError."""
         options, node = self._options, self._node
         directory = self._open_directory() if options.jetstream.enabled else None
-        identity = load_identity(directory, node.server.name, rng=node.rng, clock=node.clock)
+        try:
+            identity = load_identity(directory, node.server.name, rng=node.rng, clock=node.clock)
+        except IdentityError as error:
+            raise StorageError(f"Can't start JetStream: {error}") from error
         me = NodeInfo(
             peer_id=identity.peer_id,
             name=node.server.name,
@@ -203,18 +209,22 @@ class NodeJetStream:
             system_account=self._options.system_account_name,
             batch_room=BatchRoom(_batch_limits(self._options.jetstream)),
         )
-        self.jetstream = JetStream(
-            context,
-            owners,
-            limits=self._limits,
-            clustered=self._options.is_clustered,
-            expected_nodes=lambda: self.mesh.expected_nodes if isinstance(self.mesh, NodeMesh) else 1,
-            settled=lambda: not isinstance(self.mesh, NodeMesh) or self.mesh.settled,
-        )
+        try:
+            self.jetstream = JetStream(
+                context,
+                owners,
+                limits=self._limits,
+                clustered=self._options.is_clustered,
+                expected_nodes=lambda: self.mesh.expected_nodes if isinstance(self.mesh, NodeMesh) else 1,
+                settled=lambda: not isinstance(self.mesh, NodeMesh) or self.mesh.settled,
+            )
+        except (ValueError, KvError) as error:
+            raise StorageError(f"Can't start JetStream: the state of the meta group: {error}") from error
         self._start_api()
 
     def _open_raft(self, directory: Path) -> RaftNode:
         """The journal is read here: what it holds decides what this node may vouch for. Raises StorageError."""
+        from jetcluster.raft.config import RaftConfig
         from jetcluster.raft.disk import FileDisk
         from jetcluster.raft.journal import Journal
         from jetcluster.raft.node import RaftNode
@@ -232,8 +242,10 @@ class NodeJetStream:
             raise StorageError(f"Can't start JetStream: {directory}: {error.strerror}") from error
         for damage in self._journal.damage:
             self._log.error("Raft journal is damaged; what is missing is fetched from peers", damage=str(damage))
+        usual = RaftConfig()
+        config = replace(usual, max_entry=max(usual.max_entry, self._options.max_payload + ENTRY_OVERHEAD))
         raft = RaftNode(
-            self.mesh.me.peer_id, self._journal, self.mesh, node.clock, node.rng, loop, on_report=self._raft_report
+            self.mesh.me.peer_id, self._journal, self.mesh, node.clock, node.rng, loop, config, self._raft_report
         )
         self.mesh.on_raft = raft.on_frame
         self.mesh.on_read_end = raft.end_of_batch

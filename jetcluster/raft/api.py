@@ -40,6 +40,10 @@ class StorageFullError(RaftError):
     """The journal cannot grow: the disk is full or below its reserve. Reads go on; writes are refused."""
 
 
+class EntryTooLargeError(RaftError):
+    """The command is above `RaftConfig.max_entry`: no other node would take it either."""
+
+
 class MembershipError(RaftError):
     """A change of peers that is not allowed now (one at a time, only by a leader whose no-op is committed)."""
 
@@ -133,7 +137,7 @@ class RaftGroup(Protocol):
 
     def propose(self, command: bytes) -> int:
         """Appends one command and returns its log index; it is durable and committed when `apply` is called with it.
-        Raises NotLeaderError, BackpressureError, StorageFullError."""
+        Raises NotLeaderError, BackpressureError, StorageFullError, EntryTooLargeError."""
         ...
 
     def read_index(self, callback: Callable[[bool], None]) -> None:
@@ -157,8 +161,13 @@ class RaftGroup(Protocol):
         applied until `install`, and the leader is asked for a snapshot, as in `on_snapshot_needed`."""
         ...
 
-    def install(self, index: int, term: int, peers: tuple[str, ...]) -> None:
-        """The state machine now holds (durably) the state of `index`; the log continues after it."""
+    def members_at(self, index: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """(voters, learners) as of `index`, which the log has not gone beyond forgetting: what travels with a state."""
+        ...
+
+    def install(self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()) -> None:
+        """The state machine now holds (durably) the state of `index`; the log continues after it. `peers` and
+        `learners` are the members as of that index (`members_at` of the replica that gave the state)."""
         ...
 
     def status(self) -> GroupStatus: ...

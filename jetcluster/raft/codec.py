@@ -17,8 +17,9 @@ from typing import NamedTuple
 from jetcluster.raft.membership import Config, ConfigError, decode_config, encode_config
 
 VERSION = 1
-MAX_ENTRY_BYTES = 8 << 20
-"""Hard cap of one command."""
+MAX_ENTRY_BYTES = 80 << 20
+"""Hard cap of one command: the largest message that can be configured (64 MiB) and what surrounds it. What a node
+proposes is bounded by `RaftConfig.max_entry`, what it reads by the mesh's frames."""
 MAX_ENTRIES = 65_536
 """Hard cap of entries in one frame."""
 

@@ -38,8 +38,10 @@ class RaftConfig:
     window_bytes: int = 8 << 20
     """Per peer and group, sent and not acknowledged."""
     window_batches: int = 512
+    max_entry: int = 8 << 20
+    """One command; at least the largest message a client may send. The mesh's frames must hold it."""
     max_uncommitted: int = 64 << 20
-    """Per group, proposed and not applied; more is refused with BackpressureError."""
+    """Per group, proposed and not applied; more is refused with BackpressureError (one command always fits)."""
     apply_slice: float = 0.004
     promote_lag: int = 64
     """Entries a learner may lack when it is made a voter."""

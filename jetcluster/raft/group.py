@@ -16,6 +16,7 @@ from jetcluster import faults
 from jetcluster.raft import codec
 from jetcluster.raft.api import (
     BackpressureError,
+    EntryTooLargeError,
     GroupStatus,
     NotLeaderError,
     PeerStatus,
@@ -24,12 +25,12 @@ from jetcluster.raft.api import (
     StorageFullError,
 )
 from jetcluster.raft.changes import Changes
-from jetcluster.raft.codec import CONFIG, MAX_ENTRY_BYTES, REGULAR
+from jetcluster.raft.codec import CONFIG, REGULAR
 from jetcluster.raft.election import Election
 from jetcluster.raft.engine import Engine, Outbox
 from jetcluster.raft.grouplog import GroupLog, JournalDamageError
 from jetcluster.raft.held import HeldFrames, is_durable
-from jetcluster.raft.membership import quorum_index
+from jetcluster.raft.membership import Config, quorum_index
 from jetcluster.raft.read_index import ReadRounds
 from jetcluster.raft.receiver import Receiver
 from jetcluster.raft.rejoin import Rejoin
@@ -92,16 +93,16 @@ class Group(Outbox):
         return self.log.config.voters
 
     def propose(self, command: bytes) -> int:
-        """See `api.RaftGroup`. Raises ValueError for a command above 8 MiB."""
+        """See `api.RaftGroup`."""
         if self.role is not Role.LEADER or self._transfer is not None or self.stopped:
             raise NotLeaderError(self.leader if self.leader != self.me else None)
         size = len(command)
-        if size > MAX_ENTRY_BYTES:
-            raise ValueError(f"a command of {size} bytes (the limit is {MAX_ENTRY_BYTES})")
+        if size > self.config.max_entry:
+            raise EntryTooLargeError(f"a command of {size} bytes (the limit is {self.config.max_entry})")
         journal = self.node.journal
         if journal.full:
             raise StorageFullError("no space left for the journal")
-        if self._uncommitted + size > self.config.max_uncommitted:
+        if self._uncommitted and self._uncommitted + size > self.config.max_uncommitted:
             raise BackpressureError(f"{self._uncommitted} bytes are waiting to be committed")
         if journal.queued_bytes > journal.options.max_queued_bytes:
             raise BackpressureError("the journal's queue is full")
@@ -153,9 +154,13 @@ class Group(Outbox):
         if not self.stopped:
             self.snapshots.require()
 
-    def install(self, index: int, term: int, peers: tuple[str, ...]) -> None:
+    def members_at(self, index: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        config = self.log.config_at(index)
+        return config.voters, config.learners
+
+    def install(self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()) -> None:
         if not self.stopped:
-            self.snapshots.install(index, term, peers)
+            self.snapshots.install(index, term, Config(peers, learners))
 
     def status(self) -> GroupStatus:
         log = self.log

@@ -48,7 +48,8 @@ _SEGMENT_COPY = 64
 SEGMENT_HEAD = 2 * _SEGMENT_COPY
 """The header twice: without its nonce nothing in the segment could be believed."""
 GSEQ_MASK = 0xFFFF_FFFF
-MAX_BODY = 16 << 20
+MAX_BODY = 96 << 20
+"""Above `codec.MAX_ENTRY_BYTES`."""
 
 
 class Record(NamedTuple):

@@ -68,9 +68,10 @@ class Snapshots:
         self._group.log.set_fetching(True)
         self._group.call(self._group.machine.on_snapshot_needed, leader, index, term)
 
-    def install(self, index: int, term: int, peers: tuple[str, ...]) -> None:
+    def install(self, index: int, term: int, config: Config) -> None:
         """The state machine stands at `index` now, wherever it stood before: a rebuilt replica may be behind what it
-        had applied, and applies that again from its log."""
+        had applied, and applies that again from its log. `config` is the configuration in force at `index`: the giver's
+        newest one may never be committed, and this replica would count majorities by it."""
         group = self._group
         log = group.log
         held = log.term_at(index)
@@ -81,7 +82,7 @@ class Snapshots:
         self.installed = max(self.installed, index)
         if index >= log.base_index:
             if held != term:
-                log.install(index, term, Config(peers))
+                log.install(index, term, config)
                 group.follow_config()
             else:
                 log.set_fetching(False)

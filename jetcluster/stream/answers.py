@@ -8,7 +8,7 @@ from typing import Final
 from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.protocol.bus import Bus
-from jetcluster.raft.api import BackpressureError, NotLeaderError, RaftError, StorageFullError
+from jetcluster.raft.api import BackpressureError, EntryTooLargeError, NotLeaderError, RaftError, StorageFullError
 from jetcluster.stream.acks import PubAcks
 
 PENDING_BYTES: Final = 128 << 20
@@ -20,6 +20,7 @@ TOO_MANY_REQUESTS: Final = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
 
 _TOO_MANY: Final = errors.by_code(10167)
 _FULL: Final = errors.by_code(10077, err="no space left on device")
+_TOO_LARGE: Final = errors.by_code(errors.MESSAGE_TOO_LARGE)
 _FAILED: Final = errors.by_code(10008)
 
 
@@ -46,6 +47,8 @@ class Answers:
             self._refuse(replies, b"", NO_RESPONDERS)
         elif isinstance(error, BackpressureError):
             self.too_many(replies)
+        elif isinstance(error, EntryTooLargeError):
+            self.refuse(replies, _TOO_LARGE)
         else:
             self.refuse(replies, _FULL if isinstance(error, StorageFullError) else _FAILED)
 

@@ -467,7 +467,7 @@ class World:
         term = there.term if there.index else 0
         machine.replace(there.entries, there.index, term)
         self.checks.installed(node, gid, there.index)
-        group.install(there.index, term, source.raft.groups[gid].peers)
+        group.install(there.index, term, *source.raft.groups[gid].members_at(there.index))
         self.checks.after_event(node)
 
     # -- clients

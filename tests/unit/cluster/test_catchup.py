@@ -35,7 +35,7 @@ class Owner:
         return self.index
 
     def snapshot_export(self, chunk_bytes: int) -> Cut:
-        return Cut(self.index, 1, ("A", "B"), self._read())
+        return Cut(self.index, 1, ("A", "B"), self._read(), ("L",))
 
     def _read(self) -> Iterator[bytes]:
         for chunk in self.chunks:
@@ -56,7 +56,10 @@ class Owner:
             raise ZeroDivisionError
         self.taken.append(chunk)
 
-    async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...]) -> None:
+    async def snapshot_end(
+        self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()
+    ) -> None:
+        assert (peers, learners) == (("A", "B"), ("L",))
         self.log.append("end")
         self.index = index
 

@@ -11,7 +11,7 @@ import pytest
 
 from jetcluster.clock import SeededRng
 from jetcluster.raft import codec
-from jetcluster.raft.api import MembershipError, NotLeaderError, Role
+from jetcluster.raft.api import EntryTooLargeError, MembershipError, NotLeaderError, Role
 from jetcluster.raft.flow import FlowState
 from jetcluster.raft.group import Group
 from jetcluster.raft.membership import Config
@@ -217,13 +217,13 @@ def test_d5_a_new_leader_changes_nothing_before_its_noop_is_applied() -> None:
 def test_d6_an_entry_of_any_size_up_to_the_limit_is_delivered() -> None:
     net = Loopback()
     leader = net.start()
-    sizes = [0, 1, 255, 65_535, 65_536, 65_537, 2 * 65_536 - 54, 2 * 65_536, 262_144, 1 << 20, codec.MAX_ENTRY_BYTES]
+    sizes = [0, 1, 255, 65_535, 65_536, 65_537, 2 * 65_536 - 54, 2 * 65_536, 262_144, 1 << 20, net.config.max_entry]
     for size in sizes:
         leader.propose(b"z" * size)
         net.run(0.05)
     assert [len(c) for c in net["C"].machine().commands()] == sizes
-    with pytest.raises(ValueError, match="limit"):
-        leader.propose(b"z" * (codec.MAX_ENTRY_BYTES + 1))
+    with pytest.raises(EntryTooLargeError, match="limit"):
+        leader.propose(b"z" * (net.config.max_entry + 1))
 
 
 # -- D7, D8, D9, D21: stale and foreign messages

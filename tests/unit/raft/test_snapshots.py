@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from jetcluster.raft.flow import FlowState
+from jetcluster.raft.membership import Config
 from tests.unit.raft.loopback import Loopback
 from tests.unit.raft.test_deviations import compacted, crowd
 
@@ -131,3 +132,27 @@ def test_a_suspended_leader_hands_over_first() -> None:
     leader.suspend()
     net.until(lambda: any(net[n].group().ready for n in "BC"), seconds=2.0)
     net.until(lambda: bool(net["A"].machine().snapshots), seconds=5.0)
+
+
+def test_a_state_travels_with_the_members_of_its_index() -> None:
+    net = Loopback("ABCDE")
+    leader = net.start(peers="ABC")
+    crowd(net, leader, 5)
+    net.run(0.1)
+    leader.add_peer("D")  # a learner that never answers: its node has no such group
+    net.run(0.1)
+    crowd(net, leader, 5)
+    net.run(0.1)
+    at = leader.machine_index
+    net.isolate("A")
+    net.filter = lambda source, target, gid, frame: gid == 0
+    leader.changes._append(leader.log.config.without("B"))
+    assert leader.peers == ("A", "C"), "in its log, and nobody else's"
+    assert leader.members_at(at) == (("A", "B", "C"), ("D",))
+    replica = net["E"].create(1, ("A",))
+    replica.install(at, leader.term, *leader.members_at(at))
+    assert replica.log.config == Config(("A", "B", "C"), ("D",))
+    net["E"].node.journal._kick()
+    net.run(0.01)
+    net.crash("E")
+    assert net.restart("E").journal.groups[1].config == Config(("A", "B", "C"), ("D",))

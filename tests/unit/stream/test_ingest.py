@@ -7,7 +7,7 @@ import pytest
 
 from jetcluster import errors
 from jetcluster.clock import ManualTime
-from jetcluster.raft.api import BackpressureError, NotLeaderError, RaftError, StorageFullError
+from jetcluster.raft.api import BackpressureError, EntryTooLargeError, NotLeaderError, RaftError, StorageFullError
 from jetcluster.stream import commands
 from jetcluster.stream.atomic_stage import AtomicStage, BatchRoom
 from jetcluster.stream.commands import Publish
@@ -133,6 +133,7 @@ def test_headers_are_stored_without_status_and_request_info() -> None:
         (NotLeaderError("n2"), 503, b"NATS/1.0 503\r\n\r\n"),
         (BackpressureError("full"), 10167, b"NATS/1.0 429 Too Many Requests\r\n\r\n"),
         (StorageFullError("disk"), 10077, b""),
+        (EntryTooLargeError("9 MB"), 10054, b""),
         (RaftError("?"), 10008, b""),
     ],
 )
