@@ -88,6 +88,15 @@ def _problems(
             if error:
                 text = f"JetStream stream '{assignment.account} > {assignment.name}' {error}"
                 yield Problem("STREAM", text, assignment.account, assignment.name)
+    yield from _broken(engine, account, stream)
+
+
+def _broken(engine: Any, account: str, stream: str) -> Iterator[Problem]:
+    """Streams whose replica could not even be started here."""
+    for assignment, reason in engine.broken.values():
+        if (not account or assignment.account == account) and (not stream or assignment.name == stream):
+            text = f"JetStream stream '{assignment.account} > {assignment.name}' cannot be started: {reason}"
+            yield Problem("STREAM", text, assignment.account, assignment.name)
 
 
 def _meta_problem(engine: Any) -> Problem | None:
@@ -104,6 +113,8 @@ def _replica_error(replica: Any) -> str:
         return f"is stopped: {replica.failed}"
     if replica.damaged:
         return f"has damaged data: {replica.damaged}"
+    if replica.suspect:
+        return f"is not to be trusted: {replica.suspect}"
     if replica.installing:
         return "is not current"
     group = replica.group

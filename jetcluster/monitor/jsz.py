@@ -39,6 +39,9 @@ def jsz(node: NodeView, query: Query) -> Json:
     meta = meta_cluster(node)
     if meta:
         found["meta_cluster"] = meta
+    if engine.unassigned:
+        # Ours, not nats-server's: data of streams that the meta group does not place here. It is kept.
+        found["unassigned_streams"] = list(engine.unassigned)
     accounts = sorted(_by_account(engine))
     if details:
         chosen = [name for name in accounts if not account or name == account][offset : offset + limit]

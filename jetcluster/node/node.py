@@ -70,17 +70,25 @@ class Node:
             return
         self._stopping = True
         self.log.info("Initiating Shutdown...")
-        await self.server.stop()
+        await self._part_stops(self.server.stop())
         if self.jetstream is not None:
-            await self.jetstream.stop()
+            await self._part_stops(self.jetstream.stop())
         if self.monitor is not None:
-            await self.monitor.stop()
+            await self._part_stops(self.monitor.stop())
         if self.options.ports_file_dir:
             from jetcluster.config.runtime_files import remove_ports_file
 
             remove_ports_file(self.options.ports_file_dir)
         self.log.info("Server Exiting..")
         self.stopped.set()
+
+    async def _part_stops(self, stop: Coroutine[Any, Any, None]) -> None:
+        """Whatever goes wrong in one part, the others are stopped too and the process ends."""
+        try:
+            await stop
+        except Exception as error:  # noqa: BLE001
+            self.log.error(f"Shutdown: {error!r}")  # noqa: TRY400
+            self.exit_code = 1
 
     async def lame_duck(self) -> None:
         if self._stopping or self.server.lame_duck:

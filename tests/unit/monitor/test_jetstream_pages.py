@@ -130,6 +130,7 @@ async def test_no_meta_leader(server: Server) -> None:
     [
         (lambda replica: setattr(replica, "failed", "boom"), "is stopped: boom"),
         (lambda replica: setattr(replica, "damaged", "bad checksum"), "has damaged data: bad checksum"),
+        (lambda replica: setattr(replica, "suspect", "differs"), "is not to be trusted: differs"),
         (lambda replica: setattr(replica, "installing", True), "is not current"),
         (lambda replica: setattr(replica.group, "commit_index", 5000), "is not current"),
         (lambda replica: setattr(replica.group, "leader", None), "has no leader"),
@@ -141,6 +142,17 @@ async def test_a_replica_that_is_behind_or_broken(node: Any, change: Any, text: 
     assert (found.status, found.body["error"]) == (503, f"JetStream stream '$G > S' {text}")
     assert health(node, js_server_only="1").status == 200
     assert health(node, js_meta_only="1").status == 200
+
+
+async def test_a_stream_that_could_not_be_started_and_data_that_belongs_to_none(node: Any) -> None:
+    engine = node.jetstream.jetstream
+    engine.broken = {7: (engine.replicas.pop(7).assignment, "damaged block")}
+    engine.unassigned = (12,)
+    found = health(node)
+    assert (found.status, found.body["error"]) == (503, "JetStream stream '$G > S' cannot be started: damaged block")
+    assert health(node, account="$G", stream="S").status == 503
+    assert health(node, js_server_only="1").status == 200
+    assert ask(node)["unassigned_streams"] == [12]
 
 
 async def test_jetstream_that_is_not_up_yet(node: Any) -> None:

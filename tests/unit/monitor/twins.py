@@ -53,13 +53,15 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
     assignment = Assignment(7, "$G", "S", config, peers, 1_700_000_000_000_000_000, peers[0], 3)
     replica = SimpleNamespace(
         assignment=assignment, group=GroupTwin(7, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", failed="",
-        damaged="", installing=False, leader_since_ns=0, store=SimpleNamespace(state=state(5, 500)),
+        damaged="", suspect="", installing=False, leader_since_ns=0, store=SimpleNamespace(state=state(5, 500)),
         machine=SimpleNamespace(rules=SimpleNamespace(memory=False)),
     )  # fmt: skip
     return SimpleNamespace(
         context=context,
         clustered=True,
         replicas={7: replica},
+        broken={},
+        unassigned=(),
         meta=SimpleNamespace(group=GroupTwin(1, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA"),
         assignment=lambda account, name: assignment if (account, name) == ("$G", "S") else None,
     )

@@ -407,6 +407,19 @@ def test_the_configuration_comes_from_the_log_alone() -> None:
     assert again.configured and again.config == mine and again.store.last_seq == 8
 
 
+def test_an_older_configuration_changes_nothing() -> None:
+    """Proposed by a leader whose node has not heard of the newest one."""
+    stream = Stream()
+    stream.apply(commands.encode_update_config(T0, {"name": "S", "max_msgs": 100}, 7))
+    stream.publish(*plain(10))
+    for revision in (3, 7):
+        assert stream.apply(commands.encode_update_config(T0, {"name": "S", "max_msgs": 2}, revision)) == 0
+    assert stream.machine.rules.max_msgs == 100 and len(stream.seqs()) == 10
+    stream.restart()
+    assert stream.machine.config_revision == 7
+    assert stream.apply(commands.encode_update_config(T0, {"name": "S", "max_msgs": 2}, 8)) == 8
+
+
 def test_first_seq_counts_for_a_new_stream_only() -> None:
     stream = Stream(first_seq=100)
     assert stream.one("a") == 100

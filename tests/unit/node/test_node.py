@@ -1,0 +1,95 @@
+"""A node's life: start, stop, and what it says when it cannot (node/node.py, node/node_jetstream.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jetcluster import logs
+from jetcluster.config.options import JetStreamOptions, Options
+from jetcluster.node.node import Node
+from jetcluster.node.node_jetstream import StorageError
+
+
+def options(store: Path) -> Options:
+    return Options(
+        server_name="n1", host="127.0.0.1", port=-1, jetstream=JetStreamOptions(enabled=True, store_dir=str(store))
+    )
+
+
+async def started(store: Path) -> Node:
+    node = Node(options(store), logs.get_logger("test"))
+    await node.start()
+    return node
+
+
+def engine(node: Node) -> Any:
+    assert node.jetstream is not None
+    return node.jetstream.jetstream
+
+
+async def create(node: Node, name: str) -> None:
+    """Through the API, as a client of this node."""
+    done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    bus = node.server.account("$G")
+    inbox = bus.subscribe(b"_INBOX.1", lambda subject, reply, headers, payload, origin: done.set_result(payload))
+    config = {"name": name, "subjects": [name.lower()], "num_replicas": 1}
+    bus.publish(b"$JS.API.STREAM.CREATE." + name.encode(), json.dumps(config).encode(), b"_INBOX.1")
+    answer = json.loads(await asyncio.wait_for(done, 5))
+    bus.unsubscribe(inbox)
+    assert "error" not in answer, answer
+
+
+async def test_a_stopped_node_comes_back_with_its_streams_and_the_same_peer_id(tmp_path: Path) -> None:
+    node = await started(tmp_path)
+    peer = engine(node).context.me
+    await create(node, "S")
+    await node.stop()
+    assert node.stopped.is_set() and node.exit_code == 0
+    node = await started(tmp_path)
+    try:
+        assert engine(node).context.me == peer
+        for _ in range(500):
+            if (found := engine(node).assignment("$G", "S")) is not None and engine(node).replicas[found.gid].leading:
+                break
+            await asyncio.sleep(0.01)
+        else:
+            pytest.fail("the stream did not come back")
+    finally:
+        await node.stop()
+
+
+async def test_one_part_that_cannot_stop_does_not_keep_the_process(tmp_path: Path) -> None:
+    node = await started(tmp_path)
+    kv, real = node.jetstream._kv, node.server.stop  # type: ignore[union-attr]
+
+    async def fail() -> None:
+        await real()
+        raise RuntimeError("a defect")
+
+    node.server.stop = fail  # type: ignore[method-assign]
+    await node.stop()
+    assert node.stopped.is_set() and node.exit_code == 1
+    with pytest.raises(Exception, match=r"(?i)clos"):
+        kv.get(b"x")  # the store was closed all the same
+
+
+async def test_a_store_that_cannot_be_used_is_a_clear_refusal(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="storage directory is not a directory"):
+        await started(tmp_path / "file")
+    (tmp_path / "damaged" / "jetstream").mkdir(parents=True)
+    (tmp_path / "damaged" / "jetstream" / "node.json").write_text("{")
+    with pytest.raises(StorageError, match=r"node\.json is not JSON"):
+        await started(tmp_path / "damaged")
+
+
+async def test_a_journal_that_cannot_be_written_ends_the_process_with_a_code(tmp_path: Path) -> None:
+    node = await started(tmp_path)
+    node.storage_failed(OSError(5, "Input/output error"))
+    assert node.stopped.is_set() and node.exit_code == 1
+    await node.stop()
