@@ -203,6 +203,8 @@ class MemoryDisk:
         target[start:end] = self._files[number][start:end]
 
     def truncate(self, number: int, size: int) -> None:
+        if number not in self._files:
+            raise OSError(2, "No such file or directory")
         del self._files[number][size:]
         del self._synced[number][size:]
 
