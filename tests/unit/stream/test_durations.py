@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from jetcluster.stream.durations import MAX_NS, SECOND, parse
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", 0),
+        ("1s", SECOND),
+        ("+1s", SECOND),
+        ("-1s", -SECOND),
+        ("1.5s", 3 * SECOND // 2),
+        (".5s", SECOND // 2),
+        ("1.s", SECOND),
+        ("1h2m3s", 3723 * SECOND),
+        ("1s1s", 2 * SECOND),
+        ("250ms", 250_000_000),
+        ("1us", 1000),
+        ("1\u00b5s", 1000),
+        ("1\u03bcs", 1000),
+        ("7ns", 7),
+        ("1.9ns", 1),
+        ("9223372036854775807ns", MAX_NS),
+        ("9223372036854775808ns", None),
+        ("2562048h", None),
+        ("", None),
+        ("-", None),
+        ("s", None),
+        (".s", None),
+        ("1", None),
+        ("1d", None),
+        ("1 s", None),
+        ("1s ", None),
+        ("1sx", None),
+        ("--1s", None),
+        ("\u0661s", None),
+        ("1" * 100 + "ns", None),
+    ],
+)
+def test_parse(text: str, expected: int | None) -> None:
+    assert parse(text.encode()) == expected

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jetcluster.clock import ManualTime
+from jetcluster.stream import commands
+from jetcluster.stream.duties import LeaderDuties
+from tests.unit.stream.test_machine import SECOND, Stream
+from tests.unit.stream.test_schedules import scheduling
+from tests.unit.stream.twins import RecordingBus
+
+
+class Leader:
+    """A stream whose commands are applied when the test says so."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.bus = RecordingBus()
+        self.log: list[bytes] = []
+        self.soon: list[Callable[[], None]] = []
+        self.accepting = True
+        self.time = ManualTime()
+        self.duties = LeaderDuties(stream.machine, self.bus, self, self.propose, self.soon.append)  # type: ignore[arg-type]
+
+    def time_ns(self) -> int:
+        return self.stream.now
+
+    def propose(self, command: bytes) -> bool:
+        if self.accepting:
+            self.log.append(command)
+        return self.accepting
+
+    def apply(self) -> list[int]:
+        """Kinds of what was in the log."""
+        log, self.log = self.log, []
+        for command in log:
+            self.stream.apply(command)
+            self.duties.applied(command[0])
+        return [command[0] for command in log]
+
+    def tick(self, seconds: float) -> list[int]:
+        self.stream.now += int(seconds * SECOND)
+        self.duties.tick()
+        return self.apply()
+
+
+def test_expiry_and_schedules_are_proposed_when_due_and_once() -> None:
+    stream = scheduling(allow_msg_ttl=True)
+    stream.one("s.a", "Nats-TTL: 5")
+    stream.one("s.x", "Nats-Schedule: @every 10s", "Nats-Schedule-Target: s.t")
+    leader = Leader(stream)
+    assert leader.tick(60) == []  # not the leader
+    leader.duties.begin()
+    leader.duties.tick()
+    leader.duties.tick()
+    assert leader.apply() == [commands.EXPIRE, commands.FIRE]
+    assert leader.tick(0) == []
+    assert leader.tick(10) == [commands.FIRE]
+    leader.duties.end()
+    assert leader.tick(60) == []
+
+
+def test_a_refused_proposal_is_made_again() -> None:
+    leader = Leader(Stream(allow_msg_ttl=True))
+    leader.duties.begin()
+    leader.stream.one("a", "Nats-TTL: 5")
+    leader.accepting = False
+    assert leader.tick(6) == []
+    leader.accepting = True
+    assert leader.tick(0) == [commands.EXPIRE]
+
+
+def test_a_new_term_forgets_what_the_old_one_had_proposed() -> None:
+    leader = Leader(Stream(allow_msg_ttl=True))
+    leader.stream.one("a", "Nats-TTL: 5")
+    leader.duties.begin()
+    leader.stream.now += 6 * SECOND
+    leader.duties.tick()
+    leader.log.clear()  # lost with the leadership
+    leader.duties.end()
+    leader.duties.begin()
+    assert leader.tick(0) == [commands.EXPIRE]
+
+
+def test_more_than_one_command_can_remove_goes_on_at_once() -> None:
+    leader = Leader(Stream(allow_msg_ttl=True))
+    leader.duties.begin()
+    for _ in range(2):
+        leader.stream.one("a", "Nats-TTL: 5")
+        leader.stream.now += 6 * SECOND
+    leader.log.append(commands.encode_expire(leader.stream.now - 6 * SECOND))  # removes the first only
+    leader.apply()
+    assert leader.soon == []
+    leader.stream.one("a", "Nats-TTL: 5")
+    leader.stream.machine.clock += 60 * SECOND
+    leader.duties.applied(commands.EXPIRE)
+    assert len(leader.soon) == 1
+
+
+def test_republish_only_while_leading_and_as_configured_now() -> None:
+    leader = Leader(Stream(republish={"src": ">", "dest": "r.>"}))
+    leader.stream.one("a")
+    leader.duties.applied(commands.PUBLISH)
+    leader.duties.begin()
+    leader.stream.one("b")
+    assert leader.bus.sent == []
+    leader.duties.applied(commands.PUBLISH)
+    assert [subject for subject, _, _ in leader.bus.sent] == [b"r.b"]
+    leader.stream.apply(commands.encode_update_config(0, {"name": "S", "republish": {"src": ">", "dest": "q.>"}}))
+    leader.duties.config_changed()
+    leader.stream.one("c")
+    leader.duties.applied(commands.PUBLISH)
+    leader.duties.end()
+    leader.stream.one("d")
+    leader.duties.applied(commands.PUBLISH)
+    assert [subject for subject, _, _ in leader.bus.sent] == [b"r.b", b"q.c"]

@@ -1,0 +1,109 @@
+"""Rollups, the KV purge that implies one, and subject transforms."""
+
+from __future__ import annotations
+
+import pytest
+
+from jetcluster.store.batch import Batch
+from jetcluster.stream import commands
+from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.results import Duplicate, PublishResult
+from jetcluster.stream.rules import StreamRules
+from tests.unit.stream.test_machine import T0, Stream
+from tests.unit.stream.twins import NaiveStore, block
+
+ROLLUP = {"allow_rollup_hdrs": True}
+
+
+def test_rollup_of_a_subject_and_of_everything() -> None:
+    stream = Stream(**ROLLUP)
+    stream.publish(*[(subject, b"", b"") for subject in "abab"])
+    assert stream.one("a", "Nats-Rollup: SUB") == 5 and stream.seqs() == [2, 4, 5]
+    assert stream.one("c", "Nats-Rollup: all") == 6 and stream.seqs() == [6]
+
+
+def test_rollups_inside_a_command() -> None:
+    stream = Stream(**ROLLUP)
+    sub, every = block("Nats-Rollup: sub"), block("Nats-Rollup: all")
+    result = stream.publish(("a", b"", b""), ("b", b"", b""), ("a", sub, b""), ("c", every, b""), ("b", b"", b""))
+    assert result == PublishResult(1, 5, None) and stream.seqs() == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("config", "value", "text"),
+    [
+        ({}, "sub", "rollup not permitted"),
+        ({"allow_rollup_hdrs": True, "deny_purge": True}, "sub", "rollup not permitted"),
+        (ROLLUP, "Foo", 'rollup value invalid: "foo"'),
+    ],
+)
+def test_rollup_refused(config: dict[str, object], value: str, text: str) -> None:
+    assert Stream(**config).one("a", f"Nats-Rollup: {value}") == (10111, text)
+
+
+def test_a_rollup_after_the_limits() -> None:
+    stream = Stream(**ROLLUP, max_msgs=2)
+    stream.publish(("a", b"", b""), ("b", b"", b""))
+    assert stream.one("b", "Nats-Rollup: sub") == 3 and stream.seqs() == [3]
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "fields", "left"),
+    [
+        ("KV_b", ROLLUP, ["KV-Operation: PURGE"], [3]),
+        ("KV_b", ROLLUP, ["KV-Operation: PURGE", "Nats-Msg-Id: 1"], [3]),
+        ("KV_b", ROLLUP, ["KV-Operation: DEL"], [1, 2, 3]),
+        ("KV_b", ROLLUP, ["X-KV-Operation: PURGE"], [1, 2, 3]),
+        ("KV_b", {}, ["KV-Operation: PURGE"], [1, 2, 3]),
+        ("KV_b", {"allow_rollup_hdrs": True, "deny_purge": True}, ["KV-Operation: PURGE"], [1, 2, 3]),
+        ("other", ROLLUP, ["KV-Operation: PURGE"], [1, 2, 3]),
+    ],
+)
+def test_kv_purge_implies_a_rollup(name: str, config: dict[str, object], fields: list[str], left: list[int]) -> None:
+    """core-and-consumers.md Q19."""
+    store = NaiveStore()
+    machine = StreamMachine(name, StreamRules.from_config({}), store)
+    machine.apply(1, 1, commands.encode_update_config(0, {"name": name, **config}))
+    headers = block(*fields)
+    for index, each in enumerate([b"", b"", headers], 2):
+        machine.apply(index, 1, commands.encode_publish(T0, Batch.encode([b"k"], [each], [b""])))
+    assert sorted(store.rows) == left
+    assert store.rows[3].headers == headers
+
+
+TRANSFORM = {"src": "a.*", "dest": "t.{{partition(3,1)}}.$1"}
+
+
+def test_subjects_are_mapped_before_anything_else() -> None:
+    stream = Stream(subject_transform=TRANSFORM, max_msgs_per_subject=1)
+    stream.publish(("a.x", b"", b"1"), ("other", b"", b"2"), ("a.y", block("X: 1"), b"3"), ("a.x", b"", b"4"))
+    found = {m.seq: (m.subject, m.headers, m.payload) for m in stream.store.rows.values()}
+    x, y = (next(s for s, _, p in found.values() if p == payload) for payload in (b"4", b"3"))
+    assert x.startswith(b"t.") and x.endswith(b".x") and y.endswith(b".y")
+    assert found == {2: (b"other", b"", b"2"), 3: (y, block("X: 1"), b"3"), 4: (x, b"", b"4")}
+    assert stream.one("a.x", "Nats-Expected-Last-Subject-Sequence: 0") == (10071, "wrong last sequence: 4")
+    assert stream.one("a.x", "Nats-Expected-Last-Subject-Sequence: 4") == 5
+
+
+def test_a_batch_that_the_transform_does_not_touch_is_stored_as_it_came() -> None:
+    stream = Stream(subject_transform=TRANSFORM)
+    assert stream.publish(("b", b"", b"1"), ("a.b.c", b"", b"2")) == PublishResult(1, 2, None)
+    assert [m.subject for m in stream.store.rows.values()] == [b"b", b"a.b.c"]
+    assert stream.one("a.x", "Nats-Msg-Id: 1") == 3 and stream.one("a.x", "Nats-Msg-Id: 1") == Duplicate(3)
+
+
+def test_random_is_the_same_on_every_replica() -> None:
+    streams = [Stream(subject_transform={"src": "a", "dest": "t.{{random(5)}}"}) for _ in range(2)]
+    for stream in streams:
+        stream.publish(*[("a", b"", b"")] * 20)
+    found = [[m.subject for m in stream.store.rows.values()] for stream in streams]
+    assert found[0] == found[1] and len(set(found[0])) == 5
+
+
+def test_an_update_turns_a_transform_on_and_off() -> None:
+    stream = Stream()
+    for config in ({"subject_transform": {"src": "a", "dest": "b"}}, {}):
+        stream.one("a")
+        stream.apply(commands.encode_update_config(0, {"name": "S", **config}))
+    stream.one("a")
+    assert [m.subject for m in stream.store.rows.values()] == [b"a", b"b", b"a"]

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from jetcluster.stream import times
+from jetcluster.stream.republish import Republish
+from tests.unit.stream.test_machine import T0, Stream
+from tests.unit.stream.twins import block
+
+
+def republishing(**config: object) -> tuple[Stream, Republish]:
+    stream = Stream(**config)
+    republish = Republish(stream.machine.rules, stream.store)
+    stream.machine.observe(republish.take)
+    return stream, republish
+
+
+def expected(subject: str, seq: int, last: int, *first: str, more: tuple[str, ...] = ()) -> bytes:
+    stamp = times.render(T0 + seq - 1).decode()
+    return block(
+        *first,
+        "Nats-Stream: S",
+        f"Nats-Subject: {subject}",
+        f"Nats-Sequence: {seq}",
+        f"Nats-Time-Stamp: {stamp}",
+        f"Nats-Last-Sequence: {last}",
+        *more,
+    )
+
+
+def test_what_is_stored_goes_out_with_its_place_in_the_stream() -> None:
+    stream, republish = republishing(republish={"src": "a.*", "dest": "r.$1"})
+    stream.publish(("a.x", b"", b"1"), ("b", b"", b"2"), ("a.x", block("X: 1"), b"3"), ("a.y", b"", b"4"))
+    assert republish.messages == [
+        (b"r.x", expected("a.x", 1, 0), b"1"),
+        (b"r.x", expected("a.x", 3, 1, "X: 1"), b"3"),
+        (b"r.y", expected("a.y", 4, 0), b"4"),
+    ]
+    republish.messages.clear()
+    stream.publish(("a.x", b"", b"5"))
+    assert [(subject, b"Nats-Last-Sequence: 3\r\n" in headers) for subject, headers, _ in republish.messages] == [
+        (b"r.x", True)
+    ]
+
+
+def test_refused_messages_do_not_go_out() -> None:
+    stream, republish = republishing(republish={"src": ">", "dest": "r.>"})
+    stream.one("a", "Nats-Expected-Last-Sequence: 7")
+    stream.one("a", "Nats-Msg-Id: 1")
+    stream.one("a", "Nats-Msg-Id: 1")
+    assert [subject for subject, _, _ in republish.messages] == [b"r.a"]
+
+
+def test_headers_only() -> None:
+    stream, republish = republishing(republish={"src": ">", "dest": "r.>", "headers_only": True})
+    stream.one("a", payload=b"12345")
+    assert republish.messages == [(b"r.a", expected("a", 1, 0, more=("Nats-Msg-Size: 5",)), b"")]
+
+
+def test_a_destination_that_comes_out_wrong_is_left_out() -> None:
+    stream, republish = republishing(republish={"src": "*", "dest": "{{split(1,-)}}"})
+    stream.publish(("-", b"", b""), ("a-b", b"", b""))
+    assert [subject for subject, _, _ in republish.messages] == [b"a.b"]
+
+
+def test_transformed_subjects_are_republished() -> None:
+    stream, republish = republishing(
+        subject_transform={"src": "a.*", "dest": "t.$1"}, republish={"src": "t.*", "dest": "r.$1"}
+    )
+    stream.publish(("a.x", b"", b"1"), ("c", b"", b"1"))
+    assert [(subject, b"Nats-Subject: t.x" in headers) for subject, headers, _ in republish.messages] == [
+        (b"r.x", True)
+    ]
+    stream.machine.observe(None)
+    stream.publish(("a.x", b"", b"1"))
+    assert len(republish.messages) == 1
