@@ -1,16 +1,17 @@
 from __future__ import annotations
 
+import dataclasses
 import errno
 
 from jetcluster import faults
 from jetcluster.raft import codec
 from jetcluster.raft.api import Role
-from tests.unit.raft.loopback import Loopback
+from tests.unit.raft.loopback import SMALL, Loopback
 from tests.unit.raft.test_deviations import crowd
 
 
 def test_a_follower_with_a_full_disk_takes_nothing_and_catches_up_later() -> None:
-    net = Loopback()
+    net = Loopback(options=dataclasses.replace(SMALL, reserve_bytes=10_000))
     leader = net.start()
     net.run(0.1)
     follower = net["C"].group()
