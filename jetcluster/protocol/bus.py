@@ -50,8 +50,8 @@ class Bus(Protocol):
         ...
 
     def backlog(self, subject: bytes) -> int:
-        """Bytes waiting at the slowest connection of this node that takes `subject`: whoever sends much to one reply
-        subject waits while this is large."""
+        """Bytes waiting at the slowest connection of this node that takes `subject`, a client's or a peer's: whoever
+        sends much to one reply subject waits while this is large."""
         ...
 
     def has_interest(self, subject: bytes) -> bool:

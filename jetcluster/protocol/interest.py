@@ -20,6 +20,11 @@ class RemotePeer(Protocol):
 
     peer_id: str
 
+    @property
+    def pending(self) -> int:
+        """Bytes queued for the peer and not yet handed to the operating system."""
+        ...
+
     def send_msg(
         self, account: str, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
     ) -> None:

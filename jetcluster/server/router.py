@@ -220,8 +220,12 @@ class Router:
 
     def backlog(self, subject: bytes) -> int:
         """Bytes that the slowest connection of this node that takes `subject` has not been sent yet. Whoever publishes
-        a lot to one reply subject waits while this is large, or its reader is closed as a slow consumer."""
-        return max((client.owner.pending for client in self.index.match(subject).clients), default=0)
+        a lot to one reply subject waits while this is large: a client would be closed as a slow consumer, and a
+        congested link drops messages in the middle of an answer."""
+        route = self.index.match(subject)
+        waiting = [client.owner.pending for client in route.clients]
+        waiting += [peer.pending for peer in route.peers]
+        return max(waiting, default=0)
 
     def subscription_of(self, owner: Sink, subject: bytes) -> ClientSubscription | None:
         """The first plain subscription of a connection that takes `subject`."""

@@ -272,3 +272,24 @@ async def test_subject_form_and_last_alias() -> None:
         await cluster["A"].publish(b"S.s.a", b"of LAST")
         await cluster.all_read("LAST")
         assert (await cluster["A"].request(b"$JS.API.DIRECT.GET.LAST.S.s.a"))[2] == b"of LAST"
+
+
+@virtual_time
+async def test_a_batch_for_another_node_waits_for_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A congested link drops messages, and a batch with holes that ends with an EOB would be a lie."""
+    monkeypatch.setattr(read_group, "SLICE_BYTES", 1000)
+    async with Cluster() as cluster:
+        await cluster.create("S", 1)
+        for number in range(1, 31):
+            await cluster["A"].publish(b"s", b"%d" % number + b"." * 200)
+        leader = cluster.leader("S")
+        asker = next(node for node in cluster if node is not leader)
+        reader = Slow(asker)
+        congested = [1 << 30]
+        monkeypatch.setattr(type(leader.mesh.links[asker.me]), "pending", property(lambda link: congested[0]))
+        reader.ask(30)
+        await asyncio.sleep(5)
+        assert reader.frames == []
+        congested[0] = 0
+        await cluster.until(lambda: reader.ended, what="all of it")
+        assert len(reader.frames) == 31

@@ -125,6 +125,7 @@ class FakePeer:
 
     def __init__(self, peer_id: str) -> None:
         self.peer_id = peer_id
+        self.pending = 0
         self.sent: list[tuple[str, bytes, bytes, list[bytes], bytes, bytes]] = []
 
     def send_msg(

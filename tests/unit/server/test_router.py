@@ -251,3 +251,13 @@ def test_backlog_is_that_of_the_slowest_taker(bench: Bench) -> None:
     slow.transport.drain()
     assert bench.router.backlog(b"a.b") == 0
     assert bench.router.backlog(b"nobody") == 0
+
+
+def test_backlog_counts_links_to_peers_too(bench: Bench) -> None:
+    near, far = FakePeer("near"), FakePeer("far")
+    bench.router.set_remote_interest(near, b"inbox.1", None, 1)
+    bench.router.set_remote_interest(far, b"inbox.*", None, 1)
+    near.pending, far.pending = 10, 70
+    assert bench.router.backlog(b"inbox.1") == 70
+    bench.router.set_remote_interest(far, b"inbox.*", None, 0)
+    assert bench.router.backlog(b"inbox.1") == 10
