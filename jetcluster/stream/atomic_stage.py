@@ -84,9 +84,11 @@ class Commit(NamedTuple):
 
 
 class _Open:
-    __slots__ = ("deadline", "headers", "payloads", "plain", "size", "subjects")
+    __slots__ = ("around", "deadline", "headers", "payloads", "plain", "size", "subjects")
 
     def __init__(self) -> None:
+        self.around = b"", b""
+        """The last header block, before and behind the sequence."""
         self.subjects: list[bytes] = []
         self.headers: list[bytes] = []
         self.payloads: list[bytes] = []
@@ -96,7 +98,7 @@ class _Open:
 
 
 class AtomicStage:
-    __slots__ = ("_abandoned", "_clock", "_limits", "_open", "_room", "_rules")
+    __slots__ = ("_abandoned", "_clock", "_expecting", "_limits", "_open", "_room", "_rules", "expected")
 
     def __init__(self, rules: StreamRules, room: BatchRoom, clock: Clock, abandoned: Abandoned) -> None:
         self._rules = rules
@@ -105,6 +107,10 @@ class AtomicStage:
         self._clock = clock
         self._abandoned = abandoned
         self._open: dict[bytes, _Open] = {}
+        self.expected = b""
+        """Header block that the next message has if it is like the one before it, but for the sequence; b"" when that
+        is not known. Most batches are nothing else: see `add_expected`."""
+        self._expecting: _Open | None = None
 
     def __len__(self) -> int:
         """Open batches."""
@@ -117,6 +123,7 @@ class AtomicStage:
     def configure(self, rules: StreamRules) -> None:
         """The stream's configuration in force. Switching atomic batches off drops the open ones silently."""
         self._rules = rules
+        self._expect(None)
         if not rules.allow_atomic:
             self.clear()
 
@@ -167,10 +174,53 @@ class AtomicStage:
             refused = self._stage(batch_id, batch, subject, headers, payload)
             if refused is not None:
                 return refused
-        if commit is None:
-            batch.deadline = now + self._limits.timeout
-            return None
-        return self._complete(batch_id, batch, commit)
+        if commit is not None:
+            return self._complete(batch_id, batch, commit)
+        batch.deadline = now + self._limits.timeout
+        if _LEVEL in headers:
+            self._expect(None)
+        else:
+            before, _, behind = headers.partition(_SEQUENCE)
+            behind = behind[behind.find(b"\r\n") :]
+            batch.around = b"%b%b " % (before, _SEQUENCE), behind
+            self._expect(batch)
+        return None
+
+    def add_expected(self, subject: bytes, payload: bytes) -> bool:
+        """Stages a message whose header block is `expected`: nothing in it has to be looked at again. False when a
+        limit is in the way: then `add` has the answer."""
+        batch = self._expecting
+        assert batch is not None
+        headers = self.expected
+        limits, room, rules = self._limits, self._room, self._rules
+        body = len(headers) + len(payload)
+        size = len(subject) + body + MESSAGE_OVERHEAD
+        now = self._clock.monotonic()
+        if (
+            batch.deadline <= now
+            or len(batch.subjects) >= limits.messages
+            or batch.size + size > limits.batch_bytes
+            or room.staged_bytes + size > limits.total_bytes
+            or 0 < rules.max_msg_size < body
+            or len(headers) > MAX_HEADER
+        ):
+            return False
+        batch.subjects.append(subject)
+        batch.headers.append(headers)
+        batch.payloads.append(payload)
+        batch.size += size
+        room.staged_bytes += size
+        batch.deadline = now + limits.timeout
+        self._expect(batch)
+        return True
+
+    def _expect(self, batch: _Open | None) -> None:
+        self._expecting = batch
+        if batch is None:
+            self.expected = b""
+        else:
+            before, behind = batch.around
+            self.expected = b"%b%d%b" % (before, len(batch.subjects) + 1, behind)
 
     def _check(
         self, batch_id: bytes, batch: _Open, sequence: int, commit: bytes | None, headers: bytes
@@ -224,6 +274,8 @@ class AtomicStage:
 
     def _drop(self, batch_id: bytes) -> None:
         batch = self._open.pop(batch_id)
+        if batch is self._expecting:
+            self._expect(None)
         self._room.open -= 1
         self._room.staged_bytes -= batch.size
 

@@ -56,6 +56,7 @@ class Ingest:
         "_propose",
         "_replies",
         "_scheduled",
+        "_stage",
         "_subjects",
         "batches",
     )
@@ -79,6 +80,7 @@ class Ingest:
         self._call_soon = call_soon
         self._answers = Answers(bus, PubAcks(stream, domain), no_ack=no_ack)
         self._backlog = Backlog(max_pending_messages, max_pending_bytes)
+        self._stage = stage
         self.batches = AtomicIngest(stage, propose, clock, self._answers, self._backlog)
         self._scheduled = False
         self._subjects: list[bytes] = []
@@ -113,6 +115,10 @@ class Ingest:
 
     def on_message(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         """A published message: the `Callback` of the stream's subscriptions. Never blocks, never raises."""
+        if headers and headers == self._stage.expected and self._stage.add_expected(subject, payload):
+            if reply and not self._answers.no_ack:
+                self._answers.bus.publish(reply)
+            return
         if headers and BATCH_ID in headers:
             batch_id = field(headers, BATCH_ID)
             if batch_id:  # with an empty one it is an ordinary message, as upstream

@@ -332,7 +332,7 @@ async def _other_leader(cluster: ProcessCluster, old: Node) -> bool:
     return False
 
 
-async def test_no_reply_shows_part_of_a_batch(cluster: ProcessCluster) -> None:
+async def test_no_reply_shows_part_of_a_batch(cluster: ProcessCluster, server: str) -> None:
     """Readers on all three nodes during many commits: what one reply holds and announces is a multiple of a batch."""
     size = 7
     batches = Batches()
@@ -355,7 +355,8 @@ async def test_no_reply_shows_part_of_a_batch(cluster: ProcessCluster) -> None:
                     first = await reader.request("$JS.API.DIRECT.GET.S", b'{"seq":1,"batch":1}')
                     assert (int(first.get("Nats-Num-Pending") or 0) + 1) % size == 0
                     last = (await state(reader, "S"))[1]
-                    assert last % size == 0
+                    if server == "jetcluster":  # nats-server's STREAM.INFO shows batches half stored
+                        assert last % size == 0
                     answers = await reader.gather(
                         "$JS.API.DIRECT.GET.S", b'{"seq":%d,"batch":1000}' % (last - size + 1)
                     )

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jetcluster import errors
 from jetcluster.raft.api import BackpressureError, NotLeaderError, RaftError, StorageFullError
 from jetcluster.stream import commands
+from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits
 from jetcluster.stream.commands import BatchCommit, BatchPart, Publish
 from jetcluster.stream.results import BatchResult
 from jetcluster.stream.rules import StreamRules
@@ -23,10 +28,11 @@ class Batches(Bench):
         reply: bytes = b"r",
         batch_id: str = "b",
         payload: bytes = b"x",
+        more: Sequence[str] = (),
     ) -> None:
         fields = [f"Nats-Batch-Id: {batch_id}", f"Nats-Batch-Sequence: {sequence}"]
         fields += [f"Nats-Batch-Commit: {commit}"] if commit is not None else []
-        self.ingest.on_message(b"a", reply, block(*fields), payload, CLIENT)
+        self.ingest.on_message(b"a", reply, block(*fields, *more), payload, CLIENT)
 
     def decoded(self) -> list[object]:
         return [commands.decode(command) for command in self.log.commands]
@@ -180,3 +186,62 @@ def test_when_a_part_is_refused_nothing_more_is_proposed(monkeypatch: pytest.Mon
     bench.send(2, "1")
     assert len(bench.log.commands) == 1 and bench.errors()[1:] == [10167]
     assert (bench.ingest.pending_messages, bench.ingest.pending_bytes) == (0, 0)
+
+
+class NeverExpecting:
+    expected = b""
+
+
+STEPS = st.tuples(
+    st.sampled_from("bbbbc"),
+    st.sampled_from([0, 0, 0, 0, 0, 0, 0, 1, -1]),
+    st.sampled_from([None] * 8 + ["1", "eob", "x"]),
+    st.sampled_from(["", "", "", "Foo: 1", "Nats-TTL: 1s", "Nats-Required-Api-Level: 2", "Nats-Request-Info: {}"]),
+    st.sampled_from([1, 1, 1, 60, 900]),
+    st.sampled_from([0.0, 0.0, 0.0, 0.0, 4.0, 10.0]),
+    st.sampled_from([None] * 12 + [{"sealed": True}, {"max_msg_size": 200}, {"allow_atomic": False}, {}]),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(steps=st.lists(STEPS, max_size=40), limit=st.sampled_from([3, 5, 1000]))
+def test_the_short_cut_for_messages_alike_changes_nothing(steps: list[tuple[Any, ...]], limit: int) -> None:
+    """The same conversation with and without `AtomicStage.expected`."""
+    limits = BatchLimits(messages=limit, batch_bytes=3000, total_bytes=4000)
+    fast, slow = Batches(limits=limits), Batches(limits=limits)
+    slow.ingest._stage = NeverExpecting()  # type: ignore[assignment]
+    next_of = {"b": 1, "c": 1}
+    for batch_id, skew, commit, more, size, pause, config in steps:
+        sequence = next_of[batch_id] + skew
+        next_of[batch_id] = 1 if commit is not None else next_of[batch_id] + 1
+        for bench in (fast, slow):
+            if config is not None:
+                bench.ingest.configure(StreamRules.from_config({"allow_atomic": True} | config))
+            bench.time.advance(pause)
+            fields = [more] if more else []
+            bench.send(sequence, commit, batch_id=batch_id, payload=b"x" * size, more=fields)
+        if fast.bus.sent and fast.bus.sent[-1][1]:
+            next_of[batch_id] = 1
+    assert fast.bus.sent == slow.bus.sent
+    assert fast.log.commands == slow.log.commands
+    assert fast.abandoned == slow.abandoned
+    assert fast.stage._room.staged_bytes == slow.stage._room.staged_bytes
+
+
+def test_the_short_cut_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Batches()
+    taken = []
+    add = bench.stage.add_expected
+
+    def watched(subject: bytes, payload: bytes) -> bool:
+        taken.append(payload)
+        return add(subject, payload)
+
+    monkeypatch.setattr(AtomicStage, "add_expected", lambda self, subject, payload: watched(subject, payload))
+    for n in range(1, 12):
+        bench.send(n, payload=b"%d" % n, more=["Foo: 1"])
+    assert taken == [b"%d" % n for n in range(2, 12)]
+    bench.send(12, "eob")
+    (commit,) = bench.decoded()
+    assert isinstance(commit, BatchCommit) and not isinstance(commit.body, bytes)
+    assert [p for _, _, p in commit.body.messages()] == [b"%d" % n for n in range(1, 12)]

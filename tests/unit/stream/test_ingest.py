@@ -9,7 +9,7 @@ from jetcluster import errors
 from jetcluster.clock import ManualTime
 from jetcluster.raft.api import BackpressureError, EntryTooLargeError, NotLeaderError, RaftError, StorageFullError
 from jetcluster.stream import commands
-from jetcluster.stream.atomic_stage import AtomicStage, BatchRoom
+from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits, BatchRoom
 from jetcluster.stream.commands import Publish
 from jetcluster.stream.ingest import BATCH_BYTES, BATCH_MESSAGES, Ingest
 from jetcluster.stream.results import Duplicate, PublishResult
@@ -44,13 +44,13 @@ class Log:
 
 
 class Bench:
-    def __init__(self, **options: object) -> None:
+    def __init__(self, limits: BatchLimits | None = None, **options: object) -> None:
         self.log, self.bus, self.time = Log(), RecordingBus(), ManualTime()
         self.turn: list[Callable[[], None]] = []
         rules = StreamRules.from_config({"name": "S", "allow_atomic": True})
         self.abandoned: list[tuple[bytes, str]] = []
-        stage = AtomicStage(rules, BatchRoom(), self.time, lambda *event: self.abandoned.append(event))
-        self.ingest = Ingest("S", self.log.propose, self.bus, self.time, self.turn.append, stage, **options)  # type: ignore[arg-type]
+        self.stage = AtomicStage(rules, BatchRoom(limits), self.time, lambda *event: self.abandoned.append(event))
+        self.ingest = Ingest("S", self.log.propose, self.bus, self.time, self.turn.append, self.stage, **options)  # type: ignore[arg-type]
 
     def publish(self, n: int = 1, reply: bytes = b"r", headers: bytes = b"", payload: bytes = b"x") -> None:
         for _ in range(n):
