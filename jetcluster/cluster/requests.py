@@ -26,6 +26,8 @@ Body = dict[str, Any]
 Handler = Callable[[int, str, Body], Awaitable[Body]]
 """(gid, kind, body) -> result. Raises ApiError for a refusal, RaftError or OutcomeUnknownError to be asked again."""
 
+REPEATED = "repeated"
+"""Key of a body whose earlier attempt may have been carried out: finding its work done is then a success."""
 DEADLINE = 4.0
 PAUSE = 0.03
 WAIT_FOR_LEADER = 0.25
@@ -47,7 +49,7 @@ class LeaderRequests:
 
     async def ask(self, gid: int, kind: str, body: Body, seconds: float = DEADLINE) -> Body:
         """Raises ApiError: the leader's refusal, or 503/10008 when no leader answered in time."""
-        payload = json.dumps({"gid": gid, "kind": kind, "body": body}, separators=(",", ":")).encode()
+        payload = _encode(gid, kind, body)
         end = self._clock.monotonic() + seconds
         while (left := end - self._clock.monotonic()) > 0:
             hint = self._leaders.hint(gid)
@@ -56,13 +58,15 @@ class LeaderRequests:
                 continue
             try:
                 reply = json.loads(await self._mesh.call(hint.leader, self._method, payload, left))
-            except MeshError:
-                reply = {"retry": True}
+            except MeshError as error:
+                reply = {"retry": str(error), "unknown": True}
             if "error" in reply:
                 raise ApiError.from_dict(reply["error"])
             if "result" in reply:
                 result: Body = reply["result"]
                 return result
+            if reply.get("unknown"):
+                payload = _encode(gid, kind, {**body, REPEATED: True})
             self._leaders.suspect(gid, hint)
             await asyncio.sleep(min(PAUSE, left))
         raise by_code(NO_LEADER)
@@ -75,9 +79,15 @@ class LeaderRequests:
             return json.dumps({"error": error.to_dict()}).encode()
         except StorageFullError:
             return json.dumps({"error": by_code(STORAGE_FULL).to_dict()}).encode()
-        except (BackpressureError, RaftError, OutcomeUnknownError) as error:
+        except OutcomeUnknownError as error:
+            return json.dumps({"retry": str(error), "unknown": True}).encode()
+        except (BackpressureError, RaftError) as error:
             return json.dumps({"retry": str(error)}).encode()
         except Exception as error:  # noqa: BLE001 - asking again would run into the same defect until time is up
             self._log.error("request failed", method=self._method, kind=request.get("kind"), error=repr(error))
             return json.dumps({"error": by_code(STREAM_GENERAL, err="internal error").to_dict()}).encode()
         return json.dumps({"result": result}, separators=(",", ":")).encode()
+
+
+def _encode(gid: int, kind: str, body: Body) -> bytes:
+    return json.dumps({"gid": gid, "kind": kind, "body": body}, separators=(",", ":")).encode()

@@ -13,6 +13,7 @@ from typing import Any
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.cluster.replica_info import cluster_object
+from jetcluster.cluster.requests import REPEATED
 from jetcluster.cluster.stream_replica import StreamReplica
 from jetcluster.errors import ApiError, by_code
 from jetcluster.raft.api import NotLeaderError
@@ -22,6 +23,8 @@ from jetcluster.stream.info import SubjectsPage, state_object, subjects_page
 
 Body = dict[str, Any]
 PROPOSE_SECONDS = 4.0
+GONE = (10043, 10057)
+"""What deleting a message that is not there is refused with."""
 READY_SECONDS = 3.0
 ABOUT_TO_LEAD_SECONDS = 0.5
 
@@ -94,7 +97,12 @@ class StreamRequests:
 
     async def _msg_delete(self, replica: StreamReplica, body: Body) -> Body:
         command = commands.encode_delete_msg(self._context.clock.time_ns(), int(body["seq"]))
-        return {"deleted": await self._outcome(replica, command)}
+        try:
+            return {"deleted": await self._outcome(replica, command)}
+        except ApiError as error:
+            if body.get(REPEATED) and error.err_code in GONE:
+                return {"deleted": 0}  # by the first attempt, whose outcome was lost with its leader
+            raise
 
     async def _msg_get(self, replica: StreamReplica, body: Body) -> Body:
         request = msg_get.decode(body["payload"].encode("latin-1"), body["headers"].encode("latin-1"), strict=False)

@@ -10,7 +10,7 @@ import pytest
 from jetcluster.cluster.leaders import LeaderTable
 from jetcluster.cluster.mesh_memory import InMemoryMesh, MemoryNetwork
 from jetcluster.cluster.proposals import OutcomeUnknownError
-from jetcluster.cluster.requests import DEADLINE, LeaderRequests
+from jetcluster.cluster.requests import DEADLINE, REPEATED, LeaderRequests
 from jetcluster.errors import ApiError, by_code
 from jetcluster.raft.api import BackpressureError, NotLeaderError, StorageFullError
 from tests.unit.cluster.nodes import ListLog
@@ -134,3 +134,14 @@ async def test_nobody_leads() -> None:
         await a.requests.ask(GID, "k", {})
     assert (refused.value.code, refused.value.err_code) == (503, 10008)
     assert DEADLINE <= loop.time() - before < DEADLINE + 0.5
+
+
+@virtual_time
+async def test_a_repetition_says_so_only_when_the_first_may_have_been_carried_out() -> None:
+    _, a, _ = await pair()
+    a.leaders.lead(GID, 1)
+    a.raises = [BackpressureError("full")]
+    assert REPEATED not in await a.requests.ask(GID, "k", {})
+    a.leaders.lead(GID, 1)
+    a.raises = [OutcomeUnknownError("leadership lost")]
+    assert (await a.requests.ask(GID, "k", {}))[REPEATED] is True

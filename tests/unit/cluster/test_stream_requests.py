@@ -147,3 +147,14 @@ async def test_a_stream_that_is_gone_has_no_leader() -> None:
         with pytest.raises(ApiError) as refused:
             await cluster["A"].js.stream_request(old, "info", {"revision": 0})
         assert refused.value.err_code == 10008
+
+
+@virtual_time
+async def test_a_repeated_delete_that_finds_its_work_done_is_a_success() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S", subjects=["s.>"])
+        await cluster["A"].publish(b"s.1", b"1")
+        assert await ask(cluster["B"], "msg_delete", seq=1) == {"deleted": 1}
+        assert await ask(cluster["B"], "msg_delete", seq=1, repeated=True) == {"deleted": 0}
+        with pytest.raises(ApiError):
+            await ask(cluster["B"], "msg_delete", seq=1)
