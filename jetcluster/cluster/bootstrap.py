@@ -7,6 +7,12 @@ cluster never starts one: it asks to be added (`Verdict.JOIN`), or, when the run
 creates its empty replica (`Verdict.ADOPT`): its peer id proves that it never voted there, because a wiped node gets a
 new id and a vote is not sent before the group's record is durable (cluster/identity.py, raft/journal.py).
 
+Nobody starts alone, whatever its routes: a node that lost its store can not know that a cluster is running somewhere
+that merely does not reach it at the moment. nats-server is of the same mind: it refuses a JetStream cluster without
+routes, and waits for others without end when its routes lead only to itself (2.15.2, tried). Here a node without
+routes waits too, because others may name it in theirs. Should two clusters come to be all the same, their ids differ
+(cluster/cluster_id.py), and their nodes refuse each other.
+
 Pure: links and time come in as arguments; `cluster.jetstream` drives it.
 """
 
@@ -14,10 +20,13 @@ from __future__ import annotations
 
 import enum
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
 
 MAX_PEERS = 1024
 """Upper bound of a cluster's size, so that an announcement cannot grow without limit."""
+
+MAX_ID = 64
 
 STABLE_SECONDS = 0.15
 """How long all announcements must agree: covers gossip that is still on its way when the last link comes up."""
@@ -25,8 +34,8 @@ STABLE_SECONDS = 0.15
 PARTIAL_SECONDS = 5.0
 """After this long a majority of the routes' nodes may start without the rest, which then joins."""
 
-LONE_SECONDS = 3.0
-"""A node whose configuration names no routes waits this long for somebody before it starts alone."""
+TELL_SECONDS = 10.0
+"""A node that still waits says so this often."""
 
 
 class Verdict(enum.Enum):
@@ -46,9 +55,11 @@ class Announcement:
     """Every configured route led to a peer or to the node itself."""
     meta_peers: tuple[str, ...] = ()
     """The meta group's peers when the node has one, else empty."""
+    cluster_id: str = ""
+    """The cluster that the node belongs to, when it knows."""
 
     def encode(self) -> bytes:
-        return json.dumps({"known": self.known, "settled": self.settled, "meta_peers": self.meta_peers}).encode()
+        return json.dumps(asdict(self)).encode()
 
     @classmethod
     def decode(cls, raw: bytes) -> Announcement:
@@ -56,13 +67,23 @@ class Announcement:
         data = json.loads(raw)
         if not isinstance(data, dict):
             raise ValueError("announcement is not an object")
-        known, meta = data.get("known"), data.get("meta_peers", [])
+        known, meta, cluster_id = data.get("known"), data.get("meta_peers", []), data.get("cluster_id", "")
         for ids in (known, meta):
             if not isinstance(ids, list) or len(ids) > MAX_PEERS or not all(isinstance(i, str) for i in ids):
                 raise ValueError("announcement holds a bad peer list")
         assert isinstance(known, list)
         assert isinstance(meta, list)
-        return cls(tuple(known), bool(data.get("settled")), tuple(meta))
+        if not isinstance(cluster_id, str) or len(cluster_id) > MAX_ID:
+            raise ValueError("announcement holds a bad cluster id")
+        return cls(tuple(known), bool(data.get("settled")), tuple(meta), cluster_id)
+
+
+class Decision(NamedTuple):
+    verdict: Verdict
+    peers: tuple[str, ...] = ()
+    """First peers of the group to create, or the present ones of the group to join."""
+    cluster_id: str = ""
+    """Of the cluster to join."""
 
 
 @dataclass(slots=True)
@@ -79,33 +100,59 @@ class Bootstrap:
     """Monotonic seconds when the node began to look for others."""
     announcements: dict[str, Announcement] = field(default_factory=dict)
     """Peer id -> its newest announcement, connected peers only."""
+    member_of: str = ""
+    """The cluster that this node had joined when it went down, before its journal held the meta group."""
+    _told: float = 0.0
     _agreed_since: float | None = None
     _agreed_on: tuple[str, ...] = ()
 
-    def decide(self, mine: Announcement, now: float) -> tuple[Verdict, tuple[str, ...]]:
+    def decide(self, mine: Announcement, now: float) -> Decision:
         """What to do now, and with which peers. Call it whenever something changed and on a short timer."""
-        for announced in self.announcements.values():
-            if announced.meta_peers:
-                return (Verdict.ADOPT if self.me in announced.meta_peers else Verdict.JOIN), announced.meta_peers
-        if not self._may_start(mine, now) or not self._all_agree(mine):
+        running = [a for a in self.announcements.values() if a.meta_peers]
+        if running:
             self._agreed_since = None
-            return Verdict.WAIT, ()
+            if len(self.clusters()) != 1:
+                return Decision(Verdict.WAIT)  # none of them knows its id yet, or there are two: not ours to choose
+            found = next(a for a in running if a.cluster_id)
+            verdict = Verdict.ADOPT if self.me in found.meta_peers else Verdict.JOIN
+            return Decision(verdict, found.meta_peers, found.cluster_id)
+        if self.member_of or not self._may_start(mine, now) or not self._all_agree(mine):
+            self._agreed_since = None
+            return Decision(Verdict.WAIT)
         if self._agreed_since is None or self._agreed_on != mine.known:
             self._agreed_since, self._agreed_on = now, mine.known
         if now < self._agreed_since + STABLE_SECONDS:
-            return Verdict.WAIT, ()
-        return Verdict.CREATE, mine.known
+            return Decision(Verdict.WAIT)
+        return Decision(Verdict.CREATE, mine.known)
+
+    def clusters(self) -> tuple[str, ...]:
+        """Ids of the running clusters that connected peers belong to."""
+        return tuple(sorted({a.cluster_id for a in self.announcements.values() if a.meta_peers and a.cluster_id}))
+
+    def complaint(self, mine: Announcement, now: float) -> str:
+        """Why this node still waits, every `TELL_SECONDS`; "" in between."""
+        if now - max(self.started, self._told) < TELL_SECONDS:
+            return ""
+        self._told = now
+        if len(self.clusters()) > 1:
+            return f"JetStream waits: peers belong to different clusters ({', '.join(self.clusters())})"
+        if len(mine.known) == 1 and self.expected <= 1:
+            return "JetStream waits for other nodes: no configured route leads to one, and none has connected"
+        if self.member_of:
+            return f"JetStream waits for a member of cluster {self.member_of}"
+        return f"JetStream waits for a majority of {self.expected} nodes: {len(mine.known)} found, itself included"
 
     def _may_start(self, mine: Announcement, now: float) -> bool:
-        waited = now - self.started
+        if len(mine.known) < 2:
+            return False
         if self.expected <= 1:
-            return len(mine.known) > 1 or waited >= LONE_SECONDS
+            return True
         everyone_settled = mine.settled and all(
             peer == self.me or (peer in self.announcements and self.announcements[peer].settled) for peer in mine.known
         )
-        if everyone_settled and len(mine.known) > 1:
+        if everyone_settled:
             return True
-        return waited >= PARTIAL_SECONDS and len(mine.known) * 2 > self.expected
+        return now - self.started >= PARTIAL_SECONDS and len(mine.known) * 2 > self.expected
 
     def _all_agree(self, mine: Announcement) -> bool:
         return all(

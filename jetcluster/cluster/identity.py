@@ -3,18 +3,24 @@
 Raft counts votes by peer id, so an id must never outlive the votes and log entries it stands for. It is therefore kept
 next to them: a node whose store was wiped comes back under a new id and is a new member, never an old member that
 forgot what it promised.
+
+The id and what it vouches for are separate files, so a part of the store can be lost without the other. The identity
+therefore names its store: a random nonce, kept in `node.json` and in a marker in each guarded folder. A node whose
+parts do not belong together refuses to start.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from jetcluster.clock import Clock, Rng, SystemClock, SystemRng
 
 FILE_NAME = "node.json"
+MARKER_NAME = "STORE"
+"""In each guarded folder: the nonce of the store that the folder belongs to."""
 PEER_ID_LENGTH = 8
 BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -22,7 +28,8 @@ _FORMAT = 1
 
 
 class IdentityError(Exception):
-    """The store's identity file is there but unreadable. Making a new id would silently disown the store's data."""
+    """The store's identity is unreadable, or a part of the store is missing or of another store. Making a new id would
+    silently disown the data; keeping the old one would break promises that it stands for."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -32,6 +39,12 @@ class NodeIdentity:
     name: str
     created: int
     """Wall clock of the node's first start, nanoseconds since the Unix epoch."""
+    store: str = ""
+    """Nonce of the store."""
+    cluster: str = ""
+    """Id of the cluster that the node belongs to (`cluster.cluster_id`); "" before it has met one."""
+    member: bool = False
+    """The meta group's log has been on this node's disk: a journal without it is not the one that the id stands for."""
 
 
 def is_peer_id(text: object) -> bool:
@@ -50,28 +63,73 @@ def load_identity(
     store_dir: str | os.PathLike[str] | None,
     name: str,
     *,
+    guarded: tuple[str, ...] = (),
     rng: Rng | None = None,
     clock: Clock | None = None,
 ) -> NodeIdentity:
     """The identity kept in `store_dir`, made there at the first start; without a directory it lives in memory only.
 
-    `name` may change between starts; the peer id stays. Raises IdentityError for a damaged file and OSError when it
-    cannot be written.
+    `guarded` are the folders in `store_dir` that the peer id vouches for; they are made with their markers. `name` may
+    change between starts; the peer id stays. Raises IdentityError for a damaged file and for a store of which a part is
+    missing, and OSError when it cannot be written.
     """
-    fresh = NodeIdentity(new_id(rng or SystemRng()), name, (clock or SystemClock()).time_ns())
+    rng = rng or SystemRng()
+    fresh = NodeIdentity(new_id(rng), name, (clock or SystemClock()).time_ns(), new_id(rng))
     if store_dir is None:
         return fresh
-    path = Path(store_dir) / FILE_NAME
+    directory = Path(store_dir)
+    path = directory / FILE_NAME
     try:
         stored = _parse(path.read_bytes(), path)
     except FileNotFoundError:
-        _write(path, fresh)
-        return fresh
-    if stored.name == name:
-        return stored
-    renamed = NodeIdentity(stored.peer_id, name, stored.created)
-    _write(path, renamed)
-    return renamed
+        return _first(directory, fresh, guarded)
+    if not stored.store:  # of a version that did not mark its store
+        stored = replace(stored, store=fresh.store)
+        _mark(directory, stored, guarded)
+        save_identity(directory, stored)
+    _check(directory, stored, guarded)
+    if stored.name != name:
+        stored = replace(stored, name=name)
+        save_identity(directory, stored)
+    return stored
+
+
+def tampered(directory: str | os.PathLike[str], what: str) -> IdentityError:
+    """What to tell an operator whose store has lost a part."""
+    return IdentityError(
+        f"{what}. This store may have promised what it no longer holds, so this node must not come back as the one it "
+        f"was. Put back what is missing, or move {directory} away: the node then starts empty, as a new member that "
+        "takes the place of the old one, and fetches its replicas from the other nodes"
+    )
+
+
+def _first(directory: Path, fresh: NodeIdentity, guarded: tuple[str, ...]) -> NodeIdentity:
+    """The identity comes last: where it is, the markers are."""
+    for folder in guarded:
+        content = [p.name for p in (directory / folder).glob("*") if not p.name.startswith(MARKER_NAME)]
+        if content:
+            raise tampered(directory, f"{directory / FILE_NAME} is missing, but {directory / folder} holds data")
+    _mark(directory, fresh, guarded)
+    save_identity(directory, fresh)
+    return fresh
+
+
+def _mark(directory: Path, identity: NodeIdentity, guarded: tuple[str, ...]) -> None:
+    for folder in guarded:
+        (directory / folder).mkdir(parents=True, exist_ok=True)
+        _write(directory / folder / MARKER_NAME, identity.store)
+
+
+def _check(directory: Path, identity: NodeIdentity, guarded: tuple[str, ...]) -> None:
+    for folder in guarded:
+        marker = directory / folder / MARKER_NAME
+        try:
+            found = marker.read_text(errors="replace").strip()
+        except FileNotFoundError:
+            what = f"{directory / folder} was deleted or replaced: it has no {MARKER_NAME}"
+            raise tampered(directory, what) from None
+        if found != identity.store:
+            raise tampered(directory, f"{directory / folder} belongs to another store than {directory / FILE_NAME}")
 
 
 def _parse(raw: bytes, path: Path) -> NodeIdentity:
@@ -84,21 +142,22 @@ def _parse(raw: bytes, path: Path) -> NodeIdentity:
     peer_id, name, created = data.get("peer_id"), data.get("name"), data.get("created")
     if not is_peer_id(peer_id) or not isinstance(name, str) or not isinstance(created, int):
         raise IdentityError(f"{path} holds a malformed identity")
+    store, cluster, member = data.get("store", ""), data.get("cluster", ""), data.get("member", False)
+    if not isinstance(store, str) or not isinstance(cluster, str) or not isinstance(member, bool):
+        raise IdentityError(f"{path} holds a malformed identity")
     assert isinstance(peer_id, str)
-    return NodeIdentity(peer_id, name, created)
+    return NodeIdentity(peer_id, name, created, store, cluster, member)
 
 
-def _write(path: Path, identity: NodeIdentity) -> None:
+def save_identity(store_dir: str | os.PathLike[str], identity: NodeIdentity) -> None:
+    """Durable once this returns. Raises OSError."""
+    fields = {"format": _FORMAT, **asdict(identity)}
+    _write(Path(store_dir) / FILE_NAME, json.dumps(fields))
+
+
+def _write(path: Path, text: str) -> None:
     """Atomic and durable: after a crash there is the old file or the new one, and once this returns, the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(
-        {
-            "format": _FORMAT,
-            "peer_id": identity.peer_id,
-            "name": identity.name,
-            "created": identity.created,
-        }
-    )
     temporary = path.with_name(path.name + ".tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w") as file:

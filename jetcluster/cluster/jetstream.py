@@ -14,14 +14,17 @@ from typing import Any
 
 from jetcluster.cluster.bootstrap import Announcement, Bootstrap, Verdict
 from jetcluster.cluster.catchup import SnapshotOwner
+from jetcluster.cluster.cluster_id import ClusterId, Save, founded
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.drift import DriftCheck
 from jetcluster.cluster.leftovers import Leftovers
+from jetcluster.cluster.members import MetaMembers
 from jetcluster.cluster.mesh_api import MeshError, NodeInfo
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.cluster.meta_state import (
     Assignment,
+    ClusterNamed,
     Effect,
     Node,
     StreamAssigned,
@@ -69,9 +72,11 @@ class JetStream:
         clustered: bool,
         expected_nodes: Callable[[], int],
         settled: Callable[[], bool],
+        save_cluster: Save = lambda cluster_id, member: None,
     ) -> None:
         """`owners` is the table that `context.catchup` serves from. `settled` tells whether every configured route led
-        somewhere (see `bootstrap`)."""
+        somewhere (see `bootstrap`). `save_cluster` keeps the cluster's id; the one that was kept is in the mesh's own
+        INFO."""
         self.context = context
         self.replicas: dict[int, StreamReplica] = {}
         self.broken: dict[int, tuple[Assignment, str]] = {}
@@ -94,6 +99,8 @@ class JetStream:
             cluster_name=context.cluster_name,
             clustered=clustered,
         )
+        self.members = MetaMembers(context, self.meta, self.service)
+        self._cluster_id = ClusterId(context.mesh, save_cluster, context.log)
         self._meta_requests = LeaderRequests(
             "meta", context.mesh, context.leaders, context.clock, self._meta_handler, context.log
         )
@@ -104,6 +111,7 @@ class JetStream:
         self._owners[META_GROUP] = self.meta
         self.drift = DriftCheck(context, self.replicas)
         self._boot: Bootstrap | None = None
+        self._joining: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticker: Any = None
         self._last_flush = context.clock.monotonic()
@@ -128,11 +136,14 @@ class JetStream:
             self.meta.start(())
             assert self.meta.group is not None
             if self.clustered and self.context.me not in self.meta.group.peers:
-                self._spawn(self._join())  # the last life ended before it was counted in
+                self._start_to_join()  # the last life ended before it was counted in
         elif not self.clustered:
             self.meta.start((self.context.me,))
         else:
             self._boot = Bootstrap(self.context.me, self._expected_nodes(), self.context.clock.monotonic())
+            self._boot.member_of = self._cluster_id.value
+        if self.meta.machine.cluster_id:
+            self._cluster_id.confirm(self.meta.machine.cluster_id)
         for assignment in self.meta.machine.all_assignments():
             self._assigned(assignment)
         self._spawn(self._catch_up_with_meta())
@@ -242,6 +253,9 @@ class JetStream:
                 self._updated(effect.assignment)
             elif isinstance(effect, StreamRemoved):
                 self._removed(effect.assignment)
+            elif isinstance(effect, ClusterNamed):
+                self._cluster_id.confirm(effect.cluster_id)
+                self._announce()
 
     def _assigned(self, assignment: Assignment) -> None:
         """Never raises: one stream's trouble must not stop the meta group of the node."""
@@ -263,6 +277,8 @@ class JetStream:
         replica = self.replicas.get(assignment.gid)
         if replica is not None:
             replica.update(assignment)
+        else:
+            self._assigned(assignment)  # in the place of a node that is gone
 
     def _removed(self, assignment: Assignment) -> None:
         """Order of what follows, and what a crash leaves: see `leftovers`."""
@@ -294,6 +310,7 @@ class JetStream:
         while self.meta.group is not None and self.meta.leading and self.meta.group.term == term:
             try:
                 await self._register_missing()
+                await self.members.replace_lost()
             except (ApiError, RaftError, OutcomeUnknownError) as error:
                 self.context.log.debug("a node is not registered yet", error=str(error))
             await asyncio.sleep(REGISTER_RETRY)
@@ -301,6 +318,8 @@ class JetStream:
     async def _register_missing(self) -> None:
         """Puts connected members of the meta group that are new, or say something new of themselves, into the list."""
         async with self._registering:
+            if not self.meta.machine.cluster_id:
+                await self._name_cluster()
             for info in (self.context.mesh.me, *self.context.mesh.peers.values()):
                 now = Node(info.peer_id, info.name, tuple(info.tags), info.jetstream)
                 if self.meta.machine.nodes.get(info.peer_id) == now:
@@ -308,25 +327,44 @@ class JetStream:
                 if self.meta.group is not None and info.peer_id in self.meta.group.peers:
                     await self.service.handle("node", {"request": self.context.rng.token(8).hex(), **now.to_dict()})
 
+    async def _name_cluster(self) -> None:
+        assert self.meta.group is not None
+        cluster_id = self._cluster_id.value or founded(self.context.cluster_name, self.meta.group.peers)
+        await self.service.handle("cluster", {"request": self.context.rng.token(8).hex(), "id": cluster_id})
+
     # ---- bootstrap
 
     def _announcement(self) -> Announcement:
         known = tuple(sorted({self.context.me, *self.context.mesh.peers}))
         meta = self.meta.group.peers if self.meta.group is not None else ()
-        return Announcement(known, settled=self._settled(), meta_peers=meta)
+        return Announcement(known, self._settled(), meta, self._cluster_id.value)
 
     def _announce(self, peer: str | None = None) -> None:
         if self.clustered:
             self.context.mesh.notify(peer, BOOT_NOTICE, self._announcement().encode())
 
     def _on_announcement(self, peer: str, payload: bytes) -> None:
+        try:
+            announced = Announcement.decode(payload)
+        except ValueError as error:
+            self.context.log.warning("malformed announcement", peer=peer, error=str(error))
+            return
         if self._boot is not None:
-            try:
-                self._boot.announcements[peer] = Announcement.decode(payload)
-            except ValueError as error:
-                self.context.log.warning("malformed announcement", peer=peer, error=str(error))
+            self._boot.announcements[peer] = announced
+        elif announced.meta_peers and self.context.me not in announced.meta_peers:
+            self._left_out()
+
+    def _left_out(self) -> None:
+        """The cluster goes on without this node, whose own log may not know it: it was replaced while it was away."""
+        if self.clustered and self._joining is None and self.meta.group is not None and self.meta.group.leader is None:
+            self._start_to_join()
+
+    def _start_to_join(self) -> None:
+        self._joining = self._spawn(self._join())
+        self._joining.add_done_callback(lambda _: setattr(self, "_joining", None))
 
     def _peer_up(self, info: NodeInfo) -> None:
+        self.members.seen(info)
         self.context.raft.peer_up(info.peer_id)
         self._announce()
 
@@ -340,22 +378,31 @@ class JetStream:
         assert self._boot is not None
         self._announce()
         self._boot.expected = self._expected_nodes()
-        verdict, peers = self._boot.decide(self._announcement(), self.context.clock.monotonic())
+        now, mine = self.context.clock.monotonic(), self._announcement()
+        verdict, peers, cluster_id = self._boot.decide(mine, now)
         if verdict is Verdict.WAIT:
+            if complaint := self._boot.complaint(mine, now):
+                self.context.log.warning(complaint)
             return
         self._boot = None
+        # Before the first frame of the group: what comes from another cluster must not reach it.
+        if verdict is Verdict.CREATE:
+            self._cluster_id.found(founded(self.context.cluster_name, peers))
+        else:
+            self._cluster_id.join(cluster_id)
         self.meta.start(peers)
         if verdict is Verdict.JOIN:
             self.context.log.info("JetStream joins the cluster", peers=len(peers))
-            self._spawn(self._join())
+            self._start_to_join()
         else:
             self.context.log.info("JetStream cluster starts", peers=len(peers))
 
     async def _join(self) -> None:
         """Asks the running cluster to count this node in; it follows as a learner until it is promoted."""
         while not self._stopped:
-            assert self.meta.group is not None
-            if self.context.me in self.meta.group.peers:
+            group = self.meta.group
+            assert group is not None
+            if self.context.me in group.peers and group.leader is not None:
                 return
             for peer in self.context.mesh.peers:
                 try:
@@ -366,11 +413,10 @@ class JetStream:
 
     async def _serve_join(self, peer: str, payload: bytes) -> bytes:
         """Only the meta leader acts; anybody else answers without doing anything."""
-        if self.meta.leading and self.meta.group is not None and peer not in self.meta.group.peers:
-            try:
-                self.meta.group.add_peer(peer)
-            except RaftError as error:
-                raise MeshError(str(error)) from error
+        try:
+            self.members.admit(peer)
+        except RaftError as error:
+            raise MeshError(str(error)) from error
         return b""
 
     def _meta_is_current(self) -> None:
@@ -467,7 +513,8 @@ class JetStream:
 
     def _flush_when_due(self) -> None:
         waited = self.context.clock.monotonic() - self._last_flush
-        wanted = self._flush_soon or (self.context.raft.wants_compaction and waited >= FLUSH_PAUSE)
+        asked = self.context.raft.wants_compaction or self.context.kv.wants_flush
+        wanted = self._flush_soon or (asked and waited >= FLUSH_PAUSE)
         if wanted or waited >= FLUSH_SECONDS:
             self.request_flush()
 
@@ -504,10 +551,11 @@ class JetStream:
             marks.append((self.meta.group, self.meta.machine.applied_index))
         return marks
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -212,6 +212,8 @@ class NodeMesh(MeshCore):
         if (info.peer_id, info.boot_id, info.name) != (remote.peer_id, remote.boot_id, remote.name):
             raise FrameError("INFO differs from the greeting")
         self._check_name(info.peer_id, info.name)
+        if reason := self.foreign(info):
+            raise Refused(Reason.CLUSTER, reason)
         if not self._decides(info.peer_id):
             current = self._chosen.get(info.peer_id)
             if current is not None:

@@ -22,6 +22,8 @@ class NodeInfo:
     """host:port for clients (INFO connect_urls); "" when not advertised."""
     tags: tuple[str, ...] = field(default=())
     jetstream: bool = True
+    cluster_id: str = ""
+    """Of the cluster whose meta group the node belongs to; "" before it belongs to one (cluster/cluster_id.py)."""
 
 
 class MeshError(Exception):

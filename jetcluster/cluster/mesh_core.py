@@ -14,7 +14,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jetcluster.clock import Clock
 from jetcluster.cluster.mesh_api import MeshError, NodeInfo
@@ -245,6 +245,31 @@ class MeshCore:
         for link in self.links.values():
             link.send(frame)
 
+    def join_cluster(self, cluster_id: str) -> None:
+        """This node belongs to a cluster now: peers are told, links to nodes of another one are cut."""
+        self.update_me(replace(self.me, cluster_id=cluster_id))
+        for link in list(self.links.values()):
+            if link.info is not None:
+                self._cut_if_foreign(link, link.info)
+
+    def foreign(self, info: NodeInfo) -> str:
+        """Why `info` is of a node that must not be linked with; "" when it may be."""
+        mine, theirs = self.me.cluster_id, info.cluster_id
+        if not mine or not theirs or mine == theirs:
+            return ""
+        return (
+            f"node {info.name!r} belongs to another JetStream cluster of this name (id {theirs}, ours is {mine}): one "
+            "of the two was started anew while the other one ran elsewhere"
+        )
+
+    def _cut_if_foreign(self, link: PeerLink, info: NodeInfo) -> bool:
+        reason = self.foreign(info)
+        if reason:
+            self.counters.refused += 1
+            self._log.error("Closing the route to %s: %s", info.name, reason)
+            link.close(reason)
+        return bool(reason)
+
     @property
     def client_urls(self) -> tuple[str, ...]:
         return self._client_urls
@@ -350,6 +375,8 @@ class MeshCore:
         assert old is not None
         if (info.peer_id, info.boot_id, info.name) != (old.peer_id, old.boot_id, old.name):
             raise FrameError("INFO changes who the peer is")
+        if self._cut_if_foreign(link, info):
+            return
         link.info = info
         self._peers = {**self._peers, info.peer_id: info}
         self._refresh_client_urls()

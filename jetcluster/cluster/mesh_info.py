@@ -65,6 +65,7 @@ def encode_info(info: NodeInfo) -> bytes:
                 "client_url": info.client_url,
                 "tags": info.tags,
                 "jetstream": info.jetstream,
+                "cluster_id": info.cluster_id,
             },
             separators=(",", ":"),
         ).encode(),
@@ -96,6 +97,7 @@ def decode_info(body: bytes, remote_ip: str) -> NodeInfo:
         client_url=client_url,
         tags=tuple(_text(tag, "tag") for tag in tags),
         jetstream=data["jetstream"],
+        cluster_id=_text(data.get("cluster_id", ""), "cluster_id"),
     )
 
 

@@ -29,7 +29,9 @@ class MemoryNetwork:
         """Running meshes by peer id."""
         self._cut: set[frozenset[str]] = set()
 
-    def mesh(self, name: str, peer_id: str | None = None, *, client_url: str = "") -> InMemoryMesh:
+    def mesh(
+        self, name: str, peer_id: str | None = None, *, client_url: str = "", cluster_id: str = ""
+    ) -> InMemoryMesh:
         """A mesh that is not started yet. The same `peer_id` again, after `stop`, is a restart of that node."""
         info = NodeInfo(
             peer_id=peer_id or new_id(self.rng),
@@ -37,6 +39,7 @@ class MemoryNetwork:
             boot_id=new_id(self.rng),
             cluster_url="",
             client_url=client_url,
+            cluster_id=cluster_id,
         )
         return InMemoryMesh(self, info)
 
@@ -78,6 +81,10 @@ class MemoryNetwork:
     def _connect(self, a: str, b: str) -> None:
         one, other = self.meshes.get(a), self.meshes.get(b)
         if one is None or other is None or frozenset((a, b)) in self._cut or b in one.links:
+            return
+        if one.foreign(other.me):
+            one.counters.refused += 1
+            other.counters.refused += 1
             return
         near, far = MemoryLink(one, b), MemoryLink(other, a)
         near.other, far.other = far, near

@@ -10,6 +10,8 @@ this is the control plane, tens per second.
     {"kind": "stream_peers",  "request": id, "account", "name", "gid", "peers": [..]}
     {"kind": "node", "request": id, "peer", "name", "tags": [..], "jetstream": bool}
     {"kind": "node_remove", "request": id, "peer"}
+    {"kind": "node_replace", "request": id, "peer", "by"}
+    {"kind": "cluster", "request": id, "id"}
 
 `limits` is {"max_streams", "max_memory", "max_storage"} of the account, -1 for none. `request` makes a retry safe: a
 leader that dies after it proposed leaves the asker in doubt; the same id again gets the first verdict.
@@ -26,6 +28,7 @@ from typing import Any
 from jetcluster import errors
 from jetcluster.cluster.meta_state import (
     Assignment,
+    ClusterNamed,
     Effect,
     Node,
     NodeChanged,
@@ -49,6 +52,8 @@ Result = dict[str, Any]
 class MetaMachine:
     def __init__(self) -> None:
         self.applied_index = 0
+        self.cluster_id = ""
+        """Made when the group was (cluster/cluster_id.py); "" until the first leader has said so."""
         self._digest = bytes(16)
         self._next_gid = META_GROUP + 1
         self._accounts: dict[str, dict[str, Assignment]] = {}
@@ -172,7 +177,9 @@ class MetaMachine:
         if not peers or len(set(peers)) != len(peers) or leader not in peers:
             raise ValueError("peers")
         created_ns = int(command["created"])
-        assignment = Assignment(self._next_gid, account, config["name"], config, peers, created_ns, leader, index)
+        assignment = Assignment(
+            self._next_gid, account, config["name"], config, peers, created_ns, leader, index, peers
+        )
         self._next_gid += 1
         self._put(assignment)
         effects.append(StreamAssigned(assignment))
@@ -225,6 +232,31 @@ class MetaMachine:
             raise by_code(10044)
         effects.append(NodeRemoved(node))
         return {"revision": index}
+
+    def _node_replace(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        """A node lost its store and is there again under the peer id `by`: it takes the old one's place in every stream
+        that other replicas can fill it from. A stream with one replica keeps its lost peer: what it held is gone, or
+        still on a disk somewhere, and an empty stream in its place would hide that."""
+        old, new = str(command["peer"]), str(command["by"])
+        if old not in self._nodes:
+            raise by_code(10044)
+        if new not in self._nodes or old == new:
+            raise ValueError("by")
+        moved = 0
+        for assignment in self.all_assignments():
+            if old in assignment.peers and len(assignment.peers) > 1 and new not in assignment.peers:
+                peers = tuple(new if peer == old else peer for peer in assignment.peers)
+                self._replace(assignment, assignment.changed(index, peers=peers), effects)
+                moved += 1
+        effects.append(NodeRemoved(self._nodes.pop(old)))
+        return {"revision": index, "moved": moved}
+
+    def _cluster(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        """The first one counts."""
+        if not self.cluster_id:
+            self.cluster_id = str(command["id"])
+            effects.append(ClusterNamed(self.cluster_id))
+        return {"revision": index, "id": self.cluster_id}
 
     def _existing(self, account: str, name: str) -> Assignment:
         found = self.assignment(account, name)
@@ -282,6 +314,7 @@ class MetaMachine:
             {
                 "version": _SNAPSHOT_VERSION,
                 "index": self.applied_index,
+                "cluster": self.cluster_id,
                 "digest": self._digest.hex(),
                 "next_gid": self._next_gid,
                 "streams": [a.to_dict() for a in self.all_assignments()],
@@ -301,6 +334,7 @@ class MetaMachine:
             streams = [Assignment.from_dict(item) for item in state["streams"]]
             nodes = [Node.from_dict(item) for item in state["nodes"]]
             verdicts = {str(request): dict(verdict) for request, verdict in state["verdicts"]}
+            cluster_id = str(state.get("cluster", ""))
             digest, index, next_gid = bytes.fromhex(state["digest"]), int(state["index"]), int(state["next_gid"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"damaged meta snapshot: {error!r}") from error
@@ -312,7 +346,9 @@ class MetaMachine:
         self._nodes = {node.peer: node for node in nodes}
         self._verdicts, self._digest = verdicts, digest
         self.applied_index, self._next_gid = index, next_gid
-        return [*_node_difference(nodes_before, self._nodes), *_difference(before, self._by_gid)]
+        named = [ClusterNamed(cluster_id)] if cluster_id != self.cluster_id else []
+        self.cluster_id = cluster_id
+        return [*named, *_node_difference(nodes_before, self._nodes), *_difference(before, self._by_gid)]
 
 
 def _refused(error: ApiError) -> Result:
@@ -349,4 +385,6 @@ _HANDLERS = {
     "stream_peers": MetaMachine._stream_peers,
     "node": MetaMachine._node,
     "node_remove": MetaMachine._node_remove,
+    "node_replace": MetaMachine._node_replace,
+    "cluster": MetaMachine._cluster,
 }

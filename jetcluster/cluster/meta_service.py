@@ -66,6 +66,8 @@ class MetaService:
         | stream_update | request, account, config, limits | assignment, revision |
         | stream_delete | request, account, name | removed (gid), revision |
         | node | request, peer, name, tags, jetstream | revision |
+        | node_replace | request, peer, by | moved (streams), revision |
+        | cluster | request, id | id, revision |
         | lookup | account, name | assignment |
         | names | account, offset, limit, subject | total, offset, names |
         | list | account, offset, limit, subject | total, offset, assignments |
@@ -109,6 +111,12 @@ class MetaService:
     async def _node(self, body: Body) -> Body:
         keys = ("request", "peer", "name", "tags", "jetstream")
         return await self._decide({"kind": "node", **{key: body[key] for key in keys}})
+
+    async def _node_replace(self, body: Body) -> Body:
+        return await self._decide({"kind": "node_replace", **{key: body[key] for key in ("request", "peer", "by")}})
+
+    async def _cluster(self, body: Body) -> Body:
+        return await self._decide({"kind": "cluster", **{key: body[key] for key in ("request", "id")}})
 
     async def _lookup(self, body: Body) -> Body:
         await self._barrier()
@@ -192,6 +200,8 @@ _HANDLERS: dict[str, Callable[[MetaService, Body], Awaitable[Body]]] = {
     "stream_update": MetaService._stream_update,
     "stream_delete": MetaService._stream_delete,
     "node": MetaService._node,
+    "node_replace": MetaService._node_replace,
+    "cluster": MetaService._cluster,
     "lookup": MetaService._lookup,
     "names": MetaService._names,
     "list": MetaService._list,

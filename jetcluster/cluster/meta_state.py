@@ -23,6 +23,9 @@ class Assignment:
     """The peer that should lead while nobody does: spreads leaders at creation."""
     revision: int
     """Index in the meta log of the last change."""
+    founders: tuple[str, ...] = ()
+    """Those of the peers that have been members since the group began: only they may take an empty log for the group's
+    and vote with it. A peer that was added later, or was away in between, waits for the leader to bring it up."""
 
     @property
     def subjects(self) -> tuple[str, ...]:
@@ -41,7 +44,14 @@ class Assignment:
     ) -> Assignment:
         peers = peers or self.peers
         hint = self.leader_hint if self.leader_hint in peers else peers[0]
-        return replace(self, config=config or self.config, peers=peers, leader_hint=hint, revision=revision)
+        founders = tuple(p for p in self.founders if p in peers)
+        return replace(
+            self, config=config or self.config, peers=peers, leader_hint=hint, revision=revision, founders=founders
+        )
+
+    def first_peers(self, me: str) -> tuple[str, ...]:
+        """The voters with which node `me` begins a replica that its journal does not know."""
+        return self.peers if me in self.founders else tuple(p for p in self.peers if p != me)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -53,6 +63,7 @@ class Assignment:
             "created_ns": self.created_ns,
             "leader_hint": self.leader_hint,
             "revision": self.revision,
+            "founders": list(self.founders),
         }
 
     @classmethod
@@ -67,6 +78,7 @@ class Assignment:
             int(data["created_ns"]),
             str(data["leader_hint"]),
             int(data["revision"]),
+            tuple(map(str, data.get("founders", data["peers"]))),
         )
 
 
@@ -100,6 +112,10 @@ class StreamRemoved(NamedTuple):
     assignment: Assignment
 
 
+class ClusterNamed(NamedTuple):
+    cluster_id: str
+
+
 class NodeChanged(NamedTuple):
     node: Node
 
@@ -108,4 +124,4 @@ class NodeRemoved(NamedTuple):
     node: Node
 
 
-Effect = StreamAssigned | StreamUpdated | StreamRemoved | NodeChanged | NodeRemoved
+Effect = StreamAssigned | StreamUpdated | StreamRemoved | NodeChanged | NodeRemoved | ClusterNamed

@@ -34,7 +34,8 @@ def replica_infos(context: NodeContext, replica: StreamReplica) -> list[ReplicaI
     seen = {peer.peer: peer for peer in status.peers}
     nodes = context.nodes()
     found = []
-    for peer in replica.group.peers:
+    voters = replica.group.peers
+    for peer in dict.fromkeys((*voters, *replica.assignment.peers)):
         if peer == context.me:
             continue
         known, node = seen.get(peer), nodes.get(peer)
@@ -45,7 +46,7 @@ def replica_infos(context: NodeContext, replica: StreamReplica) -> list[ReplicaI
             ReplicaInfo(
                 name=node.name if node is not None else f"Server name unknown at this time (peerID: {peer})",
                 peer=peer,
-                current=online and lag == 0 and idle is not None and idle < ACTIVE_SECONDS,
+                current=peer in voters and online and lag == 0 and idle is not None and idle < ACTIVE_SECONDS,
                 active_ns=int(idle * 1e9) if idle is not None else 0,
                 offline=not online,
                 lag=lag,

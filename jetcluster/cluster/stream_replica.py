@@ -12,6 +12,7 @@ from typing import Any
 from jetcluster.cluster.catchup import Cut
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.drift import Checkpoints
+from jetcluster.cluster.members import follow_assignment
 from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.cluster.meta_state import Assignment
 from jetcluster.cluster.proposals import Proposals, resolver
@@ -78,7 +79,7 @@ class StreamReplica:
         self.group: RaftGroup
         context.raft.create_group(
             assignment.gid,
-            assignment.peers,
+            assignment.first_peers(context.me),
             self,
             applied_index=self.machine.applied_index,
             applied_term=self.machine.applied_term,
@@ -232,6 +233,7 @@ class StreamReplica:
             self._halt()
             return
         if self.leading:
+            follow_assignment(self.context, self.group, self.assignment.peers)
             self._step_aside()
             self._propose_config()
             self._do_duties()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from jetcluster.cluster.identity import IdentityError, load_identity, new_id
+from jetcluster.cluster.identity import IdentityError, NodeIdentity, load_identity, new_id, save_identity, tampered
 from jetcluster.cluster.mesh import Credentials, MeshOptions, NodeMesh, Route
 from jetcluster.cluster.mesh_api import NodeInfo
 from jetcluster.cluster.mesh_core import MeshCore
@@ -75,7 +75,9 @@ class NodeJetStream:
         options, node = self._options, self._node
         directory = self._open_directory() if options.jetstream.enabled else None
         try:
-            identity = load_identity(directory, node.server.name, rng=node.rng, clock=node.clock)
+            identity = load_identity(
+                directory, node.server.name, guarded=("journal", "data"), rng=node.rng, clock=node.clock
+            )
         except IdentityError as error:
             raise StorageError(f"Can't start JetStream: {error}") from error
         me = NodeInfo(
@@ -86,11 +88,12 @@ class NodeJetStream:
             client_url="",
             tags=tuple(options.server_tags),
             jetstream=options.jetstream.enabled,
+            cluster_id=identity.cluster if options.is_clustered else "",
         )
         self.mesh = self._make_mesh(me)
         MeshInterest(self.mesh, node.server.accounts)
         if directory is not None:
-            self._start_jetstream(directory)
+            self._start_jetstream(directory, identity)
         if isinstance(self.mesh, NodeMesh):
             self.mesh.on_client_urls = lambda urls: node.server.set_connect_urls(list(urls))
             try:
@@ -171,12 +174,13 @@ class NodeJetStream:
         )
         return NodeMesh(me, mesh_options, clock=self._node.clock, rng=self._node.rng)
 
-    def _start_jetstream(self, directory: Path) -> None:
+    def _start_jetstream(self, directory: Path, identity: NodeIdentity) -> None:
         from jetcluster.cluster.catchup import CatchUp, SnapshotOwner
         from jetcluster.cluster.context import NodeContext
         from jetcluster.cluster.jetstream import JetStream
         from jetcluster.cluster.leaders import LeaderTable
         from jetcluster.cluster.turn_commit import TurnCommit
+        from jetcluster.raft.api import META_GROUP
         from jetcluster.store.kv import KvError
         from jetcluster.store.rocks_kv import RocksKv
         from jetcluster.stream.atomic_stage import BatchRoom
@@ -187,6 +191,9 @@ class NodeJetStream:
         except KvError as error:
             raise StorageError(f"Can't start JetStream: {error}") from error
         raft = self._open_raft(directory / "journal")
+        if identity.member and not raft.knows(META_GROUP):
+            lost = tampered(directory, f"{directory / 'journal'} holds nothing of the meta group any more")
+            raise StorageError(f"Can't start JetStream: {lost}")
         owners: dict[int, SnapshotOwner] = {}
         context = NodeContext(
             me=self.mesh.me.peer_id,
@@ -217,6 +224,9 @@ class NodeJetStream:
                 clustered=self._options.is_clustered,
                 expected_nodes=lambda: self.mesh.expected_nodes if isinstance(self.mesh, NodeMesh) else 1,
                 settled=lambda: not isinstance(self.mesh, NodeMesh) or self.mesh.settled,
+                save_cluster=lambda cluster_id, member: save_identity(
+                    directory, replace(identity, cluster=cluster_id, member=member)
+                ),
             )
         except (ValueError, KvError) as error:
             raise StorageError(f"Can't start JetStream: the state of the meta group: {error}") from error

@@ -161,25 +161,6 @@ async def test_torn_tail_of_a_single_server_is_cut(single: ProcessCluster, serve
         assert len((await publish_all(client, "s", [b"more"])).acked) == 1
 
 
-async def test_a_wiped_node_is_filled_again(cluster: ProcessCluster, server: str) -> None:
-    """Its store is gone: it comes back as a new peer or is filled by the others, and never elects itself over data."""
-    async with await cluster[0].connect() as client:
-        await create_stream(client, "S", ["s"], 3)
-        ledger = await publish_all(client, "s", [b"m-%d" % n for n in range(1000)])
-    leader = await cluster.stream_leader("S")
-    leader.kill9()
-    subprocess.run(["rm", "-rf", str(leader.store)], check=True)
-    await leader.start()
-    await cluster.wait_meta()
-    await cluster.stream_leader("S", within=20)
-    for node in cluster.nodes:
-        if node is leader:
-            continue
-        async with await node.connect() as client:
-            await wait_direct(client, "S", 1000)
-            check_exactly_once(ledger, await read_all(client, "S"))
-
-
 async def test_store_dir_that_is_a_file_is_refused(tmp_path: Path, server: str) -> None:
     target = tmp_path / "file"
     target.write_text("x")

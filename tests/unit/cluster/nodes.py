@@ -112,7 +112,16 @@ class ListLog:
 class Node:
     """One node's process."""
 
-    def __init__(self, cluster: Cluster, name: str, peer_id: str | None, disk: MemoryDisk, kv: CrashKv) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        peer_id: str | None,
+        disk: MemoryDisk,
+        kv: CrashKv,
+        saved: tuple[str, bool] = ("", False),
+    ) -> None:
+        """`saved` is what node.json keeps of the cluster: its id, and whether the node is a member."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         self.cluster = cluster
@@ -123,7 +132,8 @@ class Node:
         self.alive = True
         self.fatal: list[BaseException] = []
         rng = SeededRng(next(cluster.seeds))
-        self.mesh: InMemoryMesh = cluster.network.mesh(name, peer_id)
+        self.saved = saved
+        self.mesh: InMemoryMesh = cluster.network.mesh(name, peer_id, cluster_id=saved[0])
         self.me = self.mesh.me.peer_id
         self.accounts = Accounts(rng)
         self.bus = self.accounts[ACCOUNT]
@@ -161,9 +171,13 @@ class Node:
             clustered=cluster.clustered,
             expected_nodes=lambda: cluster.expected,
             settled=lambda: self.mesh.settled,
+            save_cluster=self._save_cluster,
         )
         self.mesh.start_now()
         self.js.start()
+
+    def _save_cluster(self, cluster_id: str, member: bool) -> None:
+        self.saved = (cluster_id, member)
 
     def _report(self, gid: int, text: str) -> None:
         self.log.warning(text, gid=gid)
@@ -293,7 +307,7 @@ class Cluster:
         """After `crash` or `stop`, with the same store."""
         old = self.nodes[name]
         assert not old.alive
-        node = self.nodes[name] = Node(self, name, old.me, old.disk, old.kv.crashed())
+        node = self.nodes[name] = Node(self, name, old.me, old.disk, old.kv.crashed(), old.saved)
         return node
 
     async def stop(self, name: str) -> None:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.cluster.bootstrap import (
-    LONE_SECONDS,
     PARTIAL_SECONDS,
     STABLE_SECONDS,
+    TELL_SECONDS,
     Announcement,
     Bootstrap,
+    Decision,
     Verdict,
 )
 
 ABC = ("A", "B", "C")
 
 
-def settled(known: tuple[str, ...] = ABC, meta: tuple[str, ...] = ()) -> Announcement:
-    return Announcement(known, settled=True, meta_peers=meta)
+def settled(known: tuple[str, ...] = ABC, meta: tuple[str, ...] = (), cluster: str = "X") -> Announcement:
+    return Announcement(known, settled=True, meta_peers=meta, cluster_id=cluster if meta else "")
 
 
 def node(me: str = "A", expected: int = 3, **others: Announcement) -> Bootstrap:
@@ -26,8 +27,8 @@ def node(me: str = "A", expected: int = 3, **others: Announcement) -> Bootstrap:
 
 def test_all_agree_creates_after_the_stable_interval() -> None:
     boot = node(B=settled(), C=settled())
-    assert boot.decide(settled(), 1.0) == (Verdict.WAIT, ())
-    assert boot.decide(settled(), 1.0 + STABLE_SECONDS) == (Verdict.CREATE, ABC)
+    assert boot.decide(settled(), 1.0) == Decision(Verdict.WAIT)
+    assert boot.decide(settled(), 1.0 + STABLE_SECONDS) == Decision(Verdict.CREATE, ABC)
 
 
 def test_a_peer_that_sees_another_set_blocks_creation() -> None:
@@ -41,7 +42,7 @@ def test_a_changed_set_restarts_the_stable_interval() -> None:
     boot.decide(settled(("A", "B")), 1.0)
     boot.announcements = {"B": settled(), "C": settled()}
     assert boot.decide(settled(), 1.0 + STABLE_SECONDS)[0] is Verdict.WAIT
-    assert boot.decide(settled(), 1.0 + 2 * STABLE_SECONDS) == (Verdict.CREATE, ABC)
+    assert boot.decide(settled(), 1.0 + 2 * STABLE_SECONDS) == Decision(Verdict.CREATE, ABC)
 
 
 def test_minority_never_starts_alone() -> None:
@@ -55,25 +56,59 @@ def test_majority_starts_without_the_missing_node_after_a_while() -> None:
     boot = node(B=pair)
     assert boot.decide(pair, PARTIAL_SECONDS - 1)[0] is Verdict.WAIT
     boot.decide(pair, PARTIAL_SECONDS)
-    assert boot.decide(pair, PARTIAL_SECONDS + STABLE_SECONDS) == (Verdict.CREATE, ("A", "B"))
+    assert boot.decide(pair, PARTIAL_SECONDS + STABLE_SECONDS) == Decision(Verdict.CREATE, ("A", "B"))
 
 
 def test_running_cluster_is_joined_never_recreated() -> None:
     boot = node("D", expected=4, A=settled(("A", "B", "C", "D"), meta=ABC))
-    assert boot.decide(settled(("A", "D")), 1.0) == (Verdict.JOIN, ABC)
+    assert boot.decide(settled(("A", "D")), 1.0) == Decision(Verdict.JOIN, ABC, "X")
 
 
 def test_member_that_missed_the_creation_adopts_it() -> None:
     boot = node("B", A=settled(meta=ABC))
-    assert boot.decide(settled(("A", "B")), 1.0) == (Verdict.ADOPT, ABC)
+    assert boot.decide(settled(("A", "B")), 1.0) == Decision(Verdict.ADOPT, ABC, "X")
 
 
-def test_node_without_routes_waits_then_starts_alone() -> None:
+@pytest.mark.parametrize("expected", [1, 3])
+def test_nobody_ever_starts_alone(expected: int) -> None:
+    boot = node(expected=expected)
+    alone = settled(("A",))
+    for now in (1.0, PARTIAL_SECONDS * 2, 1e6, 1e6 + STABLE_SECONDS * 2):
+        assert boot.decide(alone, now).verdict is Verdict.WAIT
+
+
+def test_a_seed_without_routes_starts_with_whoever_names_it() -> None:
+    boot = node(expected=1, B=settled(("A", "B")))
+    pair = settled(("A", "B"))
+    boot.decide(pair, 1.0)
+    assert boot.decide(pair, 1.0 + STABLE_SECONDS) == Decision(Verdict.CREATE, ("A", "B"))
+
+
+def test_a_node_between_two_clusters_joins_neither() -> None:
+    boot = node("D", A=settled(meta=ABC), E=settled(meta=("E", "F"), cluster="Y"))
+    assert boot.decide(settled(("A", "D", "E")), 1.0).verdict is Verdict.WAIT
+    assert "different clusters (X, Y)" in boot.complaint(settled(("A", "D", "E")), TELL_SECONDS)
+
+
+def test_a_cluster_whose_id_is_not_known_yet_is_neither_joined_nor_recreated() -> None:
+    boot = node("D", A=settled(("A", "D"), meta=ABC, cluster=""))
+    for now in (1.0, 1e6, 2e6):
+        assert boot.decide(settled(("A", "D")), now).verdict is Verdict.WAIT
+
+
+def test_who_had_joined_a_cluster_creates_no_other_one() -> None:
+    boot = node(B=settled(), C=settled())
+    boot.member_of = "X"
+    boot.decide(settled(), 1.0)
+    assert boot.decide(settled(), 1.0 + STABLE_SECONDS).verdict is Verdict.WAIT
+
+
+def test_a_node_that_waits_says_so_every_ten_seconds() -> None:
     boot = node(expected=1)
     alone = settled(("A",))
-    assert boot.decide(alone, LONE_SECONDS - 0.1)[0] is Verdict.WAIT
-    boot.decide(alone, LONE_SECONDS)
-    assert boot.decide(alone, LONE_SECONDS + STABLE_SECONDS) == (Verdict.CREATE, ("A",))
+    told = [boot.complaint(alone, tenth / 10) for tenth in range(int(TELL_SECONDS * 35))]
+    assert sum(map(bool, told)) == 3
+    assert any("no configured route leads to one" in text for text in told)
 
 
 def test_announcement_round_trip_and_garbage() -> None:
@@ -91,4 +126,4 @@ def test_a_peer_with_an_open_route_blocks_creation_at_first() -> None:
     assert boot.decide(pair, 1.0 + STABLE_SECONDS * 2)[0] is Verdict.WAIT
     boot.announcements["B"] = pair
     boot.decide(pair, 2.0)
-    assert boot.decide(pair, 2.0 + STABLE_SECONDS) == (Verdict.CREATE, ("A", "B"))
+    assert boot.decide(pair, 2.0 + STABLE_SECONDS) == Decision(Verdict.CREATE, ("A", "B"))

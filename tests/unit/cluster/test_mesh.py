@@ -237,6 +237,24 @@ async def test_the_missing_authorization_is_warned_of_once(start: Start, caplog:
     assert len(warnings) == 2  # one per node
 
 
+async def test_a_node_of_another_cluster_of_this_name_is_refused(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever of the two decides, and also when it turns out later."""
+    for low, high in (("X", "Y"), ("Y", "X")):
+        caplog.clear()
+        a = await start(node("a" + low, me=info("a" + low, LOW[:-1] + low, cluster_id=low)))
+        b = await start(node("b" + high, route_to(a), me=info("b" + high, HIGH[:-1] + high, cluster_id=high)))
+        await until(lambda: "another JetStream cluster" in caplog.text)
+        assert a.peers == b.peers == {}
+    c = await start(node("c", route_to(a)))
+    await until(lambda: full(a, c))
+    c.join_cluster("Z")
+    await until(lambda: not a.peers and not c.peers)
+    c.join_cluster(a.me.cluster_id)
+    await until(lambda: full(a, c))
+
+
 async def test_a_taken_name_is_refused_until_its_owner_is_gone(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     a = await start(node("a"))
     first = await start(node("twin", route_to(a)))

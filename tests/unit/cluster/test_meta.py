@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetcluster.cluster.meta import REMEMBERED_REQUESTS, MetaMachine
-from jetcluster.cluster.meta_state import Assignment, NodeChanged, StreamAssigned, StreamRemoved, StreamUpdated
+from jetcluster.cluster.meta_state import (
+    Assignment,
+    ClusterNamed,
+    NodeChanged,
+    StreamAssigned,
+    StreamRemoved,
+    StreamUpdated,
+)
 from jetcluster.model.stream import StreamConfig
 
 NO_LIMITS = {"max_streams": -1, "max_memory": -1, "max_storage": -1}
@@ -208,6 +215,44 @@ def test_nodes() -> None:
     assert driver.machine.nodes["n1"].tags == ("az:1",)
     driver.apply("node_remove", peer="n1")
     assert err(driver.apply("node_remove", peer="n1")) == 10044
+
+
+def test_a_node_that_comes_back_empty_takes_its_old_place() -> None:
+    driver = Driver()
+    for peer, name in (("n1", "one"), ("n3", "three"), ("m3", "three")):
+        driver.apply("node", peer=peer, name=name, tags=[], jetstream=True)
+    driver.create("S")
+    driver.create("ELSEWHERE", account="B")
+    single = {"account": "A", "config": config("R1", num_replicas=1), "created": 5, "limits": NO_LIMITS}
+    driver.apply("stream_create", **single, peers=["n3"], leader="n3")
+    assert driver.apply("node_replace", peer="n3", by="m3")["moved"] == 2
+    moved = [effect.assignment for effect in driver.effects if isinstance(effect, StreamUpdated)]
+    assert [(a.name, a.peers, a.founders) for a in moved] == [
+        ("S", ("n1", "n2", "m3"), ("n1", "n2")),
+        ("ELSEWHERE", ("n1", "n2", "m3"), ("n1", "n2")),
+    ]
+    assert (driver.machine.replicas_on("n3"), driver.machine.replicas_on("m3")) == (1, 2)
+    assert driver.machine.assignment("A", "R1").peers == ("n3",)  # type: ignore[union-attr]
+    assert "n3" not in driver.machine.nodes
+    # Only a founder may start with an empty log as a voter; one that was away in between is none any more.
+    assert moved[0].first_peers("n1") == ("n1", "n2", "m3")
+    assert moved[0].first_peers("m3") == ("n1", "n2")
+    driver.apply("stream_peers", account="A", name="S", gid=moved[0].gid, peers=["n1", "m3", "n3"])
+    driver.apply("stream_peers", account="A", name="S", gid=moved[0].gid, peers=["n1", "n2", "n3"])
+    assert driver.machine.by_gid(moved[0].gid).founders == ("n1",)  # type: ignore[union-attr]
+    assert err(driver.apply("node_replace", peer="n3", by="m3")) == 10044
+    assert err(driver.apply("node_replace", peer="n1", by="nobody")) == 10051
+
+
+def test_the_first_cluster_id_counts_and_travels_with_snapshots() -> None:
+    driver = Driver()
+    assert driver.apply("cluster", id="X")["id"] == "X"
+    assert driver.effects == [ClusterNamed("X")]
+    assert driver.apply("cluster", id="Y")["id"] == "X"
+    assert driver.effects == []
+    other = MetaMachine()
+    assert other.restore(driver.machine.snapshot())[0] == ClusterNamed("X")
+    assert other.cluster_id == "X"
 
 
 def test_restore_gives_the_effects_that_lead_there() -> None:

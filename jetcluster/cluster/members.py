@@ -1,0 +1,140 @@
+"""Keeping groups' members what they should be: the meta group's after a node lost its store, a stream's as assigned.
+
+A node without its store comes back under a new peer id (cluster/identity.py). The old id will never answer again, but
+it counts: two such ids of three and no majority is left. So a node that comes under the name of a member that is gone
+takes that member's place.
+
+All changes are Raft's single-server changes, one at a time, each tried again by the next tick; the order is always the
+same. A peer that is gone is removed before its successor is added: while it is gone, the group needs the same peers
+for a majority with it and without it, and the number of voters never exceeds what was asked for. A peer that is there
+is removed last, when all that should be members are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jetcluster.cluster.context import NodeContext
+from jetcluster.cluster.mesh_api import NodeInfo
+from jetcluster.raft.api import MembershipError, NotLeaderError, RaftGroup
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.meta_replica import MetaReplica
+    from jetcluster.cluster.meta_service import MetaService
+
+MAX_NAMES = 1024
+CAUGHT_UP = 256
+"""Log entries that a voter may lack and still count as one that carries the group."""
+
+
+def may_go(group: RaftGroup, me: str, peer: str) -> bool:
+    """Is the group, without voter `peer`, carried by a majority that is connected and caught up?"""
+    status = group.status()
+    rest = [p for p in group.peers if p != peer]
+    carried = {me} | {
+        p.peer
+        for p in status.peers
+        if p.voter and p.connected and p.match_index and p.match_index + CAUGHT_UP >= status.commit_index
+    }
+    return 2 * sum(p in carried for p in rest) > len(rest)
+
+
+def learners(group: RaftGroup) -> list[str]:
+    return [p.peer for p in group.status().peers if not p.voter]
+
+
+def follow_assignment(context: NodeContext, group: RaftGroup, wanted: tuple[str, ...]) -> None:
+    """One step of a stream's leader towards the assigned peers; nothing where they are reached, or while the last step
+    is not committed."""
+    voters, me = group.peers, context.me
+    if set(voters) == set(wanted):
+        return
+    try:
+        _step(context, group, voters, wanted, me)
+    except (MembershipError, NotLeaderError):
+        return  # the change before is under way, or the leadership is: the next tick looks again
+
+
+def _step(context: NodeContext, group: RaftGroup, voters: tuple[str, ...], wanted: tuple[str, ...], me: str) -> None:
+    online = {me, *context.mesh.peers}
+    learning = learners(group)
+    for peer in learning:
+        if peer not in wanted:
+            group.remove_peer(peer)
+            return
+    extra = [peer for peer in voters if peer not in wanted]
+    for peer in extra:
+        if peer not in online and may_go(group, me, peer):
+            group.remove_peer(peer)
+            return
+    missing = [peer for peer in wanted if peer not in voters]
+    for peer in missing:
+        if peer in online and peer not in learning:
+            group.add_peer(peer)
+            return
+    if missing:
+        return
+    for peer in extra:
+        if peer != me and may_go(group, me, peer):
+            group.remove_peer(peer)
+            return
+    if extra == [me]:
+        heirs = [p for p in group.status().peers if p.connected and p.voter]
+        if heirs:
+            group.transfer(max(heirs, key=lambda p: p.match_index).peer)
+
+
+class MetaMembers:
+    """Used by the meta leader; every node remembers names, because it may lead one day."""
+
+    def __init__(self, context: NodeContext, meta: MetaReplica, service: MetaService) -> None:
+        self._context = context
+        self._meta = meta
+        self._service = service
+        self._names: dict[str, str] = {}
+        """Peer id -> name, of all that were ever connected: also of a member that went before it was registered."""
+
+    def seen(self, info: NodeInfo) -> None:
+        if len(self._names) >= MAX_NAMES:
+            self._names.pop(next(iter(self._names)))
+        self._names[info.peer_id] = info.name
+
+    def admit(self, peer: str) -> None:
+        """`peer` asks to be a member; it asks again until it is one. Raises RaftError."""
+        group = self._meta.group
+        if group is None or not self._meta.leading or peer in group.peers:
+            return
+        learning = learners(group)
+        if peer in learning:
+            return
+        name = self._context.mesh.peers[peer].name if peer in self._context.mesh.peers else ""
+        for old in (*learning, *group.peers):
+            if old != peer and self._name(old) == name and not self._online(old):
+                if old in learning or may_go(group, self._context.me, old):
+                    self._context.log.warning("a node is back without its store", node=name, old=old, new=peer)
+                    group.remove_peer(old)
+                return
+        group.add_peer(peer)
+
+    async def replace_lost(self) -> None:
+        """Gives the places of lost peer ids in streams, and in the list of nodes, to their successors. Raises ApiError,
+        RaftError, OutcomeUnknownError."""
+        group = self._meta.group
+        nodes = self._meta.machine.nodes
+        for old, node in list(nodes.items()):
+            if group is None or self._online(old) or old in group.peers:
+                continue
+            new = next((p for p, info in self._context.mesh.peers.items() if info.name == node.name), None)
+            if new is None and self._context.name == node.name:
+                new = self._context.me
+            if new is not None and new in group.peers and new in nodes:
+                request = self._context.rng.token(8).hex()
+                result = await self._service.handle("node_replace", {"request": request, "peer": old, "by": new})
+                self._context.log.info("a lost node is replaced", node=node.name, old=old, new=new, **result)
+
+    def _name(self, peer: str) -> str | None:
+        node = self._meta.machine.nodes.get(peer)
+        return node.name if node is not None else self._names.get(peer)
+
+    def _online(self, peer: str) -> bool:
+        return peer == self._context.me or peer in self._context.mesh.peers
