@@ -1,6 +1,7 @@
 """Waiting for the outcome of control-plane commands: one future per command, by log index.
 
-Publishes do not come through here (they need no future per message, see `stream.ingest`).
+Publishes do not come through here (they need no future per message, see `stream.ingest`). What does may use the disk's
+reserve: a purge or a deletion must get in where a publish must not.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Proposals:
         appended) and OutcomeUnknownError."""
         if len(self._waiting) >= MAX_WAITING:
             raise BackpressureError(f"{MAX_WAITING} commands are waiting")
-        index = group.propose(command)
+        index = group.propose(command, reserve=True)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[index] = future
         try:

@@ -35,6 +35,8 @@ from jetcluster.stream.rules import StreamRules
 CONFIRM_SECONDS = 2.0
 """How long a request waits for a majority to confirm that this replica leads."""
 
+FULL_ASIDE_SECONDS = 5.0
+
 
 class StreamReplica:
     """`raft.api.StateMachine` and `catchup.SnapshotOwner` of one stream."""
@@ -76,6 +78,7 @@ class StreamReplica:
         self.checkpoints = Checkpoints(self.machine.applied_index, self.machine.hash)
         self._halted = False
         self._stepped_aside = False
+        self._aside_at = 0.0
         self.group: RaftGroup
         context.raft.create_group(
             assignment.gid,
@@ -258,7 +261,13 @@ class StreamReplica:
             self.stop()
 
     def _step_aside(self) -> None:
-        """A leader with unreadable records lets another one lead, once: that one may be no better."""
+        """A leader with unreadable records lets another one lead, once: that one may be no better. One whose disk is
+        full tries that every few seconds."""
+        if self.context.raft.full and len(self.group.peers) > 1:
+            now = self.context.clock.monotonic()
+            if now >= self._aside_at:
+                self._aside_at = now + FULL_ASIDE_SECONDS
+                self.group.transfer()
         if self.damaged and not self._stepped_aside and len(self.group.peers) > 1:
             self._stepped_aside = self.group.transfer()
 
@@ -347,7 +356,7 @@ class StreamReplica:
 
     def _try_propose(self, command: bytes) -> bool:
         try:
-            self.group.propose(command)
+            self.group.propose(command, reserve=True)
         except RaftError as error:
             # Not lost: the next tick, or the next leader, compares again and proposes again.
             self.context.log.debug("proposal refused", stream=self.assignment.name, error=str(error))

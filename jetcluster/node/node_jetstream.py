@@ -247,6 +247,7 @@ class NodeJetStream:
             self._writer = ThreadWriter(loop.call_soon_threadsafe)
             options = _journal_options(directory, sync_interval)
             self._journal = Journal(disk, self._writer, loop, node.rng, options, on_fatal=node.storage_failed)
+            self._journal.also_reserved = self._kv.compaction_bytes
             self._journal.open()
         except OSError as error:
             raise StorageError(f"Can't start JetStream: {directory}: {error.strerror}") from error
@@ -329,14 +330,16 @@ def _router_port_error(host: str, port: int, error: OSError) -> str:
 
 
 def _journal_options(directory: Path, sync_interval: float | None) -> JournalOptions:
-    """Segments and reserve shrink with the disk: a small volume is not to be full from the start."""
+    """Everything shrinks with the disk: a small volume is neither to be full from the start nor of journal alone."""
     from jetcluster.raft.journal import JournalOptions
 
     total = shutil.disk_usage(directory).total
     usual = JournalOptions()
     return JournalOptions(
         segment_bytes=min(usual.segment_bytes, max(total // 32, MIN_SEGMENT)),
-        reserve_bytes=min(usual.reserve_bytes, total // 20),
+        reserve_bytes=min(usual.reserve_bytes, total // 10),
+        retain_bytes=min(usual.retain_bytes, total // 32),
+        node_retain_bytes=min(usual.node_retain_bytes, total // 8),
         sync_interval=sync_interval,
     )
 

@@ -135,8 +135,9 @@ class RaftGroup(Protocol):
         """Voters' peer ids in the newest configuration in the log, this one included if it is a voter."""
         ...
 
-    def propose(self, command: bytes) -> int:
+    def propose(self, command: bytes, reserve: bool = False) -> int:
         """Appends one command and returns its log index; it is durable and committed when `apply` is called with it.
+        `reserve`: it may use the space that is kept in reserve (what frees space must still get in on a full disk).
         Raises NotLeaderError, BackpressureError, StorageFullError, EntryTooLargeError."""
         ...
 

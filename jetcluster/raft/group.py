@@ -92,7 +92,7 @@ class Group(Outbox):
     def peers(self) -> tuple[str, ...]:
         return self.log.config.voters
 
-    def propose(self, command: bytes) -> int:
+    def propose(self, command: bytes, reserve: bool = False) -> int:
         """See `api.RaftGroup`."""
         if self.role is not Role.LEADER or self._transfer is not None or self.stopped:
             raise NotLeaderError(self.leader if self.leader != self.me else None)
@@ -100,7 +100,7 @@ class Group(Outbox):
         if size > self.config.max_entry:
             raise EntryTooLargeError(f"a command of {size} bytes (the limit is {self.config.max_entry})")
         journal = self.node.journal
-        if journal.full:
+        if journal.stuck if reserve else journal.full:
             raise StorageFullError("no space left for the journal")
         if self._uncommitted and self._uncommitted + size > self.config.max_uncommitted:
             raise BackpressureError(f"{self._uncommitted} bytes are waiting to be committed")

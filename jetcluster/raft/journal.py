@@ -5,9 +5,11 @@ writer thread, and only then are the groups told what is durable (`on_durable`):
 leader's own vote wait for that. While one batch is being written the next one fills: that is the group commit.
 
 A full disk is a state, not an error: the sealed batch is kept and written again at the same place until it succeeds
-(a part of it that reached the disk does not validate, so it is undone), and `full` refuses new work meanwhile. Any
-other write error is fatal: after a failed fsync the kernel may have dropped the pages, so a retry that "succeeds"
-would be a lie (fsyncgate, PostgreSQL 2018); `on_fatal` ends the process, and nothing is vouched for any more.
+(a part of it that reached the disk does not validate, so it is undone). New work is refused long before: at `full`
+publishes, at `scarce` what a leader sends, at `stuck` everything. Meanwhile nothing is retained for slow followers, so
+that what the state machines hold durably frees its segments at once. Any other write error is fatal: after a failed
+fsync the kernel may have dropped the pages, so a retry that "succeeds" would be a lie (fsyncgate, PostgreSQL 2018);
+`on_fatal` ends the process, and nothing is vouched for any more.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from jetcluster.raft.recovery import Damage, Recovered, RecoveredGroup, scan
 from jetcluster.raft.writer import Writer
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_SPACE_CHECK = 1 << 20
+"""The free space is looked up once per so many written bytes: the data store grows as fast."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -40,8 +44,9 @@ class JournalOptions:
     retain_entries: int = 8_192
     node_retain_bytes: int = 64 << 20
     """All groups together: above this, retention yields, and live entries of quiet groups are carried forward."""
-    reserve_bytes: int = 32 << 20
-    """Free space below this plus one segment counts as a full disk."""
+    reserve_bytes: int = 64 << 20
+    """Free space below this plus one segment counts as a full disk. Not less than what the data store keeps free, so
+    that it never has to refuse what is in the log."""
     sync_interval: float | None = None
     """None: fsync before anything is vouched for. Seconds: only every so often (acked data can be lost)."""
     lazy_delay: float = 0.05
@@ -103,6 +108,8 @@ class Journal:
         """What `open` found; empty on a sound disk."""
         self.cut_bytes = 0
         self.failed: BaseException | None = None
+        self.also_reserved: Callable[[], int] = lambda: 0
+        """Free bytes that the data store needs besides `reserve_bytes`."""
         self.on_durable: Callable[[list[GroupLog]], None] = lambda logs: None
         self.segment = 0
         """Where the next record goes."""
@@ -125,6 +132,8 @@ class Journal:
         self._lazy_scheduled = False
         self._sync_scheduled = False
         self._low_space = False
+        self._scarce = False
+        self._unchecked = 0
         self._write_failed = False
         self._doomed: list[tuple[int, int]] = []
         self._cut_later: tuple[int, int] | None = None
@@ -248,8 +257,18 @@ class Journal:
 
     @property
     def full(self) -> bool:
-        """New work is to be refused: there is no space, or hardly any."""
+        """Publishes are to be refused: there is no space, or hardly any."""
         return self._write_failed or self._low_space
+
+    @property
+    def scarce(self) -> bool:
+        """The reserve is being used up: entries of leaders are refused as well."""
+        return self._write_failed or self._scarce
+
+    @property
+    def stuck(self) -> bool:
+        """The last write failed for want of space, and is being repeated."""
+        return self._write_failed
 
     def read_record(self, segment: int, offset: int, length: int) -> records.Record | None:
         """A record read back by the place of its body; None when it does not validate."""
@@ -327,8 +346,17 @@ class Journal:
         if batch.new_segment:
             if not strict and batch.segment - 1 in self._seeds:
                 self._disk.sync(batch.segment - 1)
-            self._disk.create(batch.segment, self.options.segment_bytes)
+            self._create(batch)
         self._disk.write(batch.segment, batch.offset, batch.chunks, batch.sync)
+
+    def _create(self, batch: _Sealed) -> None:
+        try:
+            self._disk.create(batch.segment, self.options.segment_bytes)
+        except OSError as error:
+            if error.errno not in _NO_SPACE or batch.size >= self.options.segment_bytes:
+                raise
+            # What is left may do for this batch, which may be the purge that frees space; the file then grows.
+            self._disk.create(batch.segment, batch.size)
 
     def _written(self, batch: _Sealed, error: BaseException | None) -> None:
         if self._closed:
@@ -352,11 +380,12 @@ class Journal:
             logs.append(log)
         for log, index, term, segment, offset in batch.moves:
             log.moved(index, term, segment, offset)
-        if batch.new_segment:
+        self._unchecked += batch.size
+        if batch.new_segment or self._unchecked >= _SPACE_CHECK:
             self._check_space()
-            if self._cut_later is not None:
-                self._writer.submit(functools.partial(self._disk.truncate, *self._cut_later), _ignore)
-                self._cut_later = None
+        if batch.new_segment and self._cut_later is not None:
+            self._writer.submit(functools.partial(self._disk.truncate, *self._cut_later), _ignore)
+            self._cut_later = None
         self._kick()  # the disk goes on while the groups do their work
         self.on_durable(logs)
 
@@ -394,15 +423,26 @@ class Journal:
     # -- space
 
     def _check_space(self) -> None:
+        self._unchecked = 0
         try:
             free = self._disk.free_bytes()
         except OSError:
             return
-        self._low_space = free < self.options.reserve_bytes + self.options.segment_bytes
+        options = self.options
+        # What the journal itself gives up when it is full must not open the door again: the next second would close it.
+        slack = options.node_retain_bytes if self._low_space else 0
+        also = self.also_reserved()
+        self._low_space = free < options.reserve_bytes + options.segment_bytes + slack + also
+        self._scarce = free < options.reserve_bytes + also // 2
 
     def trim(self, log: GroupLog) -> None:
         """Forgets compactable entries of `log` beyond what is retained for slow followers."""
         options = self.options
+        if self.full:
+            log.compact(
+                min(log.compactable, log.last_index)
+            )  # also what a peer's catch-up has pinned: it fetches the state again
+            return
         floor = min(log.compactable, log.pin)
         entries = log.last_index - log.base_index
         if floor <= log.base_index or (
@@ -418,13 +458,15 @@ class Journal:
         for log in self.groups.values():
             if log.is_idle():
                 log.shrink(self.options.idle_cache_bytes)
+            if self.full:
+                self.trim(log)
         self.collect()
 
     def collect(self) -> None:
         """Deletes the oldest segments that hold nothing live; makes them so when retention exceeds its bound."""
         if self.failed is not None:
             return
-        limit = max(1, self.options.node_retain_bytes // self.options.segment_bytes)
+        limit = self._retained_segments
         while self._oldest < self.segment:
             pinning = self._pinning()
             if pinning and self.segment - self._oldest >= limit:
@@ -439,8 +481,12 @@ class Journal:
 
     @property
     def wants_compaction(self) -> bool:
-        """More segments than retention allows, or one group's log far beyond its own."""
-        return self.segment - self._oldest >= max(1, self.options.node_retain_bytes // self.options.segment_bytes)
+        """More segments than retention allows; on a full disk, any that could go."""
+        return self.segment - self._oldest >= self._retained_segments
+
+    @property
+    def _retained_segments(self) -> int:
+        return 1 if self.full else max(1, self.options.node_retain_bytes // self.options.segment_bytes)
 
     def _pinning(self) -> list[GroupLog]:
         oldest = self._oldest
@@ -451,10 +497,15 @@ class Journal:
             number, _ = self._doomed.pop(0)
             self._seeds.pop(number, None)
             self.counters.deleted_segments += 1
-            self._writer.submit(functools.partial(self._disk.delete, number), _ignore)
+            self._writer.submit(functools.partial(self._disk.delete, number), self._deleted)
+
+    def _deleted(self, error: BaseException | None) -> None:
+        """A segment that could not be deleted is deleted at a later start."""
+        if self.full and not self._closed:
+            self._check_space()
 
     def _release(self, pinning: list[GroupLog]) -> None:
-        budget = self.options.segment_bytes
+        budget = 0 if self.scarce else self.options.segment_bytes
         for log in pinning:
             held = log.pinning(self._oldest)
             log.compact(max(log.base_index, min(log.compactable, log.pin, held[-1])))

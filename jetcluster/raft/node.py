@@ -394,6 +394,11 @@ class RaftNode:
         """The journal holds more than it should: owners should make their state durable and call `compact`."""
         return self.journal.wants_compaction
 
+    @property
+    def full(self) -> bool:
+        """This node's disk takes no publishes: somebody else should lead."""
+        return self.journal.full
+
     def close(self) -> None:
         """Stops timers; the journal is closed by its owner."""
         self._closed = True

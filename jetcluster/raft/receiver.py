@@ -118,8 +118,9 @@ class Receiver:
                 self._on_diverged(peer, planned.at)
 
     def _on_new(self, peer: str, message: codec.Append, planned: append.New) -> None:
-        if planned.entries and self._group.node.journal.full:
-            # No ack, no entry: the leader asks again. Its leadership is still worth knowing.
+        if planned.entries and self._group.node.journal.scarce:
+            # No ack, no entry: the leader asks again. Its leadership is still worth knowing. A follower goes deeper
+            # than a leader, which keeps publishes out before: where all disks are equally full, a purge gets through.
             self._group.engine.receive_leader(peer, message.term, self._group.engine.commit_index())
             return
         self._matched_term = message.term

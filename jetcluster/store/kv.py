@@ -65,6 +65,9 @@ class Kv(Protocol):
         """Pairs with start <= key < end, ascending. Writes made after the call may or may not show up in it."""
         ...
 
+    wants_flush: bool
+    """Space is short, and a flush would free some."""
+
     def at_commit(self, hook: Callable[[], None]) -> None:
         """Calls `hook` once, at the start of the next commit, to add what its owner left dirty."""
         ...
@@ -197,6 +200,7 @@ class Commits:
     def __init__(self) -> None:
         self.commits = 0
         self.durable = 0
+        self.wants_flush = False
         self._hooks: list[Callable[[], None]] = []
         self._callbacks: list[Callable[[int], None]] = []
 

@@ -7,6 +7,7 @@ each with a synced table file and a synced manifest record: so after any crash t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,8 +24,18 @@ BLOCK_CACHE = 32 << 20
 with index and filter blocks among them. jetcluster's own cache of decoded batches stands above (block_cache.py)."""
 
 RESERVE = 64 << 20
-"""Free bytes of the file system, or a tenth of it if that is less, below which commits and flushes are refused. RocksDB, once it has run into a full
-disk, takes no more writes until it is opened again; refusing early heals by itself when there is room again."""
+"""Free bytes of the file system, or a tenth of it if that is less: the journal takes no publishes below. Commits and
+flushes are refused only where a flush of all that is in memory might not fit any more, for they are what frees space
+(a purge; the journal's segments). RocksDB, once it has run into a full disk, takes no more writes until it is opened
+again; refusing early heals by itself when there is room again."""
+MARGIN = 1 << 20
+"""What a flush writes besides the data."""
+
+COMPACTION = 512 << 20
+"""A compaction writes anew what it reads before it deletes that: all there is, or about two levels of files, which is
+not more than this."""
+MAX_GARBAGE = 64
+"""Key ranges remembered for a compaction that frees space."""
 
 ROOM_CHECK = 1 << 20
 """The free space is looked up once per so many written bytes."""
@@ -64,6 +75,10 @@ class RocksKv(Commits):
         self._flushing = asyncio.Lock()
         self._free_bytes = free_bytes or (lambda: shutil.disk_usage(path).free)
         self._unchecked = ROOM_CHECK
+        self._tight = False
+        """Little free space is left: what is deleted is to be freed at once."""
+        self._garbage: dict[bytes, tuple[bytes, bytes]] = {}
+        """While space is tight. Kind and stream -> the keys among which something was deleted since the last flush."""
         path.mkdir(parents=True, exist_ok=True)
         total = shutil.disk_usage(path).total
         self._reserve = min(RESERVE, total // 10)
@@ -135,7 +150,7 @@ class RocksKv(Commits):
             return self.commits
         self._unchecked += self._open.size
         if self._unchecked >= ROOM_CHECK:
-            self._check_room()
+            self._check_room(self._open.size)
         batch = self._rocks.WriteBatch(raw_mode=True)
         for start, end in self._open.ranges:  # first: what was put after a range was deleted must stay
             batch.delete_range(start, end)
@@ -148,6 +163,8 @@ class RocksKv(Commits):
             self._db.write(batch, self._no_wal)
         except Exception as error:
             raise _failure(error) from error
+        if self._tight:
+            self._note_garbage()
         self._open.clear()
         self.commits += 1
         return self.commits
@@ -168,6 +185,11 @@ class RocksKv(Commits):
             if commit > self.durable:
                 await asyncio.to_thread(self._flush_memtable)
                 self._set_durable(commit)
+            if self._garbage:
+                garbage, self._garbage, self.wants_flush = self._garbage, {}, False
+                if not await asyncio.to_thread(self._compact, list(garbage.values())):
+                    # No room, says RocksDB for now: the next flush tries again.
+                    self._garbage, self.wants_flush = garbage | self._garbage, True
 
     def flush_now(self) -> None:
         commit = self.commit()
@@ -187,20 +209,56 @@ class RocksKv(Commits):
         names = ("rocksdb.cur-size-all-mem-tables", "rocksdb.block-cache-usage")
         return sum(self._db.property_int_value(name) or 0 for name in names)
 
-    def _check_room(self) -> None:
-        """Raises KvFullError."""
+    def _check_room(self, more: int) -> None:
+        """Raises KvFullError unless what is in memory and `more` bytes could be flushed."""
         free = self._free_bytes()
-        if free < self._reserve:
+        self._tight = free < 2 * (self._reserve + self.compaction_bytes())
+        unflushed = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
+        needed = min(self._reserve, unflushed + more + MARGIN)
+        if free < needed:
             self._unchecked = ROOM_CHECK  # look again next time
-            raise KvFullError(f"{free} bytes free, {self._reserve} are kept in reserve")
+            raise KvFullError(f"{free} bytes free, {needed} are needed")
         self._unchecked = 0
 
     def _flush_memtable(self) -> None:
-        self._check_room()
+        self._check_room(0)
         try:
             self._db.flush(True)
         except Exception as error:
             raise _failure(error) from error
+
+    def compaction_bytes(self) -> int:
+        """Free space that a compaction may need. Where it is missing nothing that was deleted can be freed any more:
+        the node refuses publishes before."""
+        files: int = self._db.property_int_value("rocksdb.total-sst-files-size") or 0
+        return min(files, COMPACTION)
+
+    def _note_garbage(self) -> None:
+        """Blocks only: what else is deleted is small and comes with every write."""
+        deleted = [(key, key + b"\0") for key, value in self._open.values.items() if value is None]
+        for start, end in self._open.ranges + deleted:
+            if start[0] != keys.BLOCK:
+                continue
+            prefix = start[: keys.STREAM_PREFIX]
+            known = self._garbage.get(prefix)
+            self.wants_flush = True
+            if known is not None:
+                start, end = min(start, known[0]), max(end, known[1])
+            elif len(self._garbage) >= MAX_GARBAGE:
+                continue
+            self._garbage[prefix] = start, end
+
+    def _compact(self, ranges: list[tuple[bytes, bytes]]) -> bool:
+        """RocksDB does not tell whether it did. A compaction takes what was flushed last from the top level."""
+        before = self._level0()
+        for start, end in ranges:
+            with contextlib.suppress(Exception):
+                self._db.compact_range(start, end)
+        after = self._level0()
+        return after == 0 or after < before
+
+    def _level0(self) -> int:
+        return int(self._db.property_value("rocksdb.num-files-at-level0") or 0)
 
     def _stored_floor(self, key: bytes, low: bytes) -> KeyValue | None:
         """Bounds are checked here: rocksdict 0.3.29 takes a lower bound for an upper one."""

@@ -19,7 +19,7 @@ class Group:
         self.index = 0
         self.leading = True
 
-    def propose(self, command: bytes) -> int:
+    def propose(self, command: bytes, reserve: bool = False) -> int:
         if not self.leading:
             raise NotLeaderError("other")
         self.index += 1

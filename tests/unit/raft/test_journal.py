@@ -208,7 +208,15 @@ def test_the_reserve_counts_as_full() -> None:
     assert bench.journal.full
     bench.disk.reported_free = 15_000
     bench.journal.housekeep()
+    assert bench.journal.full, "no more than the journal may have given up itself"
+    assert not bench.journal.scarce
+    bench.disk.reported_free = 31_000
+    bench.journal.housekeep()
     assert not bench.journal.full
+    bench.disk.reported_free = 9_000
+    bench.journal.housekeep()
+    assert bench.journal.scarce
+    assert not bench.journal.stuck
 
 
 def test_any_other_write_error_is_fatal_and_vouches_for_nothing() -> None:
@@ -299,3 +307,43 @@ async def test_a_journal_of_files_survives_reopening_many_times(tmp_path: Path, 
         fill(log, 300, size=60)
         await asyncio.sleep(0.02)
         journal.close()
+
+
+def test_a_full_disk_retains_nothing_for_slow_followers() -> None:
+    bench = Bench(retain_bytes=1 << 20, retain_entries=10_000, node_retain_bytes=1 << 20)
+    log = bench.log()
+    for _ in range(60):
+        fill(log, 5, size=50)
+        bench.settle()
+    log.compactable, log.pin = 290, 100
+    bench.journal.housekeep()
+    bench.settle()
+    segments = len(bench.disk.segments())
+    assert log.base_index == 0
+    assert not bench.journal.wants_compaction
+    bench.disk.reported_free = 1_000
+    bench.journal.housekeep()
+    assert log.base_index == 290
+    bench.settle()
+    bench.journal.housekeep()
+    bench.settle()
+    assert len(bench.disk.segments()) < segments // 2
+    assert bench.crash().groups[1].last_index == 300
+
+
+def test_where_no_whole_segment_fits_a_small_batch_still_does() -> None:
+    bench = Bench()
+    log = bench.log()
+    for _ in range(20):
+        fill(log, 5, size=50)
+        bench.settle()
+    bench.disk.capacity = bench.disk._used() + 3_000
+    segment = bench.journal.segment
+    while bench.journal.segment == segment:
+        fill(log, 5, size=50)
+        bench.settle()
+    fill(log, 1)
+    bench.settle()
+    assert not bench.journal.stuck
+    assert log.durable_index == log.last_index
+    assert bench.crash().groups[1].last_index == log.last_index

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from jetcluster.raft.api import NotLeaderError, Role
-from tests.unit.raft.loopback import Loopback
+from jetcluster.raft.api import NotLeaderError, Role, StorageFullError
+from tests.unit.raft.loopback import SMALL, Loopback
 
 
 def test_commands_reach_every_replica_in_order() -> None:
@@ -100,3 +102,19 @@ def test_idle_groups_exchange_only_node_heartbeats() -> None:
     assert group_frames == []
     assert len(all_frames) <= 3 * 2 * (10.0 / 0.1 + 10.0 / 2 + 2)
     assert all(net["A"].group(gid).ready for gid in range(1, 21))
+
+
+def test_what_may_use_the_reserve_gets_in_on_a_full_disk() -> None:
+    net = Loopback(options=dataclasses.replace(SMALL, reserve_bytes=1 << 20))
+    leader = net.start()
+    for member in net.members.values():
+        member.disk.reported_free = (1 << 20) + 1000
+        member.journal.housekeep()
+    with pytest.raises(StorageFullError):
+        leader.propose(b"publish")
+    index = leader.propose(b"purge", reserve=True)
+    net.run(0.1)
+    assert leader.commit_index == index, "followers go deeper than leaders"
+    net["A"].journal._write_failed = True
+    with pytest.raises(StorageFullError):
+        leader.propose(b"purge", reserve=True)

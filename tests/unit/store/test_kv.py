@@ -189,6 +189,8 @@ async def test_commits_during_a_flush_are_not_called_durable(tmp_path: Path, mon
 def test_a_failed_commit_keeps_the_open_writes(tmp_path: Path) -> None:
     kv = RocksKv(tmp_path)
     kv.put(b"a", b"1")
+    kv.commit()
+    kv.put(b"a", b"1")
     database, kv._db = kv._db, None
     with pytest.raises(KvError):
         kv.commit()

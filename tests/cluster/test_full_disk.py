@@ -1,0 +1,102 @@
+"""A disk that is really full (64 MB): publishes are refused, reads go on, and what frees space is let in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jetcluster.cli.bench_client import Client
+from tests.cluster.client import create_stream
+from tests.cluster.harness import ProcessCluster, eventually
+
+pytestmark = pytest.mark.cluster
+
+SIZE = 500_000
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        pytest.skip(f"a small disk needs the right to mount a tmpfs: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+async def publish(client: Client) -> dict[str, object]:
+    reply = await client.request("s", os.urandom(SIZE), within=8.0)
+    return json.loads(reply.data) if reply.data else {"error": f"status {reply.status}"}
+
+
+async def fill(client: Client) -> tuple[int, dict[str, object]]:
+    """Publishes until refused: (how many were acked, the refusal)."""
+    for n in range(400):
+        answer = await publish(client)
+        if "error" in answer:
+            return n, answer
+    raise AssertionError("200 MB fitted on 64 MB")
+
+
+async def _writable(client: Client) -> bool:
+    return "error" not in await publish(client)
+
+
+@pytest.mark.parametrize("way", ["purge", "delete"])
+async def test_a_full_disk_can_be_emptied(tiny_disk: Path, server: str, way: str) -> None:
+    if server == "nats-server":
+        pytest.skip("about this server's reserves")
+    async with ProcessCluster(1, server, root=tiny_disk) as single, await single[0].connect() as client:
+        await create_stream(client, "S", ["s"], 1)
+        for _ in range(3):
+            count, answer = await fill(client)
+            assert answer["error"]["err_code"] in (10077, 10047), answer
+            last = (await client.api("STREAM.INFO.S"))["state"]["last_seq"]
+            read = await client.request("$JS.API.DIRECT.GET.S", json.dumps({"seq": last}).encode())
+            assert len(read.data) == SIZE
+            await asyncio.sleep(1.5)  # what the journal alone gives up has come back by now; it is filled once more
+            count, answer = await fill(client)
+            if way == "purge":
+                assert (await client.api("STREAM.PURGE.S"))["success"]
+            else:
+                assert (await client.api("STREAM.DELETE.S"))["success"]
+                await create_stream(client, "S", ["s"], 1)
+            took = await eventually(lambda: _writable(client), 15, "not writable again", single[0], every=0.1)
+            print(f"{count} more until full; writable {took:.2f} s after the {way}")
+        assert single[0].alive
+
+
+async def test_one_full_node_of_three_does_not_stop_the_stream(tiny_disk: Path, tmp_path: Path, server: str) -> None:
+    if server == "nats-server":
+        pytest.skip("about this server's reserves")
+    (tmp_path / "nodes" / "n1").mkdir(parents=True)
+    (tmp_path / "nodes" / "n1" / "store").symlink_to(tiny_disk)
+    async with ProcessCluster(3, server, root=tmp_path / "nodes") as cluster, await cluster[1].connect() as client:
+        await create_stream(client, "S", ["s"], 3)
+        acked = 0
+        for _ in range(160):  # 80 MB: more than the small disk holds
+
+            async def ok() -> bool:
+                try:
+                    return await _writable(client)
+                except TimeoutError:
+                    return False
+
+            await eventually(ok, 20, "the stream stands still", cluster[0], every=0.1)
+            acked += 1
+        assert (await client.api("STREAM.INFO.S"))["state"]["messages"] >= acked
+        assert cluster[0].alive
+        assert (await client.api("STREAM.PURGE.S"))["success"]
+        for _ in range(5):
+            assert await _writable(client)
+        await cluster.wait_current("S", within=60)
