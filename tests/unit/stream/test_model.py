@@ -3,6 +3,7 @@ model of the rules does, message by message."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,16 +15,20 @@ from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.mem_kv import MemKv
-from jetcluster.stream import commands
+from jetcluster.stream import commands, times
+from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.ports import MachineStore
-from jetcluster.stream.fields import nats_fields
-from jetcluster.stream.results import Duplicate, PublishResult, Result
+from jetcluster.stream.results import Counted, Duplicate, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.twins import NaiveStore, block, fits
 
 SUBJECTS = [b"a.x", b"a.y", b"b"]
 T0 = 1_700_000_000_000_000_000
+SECOND = 1_000_000_000
+MILLISECOND = 1_000_000
+Message = tuple[int, bytes, bytes, bytes]
+"""Time, subject, header block, payload."""
 
 
 @dataclass
@@ -31,11 +36,15 @@ class Model:
     """The rules once more, without batches: every message is checked, stored and followed by evictions."""
 
     config: dict[str, Any]
-    messages: dict[int, tuple[int, bytes, bytes, bytes]] = field(default_factory=dict)
+    messages: dict[int, Message] = field(default_factory=dict)
     last_seq: int = 0
     clock: int = 0
     ids: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     last_id: bytes = b""
+    ends: dict[int, int] = field(default_factory=dict)
+    """When messages with a TTL expire."""
+    schedules: dict[int, int] = field(default_factory=dict)
+    """When schedules are due."""
 
     def limit(self, key: str) -> int:
         return max(self.config.get(key) or 0, 0)
@@ -44,9 +53,11 @@ class Model:
         base = max(ts, self.clock + 1)
         self.clock = base + len(messages) - 1
         stored, verdicts = 0, []
-        for message in messages:
+        for subject, headers, payload in messages:
             before = self.last_seq
-            verdicts.append(self.publish_one(base, base + stored, *message))
+            if "subject_transform" in self.config and subject.startswith(b"a."):
+                subject = b"b." + subject[2:]
+            verdicts.append(self.publish_one(base, base + stored, subject, headers, payload))
             stored += self.last_seq - before
         return verdicts
 
@@ -56,9 +67,32 @@ class Model:
             return 10109
         if 0 < self.limit("max_msg_size") < len(headers) + len(payload):
             return 10054
+        counting, incr = self.config.get("allow_msg_counter"), get(b"Nats-Incr")
+        if incr and not counting:
+            return 10168
+        if incr and payload:
+            return 10170
+        if incr and any(b"Expected" in name or b"Rollup" in name for name in nats_fields(headers)):
+            return 10171
+        if get(b"Nats-TTL") and not self.config.get("allow_msg_ttl"):
+            return 10166
         msg_id, window = get(b"Nats-Msg-Id"), self.limit("duplicate_window")
         if msg_id and window and msg_id in self.ids and self.ids[msg_id][1] > now - window:
             return Duplicate(self.ids[msg_id][0])
+        total: int | None = None
+        if counting:
+            last = max((s for s, m in self.messages.items() if m[1] == subject), default=0)
+            if not incr:
+                return 10169
+            if last and not self.messages[last][3].startswith(b'{"val"'):
+                return 10172
+            total = int(incr) + (json.loads(self.messages[last][3])["val"] and int(
+                json.loads(self.messages[last][3])["val"]
+            ) if last else 0)  # fmt: skip
+            payload = b'{"val":"%d"}' % total
+            if 0 < self.limit("max_msg_size") < len(headers) + len(payload):
+                return 10054
+        headers = self.rewritten(headers)
         expected = get(b"Nats-Expected-Last-Sequence")
         if expected and int(expected) != self.last_seq:
             return 10071
@@ -67,7 +101,14 @@ class Model:
             of = get(b"Nats-Expected-Last-Subject-Sequence-Subject") or subject
             if int(expected) != max((s for s, m in self.messages.items() if fits(of, m[1])), default=0):
                 return 10071
-        rollup = get(b"Nats-Rollup")
+        if get(b"Nats-Schedule"):
+            if not self.config.get("allow_msg_schedules"):
+                return 10188
+            if subject == TARGET:
+                return 10190
+            if get(b"Nats-Rollup") == b"all":
+                return 10192
+        rollup = nats_fields(headers).get(b"Nats-Rollup")
         if rollup and not self.config.get("allow_rollup_hdrs"):
             return 10111
         if self.config.get("discard") == "new" and not self.has_room(subject, headers, payload, rollup):
@@ -75,17 +116,42 @@ class Model:
         expected = get(b"Nats-Expected-Last-Msg-Id")
         if expected and expected != self.last_id:
             return 10070
-        self.last_seq += 1
-        self.last_id = msg_id or b""
-        self.messages[self.last_seq] = (ts, subject, headers, payload)
+        seq = self.store(ts, subject, headers, payload)
         if msg_id and window:
-            self.ids[msg_id] = (self.last_seq, now)
+            self.ids[msg_id] = (seq, now)
+        return seq if total is None else Counted(seq, total)
+
+    def rewritten(self, headers: bytes) -> bytes:
+        fields = nats_fields(headers)
+        least = self.limit("subject_delete_marker_ttl") // SECOND
+        ttl = fields.get(b"Nats-TTL", b"never")
+        if least and self.limit("max_msgs_per_subject") != 1 and ttl != b"never" and int(ttl) < least:
+            headers = headers.replace(b"Nats-TTL: %b\r\n" % ttl, b"")[:-2] + b"Nats-TTL: %d\r\n\r\n" % least
+        if b"Nats-Schedule" in fields and b"Nats-Rollup" not in fields:
+            headers = headers[:-2] + b"Nats-Rollup: sub\r\n\r\n"
+        return headers
+
+    def store(self, ts: int, subject: bytes, headers: bytes, payload: bytes) -> int:
+        fields = nats_fields(headers)
+        self.last_seq += 1
+        seq = self.last_seq
+        self.last_id = fields.get(b"Nats-Msg-Id", b"")
+        self.messages[seq] = (ts, subject, headers, payload)
+        ttl = fields.get(b"Nats-TTL")
+        if ttl and ttl != b"never":
+            end = ts + int(ttl.rstrip(b"s")) * SECOND
+            self.ends[seq] = -(-end // MILLISECOND) * MILLISECOND
+        if b"Nats-Schedule" in fields:
+            self.schedules[seq] = rounded(ts) + SECOND if b"@every" in headers else T0 + 2 * SECOND
         self.evict()  # as nats-server: limits while storing, the rollup after it
+        rollup = fields.get(b"Nats-Rollup") if self.config.get("allow_rollup_hdrs") else None
         if rollup:
             self.messages = {
                 s: m for s, m in self.messages.items()
                 if s == self.last_seq or (rollup == b"sub" and m[1] != subject)
             }  # fmt: skip
+        if fields.get(b"Nats-Schedule-Next") == b"purge":
+            self.messages = {s: m for s, m in self.messages.items() if m[1] != fields[b"Nats-Scheduler"]}
         return self.last_seq
 
     def has_room(self, subject: bytes, headers: bytes, payload: bytes, rollup: bytes | None) -> bool:
@@ -105,7 +171,7 @@ class Model:
 
     def evict(self) -> None:
         per_subject = 0 if self.config.get("discard_new_per_subject") else self.limit("max_msgs_per_subject")
-        for subject in SUBJECTS:
+        for subject in {m[1] for m in self.messages.values()}:
             seqs = sorted(s for s, m in self.messages.items() if m[1] == subject)
             for seq in seqs[:-per_subject] if per_subject else ():
                 del self.messages[seq]
@@ -117,13 +183,15 @@ class Model:
         if kind == "publish":
             return self.publish(ts, *args)
         self.clock = max(self.clock, ts)
-        before = len(self.messages)
         if kind == "delete":
             if self.config.get("sealed"):
                 return 10109
             if not 0 < args[0] <= self.last_seq:
                 return 10057
             return 1 if self.messages.pop(args[0], None) else 10043
+        if kind == "fire":
+            return self.fire(ts)
+        before = len(self.messages)
         if kind == "purge":
             refused = self.purge(*args)
             return refused or before - len(self.messages)
@@ -132,9 +200,54 @@ class Model:
             if not self.limit("duplicate_window"):
                 self.ids.clear()
             self.evict()
-        if self.limit("max_age"):
-            self.messages = {s: m for s, m in self.messages.items() if m[0] > self.clock - self.limit("max_age")}
-        return before - len(self.messages)
+        return before - len(self.messages) + self.expire()
+
+    def expire(self) -> int:
+        now, max_age = self.clock, self.limit("max_age")
+        doomed = {seq for seq, end in self.ends.items() if end <= now}
+        self.ends = {seq: end for seq, end in self.ends.items() if end > now}
+        if max_age:
+            doomed |= {s for s, m in self.messages.items() if m[0] <= now - max_age and b"TTL: never" not in m[2]}
+        doomed &= self.messages.keys()
+        marked: list[bytes] = []
+        for seq in sorted(doomed):
+            _, subject, headers, _ = self.messages.pop(seq)
+            if b"Marker-Reason" not in headers and all(m[1] != subject for m in self.messages.values()):
+                marked.append(subject)
+        ttl = self.limit("subject_delete_marker_ttl") // SECOND
+        if marked and ttl and not self.config.get("sealed"):
+            headers = block("Nats-Marker-Reason: MaxAge", f"Nats-TTL: {ttl}s", "Nats-Rollup: sub")
+            self.store_own([(subject, headers, b"") for subject in marked])
+        return len(doomed)
+
+    def fire(self, now: int) -> int:
+        made = []
+        for due, seq in sorted((due, seq) for seq, due in self.schedules.items() if due <= now):
+            del self.schedules[seq]
+            if seq not in self.messages or any(
+                s > seq and m[1] == self.messages[seq][1] for s, m in self.messages.items()
+            ):
+                continue
+            _, subject, headers, payload = self.messages[seq]
+            following = "purge"
+            if b"@every" in headers:
+                after = rounded(due) + SECOND if rounded(due) + SECOND >= now else rounded(now) + SECOND
+                self.schedules[seq] = after
+                following = times.render(after).decode()
+            made.append(
+                (TARGET, block(f"Nats-Scheduler: {subject.decode()}", f"Nats-Schedule-Next: {following}"), payload)
+            )
+        return self.store_own(made)
+
+    def store_own(self, messages: list[tuple[bytes, bytes, bytes]]) -> int:
+        stored, base = 0, self.clock + 1
+        self.clock += len(messages)
+        for subject, headers, payload in messages:
+            rollup = nats_fields(headers).get(b"Nats-Rollup")
+            if self.config.get("discard") != "new" or self.has_room(subject, headers, payload, rollup):
+                self.store(base + stored, subject, headers, payload)
+                stored += 1
+        return stored
 
     def purge(self, filter: bytes, seq: int, keep: int) -> int:
         if self.config.get("sealed"):
@@ -149,8 +262,25 @@ class Model:
         return 0
 
 
-def headers_of(draw: st.DrawFn) -> bytes:
-    """Mostly none or a message id; now and then an expectation that has a fair chance to hold."""
+TARGET = b"b.target"
+
+
+def rounded(ts: int) -> int:
+    return (ts + SECOND // 2) // SECOND * SECOND
+
+
+PROFILES = {
+    "plain": ({}, ["Nats-Msg-Id"]),
+    "ttl": ({"allow_msg_ttl": True, "max_age": 2 * SECOND}, ["Nats-TTL"]),
+    "markers": ({"subject_delete_marker_ttl": SECOND}, ["Nats-TTL"]),
+    "counter": ({"allow_msg_counter": True}, ["Nats-Incr"]),
+    "schedules": ({"allow_msg_schedules": True}, ["Nats-Schedule"]),
+}
+"""What a history is about: part of every configuration, and headers that its messages mostly have."""
+
+
+def headers_of(draw: st.DrawFn, profile: str) -> bytes:
+    """Mostly none or what the profile is about; now and then an expectation that has a fair chance to hold."""
     small = st.integers(0, 12).map(str)
     fields = {
         "Nats-Msg-Id": st.sampled_from("12345678"),
@@ -159,22 +289,35 @@ def headers_of(draw: st.DrawFn) -> bytes:
         "Nats-Expected-Last-Subject-Sequence-Subject": st.sampled_from(["a.x", "a.*", "b", ">"]),
         "Nats-Expected-Last-Msg-Id": st.sampled_from("1234"),
         "Nats-Rollup": st.sampled_from(["sub", "all"]),
+        "Nats-TTL": st.sampled_from(["1", "2", "5", "never"]),
+        "Nats-Incr": st.sampled_from(["1", "-7", "1000"]),
+        "Nats-Schedule": st.sampled_from(["@every 1s", "@at 2023-11-14T22:13:22Z"]),
         "X": st.just("1"),
     }
-    names = draw(st.sets(st.sampled_from(["", "", "", "Nats-Msg-Id", "Nats-Msg-Id", *fields]), max_size=2)) - {""}
+    usual = ["", "", "", *PROFILES[profile][1] * 6]
+    names = draw(st.sets(st.sampled_from([*usual, *fields]), max_size=2)) - {""}
     if "Nats-Expected-Last-Subject-Sequence-Subject" in names:
         names.add("Nats-Expected-Last-Subject-Sequence")
-    return block(*[f"{name}: {draw(fields[name])}" for name in sorted(names)]) if names else b""
+    lines = [f"{name}: {draw(fields[name])}" for name in sorted(names)]
+    if "Nats-Schedule" in names:
+        lines.append(f"Nats-Schedule-Target: {TARGET.decode()}")
+    return block(*lines) if lines else b""
 
 
 @st.composite
-def configs(draw: st.DrawFn) -> dict[str, Any]:
+def configs(draw: st.DrawFn, profile: str) -> dict[str, Any]:
     config: dict[str, Any] = {"name": "S", "duplicate_window": draw(st.sampled_from([0, 20, 1000]))}
+    config["subjects"] = ["a.*", "b.>", "b"]
     options = {
         "max_msgs": st.integers(1, 8),
         "max_msgs_per_subject": st.integers(1, 3),
         "max_bytes": st.integers(60, 400),
-        "max_age": st.integers(10, 60),
+        "max_age": st.one_of(st.integers(10, 60), st.just(2 * SECOND)),
+        "allow_msg_ttl": st.just(True),
+        "subject_delete_marker_ttl": st.sampled_from([SECOND, 2 * SECOND]),
+        "allow_msg_counter": st.just(True),
+        "allow_msg_schedules": st.just(True),
+        "subject_transform": st.just({"src": "a.*", "dest": "b.$1"}),
         "max_msg_size": st.just(40),
         "allow_rollup_hdrs": st.just(True),
         "discard": st.just("new"),
@@ -182,6 +325,14 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
     }
     for name in draw(st.sets(st.sampled_from(sorted(options)), max_size=4)):
         config[name] = draw(options[name])
+    if draw(st.integers(0, 9)):
+        config |= PROFILES[profile][0]
+    if "subject_delete_marker_ttl" in config:
+        config |= {"allow_msg_ttl": True, "allow_rollup_hdrs": True}
+    if "allow_msg_schedules" in config:
+        config["allow_rollup_hdrs"] = True
+    if "allow_msg_counter" in config or "allow_msg_schedules" in config:
+        config.pop("discard", None)
     if "max_bytes" in config and "max_msgs_per_subject" in config and "discard" not in config:
         # Evicting for bytes before or after a message of the same command was replaced are different answers, both
         # right: a command is stored in one step, so ours keeps more. The model is message by message.
@@ -192,12 +343,18 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def steps(draw: st.DrawFn) -> tuple[Any, ...]:
-    kind = draw(st.sampled_from(["publish"] * 6 + ["delete", "purge", "expire", "update", "restart"]))
+def steps(draw: st.DrawFn, profile: str) -> tuple[Any, ...]:
+    kind = draw(
+        st.sampled_from(["publish"] * 6 + ["expire"] * 2 + ["delete", "purge", "update", "restart", "install", "fire"])
+    )
     if kind == "publish":
         plain = draw(st.booleans())
         return kind, [
-            (draw(st.sampled_from(SUBJECTS)), b"" if plain else headers_of(draw), b"x" * draw(st.integers(0, 45)))
+            (
+                draw(st.sampled_from(SUBJECTS)),
+                b"" if plain else headers_of(draw, profile),
+                b"x" * max(draw(st.integers(-20, 45)), 0),
+            )
             for _ in range(draw(st.integers(1, 6)))
         ]
     if kind == "delete":
@@ -205,7 +362,15 @@ def steps(draw: st.DrawFn) -> tuple[Any, ...]:
     if kind == "purge":
         filter = draw(st.sampled_from([b"", b">", b"a.*", b"a.x", b"zz"]))
         return kind, filter, draw(st.sampled_from([0, 0, 2, 5, 20])), draw(st.sampled_from([0, 0, 0, 1, 3]))
-    return (kind, draw(configs())) if kind == "update" else (kind,)
+    return (kind, draw(configs(profile))) if kind == "update" else (kind,)
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> tuple[dict[str, Any], list[tuple[int, tuple[Any, ...]]]]:
+    """A configuration, then steps with the time before each."""
+    profile = draw(st.sampled_from(sorted(PROFILES)))
+    delays = st.one_of(st.integers(-5, 30), st.sampled_from([SECOND // 3, SECOND, 3 * SECOND]))
+    return draw(configs(profile)), draw(st.lists(st.tuples(delays, steps(profile)), max_size=30))
 
 
 def encode(kind: str, ts: int, *args: Any) -> bytes:
@@ -239,6 +404,15 @@ class Block:
         self.store = BlockStore(self.kv, 7, memory=False)
         return self.store
 
+    def install(self, source: Block) -> MachineStore:
+        """The snapshot of another replica in place of all that is here."""
+        chunks = list(source.store.export(200))
+        self.store.import_begin()
+        for chunk in chunks:
+            self.store.import_chunk(chunk)
+        self.store.import_end()
+        return self.store
+
     def everything(self) -> object:
         self.kv.commit()
         return list(self.kv.scan(b"", b"\xff" * 64)), self.store.state
@@ -249,13 +423,17 @@ class Naive:
         self.store = NaiveStore()
         self.reopen, self.everything = self.store.reopen, self.store.everything
 
+    def install(self, source: Naive) -> MachineStore:
+        return self.reopen()
+
 
 @pytest.mark.parametrize("kind_of_store", [Naive, Block])
 @settings(max_examples=200, deadline=None)
-@given(config=configs(), history=st.lists(st.tuples(st.integers(-5, 30), steps()), max_size=25))
+@given(scenario=scenarios())
 def test_replicas_agree_with_each_other_and_with_the_model(
-    kind_of_store: type[Naive] | type[Block], config: dict[str, Any], history: list[tuple[int, tuple[Any, ...]]]
+    kind_of_store: type[Naive] | type[Block], scenario: tuple[dict[str, Any], list[tuple[int, tuple[Any, ...]]]]
 ) -> None:
+    config, history = scenario
     rules = StreamRules.from_config({})
     nodes = [kind_of_store(), kind_of_store()]
     machines = [StreamMachine("S", rules, node.store) for node in nodes]
@@ -268,7 +446,13 @@ def test_replicas_agree_with_each_other_and_with_the_model(
         if kind == "restart":
             machines[1] = StreamMachine("S", rules, nodes[1].reopen())
             continue
-        command = encode(kind, now, *args)
+        if kind == "install":
+            machines[1] = StreamMachine("S", rules, nodes[1].install(nodes[0]))  # type: ignore[arg-type]
+            continue
+        command = machines[0].fire_command(now) if kind == "fire" else encode(kind, now, *args)
+        if command is None:
+            assert model.config.get("sealed") or all(due > now for due in model.schedules.values())
+            continue
         results = [machine.apply(index, 1, command) for machine in machines]
         assert results[0] == results[1]
         assert plain(results[0]) == model.apply(kind, now, *args)
