@@ -228,6 +228,28 @@ def test_the_short_cut_for_messages_alike_changes_nothing(steps: list[tuple[Any,
     assert fast.stage._room.staged_bytes == slow.stage._room.staged_bytes
 
 
+@pytest.mark.parametrize(
+    ("limits", "payload", "pause", "code"),
+    [
+        (BatchLimits(messages=2), b"x", 0.0, 10199),
+        (BatchLimits(batch_bytes=1000), b"x" * 600, 0.0, 10199),
+        (BatchLimits(total_bytes=1000), b"x" * 600, 0.0, 10176),
+        (BatchLimits(), b"x" * 600, 0.0, 10054),
+        (BatchLimits(), b"x", 10.0, 10176),
+        (BatchLimits(), b"x", 9.0, 503),
+    ],
+)
+def test_the_short_cut_keeps_the_limits(limits: BatchLimits, payload: bytes, pause: float, code: int) -> None:
+    bench = Batches(limits=limits)
+    if code == 10054:
+        bench.ingest.configure(StreamRules.from_config({"allow_atomic": True, "max_msg_size": 500}))
+    bench.send(1)
+    bench.send(2)
+    bench.time.advance(pause)
+    bench.send(3, payload=payload)
+    assert bench.errors() == [503, 503, code], "503 stands for zero bytes"
+
+
 def test_the_short_cut_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Batches()
     taken = []

@@ -165,9 +165,10 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
         "max_age": st.integers(10, 60),
         "max_msg_size": st.just(150),
         "allow_rollup_hdrs": st.just(True),
-        "discard": st.just("new"),
         "sealed": st.sampled_from([False, False, False, True]),
     }
+    if draw(st.booleans()):
+        config["discard"] = "new"
     for name in draw(st.sets(st.sampled_from(sorted(options)), max_size=4)):
         config[name] = draw(options[name])
     if "max_bytes" in config and "max_msgs_per_subject" in config and "discard" not in config:
