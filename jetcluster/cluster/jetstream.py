@@ -98,6 +98,7 @@ class JetStream:
             online=lambda: {context.me, *context.mesh.peers},
             cluster_name=context.cluster_name,
             clustered=clustered,
+            leader=context.leaders.get,
         )
         self.members = MetaMembers(context, self.meta, self.service)
         self._cluster_id = ClusterId(context.mesh, save_cluster, context.log)
@@ -112,6 +113,9 @@ class JetStream:
         self.drift = DriftCheck(context, self.replicas)
         self._boot: Bootstrap | None = None
         self._joining: asyncio.Task[None] | None = None
+        self._retiring: set[int] = set()
+        self._blocked: set[int] = set()
+        """Streams assigned here whose earlier replica is not yet gone for good (`leftovers`)."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticker: Any = None
         self._last_flush = context.clock.monotonic()
@@ -260,7 +264,12 @@ class JetStream:
     def _assigned(self, assignment: Assignment) -> None:
         """Never raises: one stream's trouble must not stop the meta group of the node."""
         gid = assignment.gid
-        if self.context.me not in assignment.peers or gid in self.replicas or self._leftovers.is_deleted(gid):
+        if gid in self.replicas or gid in self.broken:
+            return
+        if self._leftovers.is_deleted(gid):
+            self._blocked.add(gid)
+            return
+        if self.context.me not in assignment.peers and not self.context.raft.knows(gid):
             return
         try:
             replica = StreamReplica(self.context, assignment)
@@ -293,10 +302,49 @@ class JetStream:
             replica.stop()
             self.context.raft.stop_group(gid)
             replica.store.remove()
-        if self.context.me in assignment.peers:
-            self._leftovers.delete(gid)
+        if replica is not None or self.context.me in assignment.peers:
+            self._leftovers.delete(gid, self.meta.machine.applied_index)
             self.context.turn_commit.mark()
             self._flush_soon = True
+
+    async def _retire(self, replica: StreamReplica) -> None:
+        """Lets a replica go whose place is elsewhere now, once its group counts on it no more, and is whole."""
+        gid, last = replica.assignment.gid, replica.group.last_index
+        try:
+            answer = await self.stream_request(replica.assignment, "members", {})
+        except ApiError:
+            return  # without a leader nobody can say: the next tick asks again
+        finally:
+            self._retiring.discard(gid)
+        # Whoever was taken in again meanwhile has heard of it through the log.
+        unchanged = self.replicas.get(gid) is replica and replica.retiring and replica.group.last_index == last
+        whole = set(replica.assignment.peers) <= set(answer["voters"])
+        if unchanged and whole and self.context.me not in (*answer["voters"], *answer["learners"]):
+            self.context.log.info("stream has moved away", stream=replica.assignment.name)
+            hint = self.context.leaders.hint(gid)
+            self._removed(replica.assignment)
+            if hint is not None:
+                self.context.leaders.follow(gid, *hint)
+
+    def _tend_assignments(self) -> None:
+        for gid, replica in self.replicas.items():
+            if replica.retiring and gid not in self._retiring:
+                self._retiring.add(gid)
+                self._spawn(self._retire(replica))
+        self._flush_soon |= bool(self._blocked)  # each flush takes a tombstone one step further
+        for gid in list(self._blocked):
+            if not self._leftovers.is_deleted(gid):
+                self._blocked.discard(gid)
+                assignment = self.meta.machine.by_gid(gid)
+                if assignment is not None:
+                    self._assigned(assignment)
+
+    def _is_of_before(self, gid: int) -> bool:
+        """Does the meta state still assign what a tombstone says is gone?"""
+        assignment = self.meta.machine.by_gid(gid)
+        if assignment is None or self.context.me not in assignment.peers:
+            return False
+        return assignment.revision <= self._leftovers.revision(gid)
 
     def _on_meta_leading(self, leading: bool) -> None:
         if leading:
@@ -478,6 +526,7 @@ class JetStream:
             self._look_for_cluster()
         for replica in self.replicas.values():
             self._guarded(replica.tick, replica.assignment.name)
+        self._guarded(self._tend_assignments, "assignments")
         self._guarded(self.drift.tick, "drift check")
         self.context.catchup.tick()
         self._report_unassigned()
@@ -527,7 +576,7 @@ class JetStream:
     async def _flush(self) -> None:
         """Never raises. The journal forgets nothing that is not durable in the store."""
         self.meta.save()
-        forget_deleted = self._leftovers.settle(lambda gid: self.meta.machine.by_gid(gid) is not None)
+        forget_deleted = self._leftovers.settle(self._is_of_before)
         marks = self._marks()
         try:
             await self.context.kv.flush()

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from jetcluster.raft.node import RaftNode
 
 _TOMBSTONE = struct.Struct(">5sI")
+_REVISION = struct.Struct(">Q")
+_UNKNOWN = (1 << 64) - 1
 _PREFIX = b"\x00gone"
 """Kind 0 of `store.keys`: records of the node, not of a stream."""
 
@@ -38,19 +40,29 @@ class Leftovers:
         self._kv = kv
         self._raft = raft
         start, end = _TOMBSTONE.pack(_PREFIX, 0), _PREFIX + b"\xff" * 5
-        self._deleted: dict[int, bool] = {_TOMBSTONE.unpack(key)[1]: False for key, _ in kv.scan(start, end)}
+        self._deleted: dict[int, bool] = {}
         """gid of each tombstone -> whether its group has left the journal."""
+        self._revisions: dict[int, int] = {}
+        for key, value in kv.scan(start, end):
+            gid = _TOMBSTONE.unpack(key)[1]
+            self._deleted[gid] = False
+            self._revisions[gid] = _REVISION.unpack(value)[0] if value else _UNKNOWN
         for gid in self._deleted:
             self._erase(gid)
 
     def is_deleted(self, gid: int) -> bool:
         return gid in self._deleted
 
-    def delete(self, gid: int) -> None:
-        """The meta log deleted the stream: step 1. Its replica, if there was one, is stopped."""
+    def revision(self, gid: int) -> int:
+        """Where in the meta log the replica had no place here any more: an assignment of later is a new one."""
+        return self._revisions.get(gid, _UNKNOWN)
+
+    def delete(self, gid: int, revision: int = _UNKNOWN) -> None:
+        """The meta log deleted the stream, or moved it away from here: step 1. The replica is stopped."""
         self._erase(gid)
-        self._kv.put(_TOMBSTONE.pack(_PREFIX, gid), b"")
+        self._kv.put(_TOMBSTONE.pack(_PREFIX, gid), _REVISION.pack(revision))
         self._deleted[gid] = False
+        self._revisions[gid] = revision
 
     def settle(self, assigned: Callable[[int], bool]) -> Callable[[], None]:
         """Before a flush: step 3 for those that are through with step 2. What is returned, called when the flush has
@@ -58,6 +70,7 @@ class Leftovers:
         for gid in [gid for gid, forgotten in self._deleted.items() if forgotten and not assigned(gid)]:
             self._kv.delete(_TOMBSTONE.pack(_PREFIX, gid))
             del self._deleted[gid]
+            self._revisions.pop(gid, None)
         waiting = [gid for gid, forgotten in self._deleted.items() if not forgotten]
 
         def flushed() -> None:

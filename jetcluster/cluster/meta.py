@@ -189,9 +189,15 @@ class MetaMachine:
         account, new = command["account"], command["config"]
         old = self._existing(account, new["name"])
         config = merge_update(old.config, new)
-        peers = tuple(command.get("peers") or old.peers)
-        if "peers" not in command:
-            # A refusal rather than a stored wish: no reconfiguration runs on its own in this version.
+        peers = old.peers
+        if config["num_replicas"] != old.config["num_replicas"] and command.get("peers"):
+            peers = tuple(command["peers"])
+            if len(peers) != config["num_replicas"] or len(set(peers)) != len(peers) or not set(peers) & set(old.peers):
+                raise ValueError("peers")
+            if config.get("placement") != old.config.get("placement"):
+                raise invalid_config("changing placement is not implemented yet")
+        else:
+            # A refusal rather than a stored wish: whoever proposes a change of replicas says where they go.
             if config["num_replicas"] != old.config["num_replicas"]:
                 raise invalid_config("changing num_replicas is not implemented yet")
             if config.get("placement") != old.config.get("placement"):

@@ -43,9 +43,11 @@ class MetaService:
         online: Callable[[], Set[str]],
         cluster_name: str = "",
         clustered: bool = True,
+        leader: Callable[[int], str | None] = lambda gid: None,
     ) -> None:
         """`online` gives the peer ids reachable now, this node included. `clustered` False (a standalone server)
-        refuses R > 1 with 10074."""
+        refuses R > 1 with 10074. `leader` gives the peer that leads a group, as far as this node knows."""
+        self._leader = leader
         self._machine = machine
         self._clock = clock
         self._propose = propose
@@ -102,7 +104,25 @@ class MetaService:
     async def _stream_update(self, body: Body) -> Body:
         self._check_clustered(body["config"])
         keys = ("request", "account", "config", "limits")
-        return await self._decide({"kind": "stream_update", **{key: body[key] for key in keys}})
+        command = {"kind": "stream_update", **{key: body[key] for key in keys}}
+        old = self._machine.assignment(body["account"], body["config"]["name"])
+        if old is not None and body["config"]["num_replicas"] != old.replicas:
+            await self._barrier()
+            old = self._machine.assignment(body["account"], body["config"]["name"])
+            if old is not None:
+                command["peers"] = self._scaled(old, body["config"]["num_replicas"])
+        return await self._decide(command)
+
+    def _scaled(self, old: Assignment, replicas: int) -> list[str]:
+        """The peers of `old` with so many replicas: who leads stays, then those that are online, then new ones."""
+        online, leads = self._online(), self._leader(old.gid)
+        ranked = sorted(old.peers, key=lambda p: (p != leads, p not in online, p != old.leader_hint))
+        missing = replicas - len(old.peers)
+        if missing <= 0:
+            return ranked[:replicas]
+        candidates = [c for c in self._candidates() if c.peer not in old.peers]
+        added = place(old.name, missing, candidates, old.config.get("placement"), self._cluster_name)
+        return [*old.peers, *added.peers]
 
     async def _stream_delete(self, body: Body) -> Body:
         keys = ("request", "account", "name")
@@ -162,20 +182,22 @@ class MetaService:
             raise by_code(errors.REPLICAS_NOT_SUPPORTED)
 
     def _place(self, config: Mapping[str, Any]) -> Placement:
+        # A standalone server ignores the cluster named in a placement (nats-server 2.15, seen live).
+        cluster = self._cluster_name if self._clustered else config.get("placement", {}).get("cluster", "")
+        return place(config["name"], config["num_replicas"], self._candidates(), config.get("placement"), cluster)
+
+    def _candidates(self) -> list[Candidate]:
         online = self._online()
         replicas, leaders = Counter(self._underway), Counter[str]()
         for assignment in self._machine.all_assignments():
             replicas.update(assignment.peers)
             leaders[assignment.leader_hint] += 1
-        candidates = [
+        return [
             Candidate(
                 node.peer, node.tags, node.peer in online, node.jetstream, replicas[node.peer], leaders[node.peer]
             )
             for node in self._machine.nodes.values()
         ]
-        # A standalone server ignores the cluster named in a placement (nats-server 2.15, seen live).
-        cluster = self._cluster_name if self._clustered else config.get("placement", {}).get("cluster", "")
-        return place(config["name"], config["num_replicas"], candidates, config.get("placement"), cluster)
 
     @contextmanager
     def _placing(self, placement: Placement) -> Iterator[None]:

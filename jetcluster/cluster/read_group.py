@@ -108,6 +108,8 @@ class ReadGroup:
 
     def _join(self) -> None:
         allowed = self._replica.machine.rules.allow_direct and self._context.meta_current
+        if self._replica.retiring:
+            return
         if self.joined or not allowed or not self._replica.sound:
             return
         name = self._replica.assignment.name.encode()
@@ -123,7 +125,7 @@ class ReadGroup:
         replica = self._replica
         if self.joined or self._joining is not None or not replica.machine.rules.allow_direct or not replica.sound:
             return
-        if replica.group.leader is None:
+        if replica.group.leader is None or replica.retiring:
             return
         task = asyncio.get_running_loop().create_task(self._catch_up_and_join())
         self._joining = task

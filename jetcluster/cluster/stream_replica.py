@@ -227,8 +227,15 @@ class StreamReplica:
         """The meta group changed the stream's configuration; the leader puts it into the stream's own log, where every
         replica takes it at the same place among the messages."""
         self.assignment = assignment
+        if self.retiring:
+            self.reads.leave()
         if self.leading:
             self._propose_config()
+
+    @property
+    def retiring(self) -> bool:
+        """The stream has no place here any more. This replica still votes until its group has done without it."""
+        return self.context.me not in self.assignment.peers
 
     def tick(self) -> None:
         """Called a few times per second."""

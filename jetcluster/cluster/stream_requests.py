@@ -90,6 +90,13 @@ class StreamRequests:
             answer["assignment"] = replica.assignment.to_dict()
         return answer
 
+    async def _members(self, replica: StreamReplica, body: Body) -> Body:
+        """Who belongs to the group by its newest committed configuration."""
+        if not await replica.confirm_leadership():
+            raise NotLeaderError(replica.group.leader)
+        voters, learners = replica.group.members_at(replica.group.commit_index)
+        return {"voters": voters, "learners": learners}
+
     async def _purge(self, replica: StreamReplica, body: Body) -> Body:
         now = self._context.clock.time_ns()
         filter, seq, keep = (body.get("filter") or "").encode(), int(body.get("seq") or 0), int(body.get("keep") or 0)
@@ -133,6 +140,7 @@ class StreamRequests:
 _HANDLERS: dict[str, Callable[[StreamRequests, StreamReplica, Body], Awaitable[Body]]] = {
     "ready": StreamRequests._ready,
     "info": StreamRequests._info,
+    "members": StreamRequests._members,
     "purge": StreamRequests._purge,
     "msg_delete": StreamRequests._msg_delete,
     "msg_get": StreamRequests._msg_get,

@@ -1,4 +1,4 @@
-"""Nodes whose store is lost, whole or in part: what comes back, what must not."""
+"""Nodes whose store is lost, whole or in part: what comes back, what must not. Replicas that come and go by order."""
 
 from __future__ import annotations
 
@@ -264,3 +264,21 @@ async def test_a_standalone_store_that_lost_its_journal_is_refused(single: Proce
     node.spawn()
     assert await node.wait_exit(10) == 1
     assert "[FTL]" in node.log()
+
+
+async def test_the_number_of_replicas_changes_under_load(cluster: ProcessCluster, server: str) -> None:
+    async with await cluster[0].connect() as client:
+        await create_stream(client, "S", ["s"], 1)
+        config = (await client.api("STREAM.INFO.S"))["config"]
+        ledger, stop = Ledger(), asyncio.Event()
+        task = asyncio.create_task(steady_publisher([cluster[0].url], "s", ledger, stop, pause=0.01))
+        for replicas in (3, 1, 3):
+            await asyncio.sleep(0.5)
+            answer = await client.api("STREAM.UPDATE.S", {**config, "num_replicas": replicas}, within=10.0)
+            assert answer["config"]["num_replicas"] == replicas
+            await cluster.wait_current("S", replicas=replicas - 1)
+        stop.set()
+        await task
+    if server == "jetcluster":
+        for node in cluster.nodes:
+            await holds_all(cluster, node, {"S": ledger})

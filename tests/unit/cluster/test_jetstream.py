@@ -373,6 +373,70 @@ async def test_one_broken_stream_stops_neither_the_node_nor_its_meta_group() -> 
         assert stored(node, gid) == [] and not node.js.broken and gid not in node.journal.groups
 
 
+# Changing the number of replicas
+
+
+@virtual_time
+async def test_a_stream_grows_to_three_replicas_and_shrinks_again_and_grows_again() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S", 1)
+        for number in range(20):
+            await cluster["A"].publish(b"s", b"%d" % number)
+        gid = cluster["A"].js.assignment(ACCOUNT, "S").gid  # type: ignore[union-attr]
+        for count in range(3):
+            await cluster.update("S", 3)
+            await whole(cluster, "S")
+            await cluster.all_read("S")
+            assert all(node.replica("S").store.state.messages == 20 + count for node in cluster)
+            leader = cluster.leader("S")
+            await cluster.update("S", 1)
+            await cluster.until(lambda: sum(node.has("S") for node in cluster) == 1, what="one replica")
+            assert leader.replica("S").group.peers == (leader.me,)  # who leads stays
+            for node in cluster:
+                if node is not leader:
+                    await cluster.until(lambda node=node: gid not in node.journal.groups, what="the log is gone")  # type: ignore[misc]
+                    assert stored(node, gid) == []
+            assert [(await node.publish(b"s"))["seq"] for node in [leader]] == [21 + count]
+            other = next(node for node in cluster if node is not leader)
+            assert (await other.get(b"S", 21))[2] == b"x"
+
+
+@virtual_time
+async def test_a_restart_in_the_middle_of_shrinking_leaves_the_group_its_majority() -> None:
+    """The replicas that are to go still vote until the group does without them."""
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster["A"].publish(b"s", b"kept")
+        await cluster.equal("S")
+        leader = cluster.leader("S")
+        rest = [node for node in cluster if node is not leader]
+        for node in cluster:
+            node.replica("S").tick = lambda: None  # type: ignore[method-assign]  # the leader takes no step
+        assignment = await cluster.update("S", 1)
+        assert assignment.peers == (leader.me,)
+        await asyncio.sleep(1)
+        assert all(node.has("S") for node in rest)
+        for name in "ABC":
+            await cluster[name].js._flush()
+        for name in "ABC":
+            cluster.crash(name)
+        for name in "ABC":
+            cluster.restart(name)
+        await cluster.until(lambda: sum(node.has("S") for node in cluster) == 1, what="one replica")
+        left = await cluster.led("S")
+        assert left.me == leader.me and left.replica("S").store.state.messages == 1
+
+
+@virtual_time
+async def test_more_replicas_than_nodes_are_refused() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S", 1)
+        with pytest.raises(ApiError) as caught:
+            await cluster.update("S", 5)
+        assert caught.value.err_code == 10005
+        assert cluster["A"].js.assignment(ACCOUNT, "S").replicas == 1  # type: ignore[union-attr]
+
+
 # Time
 
 

@@ -54,6 +54,17 @@ def test_the_three_steps_of_a_deletion() -> None:
     assert not left.is_deleted(5) and not leftovers(kv.crashed(), raft).is_deleted(5)
 
 
+def test_a_tombstone_knows_where_in_the_meta_log_it_comes_from() -> None:
+    """A stream may be placed here again, under its old id: that assignment is a newer one."""
+    kv, raft = CrashKv(), Raft(5)
+    left = leftovers(kv, raft)
+    left.delete(5, 17)
+    assert left.revision(5) == 17
+    kv.flush_now()
+    assert leftovers(kv.crashed(), raft).revision(5) == 17
+    assert left.revision(6) > 1 << 60
+
+
 def test_a_flush_that_failed_does_not_move_the_journal() -> None:
     kv, raft = CrashKv(), Raft(5)
     left = leftovers(kv, raft)

@@ -153,6 +153,23 @@ def test_refused_updates(fields: dict[str, Any], text: str) -> None:
     assert driver.effects == []
 
 
+def test_an_update_of_the_replicas_says_where_they_are() -> None:
+    driver = Driver()
+    driver.create("S", num_replicas=3)
+    body = {"account": "A", "limits": NO_LIMITS}
+    for peers in ([], ["n1", "n2"], ["n9"]):  # as many as asked for, and some that hold the data
+        refused = driver.apply("stream_update", config=config("S", num_replicas=1), peers=peers, **body)
+        assert "error" in refused and driver.effects == []
+    shrunk = driver.apply("stream_update", config=config("S", num_replicas=1), peers=["n2"], **body)
+    assert shrunk["assignment"]["peers"] == shrunk["assignment"]["founders"] == ["n2"]
+    grown = driver.apply("stream_update", config=config("S", num_replicas=3), peers=["n2", "n3", "n4"], **body)
+    assert grown["assignment"]["peers"] == ["n2", "n3", "n4"]
+    assert grown["assignment"]["founders"] == ["n2"]
+    # Peers only follow the number: nobody moves a stream with an update that leaves it.
+    same = driver.apply("stream_update", config=config("S", num_replicas=3), peers=["n2", "n7", "n8"], **body)
+    assert same["assignment"]["peers"] == ["n2", "n3", "n4"]
+
+
 def test_update_of_nothing() -> None:
     assert err(Driver().update("S")) == 10059
 

@@ -27,6 +27,8 @@ class Leader:
         self.commit.set()
         self.barriers = 0
         self.leading = True
+        self.led_by: str | None = None
+        """Who leads the streams."""
         self._requests = 0
         self._index = 0
         for peer in sorted(self.online):
@@ -39,6 +41,7 @@ class Leader:
             barrier=self._barrier,
             online=lambda: self.online,
             cluster_name="C",
+            leader=lambda gid: self.led_by,
         )
 
     def _apply(self, command: bytes) -> dict[str, Any]:
@@ -64,12 +67,40 @@ class Leader:
         }
         return await self.service.handle("stream_create", body)
 
+    async def update(self, name: str, **fields: Any) -> dict[str, Any]:
+        self._requests += 1
+        config = StreamConfig(name=name, **fields).normalised().to_wire()
+        body = {"request": f"q{self._requests}", "account": "A", "config": config, "limits": NO_LIMITS}
+        result = await self.service.handle("stream_update", body)
+        assignment: dict[str, Any] = result["assignment"]
+        return assignment
+
 
 async def test_a_create_is_placed_and_stamped() -> None:
     leader = Leader()
     result = await leader.create("S", num_replicas=3)
     assert result["assignment"]["created_ns"] == leader.time.time_ns()
     assert sorted(result["assignment"]["peers"]) == ["n1", "n2", "n3"]
+
+
+async def test_more_replicas_are_placed_beside_those_there_are() -> None:
+    leader = Leader(5)
+    first = (await leader.create("S"))["assignment"]["peers"]
+    grown = (await leader.update("S", num_replicas=3))["peers"]
+    assert grown[:1] == first and len(set(grown)) == 3
+    with pytest.raises(ApiError) as caught:
+        leader.online = set(grown)
+        await leader.update("S", num_replicas=5)
+    assert caught.value.err_code == 10005
+
+
+async def test_who_leads_stays_when_replicas_go_then_who_is_there() -> None:
+    leader = Leader()
+    await leader.create("S", num_replicas=3)
+    leader.online, leader.led_by = {"n1", "n2"}, "n2"
+    assert (await leader.update("S", num_replicas=2))["peers"] == ["n2", "n1"]
+    leader.led_by = "n1"
+    assert (await leader.update("S", num_replicas=1))["peers"] == ["n1"]
 
 
 async def test_creates_under_way_count_as_load_and_are_forgotten_after() -> None:
