@@ -67,7 +67,8 @@ class GroupLog:
         self._journal = journal
         self.gid = gid
         self.durable = durable
-        """False: entries are written but nobody waits for it (memory streams)."""
+        """False: entries count once they are written, before the disk has them (memory streams): they outlive the
+        process, not the power."""
         self.base_index = 0
         """The log starts after this index; everything up to it is in the state machine."""
         self.base_term = 0
@@ -111,7 +112,7 @@ class GroupLog:
     @property
     def durable_index(self) -> int:
         """Entries up to here count as stored by this node."""
-        return self.written_index if self.durable else self.last_index
+        return self.written_index
 
     @property
     def ack_gseq(self) -> int:

@@ -49,8 +49,6 @@ class JournalOptions:
     that it never has to refuse what is in the log."""
     sync_interval: float | None = None
     """None: fsync before anything is vouched for. Seconds: only every so often (acked data can be lost)."""
-    lazy_delay: float = 0.05
-    """How long entries that nobody waits for may collect, seconds."""
     retry_delay: float = 0.5
     """Between two attempts to write to a full disk, seconds."""
     max_queued_bytes: int = 64 << 20
@@ -129,7 +127,6 @@ class Journal:
         self._seeds: dict[int, int] = {}
         self._busy = False
         self._kick_scheduled = False
-        self._lazy_scheduled = False
         self._sync_scheduled = False
         self._low_space = False
         self._scarce = False
@@ -159,6 +156,8 @@ class Journal:
             else:
                 self._disk.truncate(*found.torn)
         numbers = self._disk.segments()
+        if numbers:
+            self._disk.sync(numbers[-1])  # what was read may be known to the page cache only
         self._oldest = numbers[0] if numbers else found.last_segment + 1
         self._seq = found.next_seq
         self._synced = found.next_seq - 1
@@ -235,13 +234,11 @@ class Journal:
         opened.logs[log] = None
         if kind == records.TERM or kind == records.STATE:
             opened.sync = True  # a vote is never given on credit, whatever the sync interval
+        elif self.options.sync_interval is None and (log.durable or kind != records.ENTRY):
+            opened.sync = True  # entries of memory streams alone are only written: that outlives the process
         if not self._kick_scheduled:
-            if log.durable or kind != records.ENTRY:
-                self._kick_scheduled = True
-                self._timers.call_soon(self._kick)
-            elif not self._lazy_scheduled:
-                self._lazy_scheduled = True
-                self._timers.call_later(self.options.lazy_delay, self._lazy_kick)
+            self._kick_scheduled = True
+            self._timers.call_soon(self._kick)
         return offset
 
     def append_state(self, log: GroupLog, flags: int) -> None:
@@ -296,10 +293,6 @@ class Journal:
 
     # -- writing
 
-    def _lazy_kick(self) -> None:
-        self._lazy_scheduled = False
-        self._kick()
-
     def _kick(self) -> None:
         self._kick_scheduled = False
         if self._busy or self.failed is not None or self._closed or not self._open.count:
@@ -309,12 +302,11 @@ class Journal:
     def _seal(self) -> _Sealed:
         opened = self._open
         fresh = self._fresh_segment
-        strict = self.options.sync_interval is None
         head_at = 1 if fresh else 0
         head_end = self._start + records.BATCH_HEAD + (records.SEGMENT_HEAD if fresh else 0)
         # The first batch of a segment is written after the segment before it was synced, whatever the interval.
-        synced = self._seq - 1 if strict or fresh else self._synced
-        sync = strict or fresh or opened.sync
+        synced = self._seq - 1 if fresh else self._synced
+        sync = fresh or opened.sync
         opened.chunks[head_at] = records.batch_head(self._seq, synced, self._end - head_end, opened.count, self._seed)
         sealed = _Sealed(
             self._seq,
@@ -342,9 +334,8 @@ class Journal:
 
     def _write(self, batch: _Sealed) -> None:
         """In the writer thread."""
-        strict = self.options.sync_interval is None
         if batch.new_segment:
-            if not strict and batch.segment - 1 in self._seeds:
+            if batch.segment - 1 in self._seeds and batch.seq - 1 > self._synced:
                 self._disk.sync(batch.segment - 1)
             self._create(batch)
         self._disk.write(batch.segment, batch.offset, batch.chunks, batch.sync)

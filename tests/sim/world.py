@@ -58,7 +58,6 @@ JOURNAL = JournalOptions(
     retain_entries=24,
     node_retain_bytes=24_000,
     reserve_bytes=0,
-    lazy_delay=0.01,
     retry_delay=0.05,
     max_queued_bytes=100_000,
 )

@@ -115,25 +115,23 @@ def test_memory_groups_answer_before_the_disk() -> None:
     net = Loopback()
     leader = net.start(durable=False)
     net.run(0.1)
-    for name in "ABC":
-        net[name].journal._busy = True
     leader.propose(b"x")
     net.run(0.01)
     assert net["A"].machine().commands() == [b"x"]
+    assert net["A"].disk._unsynced
 
 
 def test_a_memory_group_that_lost_committed_entries_to_a_power_failure_is_rebuilt() -> None:
     net = Loopback()
     leader = net.start(durable=False)
     net.run(0.1)
-    for name in "BC":
-        net[name].journal._busy = True
     crowd(net, leader, 5)
     net.run(0.05)
     applied = len(net["A"].machine().commands())
     assert applied == 5
     net.isolate("A")
     for name in "BC":
+        net[name].disk._unsynced.clear()
         net.crash(name)
         net.restart(name).create(1, ("A", "B", "C"), durable=False)
     net.connect("B", "C")

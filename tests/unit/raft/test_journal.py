@@ -261,18 +261,39 @@ def test_a_relaxed_sync_vouches_at_once_but_not_for_votes() -> None:
     assert bench.found.damage == []
 
 
-def test_entries_nobody_waits_for_are_written_lazily() -> None:
-    bench = Bench(lazy_delay=0.05)
-    log = bench.log(1, durable=False)
+def test_entries_of_memory_streams_count_when_written_not_when_synced() -> None:
+    bench = Bench()
+    log, other = bench.log(1, durable=False), bench.log(2)
     bench.settle()
-    batches = bench.journal.counters.batches
     fill(log, 5)
+    assert log.durable_index == 0, "a killed process would lose them"
+    bench.settle()
     assert log.durable_index == 5
-    bench.settle(0.01)
-    assert bench.journal.counters.batches == batches
-    bench.settle(0.05)
-    assert bench.journal.counters.batches == batches + 1
-    assert bench.crash().groups[1].last_index == 5
+    assert bench.disk._unsynced
+    assert bench.journal._synced == bench.journal._seq - 2, "no later batch says that it was durable"
+    fill(log, 5)
+    fill(other, 1)
+    bench.settle()
+    assert not bench.disk._unsynced, "what is durable has no hole before it"
+    fill(log, 5)
+    bench.settle()
+    bench.disk._unsynced.clear()  # the power fails
+    assert bench.crash().groups[1].last_index == 10
+    assert bench.found.damage == []
+    assert not bench.journal.groups[1].damaged
+
+
+def test_a_new_segment_syncs_what_was_only_written_to_the_old_one() -> None:
+    bench = Bench()
+    log = bench.log(1, durable=False)
+    while bench.journal.segment == 1 or bench.journal._fresh_segment:
+        fill(log, 5)
+        bench.settle()
+    kept = [segment for segment, _, _ in bench.disk._unsynced]
+    assert 1 not in kept
+    bench.disk._unsynced.clear()
+    bench.crash()
+    assert bench.found.damage == []
 
 
 async def test_files_and_the_writer_thread(tmp_path: Path) -> None:
