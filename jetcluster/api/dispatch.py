@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from jetcluster import errors
@@ -27,7 +28,10 @@ MAX_QUEUED = 10_000
 """Requests waiting (nats-server's request_queue_limit); beyond it the oldest is dropped and counted."""
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
 MAX_RUNNING = 256
+MAX_SESSIONS = 64
+"""Snapshots and restores under way for one account on this node."""
 
+SESSION_ENDPOINTS = ("STREAM.SNAPSHOT", "STREAM.RESTORE")
 SYSTEM_TYPE = "io.nats.jetstream.api.v1.system_response"
 SUBJECTS = (
     "*",
@@ -63,6 +67,7 @@ class JetStreamApi:
         self._queue: deque[Request] = deque()
         self._queued_bytes = 0
         self._running: set[asyncio.Task[None]] = set()
+        self._sessions: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         prefixes = ["$JS.API."]
@@ -80,14 +85,14 @@ class JetStreamApi:
         self._subscriptions = []
         self._queue.clear()
         self._queued_bytes = 0
-        running = list(self._running)
+        running = [*self._running, *self._sessions]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
     def _receive(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         """The bus's callback: only queues."""
-        self._queue.append(Request(self._bus.account, subject, (), reply, headers, payload, origin))
+        self._queue.append(Request(self._bus.account, subject, (), reply, headers, payload, origin, self._bus))
         self._queued_bytes += len(payload)
         while len(self._queue) > MAX_QUEUED or self._queued_bytes > MAX_QUEUED_BYTES:
             self._queued_bytes -= len(self._queue.popleft().payload)
@@ -127,6 +132,16 @@ class JetStreamApi:
         if request.reply:
             self._bus.publish(request.reply, response)
         self._tell(request, response, audit=not (ok and found is not None and found[0].name == "STREAM.MSG.GET"))
+        if request.follow is not None:
+            session = asyncio.get_running_loop().create_task(self._follow(request.follow))
+            self._sessions.add(session)
+            session.add_done_callback(self._sessions.discard)
+
+    async def _follow(self, session: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await session()
+        except Exception as error:  # noqa: BLE001 - nobody awaits this task
+            self._context.log.error("a snapshot or restore failed", account=self._bus.account, error=repr(error))  # noqa: TRY400
 
     async def _answer(self, endpoint: Endpoint, request: Request) -> tuple[bytes, bool]:
         """The reply and whether it is a success. Never raises but for cancellation: a request is always answered."""
@@ -134,6 +149,7 @@ class JetStreamApi:
             self._check_enabled()
             check_api_level(request.headers)
             check_size(request.payload)
+            self._check_sessions(endpoint)
             fields = await endpoint.handler(self._context, request, self.counters)
         except ApiError as error:
             refusal = error
@@ -149,6 +165,10 @@ class JetStreamApi:
     def _check_enabled(self) -> None:
         if not self.enabled:
             raise by_code(errors.NOT_ENABLED_FOR_ACCOUNT)
+
+    def _check_sessions(self, endpoint: Endpoint) -> None:
+        if len(self._sessions) >= MAX_SESSIONS and endpoint.name in SESSION_ENDPOINTS:
+            raise by_code(errors.STREAM_GENERAL, err="too many snapshots and restores are under way")
 
     def _tell(self, request: Request, response: bytes, *, audit: bool) -> None:
         bus = self._bus

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from jetcluster.api import account, consumers, streams
+from jetcluster.api import account, consumers, restore, snapshot, streams
 from jetcluster.api.context import ApiContext, Counters
 from jetcluster.api.request import Request
 
@@ -58,8 +58,8 @@ _ALL: Final = (
     _endpoint("STREAM.MSG.GET", 1, "stream_msg_get_response", streams.msg_get),
     _endpoint("STREAM.MSG.DELETE", 1, "stream_msg_delete_response", streams.msg_delete),
     _endpoint("STREAM.LEADER.STEPDOWN", 1, "stream_leader_stepdown_response", streams.leader_stepdown),
-    _endpoint("STREAM.SNAPSHOT", 1, "stream_snapshot_response", streams.not_implemented),
-    _endpoint("STREAM.RESTORE", 1, "stream_restore_response", streams.restore, deliver_subject=""),
+    _endpoint("STREAM.SNAPSHOT", 1, "stream_snapshot_response", snapshot.snapshot),
+    _endpoint("STREAM.RESTORE", 1, "stream_restore_response", restore.restore, deliver_subject=""),
     _endpoint("STREAM.PEER.REMOVE", 1, "stream_remove_peer_response", streams.cluster_only),
     _endpoint("STREAM.CANCEL_MOVE", 1, "stream_update_response", streams.cluster_only),
     _endpoint("CONSUMER.NAMES", 1, "consumer_names_response", consumers.names, **_NO_PAGE, consumers=[]),

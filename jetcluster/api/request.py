@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from jetcluster import API_LEVEL, errors
 from jetcluster.errors import by_code
 from jetcluster.model.advisory import StreamAction
-from jetcluster.protocol.bus import Origin
+from jetcluster.protocol.bus import Bus, Origin
 
 MAX_BODY = 1024 * 1024
 """Bytes; a stream configuration is at most a few hundred KB."""
@@ -26,8 +27,11 @@ class Request:
     headers: bytes
     payload: bytes
     origin: Origin
+    bus: Bus
     actions: list[tuple[str, StreamAction]] = field(default_factory=list)
     """Stream and what happened to it: becomes advisories once the reply is out."""
+    follow: Callable[[], Awaitable[None]] | None = None
+    """What goes on after the reply, for as long as it takes (snapshot, restore)."""
 
     @property
     def stream(self) -> str:

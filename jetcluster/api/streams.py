@@ -12,7 +12,7 @@ from jetcluster import API_LEVEL, REPORTED_VERSION, errors
 from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request
 from jetcluster.cluster.meta_state import Assignment
-from jetcluster.errors import ApiError, by_code
+from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.model import stream_rules, subjects
 from jetcluster.model.api import (
     MsgDeleteRequest,
@@ -24,6 +24,7 @@ from jetcluster.model.api import (
 )
 from jetcluster.model.limits import AccountLimits
 from jetcluster.model.times import rfc3339
+from jetcluster.stream.rules import RESTORING
 
 Fields = dict[str, Any]
 
@@ -40,9 +41,9 @@ async def create(context: ApiContext, request: Request) -> Fields:
     limits = context.limits(request.account)
     stream_rules.check_config(config, limits)
     stream_rules.check_implemented(config)
-    result = await _meta(context, "stream_create", request, config=config, limits=_meta_limits(limits))
+    result = await meta(context, "stream_create", request, config=config, limits=meta_limits(limits))
     assignment = Assignment.from_dict(result["assignment"])
-    info = await _ready(context, assignment)
+    info = await ready(context, assignment)
     created = bool(result["created"])
     if created:
         request.tell(assignment.name, "create")
@@ -57,13 +58,15 @@ async def update(context: ApiContext, request: Request) -> Fields:
     config = _parse_config(context, request)
     # Unknown streams first: what else is wrong with the request would only distract.
     known = await find(context, request)
+    if known.config.get(RESTORING):
+        raise invalid_config("stream is being restored")
     limits = context.limits(request.account)
     stream_rules.check_config(config, limits)
     stream_rules.merge_update(known.config, config)  # for the reason only; apply decides, with the newest one
     stream_rules.check_implemented(config)
-    result = await _meta(context, "stream_update", request, config=config, limits=_meta_limits(limits))
+    result = await meta(context, "stream_update", request, config=config, limits=meta_limits(limits))
     assignment = Assignment.from_dict(result["assignment"])
-    info = await _ready(context, assignment)
+    info = await ready(context, assignment)
     request.tell(assignment.name, "modify")
     fields = stream_info(context, assignment, info)
     if not context.cluster.clustered:
@@ -78,7 +81,7 @@ async def info(context: ApiContext, request: Request) -> Fields:
         "deleted_details": wanted.deleted_details,
         "offset": wanted.offset,
     }
-    assignment, answer = await _on_leader(context, request, "info", body)
+    assignment, answer = await on_leader(context, request, "info", body)
     assignment = _newest(assignment, answer)
     total, offset, limit = answer.get("page") or (0, 0, 0)
     if not wanted.subjects_filter or not total:
@@ -90,7 +93,7 @@ async def info(context: ApiContext, request: Request) -> Fields:
 async def delete(context: ApiContext, request: Request) -> Fields:
     if request.payload.strip() not in {b"", b"{}"}:
         raise by_code(errors.NOT_EMPTY_REQUEST)
-    result = await _meta(context, "stream_delete", request, name=request.stream)
+    result = await meta(context, "stream_delete", request, name=request.stream)
     await context.cluster.settle(int(result["revision"]))
     request.tell(request.stream, "delete")
     return {"success": True}
@@ -130,14 +133,14 @@ async def purge(context: ApiContext, request: Request) -> Fields:
         await find(context, request)
         raise by_code(errors.BAD_REQUEST)
     body = {"filter": wanted.filter, "seq": wanted.seq, "keep": wanted.keep}
-    _, answer = await _on_leader(context, request, "purge", body)
+    _, answer = await on_leader(context, request, "purge", body)
     return {"success": True, "purged": answer["purged"]}
 
 
 async def msg_get(context: ApiContext, request: Request) -> bytes:
     """The leader renders the whole reply: a message's bytes are turned into JSON once, where they are."""
     body = {"payload": request.payload.decode("latin-1"), "headers": request.headers.decode("latin-1")}
-    _, answer = await _on_leader(context, request, "msg_get", body)
+    _, answer = await on_leader(context, request, "msg_get", body)
     response: str = answer["response"]
     return response.encode()
 
@@ -147,7 +150,7 @@ async def msg_delete(context: ApiContext, request: Request) -> Fields:
         await find(context, request)
         raise by_code(errors.BAD_REQUEST)
     wanted = MsgDeleteRequest.parse(request.payload)
-    await _on_leader(context, request, "msg_delete", {"seq": wanted.seq})
+    await on_leader(context, request, "msg_delete", {"seq": wanted.seq})
     return {"success": True}
 
 
@@ -156,7 +159,7 @@ async def leader_stepdown(context: ApiContext, request: Request) -> Fields:
         raise by_code(errors.CLUSTER_REQUIRED)
     wanted = StepdownRequest.parse(request.body)
     preferred = wanted.placement.preferred if wanted.placement is not None else ""
-    await _on_leader(context, request, "stepdown", {"preferred": preferred})
+    await on_leader(context, request, "stepdown", {"preferred": preferred})
     return {"success": True}
 
 
@@ -172,10 +175,6 @@ async def cluster_only(context: ApiContext, request: Request) -> Fields:
     return await not_implemented(context, request)
 
 
-async def restore(context: ApiContext, request: Request) -> Fields:
-    raise _not_implemented()
-
-
 def _not_implemented() -> ApiError:
     return ApiError(503, errors.NOT_SUPPORTED, "this stream operation is not implemented yet")
 
@@ -183,6 +182,7 @@ def _not_implemented() -> ApiError:
 def stream_info(context: ApiContext, assignment: Assignment, answer: Fields) -> Fields:
     """The stream info object, keys in wire order (streams.md 5.4). `answer` is the leader's: `state`, `cluster`."""
     config = dict(assignment.config)
+    config.pop(RESTORING, None)
     level = {"_nats.level": str(API_LEVEL), "_nats.ver": REPORTED_VERSION}
     config["metadata"] = dict(sorted({**config["metadata"], **level}.items()))
     fields: Fields = {
@@ -213,7 +213,7 @@ def _parse_config(context: ApiContext, request: Request) -> Fields:
     return config.to_wire()
 
 
-def _meta_limits(limits: AccountLimits) -> dict[str, int]:
+def meta_limits(limits: AccountLimits) -> dict[str, int]:
     """What the meta state machine decides by; it goes into the command, since apply reads no configuration."""
     return {
         "max_streams": limits.max_streams,
@@ -222,7 +222,7 @@ def _meta_limits(limits: AccountLimits) -> dict[str, int]:
     }
 
 
-async def _meta(context: ApiContext, kind: str, request: Request, **body: Any) -> Fields:
+async def meta(context: ApiContext, kind: str, request: Request, **body: Any) -> Fields:
     return await context.cluster.meta_request(
         kind, {"request": context.request_id(), "account": request.account, **body}
     )
@@ -262,7 +262,7 @@ def _newest(known: Assignment, answer: Fields) -> Assignment:
     return Assignment.from_dict(newer) if newer else known
 
 
-async def _ready(context: ApiContext, assignment: Assignment) -> Fields:
+async def ready(context: ApiContext, assignment: Assignment) -> Fields:
     return await context.cluster.stream_request(assignment, "ready", {"revision": assignment.revision})
 
 
@@ -278,7 +278,7 @@ async def _lookup(context: ApiContext, request: Request) -> Assignment:
     return Assignment.from_dict(result["assignment"])
 
 
-async def _on_leader(context: ApiContext, request: Request, kind: str, body: Fields) -> tuple[Assignment, Fields]:
+async def on_leader(context: ApiContext, request: Request, kind: str, body: Fields) -> tuple[Assignment, Fields]:
     """Asks the stream's leader; once more if the stream turns out to have been deleted and created again."""
     found = await find(context, request)
     body = {**body, "revision": found.revision}

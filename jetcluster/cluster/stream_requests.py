@@ -14,6 +14,7 @@ from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.cluster.replica_info import cluster_object
 from jetcluster.cluster.requests import REPEATED
+from jetcluster.cluster.stream_archives import StreamArchives
 from jetcluster.cluster.stream_replica import StreamReplica
 from jetcluster.errors import ApiError, by_code
 from jetcluster.raft.api import NotLeaderError
@@ -33,14 +34,25 @@ class StreamRequests:
     def __init__(self, context: NodeContext, replicas: Mapping[int, StreamReplica]) -> None:
         self._context = context
         self._replicas = replicas
+        self._archives = StreamArchives(context)
+        self._archive_handlers = {
+            "snapshot": self._archives.snapshot,
+            "snapshot_next": self._archives.snapshot_next,
+            "snapshot_close": self._archives.snapshot_close,
+            "restore": self._archives.restore,
+            "restore_end": self._archives.restore_end,
+        }
 
     async def handle(self, gid: int, kind: str, body: Body) -> Body:
         """Raises ApiError for a refusal, RaftError or OutcomeUnknownError when another node must be asked."""
         replica = await self._leading(gid)
+        archive_handler = self._archive_handlers.get(kind)
         handler = _HANDLERS.get(kind)
-        if handler is None:
-            raise ApiError(400, 10003, f"unknown stream request {kind}")
         try:
+            if archive_handler is not None:
+                return await archive_handler(replica, body)
+            if handler is None:
+                raise ApiError(400, 10003, f"unknown stream request {kind}")
             return await handler(self, replica, body)
         except DamagedError as error:
             # Not a "not found": what is asked for exists, this replica cannot read it.

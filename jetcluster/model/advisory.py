@@ -41,6 +41,18 @@ def batch_abandoned_events(stream: str) -> tuple[tuple[bytes, str], ...]:
     )
 
 
+Transfer = Literal["snapshot_create", "snapshot_complete", "restore_create", "restore_complete"]
+
+
+def transfer_subjects(stream: str, kind: Transfer) -> tuple[bytes, bytes]:
+    """The real server's subject and the specification's, for one and the same event (streams.md R16)."""
+    name = kind.upper()
+    return (
+        f"{PREFIX}STREAM.{name}.{stream}".encode(),
+        f"{PREFIX}STREAM.{name.replace('_', '.')}.{stream}".encode(),
+    )
+
+
 class Advisories:
     """Renders events of one server."""
 
@@ -69,11 +81,31 @@ class Advisories:
         fields |= {"stream": stream, "batch": batch_id.decode("utf-8", "replace"), "reason": reason}
         return self._event(kind, fields)
 
+    def snapshot_create(self, stream: str, state: Mapping[str, Any], client: Client) -> bytes:
+        return self._event("snapshot_create", {"stream": stream, "state": state}, client=client)
+
+    def snapshot_complete(self, stream: str, start_ns: int, client: Client, error: str = "") -> bytes:
+        fields: dict[str, Any] = {"stream": stream, **self._span(start_ns)}
+        if error:
+            fields["error"] = error
+        return self._event("snapshot_complete", fields, client=client)
+
+    def restore_create(self, stream: str, client: Client) -> bytes:
+        return self._event("restore_create", {"stream": stream}, client=client)
+
+    def restore_complete(self, stream: str, start_ns: int, size: int, client: Client) -> bytes:
+        """`size`: bytes of the archive as they were received."""
+        fields = {"stream": stream, **self._span(start_ns), "bytes": size}
+        return self._event("restore_complete", fields, client=client)
+
     def api_audit(self, subject: str, request: bytes, response: bytes, client: Client) -> bytes:
         fields: dict[str, Any] = {"server": self._server, "client": client, "subject": subject}
         if request:
             fields["request"] = request.decode("utf-8", "replace")
         return self._event("api_audit", {**fields, "response": response.decode("utf-8", "replace")})
+
+    def _span(self, start_ns: int) -> dict[str, str]:
+        return {"start": rfc3339(start_ns), "end": rfc3339(self._clock.time_ns())}
 
     def _event(self, kind: str, fields: Mapping[str, Any], client: Client | None = None) -> bytes:
         event: dict[str, Any] = {"type": _TYPE + kind, "id": self._id(), "timestamp": rfc3339(self._clock.time_ns())}

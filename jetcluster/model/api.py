@@ -36,5 +36,25 @@ class MsgDeleteRequest(WireModel):
     no_erase: bool = False
 
 
+class SnapshotRequest(WireModel):
+    """`jsck` and the seed's `check_msgs` (R21): every block is verified in any case."""
+
+    deliver_subject: str = ""
+    no_consumers: bool = False
+    chunk_size: Int64 = 0
+    window_size: Int64 = 0
+    jsck: bool = False
+    check_msgs: bool = False
+
+
+class RestoreState(WireModel):
+    last_seq: UInt64 = 0
+
+
+class RestoreRequest(WireModel):
+    config: StreamConfig | None = None
+    state: RestoreState | None = None
+
+
 class StepdownRequest(WireModel):
     placement: Placement | None = None

@@ -23,7 +23,9 @@ UPDATE_CONFIG: Final = 5
 BATCH_PART: Final = 6
 BATCH_COMMIT: Final = 7
 FIRE: Final = 10
-# 8, 9 and 11..15 are kept for fast batches and sourced messages, 16..31 for consumers.
+RESTORE: Final = 16
+RESTORE_END: Final = 17
+# 8, 9 and 11..15 are kept for fast batches and sourced messages, 18..31 for consumers.
 
 HEAD: Final = struct.Struct("<BBQ")
 _PURGE_BODY: Final = struct.Struct("<QQ")
@@ -31,6 +33,8 @@ _U64: Final = struct.Struct("<Q")
 _U16: Final = struct.Struct("<H")
 _COMMIT_BODY: Final = struct.Struct("<BxH")
 _FIRING: Final = struct.Struct("<QQQBB")
+_RUN: Final = struct.Struct("<QqI")
+_RESTORE_END: Final = struct.Struct("<Qq")
 _PLAIN: Final = 1
 _ALLOW_MSG_ID: Final = 2
 
@@ -120,7 +124,30 @@ class Fire(NamedTuple):
     firings: list[Firing]
 
 
-Command = Publish | BatchPart | BatchCommit | Purge | DeleteMsg | Expire | Fire | UpdateConfig
+class Run(NamedTuple):
+    """Messages of an archive that follow each other: the k-th has sequence `seq + k` and time `ts + k`."""
+
+    seq: int
+    ts: int
+    batch: Batch
+
+
+class Restore(NamedTuple):
+    """Messages of an archive (`restoring`), ascending. Those the stream has passed already are skipped."""
+
+    ts: int
+    runs: list[Run]
+
+
+class RestoreEnd(NamedTuple):
+    """All messages of the archive are there; the stream had come to `last_seq` at `last_ts`."""
+
+    ts: int
+    last_seq: int
+    last_ts: int
+
+
+Command = Publish | BatchPart | BatchCommit | Purge | DeleteMsg | Expire | Fire | UpdateConfig | Restore | RestoreEnd
 
 
 def encode_publish(ts: int, batch: bytes) -> bytes:
@@ -157,6 +184,20 @@ def encode_fire(ts: int, firings: Sequence[Firing]) -> bytes:
     for seq, due, next_due, planned_only, text in firings:
         parts += _FIRING.pack(seq, due, next_due, planned_only, len(text)), text
     return b"".join(parts)
+
+
+def encode_runs(runs: Sequence[Run]) -> bytes:
+    """The body of a RESTORE."""
+    return b"".join(_RUN.pack(run.seq, run.ts, run.batch.encoded_bytes) + run.batch.raw for run in runs)
+
+
+def encode_restore(ts: int, runs: bytes) -> bytes:
+    """`runs` as `encode_runs` makes them."""
+    return HEAD.pack(RESTORE, 0, ts) + runs
+
+
+def encode_restore_end(ts: int, last_seq: int, last_ts: int) -> bytes:
+    return HEAD.pack(RESTORE_END, 0, ts) + _RESTORE_END.pack(last_seq, last_ts)
 
 
 def encode_update_config(ts: int, config: Mapping[str, Any], revision: int = 0) -> bytes:
@@ -221,7 +262,26 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
     if kind == UPDATE_CONFIG:
         (revision,) = _U64.unpack_from(command, at)
         return UpdateConfig(ts, load_config(command[at + _U64.size :]), revision)
+    if kind == RESTORE:
+        return _decode_restore(ts, command)
+    if kind == RESTORE_END:
+        return RestoreEnd(ts, *_RESTORE_END.unpack(command[at:]))
     raise ValueError("unknown kind")
+
+
+def _decode_restore(ts: int, command: bytes) -> Restore:
+    at = HEAD.size
+    runs: list[Run] = []
+    last = 0
+    while at < len(command):
+        seq, first_ts, size = _RUN.unpack_from(command, at)
+        at += _RUN.size + size
+        batch = Batch.decode(command[at - size : at], verify=False)
+        if seq <= last:
+            raise ValueError("runs out of order")
+        last = seq + batch.count - 1
+        runs.append(Run(seq, first_ts, batch))
+    return Restore(ts, runs)
 
 
 def _decode_fire(ts: int, command: bytes) -> Fire:

@@ -18,10 +18,21 @@ from typing import Any, Final
 from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
-from jetcluster.stream import atomic_checks, commands
+from jetcluster.stream import atomic_checks, commands, restoring
 from jetcluster.stream.atomic_checks import AtomicChecks
 from jetcluster.stream.atomic_parts import BatchParts
-from jetcluster.stream.commands import BatchCommit, BatchPart, DeleteMsg, Expire, Fire, Publish, Purge, UpdateConfig
+from jetcluster.stream.commands import (
+    BatchCommit,
+    BatchPart,
+    DeleteMsg,
+    Expire,
+    Fire,
+    Publish,
+    Purge,
+    Restore,
+    RestoreEnd,
+    UpdateConfig,
+)
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.firing import fire
@@ -216,7 +227,9 @@ class StreamMachine:
         self.clock = base + batch.count - 1
         return BatchResult(first_seq + batch.count - 1, batch.count, None)
 
-    def _administer(self, command: Purge | DeleteMsg | Expire | Fire | UpdateConfig) -> int | ApiError:
+    def _administer(
+        self, command: Purge | DeleteMsg | Expire | Fire | UpdateConfig | Restore | RestoreEnd
+    ) -> int | ApiError:
         if isinstance(command, Expire):
             return self._expire()
         if isinstance(command, Fire):
@@ -225,7 +238,18 @@ class StreamMachine:
             return self._purge(command)
         if isinstance(command, DeleteMsg):
             return self._delete(command.seq)
+        if isinstance(command, Restore | RestoreEnd):
+            return self._take_back(command)
         return self._update(StreamRules.from_config(command.config), command.revision)
+
+    def _take_back(self, command: Restore | RestoreEnd) -> int | ApiError:
+        """From an archive. What is stored later must not be older."""
+        if isinstance(command, Restore):
+            result = restoring.restore(self.store, self.rules, self._expiry, self._schedules, command)
+        else:
+            result = restoring.finish(self.store, self.rules, command)
+        self.clock = max(self.clock, self.store.state.last_ts)
+        return result
 
     def _expire(self) -> int:
         removed, markers = self._expiry.run(self.clock)

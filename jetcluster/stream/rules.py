@@ -11,6 +11,9 @@ from typing import Any
 
 from jetcluster.model.transforms import SubjectTransform
 
+RESTORING = "restoring"
+"""Key of a configuration, true while the stream is being restored; no client ever sees it."""
+
 
 class StreamRules:
     """Immutable by convention: an update makes a new one. `config` is the object it was built from."""
@@ -43,6 +46,7 @@ class StreamRules:
         "num_replicas",
         "republish",
         "republish_headers_only",
+        "restoring",
         "sealed",
         "subject_delete_marker_ttl",
         "subject_transform",
@@ -51,6 +55,10 @@ class StreamRules:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config: dict[str, Any] = dict(config)
+        self.restoring = bool(config.get(RESTORING))
+        """Messages of an archive are being put in (`restoring`): nothing else happens to the stream."""
+        if self.restoring:
+            config = {key: config[key] for key in ("name", "storage", "num_replicas")} | {"sealed": True}
         self.name: str = config.get("name") or ""
         self.subjects: tuple[bytes, ...] = tuple(s.encode() for s in config.get("subjects") or ())
         self.max_msgs = _limit(config, "max_msgs")
@@ -86,6 +94,10 @@ class StreamRules:
         old = not self.discard_new and (self.max_msgs or self.max_bytes)
         self.evicts = bool(old or (self.max_msgs_per_subject and not self.discard_new_per_subject))
         """Storing a message can push out an older one."""
+
+    def restored(self) -> StreamRules:
+        """The rules that will hold when the restore is done."""
+        return StreamRules({key: value for key, value in self.config.items() if key != RESTORING})
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> StreamRules:

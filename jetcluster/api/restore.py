@@ -1,0 +1,246 @@
+"""STREAM.RESTORE: taking a stream's archive in chunks and making a stream of it (streams.md 5.8).
+
+The stream is assigned at once with `restoring` set, so that its name and subjects are taken, and becomes an ordinary
+one with the last chunk. A restore that fails, or is not continued, deletes it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from jetcluster import errors
+from jetcluster.api import streams
+from jetcluster.api.context import ApiContext
+from jetcluster.api.request import Request
+from jetcluster.api.snapshot import tell_transfer
+from jetcluster.cluster.meta_state import Assignment
+from jetcluster.errors import ApiError, by_code
+from jetcluster.model import stream_rules
+from jetcluster.model.advisory import stream_action_subject
+from jetcluster.model.api import RestoreRequest, RestoreState
+from jetcluster.model.codec import dumps
+from jetcluster.model.stream import StreamConfig
+from jetcluster.protocol import s2
+from jetcluster.protocol.bus import Bus, Origin
+from jetcluster.store.api import Msg
+from jetcluster.stream import archive, commands, restoring
+from jetcluster.stream.rules import RESTORING
+
+Fields = dict[str, Any]
+
+IDLE_SECONDS: Final = 5.0
+"""So long a restore waits for its next chunk."""
+MAX_WAITING_BYTES: Final = 32 << 20
+"""Chunks that arrived and are not worked on yet; a client that waits for the answers has one."""
+COMMAND_BYTES: Final = 1 << 20
+_BAD_REQUEST: Final = 10003
+_NAME_TAKEN: Final = 10130
+_FAILED: Final = 10062
+_CREATE_TYPE: Final = "io.nats.jetstream.api.v1.stream_create_response"
+
+
+async def restore(context: ApiContext, request: Request) -> Fields:
+    config = _config(context, request)
+    if await _exists(context, request):
+        raise by_code(_NAME_TAKEN)
+    limits = context.limits(request.account)
+    stream_rules.check_config(config, limits)
+    stream_rules.check_implemented(config)
+    result = await streams.meta(
+        context, "stream_create", request, config={**config, RESTORING: True}, limits=streams.meta_limits(limits)
+    )
+    if not result["created"]:
+        raise by_code(_NAME_TAKEN)
+    assignment = Assignment.from_dict(result["assignment"])
+    receiver = Receiver(context, request, assignment, config)
+    receiver.listen()
+    request.follow = receiver.run
+    return {"deliver_subject": receiver.subject.decode(), "success": True}
+
+
+def _config(context: ApiContext, request: Request) -> Fields:
+    """The normalised configuration. An empty request (R22) takes the defaults: an archive holds none."""
+    if not request.payload.strip():
+        wanted = RestoreRequest(config=StreamConfig(name=request.stream), state=RestoreState())
+    else:
+        wanted = RestoreRequest.parse(request.payload)
+    config = wanted.config
+    if config is None or wanted.state is None or not config.name:
+        raise by_code(_BAD_REQUEST)
+    if config.name != request.stream:
+        raise by_code(errors.STREAM_MISMATCH)
+    stream_rules.check_name(config.name)
+    limits = context.limits(request.account)
+    return config.normalised(limits, auto_allow_direct=context.auto_allow_direct).to_wire()
+
+
+async def _exists(context: ApiContext, request: Request) -> bool:
+    try:
+        await streams.find(context, request)
+    except ApiError as error:
+        if error.err_code == errors.STREAM_NOT_FOUND:
+            return False
+        raise
+    return True
+
+
+@dataclass(slots=True)
+class _Chunk:
+    reply: bytes
+    data: bytes
+
+
+class Receiver:
+    """One restore: what its client sends, in order, until the empty chunk, an error, or silence."""
+
+    def __init__(self, context: ApiContext, request: Request, assignment: Assignment, config: Fields) -> None:
+        self._context = context
+        self._request = request
+        self._bus: Bus = request.bus
+        self._assignment = assignment
+        self._config = config
+        self.subject = f"$JS.SNAPSHOT.RESTORE.{assignment.name}.{context.rng.token(4).hex()}".encode()
+        self._waiting: asyncio.Queue[_Chunk] = asyncio.Queue()
+        self._waiting_bytes = 0
+        self._received = 0
+        self._frames = s2.Decoder()
+        self._reader = archive.Reader()
+        self._messages: list[Msg] = []
+        self._messages_bytes = 0
+        self._last = (0, 0)
+        """Sequence and time of the newest message."""
+        self._state: Fields = {}
+
+    def listen(self) -> None:
+        self._subscription = self._bus.subscribe(self.subject, self._on_chunk)
+
+    def _on_chunk(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        self._waiting_bytes += len(payload)
+        self._waiting.put_nowait(_Chunk(reply, payload))
+        if self._waiting_bytes > MAX_WAITING_BYTES:
+            self._bus.unsubscribe(self._subscription)
+
+    async def run(self) -> None:
+        context, name = self._context, self._assignment.name
+        client = self._request.client()
+        advisories = context.advisories()
+        start = context.clock.time_ns()
+        tell_transfer(self._bus, name, "restore_create", advisories.restore_create(name, client))
+        done = False
+        try:
+            done = await self._take_all()
+        finally:
+            self._bus.unsubscribe(self._subscription)
+            if not done:
+                await self._undo()
+        if done:
+            event = advisories.restore_complete(name, start, self._received, client)
+            tell_transfer(self._bus, name, "restore_complete", event)
+
+    async def _take_all(self) -> bool:
+        """True when the stream stands. The client has its answer then, as after an error."""
+        reply = b""
+        try:
+            # The replicas must know that the stream is being restored before its first message comes.
+            await streams.ready(self._context, self._assignment)
+            while True:
+                try:
+                    async with asyncio.timeout(IDLE_SECONDS):
+                        chunk = await self._waiting.get()
+                except TimeoutError:
+                    self._context.log.warning("restore was not continued", stream=self._assignment.name)
+                    return False
+                reply = chunk.reply
+                self._waiting_bytes -= len(chunk.data)
+                if not reply:
+                    self._context.log.warning("restore chunk without a reply subject", stream=self._assignment.name)
+                    return False
+                if not chunk.data:
+                    break
+                self._received += len(chunk.data)
+                await self._take(chunk.data)
+                self._bus.publish(reply)
+            answer = await self._finish()
+        except (s2.S2Error, archive.ArchiveError) as error:
+            self._refuse(reply, by_code(_FAILED, err=str(error)))
+            return False
+        except ApiError as error:
+            self._refuse(reply, error)
+            return False
+        self._bus.publish(reply, answer)
+        return True
+
+    async def _take(self, data: bytes) -> None:
+        for content in self._frames.feed(data):
+            for entry in self._reader.feed(content):
+                self._note(entry)
+                if self._messages_bytes >= COMMAND_BYTES:
+                    await self._flush()
+            await asyncio.sleep(0)  # decoding is slow
+
+    def _note(self, entry: archive.Entry) -> None:
+        if not entry.seq:
+            if entry.name == archive.STATE_NAME:
+                self._state = _object(entry.payload)
+            return  # consumers: there are none yet
+        if entry.seq <= self._last[0]:
+            raise archive.ArchiveError("messages out of order")
+        self._last = entry.seq, entry.ts
+        self._messages.append(Msg(entry.seq, entry.ts, entry.name, entry.headers, entry.payload))
+        self._messages_bytes += len(entry.name) + len(entry.headers) + len(entry.payload) + 64
+
+    async def _flush(self) -> None:
+        if self._messages:
+            runs = commands.encode_runs(restoring.runs_of(self._messages))
+            self._messages, self._messages_bytes = [], 0
+            await self._ask("restore", {"runs": base64.b64encode(runs).decode()})
+
+    async def _finish(self) -> bytes:
+        """Makes the stream an ordinary one. The reply to the last chunk."""
+        if not (self._reader.finished and self._frames.between_chunks):
+            raise archive.ArchiveError("the archive is not complete")
+        await self._flush()
+        last_seq, last_ts = self._last
+        declared = self._state.get("last_seq")
+        if isinstance(declared, int) and last_seq < declared < 1 << 63:
+            last_seq = declared
+        await self._ask("restore_end", {"last_seq": last_seq, "last_ts": last_ts})
+        context, request = self._context, self._request
+        limits = streams.meta_limits(context.limits(request.account))
+        result = await streams.meta(context, "stream_update", request, config=self._config, limits=limits)
+        assignment = Assignment.from_dict(result["assignment"])
+        info = await streams.ready(context, assignment)
+        tell_created(context, request, assignment.name)
+        return dumps({"type": _CREATE_TYPE, **streams.stream_info(context, assignment, info)})
+
+    async def _ask(self, kind: str, body: Fields) -> Fields:
+        return await self._context.cluster.stream_request(self._assignment, kind, body)
+
+    def _refuse(self, reply: bytes, error: ApiError) -> None:
+        if reply:
+            self._bus.publish(reply, dumps({"type": _CREATE_TYPE, "error": error.to_dict()}))
+
+    async def _undo(self) -> None:
+        name = self._assignment.name
+        try:
+            await streams.meta(self._context, "stream_delete", self._request, name=name)
+        except ApiError as error:
+            self._context.log.warning("a half restored stream is left; delete it", stream=name, error=str(error))
+
+
+def tell_created(context: ApiContext, request: Request, name: str) -> None:
+    subject = stream_action_subject(name, "create")
+    if request.bus.has_interest(subject):
+        request.bus.publish(subject, context.advisories().stream_action(name, "create", request.client()))
+
+
+def _object(raw: bytes) -> Fields:
+    try:
+        found = json.loads(raw)
+    except ValueError as error:
+        raise archive.ArchiveError(f"{archive.STATE_NAME.decode()} is no JSON") from error
+    return found if isinstance(found, dict) else {}

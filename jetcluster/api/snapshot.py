@@ -1,0 +1,163 @@
+"""STREAM.SNAPSHOT: sending a stream's archive in chunks, as fast as the client acknowledges (streams.md 5.8)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from jetcluster.api.context import ApiContext
+from jetcluster.api.request import Request
+from jetcluster.api.streams import on_leader
+from jetcluster.cluster.meta_state import Assignment
+from jetcluster.errors import ApiError, by_code
+from jetcluster.model import subjects
+from jetcluster.model.advisory import Transfer, transfer_subjects
+from jetcluster.model.api import SnapshotRequest
+from jetcluster.protocol import s2
+from jetcluster.protocol.bus import Bus, Origin
+from jetcluster.stream.rules import RESTORING
+
+Fields = dict[str, Any]
+
+DEFAULT_CHUNK: Final = 128 * 1024
+CHUNK_RANGE: Final = (1024, 1024 * 1024)
+DEFAULT_WINDOW: Final = 8 * 1024 * 1024
+MAX_WINDOW: Final = 32 * 1024 * 1024
+INTEREST_SECONDS: Final = 2.0
+ACK_SECONDS: Final = 5.0
+_BAD_REQUEST: Final = 10003
+_BAD_SUBJECT: Final = 10015
+_DONE: Final = b"NATS/1.0 204\r\n\r\n"
+
+
+class StatusError(Exception):
+    """The transfer ends with this status instead of the end message."""
+
+
+async def snapshot(context: ApiContext, request: Request) -> Fields:
+    if request.payload.strip() in {b"", b"{}"}:
+        raise by_code(_BAD_REQUEST)
+    wanted = SnapshotRequest.parse(request.payload)
+    deliver = wanted.deliver_subject
+    if not subjects.is_valid(deliver) or not subjects.is_literal(deliver):
+        raise by_code(_BAD_SUBJECT)
+    assignment, opened = await on_leader(context, request, "snapshot", {})
+    sender = Sender(context, request, assignment, opened, wanted)
+    request.follow = sender.run
+    config = {key: value for key, value in assignment.config.items() if key != RESTORING}
+    return {"config": config, "state": opened["state"], "success": True}
+
+
+class Sender:
+    """One snapshot on its way to one client."""
+
+    def __init__(
+        self, context: ApiContext, request: Request, assignment: Assignment, opened: Fields, wanted: SnapshotRequest
+    ) -> None:
+        self._context = context
+        self._bus: Bus = request.bus
+        self._assignment = assignment
+        self._opened = opened
+        self._client = request.client()
+        self._deliver = wanted.deliver_subject.encode()
+        low, high = CHUNK_RANGE
+        self._chunk = min(max(wanted.chunk_size or DEFAULT_CHUNK, low), high)
+        self._window = min(max(wanted.window_size or DEFAULT_WINDOW, self._chunk), MAX_WINDOW)
+        self._ack_prefix = f"$JS.SNAPSHOT.ACK.{assignment.name}.{context.rng.token(4).hex()}"
+        self._unacked = 0
+        self._acked = asyncio.Event()
+        self._chunks = 0
+
+    async def run(self) -> None:
+        context, name = self._context, self._assignment.name
+        start = context.clock.time_ns()
+        advisories = context.advisories()
+        tell_transfer(
+            self._bus, name, "snapshot_create", advisories.snapshot_create(name, self._opened["state"], self._client)
+        )
+        acks = self._bus.subscribe(f"{self._ack_prefix}.*.*".encode(), self._on_ack)
+        error = ""
+        try:
+            await self._wait_for_interest()
+            await self._send()
+        except (StatusError, ApiError) as failure:
+            error = str(failure)
+            status = error if isinstance(failure, StatusError) else f"500 {error}"
+            self._bus.publish(self._deliver, headers=f"NATS/1.0 {status}\r\n\r\n".encode())
+        else:
+            self._bus.publish(self._deliver, headers=_DONE if self._chunks else b"")
+        finally:
+            self._bus.unsubscribe(acks)
+        tell_transfer(
+            self._bus, name, "snapshot_complete", advisories.snapshot_complete(name, start, self._client, error)
+        )
+        if error:
+            await self._close()
+
+    def _on_ack(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        size = subject.rsplit(b".", 2)[1]
+        if size.isdigit() and len(size) < 10:
+            self._unacked = max(self._unacked - int(size), 0)
+            self._acked.set()
+
+    async def _wait_for_interest(self) -> None:
+        end = self._context.clock.monotonic() + INTEREST_SECONDS
+        while not self._bus.has_interest(self._deliver):
+            if self._context.clock.monotonic() >= end:
+                raise StatusError("408 No Interest")
+            await asyncio.sleep(0.01)
+
+    async def _send(self) -> None:
+        pending = bytearray(s2.STREAM_ID)
+        size = self._chunk
+        async for piece in self._pieces():
+            for framed in s2.encode(piece):
+                pending += framed
+                await asyncio.sleep(0)  # checksums are slow
+            while len(pending) >= size:
+                await self._room()
+                self._chunks += 1
+                self._unacked += size
+                reply = f"{self._ack_prefix}.{size}.{self._chunks}".encode()
+                self._bus.publish(self._deliver, bytes(pending[:size]), reply)
+                del pending[:size]
+        if pending:
+            self._bus.publish(self._deliver, bytes(pending))
+
+    async def _room(self) -> None:
+        while self._unacked + self._chunk > self._window:
+            self._acked.clear()
+            if not self._bus.has_interest(self._deliver):
+                raise StatusError("408 No Interest")
+            try:
+                async with asyncio.timeout(ACK_SECONDS):
+                    await self._acked.wait()
+            except TimeoutError:
+                raise StatusError("408 No Flow Response") from None
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        number = 0
+        while True:
+            number += 1
+            body = {"id": self._opened["id"], "number": number}
+            answer = await self._context.cluster.stream_request(self._assignment, "snapshot_next", body)
+            piece = base64.b64decode(answer["data"])
+            if not piece:
+                break
+            yield piece
+        await self._close()
+
+    async def _close(self) -> None:
+        try:
+            await self._context.cluster.stream_request(self._assignment, "snapshot_close", {"id": self._opened["id"]})
+        except ApiError as error:
+            self._context.log.debug("snapshot is left to time out", error=str(error))
+
+
+def tell_transfer(bus: Bus, stream: str, kind: Transfer, event: bytes) -> None:
+    """Publishes the event on both of its subjects."""
+    for subject in transfer_subjects(stream, kind):
+        if bus.has_interest(subject):
+            bus.publish(subject, event)

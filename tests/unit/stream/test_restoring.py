@@ -1,0 +1,122 @@
+"""RESTORE in apply: sequences and times are kept, twice is once, nothing else happens meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jetcluster.errors import ApiError
+from jetcluster.store.api import Msg
+from jetcluster.store.batch import Batch
+from jetcluster.store.block_store import BlockStore
+from jetcluster.store.mem_kv import MemKv
+from jetcluster.stream import commands, restoring
+from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.rules import StreamRules
+
+SECOND = 1_000_000_000
+CONFIG: dict[str, Any] = {"name": "S", "storage": "file", "num_replicas": 1, "subjects": ["s.>"], "allow_msg_ttl": True}
+MESSAGES = [
+    Msg(3, 100, b"s.a", b"", b"three"),
+    Msg(4, 101, b"s.b", b"NATS/1.0\r\nX: 1\r\n\r\n", b"four"),
+    Msg(5, 500, b"s.a", b"", b"five"),
+    Msg(9, 500, b"s.c", b"NATS/1.0\r\nNats-TTL: 5s\r\n\r\n", b"nine"),
+]
+
+
+class Stream:
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.store = BlockStore(MemKv(), 1, memory=False)
+        self.machine = StreamMachine("S", StreamRules.from_config(config), self.store)
+        self.index = 0
+        self.update(config, 1)
+
+    def apply(self, command: bytes) -> Any:
+        self.index += 1
+        return self.machine.apply(self.index, 1, command)
+
+    def update(self, config: dict[str, Any], revision: int) -> None:
+        self.apply(commands.encode_update_config(1, config, revision))
+
+    def restore(self, messages: list[Msg]) -> Any:
+        return self.apply(commands.encode_restore(1, commands.encode_runs(restoring.runs_of(messages))))
+
+    def messages(self) -> list[Msg]:
+        return list(self.store.scan(b">", 1))
+
+
+@pytest.fixture
+def stream() -> Stream:
+    return Stream({**CONFIG, "restoring": True})
+
+
+def test_runs_join_what_goes_on_by_one() -> None:
+    assert [(run.seq, run.ts, run.batch.count) for run in restoring.runs_of(MESSAGES)] == [
+        (3, 100, 2), (5, 500, 1), (9, 500, 1),
+    ]  # fmt: skip
+    assert restoring.runs_of([]) == []
+
+
+def test_sequences_times_and_the_last_sequence_are_kept(stream: Stream) -> None:
+    assert stream.restore(MESSAGES) == 4
+    assert stream.restore(MESSAGES) == 0  # again, after a change of leaders
+    assert stream.apply(commands.encode_restore_end(1, 12, 500)) == 0
+    stream.update(CONFIG, 2)
+    assert stream.messages() == MESSAGES
+    state = stream.store.state
+    assert (state.first_seq, state.last_seq, state.messages, state.num_deleted) == (3, 12, 4, 6)
+    stream.apply(commands.encode_publish(1, Batch.encode([b"s.x"], [], [b"new"])))
+    message = stream.store.get(13)
+    assert message is not None
+    assert message.ts > 500
+
+
+def test_an_empty_archive_keeps_the_last_sequence(stream: Stream) -> None:
+    assert stream.apply(commands.encode_restore_end(1, 7, 0)) == 0
+    assert (stream.store.first_seq, stream.store.last_seq) == (8, 7)
+
+
+def test_nothing_else_is_taken_meanwhile(stream: Stream) -> None:
+    stream.restore(MESSAGES[:1])
+    stream.apply(commands.encode_publish(1, Batch.encode([b"s.x"], [], [b"no"])))
+    assert isinstance(stream.apply(commands.encode_purge(1)), ApiError)
+    assert isinstance(stream.apply(commands.encode_delete_msg(1, 3)), ApiError)
+    assert stream.messages() == MESSAGES[:1]
+    assert stream.machine.rules.subjects == ()
+    assert not stream.machine.rules.allow_direct
+
+
+def test_an_ordinary_stream_takes_no_archive() -> None:
+    stream = Stream(CONFIG)
+    assert isinstance(stream.restore(MESSAGES), ApiError)
+    assert isinstance(stream.apply(commands.encode_restore_end(1, 12, 0)), ApiError)
+    assert stream.messages() == []
+
+
+def test_ttls_hold_again(stream: Stream) -> None:
+    stream.restore(MESSAGES)
+    stream.apply(commands.encode_restore_end(1, 9, 500))
+    stream.update(CONFIG, 2)
+    stream.apply(commands.encode_expire(20 * SECOND))
+    assert [message.seq for message in stream.messages()] == [3, 4, 5]
+
+
+def test_limits_hold_when_it_is_done(stream: Stream) -> None:
+    stream.restore(MESSAGES)
+    assert stream.store.messages == 4
+    stream.update({**CONFIG, "max_msgs": 2}, 2)
+    assert [message.seq for message in stream.messages()] == [5, 9]
+
+
+def test_commands_are_decoded_strictly() -> None:
+    runs = commands.encode_runs(restoring.runs_of(MESSAGES))
+    decoded = commands.decode(commands.encode_restore(5, runs))
+    assert isinstance(decoded, commands.Restore)
+    assert [run.seq for run in decoded.runs] == [3, 5, 9]
+    backwards = commands.encode_runs(restoring.runs_of(MESSAGES)[::-1])
+    for bad in (runs[:-1], backwards):
+        with pytest.raises(commands.CommandError):
+            commands.decode(commands.encode_restore(5, bad))
+    with pytest.raises(commands.CommandError):
+        commands.decode(commands.encode_restore_end(1, 2, 3) + b"x")
