@@ -49,6 +49,11 @@ class Bus(Protocol):
         """Routes many (subject, payload) pairs without headers: the fast path of PubAcks."""
         ...
 
+    def publish_frames(self, subject: bytes, frames: Sequence[tuple[bytes, bytes]]) -> int:
+        """Routes many (header block or b"", payload) to one subject, in order: the parts of a batched answer.
+        Returns how many takers the last of them found."""
+        ...
+
     def backlog(self, subject: bytes) -> int:
         """Bytes waiting at the slowest connection of this node that takes `subject`, a client's or a peer's: whoever
         sends much to one reply subject waits while this is large."""

@@ -173,6 +173,17 @@ class Router:
             if owner.pending > owner.congestion_mark:
                 owner.congested(self._internal)
 
+    def publish_frames(self, subject: bytes, frames: Sequence[tuple[bytes, bytes]]) -> int:
+        taken = 0
+        route = self.literals.get(subject) or self.lookup(subject)
+        for at, (headers, payload) in enumerate(frames):
+            subscription = route.client
+            if subscription is not None and not subscription.closed:
+                return subscription.take_frames(subject, frames if not at else frames[at:], self._internal)
+            taken = self.deliver(route, subject, b"", headers, payload, self._internal)
+            route = self.literals.get(subject) or self.lookup(subject)  # a delivery may end a subscription
+        return taken
+
     def deliver(
         self, route: Route, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin
     ) -> int:

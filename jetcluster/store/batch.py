@@ -10,7 +10,9 @@ received. Layout, little-endian:
     SAME_LENGTH:   u32 payload length of every message; else count x u32
     per message: header block, payload
 
-Only the columns are looked at when a batch is decoded; a message costs something when it is asked for.
+Only the columns are looked at when a batch is decoded; a message costs something when it is asked for. The first ones
+asked for are found by sums over the columns: random reads of a large stream take few messages out of a block and may
+not pay for the others. After FEW of them, or for `unpack`, subjects and offsets of all are worked out.
 """
 
 from __future__ import annotations
@@ -41,6 +43,9 @@ _SAME_LENGTH = 4
 _WIDE_INDEX = 8
 _KNOWN_FLAGS = _MANY_SUBJECTS | _HEADERS | _SAME_LENGTH | _WIDE_INDEX
 
+FEW = 6
+"""Messages taken out of a batch before it is unpacked."""
+
 _FIXED = struct.Struct("<BBHII")
 _START = struct.Struct("<BBH")
 _U16 = struct.Struct("<H")
@@ -55,9 +60,10 @@ class BatchError(Exception):
 
 
 class Batch:
-    """Read-only view of an encoded batch. Offsets of the messages are worked out at the first `message`."""
+    """Read-only view of an encoded batch."""
 
     __slots__ = (
+        "_asked",
         "_body",
         "_buffer",
         "_end",
@@ -67,13 +73,13 @@ class Batch:
         "_payload_length",
         "_payload_lengths",
         "_start",
+        "_subject_lengths",
+        "_subjects",
+        "_subjects_at",
         "count",
-        "subjects",
     )
 
     count: int
-    subjects: list[bytes]
-    """The distinct subjects, in order of first appearance."""
 
     @staticmethod
     def encode(subjects: Sequence[bytes], headers: Sequence[bytes], payloads: Sequence[bytes]) -> bytes:
@@ -150,33 +156,30 @@ class Batch:
         if subject_count == 1:
             (size,) = _U16.unpack_from(raw, at)
             at += 2 + size
-            self.subjects = [raw[at - size : at]]
+            self._subjects: list[bytes] | None = [raw[at - size : at]]
         else:
-            at, lengths = self._column("H", subject_count, at)
-            ends = list(accumulate(lengths, initial=at))
-            self.subjects = [raw[a:b] for a, b in pairwise(ends)]
-            at = ends[-1]
+            at, self._subject_lengths = self._column("H", subject_count, at)
+            self._subjects = None
+            self._subjects_at = at
+            at += sum(self._subject_lengths)
         self._index: array[int] | None = None
         if flags & _MANY_SUBJECTS:
             at, self._index = self._column("H" if flags & _WIDE_INDEX else "B", count, at)
         self._header_lengths: array[int] | None = None
-        body_bytes = 0
         if flags & _HEADERS:
             at, self._header_lengths = self._column("I", count, at)
-            body_bytes = sum(self._header_lengths)
         self._payload_length = 0
         self._payload_lengths: array[int] | None = None
         if flags & _SAME_LENGTH:
             (self._payload_length,) = _U32.unpack_from(raw, at)
             at += 4
-            body_bytes += self._payload_length * count
         else:
             at, self._payload_lengths = self._column("I", count, at)
-            body_bytes += sum(self._payload_lengths)
-        if at + body_bytes != len(raw):
-            raise BatchError(f"{len(raw) - at} bytes of bodies where the columns say {body_bytes}")
         self._body = at
         self._ends: list[int] | None = None
+        self._asked = 0
+        if not verify and self._bodies(count) != len(raw) - at:  # a checksum vouches for the columns too
+            raise BatchError(f"{len(raw) - at} bytes of bodies where the columns say {self._bodies(count)}")
 
     def _column(self, code: str, count: int, at: int) -> tuple[int, array[int]]:
         column = array(code)
@@ -185,6 +188,21 @@ class Batch:
             raise BatchError("cut off inside a column")
         column.frombytes(memoryview(self._buffer)[at:end])
         return end, column
+
+    @property
+    def subjects(self) -> list[bytes]:
+        """The distinct subjects, in order of first appearance."""
+        found = self._subjects
+        if found is None:
+            raw = self._buffer
+            ends = accumulate(self._subject_lengths, initial=self._subjects_at)
+            found = self._subjects = [raw[start:end] for start, end in pairwise(ends)]
+        return found
+
+    @property
+    def subject_count(self) -> int:
+        """`len(subjects)`."""
+        return len(self._subject_lengths) if self._subjects is None else len(self._subjects)
 
     @property
     def raw(self) -> bytes:
@@ -207,15 +225,26 @@ class Batch:
 
     def message(self, i: int) -> tuple[bytes, bytes, bytes]:
         """Subject, header block (b"" when none), payload of message `i`, 0 <= i < count."""
-        start, end = self._span(i)
-        subject = self.subjects[0 if self._index is None else self._index[i]]
+        if self._asked >= FEW:
+            start, end = self._span(i)
+            subject = (self._subjects or self.subjects)[0 if self._index is None else self._index[i]]
+        else:
+            self._asked += 1
+            start, end = self._first_span(i)
+            subject = self._first_subject(i)
         if self._header_lengths is None:
             return subject, b"", self._buffer[start:end]
         middle = start + self._header_lengths[i]
         return subject, self._buffer[start:middle], self._buffer[middle:end]
 
     def messages(self) -> Iterator[tuple[bytes, bytes, bytes]]:
+        self._asked = FEW
         return map(self.message, range(self.count))
+
+    def unpack(self) -> Batch:
+        """Says that many messages will be asked for; returns itself."""
+        self._asked = FEW
+        return self
 
     def subject_of(self, i: int) -> bytes:
         return self.subjects[0 if self._index is None else self._index[i]]
@@ -303,6 +332,29 @@ class Batch:
                 return start, start + self._payload_length
             self._ends = self._message_ends()
         return self._ends[i], self._ends[i + 1]
+
+    def _bodies(self, i: int) -> int:
+        """Bytes of the first `i` messages, by the columns."""
+        headers, payloads = self._header_lengths, self._payload_lengths
+        size = self._payload_length * i if payloads is None else sum(payloads[:i])
+        return size if headers is None else size + sum(headers[:i])
+
+    def _first_span(self, i: int) -> tuple[int, int]:
+        """As `_span`, without the offsets of all messages."""
+        if self._ends is not None or not 0 <= i < self.count:
+            return self._span(i)
+        headers, payloads = self._header_lengths, self._payload_lengths
+        start = self._body + self._bodies(i)
+        end = start + (self._payload_length if payloads is None else payloads[i])
+        return start, end if headers is None else end + headers[i]
+
+    def _first_subject(self, i: int) -> bytes:
+        number = 0 if self._index is None else self._index[i]
+        if self._subjects is not None:
+            return self._subjects[number]
+        lengths = self._subject_lengths
+        start = self._subjects_at + sum(lengths[:number])
+        return self._buffer[start : start + lengths[number]]
 
     def _message_ends(self) -> list[int]:
         """Offset of the first message, then where each one ends."""

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from weakref import WeakKeyDictionary
 
 from jetcluster.store.batch import Batch
 
-DEFAULT_BYTES = 32 << 20
+MOST_BYTES = 192 << 20
+SHARE_OF_RAM = 50
+"""A node's cache: a fiftieth of the machine's memory, 32 MiB at least, MOST_BYTES at most. A miss costs three times a
+hit, so what is read at random should fit; the rest of the memory is the page cache's, which saves the disk."""
 
 _of_kv: WeakKeyDictionary[object, BlockCache] = WeakKeyDictionary()
 
 
 class BlockCache:
-    """Bounded by the bytes of the encoded batches; a batch larger than a quarter of that is not kept."""
+    """Bounded by the memory of the batches, about; a batch larger than a quarter of that is not kept."""
 
-    def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
+    def __init__(self, max_bytes: int = 32 << 20) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._batches: OrderedDict[tuple[int, int], tuple[Batch, int]] = OrderedDict()
@@ -28,7 +32,8 @@ class BlockCache:
         return found[0]
 
     def put(self, stream: int, first_seq: int, batch: Batch) -> None:
-        size = batch.encoded_bytes + 500  # what the objects around the bytes take, about
+        # what the objects around the bytes take, about: columns, and with the second message subjects and offsets
+        size = batch.encoded_bytes + 500 + 64 * batch.subject_count + 10 * batch.count
         self.drop(stream, first_seq)
         if size * 4 > self._max_bytes:
             return
@@ -52,5 +57,10 @@ def cache_of(kv: object) -> BlockCache:
     """The cache that all streams of `kv` share, so that the bound holds for the node and not for each stream."""
     cache = _of_kv.get(kv)
     if cache is None:
-        cache = _of_kv[kv] = BlockCache()
+        cache = _of_kv[kv] = BlockCache(default_bytes())
     return cache
+
+
+def default_bytes() -> int:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(32 << 20, min(memory // SHARE_OF_RAM, MOST_BYTES))

@@ -53,7 +53,7 @@ class BlockReader:
                 first = blocks.firsts[at]
                 end = first + blocks.counts[at]
                 shift = blocks.times[at] - first
-                message = self.batch(at).message
+                message = self.batch(at).unpack().message
             yield _new_tuple(Msg, (seq, shift + seq, *message(seq - first)))
 
     def _load(self, at: int) -> Batch:

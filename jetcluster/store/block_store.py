@@ -238,9 +238,10 @@ class BlockStore:
         """Messages of a literal subject: one look-up in memory."""
         return self._index.count_of(subject)
 
-    def last_seqs(self, filter: bytes, up_to: int | None = None) -> list[int]:
-        """The last sequence (at or below `up_to`) of every matching subject, ascending: multi_last."""
-        return self._queries.last_seqs(filter, MAX_SEQ if up_to is None else up_to)
+    def last_seqs(self, filter: bytes, up_to: int | None = None, limit: int | None = None) -> list[int]:
+        """The last sequence (at or below `up_to`) of every matching subject, ascending: multi_last. With a `limit` the
+        search ends as soon as there are more."""
+        return self._queries.last_seqs(filter, MAX_SEQ if up_to is None else up_to, MAX_SEQ if limit is None else limit)
 
     def seq_at_time(self, ts: int) -> int:
         found = self._blocks.seq_at_time(ts)

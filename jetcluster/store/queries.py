@@ -17,7 +17,8 @@ from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.subject_index import SubjectIndex
 
 WINDOW = 512
-"""Messages that one step of a scan looks up at once."""
+FIRST_WINDOW = 64
+"""Messages that one step of a scan looks up at once: more with every step, as most scans want few."""
 
 BLOCK_COST = 30.0
 MESSAGE_COST = 0.06
@@ -56,12 +57,14 @@ class Queries:
         return self._checked(window[0], subject_filter) if window else None
 
     def scan(self, subject_filter: bytes, seq: int) -> Iterator[Msg]:
+        want = FIRST_WINDOW
         while True:
-            window = self._window(subject_filter, seq, WINDOW)
+            window = self._window(subject_filter, seq, min(want, WINDOW))
             if not window:
                 return
             yield from self._reader.messages(window)
             seq = window[-1] + 1
+            want *= 2
 
     def count(self, subject_filter: bytes, seq: int) -> int:
         index, blocks = self._index, self._blocks
@@ -95,11 +98,21 @@ class Queries:
         count_of = self._index.count_of
         return [(subject, count_of(subject)) for subject in self._matching(subject_filter)]
 
-    def last_seqs(self, subject_filter: bytes, up_to: int) -> list[int]:
-        """For every matching subject its last sequence at or below `up_to`, ascending."""
+    def last_seqs(self, subject_filter: bytes, up_to: int, limit: int) -> list[int]:
+        """For every matching subject its last sequence at or below `up_to`, ascending; stops beyond `limit` of them."""
         last = self._index.last_at_or_before
-        found = [last(subject, up_to) for subject in self._matching(subject_filter)]
-        return sorted(seq for seq in found if seq is not None)
+        if filters.is_literal(subject_filter):
+            seq = last(subject_filter, up_to)
+            return [] if seq is None else [seq]
+        every = self._index.table if subject_filter == b">" else self._index.each_matching(subject_filter)
+        found = []
+        for subject in every:
+            seq = last(subject, up_to)
+            if seq is not None:
+                found.append(seq)
+                if len(found) > limit:
+                    break
+        return sorted(found)
 
     def seqs(self, subject_filter: bytes, before: int) -> list[int]:
         """All live sequences below `before` that match, ascending."""

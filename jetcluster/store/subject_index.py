@@ -25,6 +25,7 @@ from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
 from jetcluster.store.blocks import BlockTable
 from jetcluster.store.kv import Kv
+from jetcluster.store.sorted_subjects import SortedSubjects
 
 WHOLE_BLOCK = b"*"
 FILTERS_KEPT = 8
@@ -43,6 +44,7 @@ class SubjectIndex:
         self._stream = stream
         self._blocks = blocks
         self.table: dict[bytes, int] = {}
+        self._sorted = SortedSubjects()
         self._arrivals: list[bytes] = []
         """Every subject in order of arrival, so that a kept filter only looks at those that came since."""
         self._filters: OrderedDict[bytes, tuple[dict[bytes, None], int]] = OrderedDict()
@@ -63,6 +65,7 @@ class SubjectIndex:
         packed = self.table.get(subject)
         if packed is None:
             self._arrivals.append(subject)
+            self._sorted.add(subject)
             self.table[subject] = last << _COUNT_BITS | count
         else:
             if packed & _COUNT_MASK == 1:
@@ -82,6 +85,7 @@ class SubjectIndex:
                 matched.pop(subject, None)
             if len(self._arrivals) > 2 * len(self.table) + 1024:
                 self._arrivals = list(self.table)
+                self._sorted.rebuild(list(self.table))
                 self._filters.clear()
             return
         if left == 1:
@@ -95,6 +99,7 @@ class SubjectIndex:
     def clear(self) -> None:
         self.table.clear()
         self._arrivals.clear()
+        self._sorted.clear()
         self._filters.clear()
         self._first_hints.clear()
 
@@ -229,6 +234,8 @@ class SubjectIndex:
             return None
         if last <= seq:
             return last
+        if self.table[subject] & _COUNT_MASK == 1:
+            return None
         # a seek backward to nowhere would pass all tombstones of the subject, the one forward has its hint
         first = self.first_of(subject)
         assert first is not None
@@ -364,10 +371,10 @@ class SubjectIndex:
         return len(self.matching(subject_filter)) == len(self.table)
 
     def matching(self, subject_filter: bytes) -> dict[bytes, None]:
-        """The matching subjects, in order of arrival; kept for the next call with this filter. Not to be changed."""
+        """The matching subjects; kept for the next call with this filter. Not to be changed."""
         kept = self._filters.get(subject_filter)
         if kept is None:
-            matched = dict.fromkeys(filters.select(subject_filter, self.table))
+            matched = dict.fromkeys(filter(self.table.__contains__, self._sorted.select(subject_filter)))
             if len(self._filters) >= FILTERS_KEPT:
                 self._filters.popitem(last=False)
         else:
@@ -378,6 +385,21 @@ class SubjectIndex:
                 matched.update(dict.fromkeys(filters.select(subject_filter, arrived)))
         self._filters[subject_filter] = matched, len(self._arrivals)
         return matched
+
+    def each_matching(self, subject_filter: bytes) -> Iterator[bytes]:
+        """The matching subjects, as far as the caller asks; kept like `matching` when it asks for all. Not to be
+        continued after a mutation."""
+        if subject_filter in self._filters:
+            yield from self.matching(subject_filter)
+            return
+        matched: dict[bytes, None] = {}
+        for subject in self._sorted.select(subject_filter):
+            if subject in self.table and subject not in matched:
+                matched[subject] = None
+                yield subject
+        if len(self._filters) >= FILTERS_KEPT:
+            self._filters.popitem(last=False)
+        self._filters[subject_filter] = matched, len(self._arrivals)
 
 
 def _check(key: bytes, further: bytes) -> int:

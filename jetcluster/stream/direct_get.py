@@ -12,7 +12,7 @@ out of the iteration (stop there without an EOB: the client's batch is visibly i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from jetcluster import API_LEVEL
@@ -50,6 +50,11 @@ _OWN_NAMES: Final = (
     b"Nats-Time-Stamp",
     b"Nats-Num-Pending",
     b"Nats-Last-Sequence",
+)
+
+
+_PAGE_HEAD: Final = (
+    b"%b%b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %b\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n\r\n"
 )
 
 
@@ -136,16 +141,19 @@ class DirectGet:
         self, request: GetRequest, filter: bytes, first: Msg, rest: Iterator[Msg], pending: int
     ) -> Iterator[Frame]:
         state = self.store.state
+        ceiling = state.last_seq
         limit = request.max_bytes or MAX_BYTES
+        frame, no_headers = self._batch_frame, request.no_hdr
         size = last = 0
-        for sent, message in enumerate(chain((first,), rest), 1):
-            if message.seq > state.last_seq:
+        for message in islice(chain((first,), rest), request.batch):
+            seq, _, subject, headers, payload = message
+            if seq > ceiling:
                 break
-            pending = max(pending - 1, 0)
-            yield self._batch_frame(message, request.no_hdr, pending, last)
-            last = message.seq
-            size += len(message.subject) + len(message.headers) + len(message.payload)
-            if sent == request.batch or size >= limit:
+            pending = pending - 1 if pending else 0
+            yield frame(message, no_headers, pending, last)
+            last = seq
+            size += len(subject) + len(headers) + len(payload)
+            if size >= limit:
                 break
         if self.store.state != state:  # more came, or some went: count again (1.8)
             pending = self.store.count(filter, last + 1)
@@ -154,8 +162,9 @@ class DirectGet:
     def _batch_frame(self, message: Msg, no_headers: bool, pending: int, last: int) -> Frame:
         if no_headers:
             return b"", message.payload
-        extra = b"Nats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n" % (pending, last)
-        return self._head(message, extra), message.payload
+        seq, ts, subject, stored, payload = message
+        start = _stored_fields(stored) + self._stream_line if stored else self._first_line
+        return _PAGE_HEAD % (start, subject, seq, times.render(ts), pending, last), payload
 
     def _multi(self, request: GetRequest) -> Iterable[Frame]:
         store = self.store
@@ -205,7 +214,11 @@ def resolve_last(store: ReadStore, filters: list[bytes], ceiling: int) -> list[i
     when there are more than MAX_SUBJECTS."""
     found: set[int] = set()
     for filter in dict.fromkeys(filters):
-        found.update(store.last_seqs(filter, ceiling))
+        last = store.last_seq_of(filter)  # the usual case: a subject without wildcards, no older state asked for
+        if 0 < last <= ceiling:
+            found.add(last)
+        else:
+            found.update(store.last_seqs(filter, ceiling, MAX_SUBJECTS))
         if len(found) > MAX_SUBJECTS:
             return None
     return sorted(found)

@@ -38,8 +38,9 @@ class ReadStore(MessageStore, Protocol):
         """Messages of a literal subject."""
         ...
 
-    def last_seqs(self, filter: bytes, up_to: int | None = None) -> list[int]:
-        """The last sequence (at or below `up_to`) of every matching subject, ascending."""
+    def last_seqs(self, filter: bytes, up_to: int | None = None, limit: int | None = None) -> list[int]:
+        """The last sequence (at or below `up_to`) of every matching subject, ascending; with a `limit` the search
+        ends as soon as there are more."""
         ...
 
     def subject_counts(self, filter: bytes) -> list[tuple[bytes, int]]: ...

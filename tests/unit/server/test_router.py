@@ -261,3 +261,31 @@ def test_backlog_counts_links_to_peers_too(bench: Bench) -> None:
     assert bench.router.backlog(b"inbox.1") == 70
     bench.router.set_remote_interest(far, b"inbox.*", None, 0)
     assert bench.router.backlog(b"inbox.1") == 10
+
+
+def test_publish_frames_renders_all_parts_of_an_answer_in_order(bench: Bench) -> None:
+    peer = bench.client(b"SUB _INBOX.abc 7")
+    block = b"NATS/1.0\r\nA: b\r\n\r\n"
+    assert bench.router.publish_frames(b"_INBOX.abc", [(block, b"one"), (b"", b"two"), (block, b"")]) == 1
+    assert peer.read() == (
+        b"HMSG _INBOX.abc 7 18 21\r\n%bone\r\nMSG _INBOX.abc 7 3\r\ntwo\r\nHMSG _INBOX.abc 7 18 18\r\n%b\r\n"
+        % (block, block)
+    )
+    assert (peer.connection.out_msgs, peer.connection.out_bytes) == (3, 21 + 3 + 18)
+    assert bench.router.publish_frames(b"_INBOX.nobody", [(block, b"one")]) == 0
+
+
+def test_publish_frames_obeys_maximum_and_tells_that_the_reader_is_gone(bench: Bench) -> None:
+    peer = bench.client(b"SUB _INBOX.abc 7", b"UNSUB 7 2")
+    assert bench.router.publish_frames(b"_INBOX.abc", [(b"", b"%d" % n) for n in range(5)]) == 0
+    assert peer.read() == b"MSG _INBOX.abc 7 1\r\n0\r\nMSG _INBOX.abc 7 1\r\n1\r\n"
+
+
+def test_publish_frames_reaches_peers(bench: Bench) -> None:
+    remote = FakePeer("p")
+    bench.router.set_remote_interest(remote, b"_INBOX.far.*", None, 1)
+    assert bench.router.publish_frames(b"_INBOX.far.1", [(b"h", b"one"), (b"", b"two")]) == 1
+    assert remote.sent == [
+        ("$G", b"_INBOX.far.1", b"", [], b"h", b"one"),
+        ("$G", b"_INBOX.far.1", b"", [], b"", b"two"),
+    ]

@@ -102,3 +102,18 @@ def test_positions_outside_are_errors(index: int) -> None:
     batch = Batch.of([b"a", b"a"], [], [b"1", b"2"])
     with pytest.raises(IndexError):
         batch.message(index)
+
+
+@pytest.mark.parametrize("headers", [[], [b"", b"NATS/1.0\r\n\r\n", b""] * 20])
+@pytest.mark.parametrize("subjects", [[b"one"] * 60, [b"s%d" % (n % 17) for n in range(60)]])
+@pytest.mark.parametrize("same", [True, False])
+def test_first_messages_are_those_of_an_unpacked_batch(headers: list[bytes], subjects: list[bytes], same: bool) -> None:
+    payloads = [bytes([n]) * (5 if same else n) for n in range(60)]
+    raw = Batch.encode(subjects, headers, payloads)
+    whole = list(Batch.decode(raw).unpack().messages())
+    assert whole == list(zip(subjects, headers or [b""] * 60, payloads, strict=True))
+    for n in range(60):
+        assert Batch.decode(raw).message(n) == whole[n]
+    for n in (-1, 60):
+        with pytest.raises(IndexError):
+            Batch.decode(raw).message(n)

@@ -329,7 +329,7 @@ def test_multi_last_up_to_time_includes_the_instant() -> None:
 def test_multi_last_may_match_1024_subjects(subjects: int, refused: bool) -> None:
     store = NaiveStore()
     store.append(Batch.of([b"s.%d" % i for i in range(subjects)], [], [b""] * subjects), 1, T0)
-    store.last_seqs = lambda filter, up_to=None: list(range(1, subjects + 1))  # type: ignore[method-assign]
+    store.last_seqs = lambda filter, up_to=None, limit=None: list(range(1, subjects + 1))  # type: ignore[method-assign]
     frames = list(DirectGet("S", store).answer(b'{"multi_last":["s.*"]}'))
     if refused:
         assert status(frames) == b"413 Too Many Results"

@@ -108,7 +108,7 @@ class NaiveStore:
         state = self.subject(subject)
         return state.count if state else 0
 
-    def last_seqs(self, filter: bytes, up_to: int | None = None) -> list[int]:
+    def last_seqs(self, filter: bytes, up_to: int | None = None, limit: int | None = None) -> list[int]:
         top = self.last_seq if up_to is None else up_to
         found = {m.subject: m.seq for m in sorted(self.rows.values()) if m.seq <= top and fits(filter, m.subject)}
         return sorted(found.values())

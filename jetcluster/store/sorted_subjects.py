@@ -1,0 +1,114 @@
+"""`SortedSubjects`: a stream's subjects in byte order, so that a selective filter meets few of a million.
+
+All subjects below a prefix of whole tokens lie side by side, so a literal token narrows the range by bisection and a
+`*` steps from one token to the next. Runs of sorted subjects are merged when somebody asks, never when a message comes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from jetcluster.store import filters
+
+CHUNK = 1024
+"""Subjects looked at between two answers to the caller, who may have enough."""
+PATIENCE = 64
+WORTH = 4
+"""After so many steps from token to token, each must have passed so many subjects: else looking at all is cheaper."""
+
+_BEHIND_DOT = b"/"
+"""The byte behind b".": a prefix that ends with it ends the range of those that end with the dot."""
+
+
+class SortedSubjects:
+    """Subjects that are gone stay in until `rebuild`, and one that came again may be in twice: whoever asks compares
+    with the table of those that there are."""
+
+    def __init__(self) -> None:
+        self._runs: list[list[bytes]] = []
+        self._new: list[bytes] = []
+
+    def add(self, subject: bytes) -> None:
+        self._new.append(subject)
+
+    def clear(self) -> None:
+        self._runs.clear()
+        self._new = []
+
+    def rebuild(self, subjects: list[bytes]) -> None:
+        self._runs.clear()
+        self._new = subjects
+
+    def select(self, subject_filter: bytes) -> Iterator[bytes]:
+        """Those that match. Not to be continued after an `add` or a `rebuild`."""
+        self._sort()
+        tokens = subject_filter.split(b".")
+        for run in self._runs:
+            yield from _Walk(run, subject_filter, tokens).below(0, len(run), b"", 0)
+
+    def _sort(self) -> None:
+        if self._new:
+            self._new.sort()
+            self._runs.append(self._new)
+            self._new = []
+        runs = self._runs
+        while len(runs) > 1 and len(runs[-2]) < 8 * len(runs[-1]):
+            last = runs.pop()
+            runs[-1] += last
+            runs[-1].sort()  # timsort finds the two runs and merges them
+
+
+class _Walk:
+    """One filter over one sorted run."""
+
+    def __init__(self, run: list[bytes], subject_filter: bytes, tokens: list[bytes]) -> None:
+        self._run = run
+        self._matches = filters.matcher(subject_filter)
+        self._tokens = tokens
+
+    def below(self, low: int, high: int, prefix: bytes, depth: int) -> Iterator[bytes]:
+        """Matches among run[low:high], which all begin with `prefix`: the filter's first `depth` tokens, matched."""
+        run, tokens = self._run, self._tokens
+        last = len(tokens) - 1
+        while tokens[depth] != b"*" and not (depth == last and tokens[depth] == b">"):
+            if depth == last:
+                low = bisect_left(run, prefix + tokens[depth], low, high)
+                if low < high and run[low] == prefix + tokens[depth]:
+                    yield run[low]
+                return
+            prefix += tokens[depth] + b"."
+            low = bisect_left(run, prefix, low, high)
+            high = bisect_left(run, prefix[:-1] + _BEHIND_DOT, low, high)
+            depth += 1
+        if tokens[depth] == b"*":
+            yield from self._children(low, high, len(prefix), depth)
+        else:
+            yield from self._each(low, high)
+
+    def _children(self, low: int, high: int, offset: int, depth: int) -> Iterator[bytes]:
+        """One `*`: from token to token, as long as that skips something."""
+        run = self._run
+        ends_here = depth == len(self._tokens) - 1
+        at = low
+        steps = 0
+        while at < high:
+            steps += 1
+            if steps > PATIENCE and at - low < WORTH * steps:
+                yield from self._each(at, high)
+                return
+            subject = run[at]
+            dot = subject.find(b".", offset)
+            if dot < 0:
+                if ends_here:
+                    yield subject
+                at += 1
+                continue
+            behind = bisect_left(run, subject[:dot] + _BEHIND_DOT, at, high)
+            if not ends_here:
+                yield from self.below(at, behind, subject[: dot + 1], depth + 1)
+            at = behind
+
+    def _each(self, low: int, high: int) -> Iterator[bytes]:
+        for start in range(low, high, CHUNK):
+            yield from filter(self._matches, self._run[start : min(start + CHUNK, high)])

@@ -1,0 +1,59 @@
+"""The sorted subjects against a filter run over every one of them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jetcluster.store import filters, sorted_subjects
+from jetcluster.store.sorted_subjects import SortedSubjects
+
+TOKENS = [b"a", b"b", b"a-b", b"a!", b"ab", b"*x", b"\x00", b"\xff", b"1"]
+SUBJECTS = st.lists(st.sampled_from(TOKENS), min_size=1, max_size=4).map(b".".join)
+FILTERS = st.builds(
+    lambda tokens, rest: b".".join([*tokens, b">"] if rest else tokens),
+    st.lists(st.sampled_from([*TOKENS, b"*", b"*"]), min_size=1, max_size=4),
+    st.booleans(),
+)
+
+
+@pytest.mark.parametrize("patience", [0, 2, 64])
+@given(groups=st.lists(st.sets(SUBJECTS, max_size=40), max_size=5), asked=st.lists(FILTERS, min_size=1, max_size=5))
+def test_select_finds_what_a_look_at_each_subject_finds(
+    patience: int, groups: list[set[bytes]], asked: list[bytes]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sorted_subjects, "PATIENCE", patience)
+        index = SortedSubjects()
+        known: set[bytes] = set()
+        for group in groups:
+            for subject in group - known:
+                index.add(subject)
+            known |= group
+            for subject_filter in asked:
+                found = list(index.select(subject_filter))
+                assert sorted(found) == sorted(filters.select(subject_filter, known))
+
+
+def test_rebuild_forgets_what_is_gone() -> None:
+    index = SortedSubjects()
+    for subject in (b"a", b"b"):
+        index.add(subject)
+    assert list(index.select(b"*")) == [b"a", b"b"]
+    index.rebuild([b"b", b"a.c"])
+    assert list(index.select(b">")) == [b"a.c", b"b"]
+    index.clear()
+    assert list(index.select(b">")) == []
+
+
+def test_a_selective_filter_looks_at_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 subjects, 100 tokens of 100 each: a literal behind a `*` steps over whole tokens."""
+    index = SortedSubjects()
+    for n in range(10_000):
+        index.add(b"s.%d.%d" % (n // 100, n % 100))
+    looked_at: list[bytes] = []
+    monkeypatch.setattr(filters, "matcher", lambda subject_filter: looked_at.append)
+    assert len(list(index.select(b"s.*.7"))) == 100
+    assert list(index.select(b"s.12.7")) == [b"s.12.7"]
+    assert not looked_at
