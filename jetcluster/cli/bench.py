@@ -15,12 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from jetcluster.cli import bench_loads as loads
+from jetcluster.cli.bench_batches import atomic_publish
 from jetcluster.cli.bench_client import Client, ClientError
 from jetcluster.cli.bench_loads import Result
 
 STREAM = "BENCH"
 SUBJECT = "bench.load"
-MODES = ("js-pub", "js-sync", "direct-get", "core", "create")
+MODES = ("js-pub", "js-sync", "js-batch", "direct-get", "core", "create")
 
 app = typer.Typer(add_completion=False, help="Load a NATS-compatible server and report rates, latencies and CPU.")
 
@@ -93,7 +94,7 @@ class Plan:
 
     async def run(self, modes: Sequence[str]) -> list[Result]:
         steps: dict[str, Callable[[], Coroutine[Any, Any, list[Result]]]] = {
-            "js-pub": self.js_pub, "js-sync": self.js_sync, "direct-get": self.direct_get,
+            "js-pub": self.js_pub, "js-sync": self.js_sync, "js-batch": self.js_batch, "direct-get": self.direct_get,
             "core": self.core, "create": self.create,
         }  # fmt: skip
         results = []
@@ -101,12 +102,12 @@ class Plan:
             results += await steps[mode]()
         return results
 
-    async def fresh_stream(self) -> None:
+    async def fresh_stream(self, **more: object) -> None:
         async with await Client.connect(self.urls[0]) as client:
             names = await client.api("STREAM.NAMES", {"subject": SUBJECT})
             if names["total"]:
                 await client.api(f"STREAM.DELETE.{STREAM}")
-            await loads.create_stream(client, STREAM, [SUBJECT], self.replicas, self.storage)
+            await loads.create_stream(client, STREAM, [SUBJECT], self.replicas, self.storage, **more)
 
     async def drop_stream(self) -> None:
         await loads.delete_streams(self.urls[0], [STREAM])
@@ -127,6 +128,13 @@ class Plan:
         await self.fresh_stream()
         try:
             return [await self.publish(1)]
+        finally:
+            await self.drop_stream()
+
+    async def js_batch(self) -> list[Result]:
+        await self.fresh_stream(allow_atomic=True)
+        try:
+            return [await atomic_publish(self.urls[0], SUBJECT, size=self.size, seconds=self.seconds, pids=self.pids)]
         finally:
             await self.drop_stream()
 

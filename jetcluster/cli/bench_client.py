@@ -8,6 +8,7 @@ Wire protocol: https://docs.nats.io/reference/reference-protocols/nats-protocol.
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import json
 from collections.abc import Callable, Iterable
@@ -61,7 +62,9 @@ _names = itertools.count(1)
 class Client(asyncio.Protocol):
     """One connection. Whoever sets `bulk` owns every answer until it clears it."""
 
-    def __init__(self) -> None:
+    def __init__(self, connect: dict[str, Any] | None = None) -> None:
+        """`connect` is the CONNECT object; it is there before INFO can arrive."""
+        self._connect = connect or {}
         self.info: dict[str, Any] = {}
         self.bulk: Bulk | None = None
         self.error: Exception | None = None
@@ -78,7 +81,6 @@ class Client(asyncio.Protocol):
         self._drained = asyncio.Event()
         self._drained.set()
         self.inbox = b"_INBOX.bench%d_%x" % (next(_names), id(self))
-        self._connect: dict[str, Any] = {}
 
     # -- opening and closing
 
@@ -92,8 +94,8 @@ class Client(asyncio.Protocol):
         if parts.username:
             connect |= {"user": parts.username, "pass": parts.password or ""}
         async with asyncio.timeout(within):
-            _, client = await loop.create_connection(cls, parts.hostname or "127.0.0.1", parts.port or 4222)
-            client._connect = connect | options
+            make = functools.partial(cls, connect | options)
+            _, client = await loop.create_connection(make, parts.hostname or "127.0.0.1", parts.port or 4222)
             try:
                 await client._ready
             except BaseException:
