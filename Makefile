@@ -23,6 +23,7 @@ $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	@$(BIN)/python -m compileall -q jetcluster # an editable install leaves that to the first start, which it slows down
 	@touch $(STAMP)
 
 tools: ## nats-server and the nats CLI into .tools (needs Go; says so where it is missing)
