@@ -18,7 +18,7 @@ from jetcluster.stream.ports import SIDE_NEVER, SIDE_TTL, MachineStore
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.ttl import NEVER, parse_ttl
 
-MOST: Final = 8192
+MOST: Final = 2048
 """Messages looked at per command, so that it takes tens of milliseconds at most; the leader then goes on at once."""
 GRAIN: Final = 1_000_000
 """Times of TTLs are rounded up to a millisecond: the messages of a command then share a row of the index."""

@@ -259,6 +259,8 @@ class Staging:
         if not rules.allow_rollup_hdrs or rules.deny_purge:
             return
         rollup = self.rollup(headers, fields)
+        if rollup == b"sub" and self.count_of(subject) == 1:
+            rollup = b""  # there is nothing older: markers, and keys that are new
         if rollup:
             self.flush()
             self._store.purge(subject if rollup == b"sub" else b">", keep=1)
