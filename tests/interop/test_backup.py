@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jetcluster.cli.bench_client import Client
-from tests.cluster.harness import Node, ProcessCluster, find_nats_cli, find_server
+from jetcluster.cli.bench_client import Client, ClientError, Msg
+from tests.cluster.harness import Node, ProcessCluster, eventually, find_nats_cli, find_server
 from tests.interop.test_nats_cli import Cli
 
 pytestmark = [pytest.mark.cluster, pytest.mark.interop]
@@ -100,3 +102,131 @@ async def test_carried_to_and_from_nats_server(single: ProcessCluster, tool: str
             await fill(client, stream, 1)
             await carry(tool, source, target, stream, tmp_path / stream)
             client.close()
+
+
+class Events:
+    """Advisories on their way to a client."""
+
+    def __init__(self, client: Client) -> None:
+        self.found: list[tuple[str, dict[str, Any]]] = []
+        for kind in ("SNAPSHOT", "SNAPSHOT_CREATE", "SNAPSHOT_COMPLETE", "RESTORE", "RESTORE_CREATE",
+                     "RESTORE_COMPLETE"):  # fmt: skip
+            client.subscribe(f"$JS.EVENT.ADVISORY.STREAM.{kind}.>", self._take)
+
+    def _take(self, msg: Msg) -> None:
+        self.found.append((msg.subject.decode().removeprefix("$JS.EVENT.ADVISORY.STREAM."), msg.json()))
+
+
+async def snapshot(client: Client, body: dict[str, Any], *, acks: bool = True) -> tuple[dict[str, Any], list[Msg]]:
+    """The response and all messages of the transfer, the end message last."""
+    got: list[Msg] = []
+    done = asyncio.Event()
+
+    def take(msg: Msg) -> None:
+        got.append(msg)
+        if not msg.data:
+            done.set()
+        elif acks and msg.reply:
+            client.publish(msg.reply.decode())
+
+    client.subscribe("deliver.here", take)
+    response = await ask(client, "STREAM.SNAPSHOT.S", {"deliver_subject": "deliver.here", **body})
+    assert "error" not in response, response
+    await asyncio.wait_for(done.wait(), 10)
+    return response, got
+
+
+async def restore(client: Client, config: dict[str, Any], state: dict[str, Any], chunks: list[bytes]) -> dict[str, Any]:
+    opened = await ask(client, f"STREAM.RESTORE.{config['name']}", {"config": config, "state": state})
+    assert opened["type"] == "io.nats.jetstream.api.v1.stream_restore_response"
+    subject = opened["deliver_subject"]
+    assert subject.startswith(f"$JS.SNAPSHOT.RESTORE.{config['name']}.")
+    for chunk in chunks:
+        answer = await client.request(subject, chunk)
+        if answer.data:
+            return dict(answer.json())
+    return dict((await client.request(subject)).json())
+
+
+async def test_the_chunk_protocol_and_its_advisories(single: ProcessCluster) -> None:
+    client = await single[0].connect()
+    events = Events(client)
+    await fill(client, "S", 1)
+    response, got = await snapshot(client, {"chunk_size": 10_000, "window_size": 20_000})
+    *chunks, last, end = got
+    assert response["success"] is True
+    assert response["state"]["messages"] == 293
+    assert {len(msg.data) for msg in chunks} == {10_000}
+    assert 0 < len(last.data) < 10_000
+    assert not last.reply
+    for at, msg in enumerate(chunks, 1):
+        assert re.fullmatch(rf"\$JS\.SNAPSHOT\.ACK\.S\.\w+\.10000\.{at}", msg.reply.decode())
+    assert end.header.startswith(b"NATS/1.0 204")
+
+    assert (await ask(client, "STREAM.DELETE.S"))["success"]
+    answer = await restore(client, response["config"], response["state"], [m.data for m in (*chunks, last)])
+    assert answer["type"] == "io.nats.jetstream.api.v1.stream_create_response"
+    assert answer["state"]["messages"] == 293
+    kinds = [kind for kind, _ in events.found]
+    assert kinds == [
+        "SNAPSHOT_CREATE.S", "SNAPSHOT.CREATE.S", "SNAPSHOT_COMPLETE.S", "SNAPSHOT.COMPLETE.S",
+        "RESTORE_CREATE.S", "RESTORE.CREATE.S", "RESTORE_COMPLETE.S", "RESTORE.COMPLETE.S",
+    ]  # fmt: skip
+    for (_, event), (_, same) in zip(events.found[::2], events.found[1::2], strict=True):
+        assert event == same
+        assert event["stream"] == "S"
+        assert event["client"]["acc"]
+    assert events.found[0][1]["type"] == "io.nats.jetstream.advisory.v1.snapshot_create"
+    assert events.found[0][1]["state"] == response["state"]
+    assert events.found[6][1]["bytes"] == sum(len(m.data) for m in (*chunks, last))
+    assert events.found[6][1]["start"] <= events.found[6][1]["end"]
+    client.close()
+
+
+async def test_a_client_that_stops_is_given_up(single: ProcessCluster) -> None:
+    client = await single[0].connect()
+    await fill(client, "S", 1)
+    _, got = await snapshot(client, {"chunk_size": 1024, "window_size": 4096}, acks=False)
+    assert len(got) == 5
+    assert got[-1].header.startswith(b"NATS/1.0 408 No Flow Response")
+
+    config = {"name": "R", "subjects": ["r.>"]}
+    opened = await ask(client, "STREAM.RESTORE.R", {"config": config, "state": {}})
+    assert (await ask(client, "STREAM.RESTORE.R", {"config": config, "state": {}}))["error"]["err_code"] == 10130
+    assert (await ask(client, "STREAM.UPDATE.R", config))["error"]["err_code"] == 10052
+    with pytest.raises((TimeoutError, ClientError)):
+        reply = await client.request("r.x", b"not taken", within=0.5)
+        raise ClientError(str(reply.status))
+    refused = (await client.request(opened["deliver_subject"], b"nonsense that is no archive")).json()
+    assert refused["error"] == {"code": 500, "err_code": 10062, "description": "restore failed: not an S2 stream"}
+    await eventually(lambda: gone(client, "R"), 5, "the stream is not deleted")
+    await ask(client, "STREAM.RESTORE.R", {"config": config, "state": {}})
+    await eventually(lambda: gone(client, "R"), 8, "the stream is not deleted after silence")
+    client.close()
+
+
+async def gone(client: Client, stream: str) -> bool:
+    return (await ask(client, f"STREAM.INFO.{stream}")).get("error", {}).get("err_code") == 10059
+
+
+@pytest.mark.parametrize(
+    ("subject", "body", "err_code"),
+    [
+        ("SNAPSHOT.S", "", 10003),
+        ("SNAPSHOT.S", {}, 10003),
+        ("SNAPSHOT.S", {"deliver_subject": "a.*"}, 10015),
+        ("SNAPSHOT.S", {"chunk_size": 5}, 10015),
+        ("SNAPSHOT.NONE", {"deliver_subject": "a"}, 10059),
+        ("RESTORE.X", {}, 10003),
+        ("RESTORE.X", {"config": {"name": "X"}}, 10003),
+        ("RESTORE.X", {"config": {"name": "Y"}, "state": {}}, 10056),
+        ("RESTORE.S", {"config": {"name": "S"}, "state": {}}, 10130),
+        ("RESTORE.X", {"config": {"name": "X", "subjects": ["S.1"]}, "state": {}}, 10065),
+    ],
+)
+async def test_refusals(single: ProcessCluster, subject: str, body: Any, err_code: int) -> None:
+    client = await single[0].connect()
+    created = await ask(client, "STREAM.CREATE.S", {"name": "S", "subjects": ["S.>"]})
+    assert "error" not in created
+    assert (await ask(client, f"STREAM.{subject}", body))["error"]["err_code"] == err_code
+    client.close()
