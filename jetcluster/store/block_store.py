@@ -116,9 +116,12 @@ class BlockStore:
         self._last_ts = ts + batch.count - 1
 
     def delete(self, seq: int) -> bool:
+        """See MessageStore. The message's bytes are overwritten in its block; for what the block was before see
+        `Kv.outdated`."""
         if self._blocks.find(seq) < 0:
             return False
-        self._delete([seq])
+        self._mutating()
+        self._writer.delete([seq], self._last_seq, erase=True)
         return True
 
     def delete_all(self, seqs: Sequence[int]) -> int:

@@ -93,8 +93,9 @@ class BlockWriter:
             self._drop_block(at, batch)
             self._uncount(batch, first, gone)
 
-    def delete(self, seqs: Sequence[int], last_seq: int) -> None:
-        """Removes messages at the ascending live `seqs`, from wherever they are."""
+    def delete(self, seqs: Sequence[int], last_seq: int, *, erase: bool = False) -> None:
+        """Removes messages at the ascending live `seqs`, from wherever they are. With `erase` their blocks are written
+        anew without their bytes, or else once they are mostly dead."""
         blocks = self._blocks
         start = 0
         while start < len(seqs):
@@ -103,7 +104,7 @@ class BlockWriter:
             behind = blocks.firsts[at] + blocks.counts[at]
             while end < len(seqs) and seqs[end] < behind:
                 end += 1
-            self._delete_in_block(at, seqs[start:end])
+            self._delete_in_block(at, seqs[start:end], erase)
             start = end
         target = blocks.next_live(blocks.first_seq)
         if target is None:
@@ -151,11 +152,13 @@ class BlockWriter:
         for number, count in Counter(numbers).items():
             self._index.remove(batch.subjects[number], count, last[number])
 
-    def _delete_in_block(self, at: int, gone: Sequence[int]) -> None:
+    def _delete_in_block(self, at: int, gone: Sequence[int], erase: bool) -> None:
         blocks = self._blocks
         first = blocks.firsts[at]
         batch = self._reader.batch(at)
         lives = blocks.lives[at]
+        if erase:
+            self._kv.outdated(keys.block(self._stream, first))
         if len(gone) == lives:
             self._drop_block(at, batch)
             self._uncount(batch, first, gone)
@@ -171,6 +174,19 @@ class BlockWriter:
         self._uncount(batch, first, gone)
         if batch.encoded_bytes > REWRITE_BYTES and _halved(batch.count, lives, blocks.lives[at]):
             self._rewrite(at, batch)
+        elif erase:
+            self._erase(at, batch, gone)
+
+    def _erase(self, at: int, batch: Batch, gone: Sequence[int]) -> None:
+        """Zeros for what the messages at `gone` were, also for a subject that no live message of the block has."""
+        first = self._blocks.firsts[at]
+        number_of = batch.subject_number
+        alive = {number_of(seq - first) for seq in self._blocks.live_seqs(at)}
+        positions = [seq - first for seq in gone]
+        erased = batch.erased(positions, {number_of(position) for position in positions} - alive)
+        key = keys.block(self._stream, first)
+        self._kv.put(key, encode_block(key, self._blocks.times[at], erased.raw))
+        self._cache.put(self._stream, first, erased)
 
     def _rewrite(self, at: int, batch: Batch) -> None:
         """Writes the block without the bodies of its dead messages; their places stay."""

@@ -53,6 +53,11 @@ class Kv(Protocol):
         """Deletes start <= key < end."""
         ...
 
+    def outdated(self, key: bytes) -> None:
+        """What `key` held before its newest write is to leave the disk too: with one of the next flushes, or later when
+        many are asked for or space is short."""
+        ...
+
     def floor(self, key: bytes, low: bytes) -> KeyValue | None:
         """The pair with the greatest key in low..key, both included."""
         ...

@@ -155,6 +155,9 @@ class MemKv(Commits):
             self.commits += 1
         return self.commits
 
+    def outdated(self, key: bytes) -> None:
+        """Nothing is left of it."""
+
     def discard(self, stream: int) -> None:
         """There is nothing open, and no crash to survive."""
 

@@ -36,6 +36,9 @@ COMPACTION = 512 << 20
 not more than this."""
 MAX_GARBAGE = 64
 """Key ranges remembered for a compaction that frees space."""
+MAX_OUTDATED = 16
+"""Keys per flush whose older values are compacted away: each one rewrites a file of some levels. Those of others go
+when RocksDB compacts by itself."""
 
 ROOM_CHECK = 1 << 20
 """The free space is looked up once per so many written bytes."""
@@ -79,6 +82,7 @@ class RocksKv(Commits):
         """Little free space is left: what is deleted is to be freed at once."""
         self._garbage: dict[bytes, tuple[bytes, bytes]] = {}
         """While space is tight. Kind and stream -> the keys among which something was deleted since the last flush."""
+        self._outdated: set[bytes] = set()
         path.mkdir(parents=True, exist_ok=True)
         total = shutil.disk_usage(path).total
         self._reserve = min(RESERVE, total // 10)
@@ -113,6 +117,10 @@ class RocksKv(Commits):
     def delete_range(self, start: bytes, end: bytes) -> None:
         if start < end:
             self._open.delete_range(start, end)
+
+    def outdated(self, key: bytes) -> None:
+        if len(self._outdated) < MAX_OUTDATED:
+            self._outdated.add(key)
 
     def floor(self, key: bytes, low: bytes) -> KeyValue | None:
         stored = self._stored_floor(key, low)
@@ -185,6 +193,9 @@ class RocksKv(Commits):
             if commit > self.durable:
                 await asyncio.to_thread(self._flush_memtable)
                 self._set_durable(commit)
+            if self._outdated and not self._tight:
+                outdated, self._outdated = self._outdated, set()
+                await asyncio.to_thread(self._compact, [(key, key + b"\0") for key in sorted(outdated)])
             if self._garbage:
                 garbage, self._garbage, self.wants_flush = self._garbage, {}, False
                 if not await asyncio.to_thread(self._compact, list(garbage.values())):

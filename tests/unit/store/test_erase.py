@@ -1,0 +1,100 @@
+"""A deleted message's bytes are gone from its block, and nothing else is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jetcluster.store import keys
+from jetcluster.store.batch import Batch
+from jetcluster.store.block_store import BlockStore
+from jetcluster.store.mem_kv import MemKv
+from jetcluster.store.rocks_kv import RocksKv
+
+STREAM = 3
+SECRET = b"QzX93kJw71Lm"
+HEADERS = b"NATS/1.0\r\nKey: the-secret-header\r\n\r\n"
+
+
+def filled(kv: MemKv | RocksKv, subjects: list[bytes], *, headers: bool = True) -> BlockStore:
+    store = BlockStore(kv, STREAM, memory=False)
+    payloads = [b"payload-%d" % n for n in range(len(subjects))]
+    payloads[3] = SECRET
+    blocks = [HEADERS if n == 3 else b"" for n in range(len(subjects))] if headers else []
+    store.append(Batch.of(subjects, blocks, payloads), 1, 1_000)
+    return store
+
+
+def everything(store: BlockStore) -> list[object]:
+    return [store.get(seq) for seq in range(1, store.last_seq + 1)]
+
+
+@pytest.mark.parametrize("headers", [True, False])
+@pytest.mark.parametrize(
+    "subjects",
+    [[b"one"] * 10, [b"s.%d" % n for n in range(10)], [b"s.%d" % (n % 3) for n in range(10)]],
+    ids=["one subject", "own subjects", "shared subjects"],
+)
+def test_the_bytes_are_gone_and_the_other_messages_stay(headers: bool, subjects: list[bytes]) -> None:
+    kv = MemKv()
+    store = filled(kv, subjects, headers=headers)
+    before = everything(store)
+    value = kv.get(keys.block(STREAM, 1))
+    assert value is not None and SECRET in value
+    assert store.delete(4) and not store.delete(4)
+    before[3] = None
+    assert everything(store) == before
+    value = kv.get(keys.block(STREAM, 1))
+    assert value is not None
+    assert SECRET not in value and b"secret" not in value
+    assert (subjects[3] in value) == (subjects.count(subjects[3]) > 1), "a subject goes with its last message"
+    kv.commit()
+    again = BlockStore(kv, STREAM, memory=False)
+    assert everything(again) == before
+    assert list(again.subjects(b">")) == list(store.subjects(b">"))
+    for seq in (1, 2, 3, 5, 6, 7, 8, 9, 10):
+        assert again.delete(seq)
+    assert again.messages == 0 and kv.get(keys.block(STREAM, 1)) is None
+
+
+def test_limits_do_not_write_blocks_anew() -> None:
+    kv = MemKv()
+    store = filled(kv, [b"s.%d" % n for n in range(10)])
+    before = kv.get(keys.block(STREAM, 1))
+    assert store.delete_all([4]) == 1
+    assert kv.get(keys.block(STREAM, 1)) == before
+
+
+def on_disk(path: Path) -> bool:
+    tables = list(path.glob("*.sst"))
+    assert tables
+    return any(SECRET in table.read_bytes() for table in tables)
+
+
+async def test_a_flush_takes_the_bytes_from_the_disk(tmp_path: Path) -> None:
+    kv = RocksKv(tmp_path)
+    store = filled(kv, [b"s.%d" % n for n in range(10)])
+    await kv.flush()
+    assert on_disk(tmp_path), "compression would hide it"
+    store.delete_all([5])
+    await kv.flush()
+    assert on_disk(tmp_path)
+    store.delete(4)
+    await kv.flush()
+    assert not on_disk(tmp_path)
+    assert store.get(4) is None and store.get(3) is not None
+    kv.close()
+
+
+async def test_so_does_one_after_the_last_message_of_a_block(tmp_path: Path) -> None:
+    kv = RocksKv(tmp_path)
+    store = BlockStore(kv, STREAM, memory=False)
+    store.append(Batch.of([b"a"], [], [SECRET]), 1, 1_000)
+    store.append(Batch.of([b"a"], [], [b"stays"]), 2, 2_000)
+    await kv.flush()
+    assert on_disk(tmp_path)
+    store.delete(1)
+    await kv.flush()
+    assert not on_disk(tmp_path)
+    kv.close()
