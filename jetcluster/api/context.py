@@ -40,6 +40,8 @@ class ApiContext:
     """What an account may use, by name: its own limits and what the servers hold."""
     own_limits: Callable[[str], AccountLimits] = field(default=lambda account: UNLIMITED)
     """What the configuration says of the account alone; `$JS.API.INFO` shows it."""
+    strict: bool = False
+    """`jetstream { strict: true }`: keys that a request does not have are refused with 10025."""
     auto_allow_direct: bool = True
     """max_msgs_per_subject > 0 turns allow_direct on (streams.md R2)."""
 

@@ -92,7 +92,9 @@ class JetStreamApi:
 
     def _receive(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         """The bus's callback: only queues."""
-        self._queue.append(Request(self._bus.account, subject, (), reply, headers, payload, origin, self._bus))
+        self._queue.append(
+            Request(self._bus.account, subject, (), reply, headers, payload, origin, self._bus, self._context.strict)
+        )
         self._queued_bytes += len(payload)
         while len(self._queue) > MAX_QUEUED or self._queued_bytes > MAX_QUEUED_BYTES:
             self._queued_bytes -= len(self._queue.popleft().payload)

@@ -28,6 +28,8 @@ class Request:
     payload: bytes
     origin: Origin
     bus: Bus
+    strict: bool = False
+    """Unknown keys of the body are refused."""
     actions: list[tuple[str, StreamAction]] = field(default_factory=list)
     """Stream and what happened to it: becomes advisories once the reply is out."""
     follow: Callable[[], Awaitable[None]] | None = None

@@ -67,7 +67,7 @@ def _config(context: ApiContext, request: Request) -> Fields:
     if not request.payload.strip():
         wanted = RestoreRequest(config=StreamConfig(name=request.stream), state=RestoreState())
     else:
-        wanted = RestoreRequest.parse(request.payload)
+        wanted = RestoreRequest.parse(request.payload, strict=request.strict)
     config = wanted.config
     if config is None or wanted.state is None or not config.name:
         raise by_code(_BAD_REQUEST)

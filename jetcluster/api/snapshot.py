@@ -39,7 +39,7 @@ class StatusError(Exception):
 async def snapshot(context: ApiContext, request: Request) -> Fields:
     if request.payload.strip() in {b"", b"{}"}:
         raise by_code(_BAD_REQUEST)
-    wanted = SnapshotRequest.parse(request.payload)
+    wanted = SnapshotRequest.parse(request.payload, strict=request.strict)
     deliver = wanted.deliver_subject
     if not subjects.is_valid(deliver) or not subjects.is_literal(deliver):
         raise by_code(_BAD_SUBJECT)

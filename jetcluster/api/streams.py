@@ -23,6 +23,7 @@ from jetcluster.model.api import (
     StreamInfoRequest,
 )
 from jetcluster.model.limits import AccountLimits
+from jetcluster.model.pedantic import check_pedantic
 from jetcluster.model.times import rfc3339
 from jetcluster.stream.rules import RESTORING
 
@@ -55,7 +56,7 @@ async def create(context: ApiContext, request: Request) -> Fields:
 
 
 async def update(context: ApiContext, request: Request) -> Fields:
-    config = _parse_config(context, request)
+    config = _parse_config(context, request, update=True)
     # Unknown streams first: what else is wrong with the request would only distract.
     known = await find(context, request)
     if known.config.get(RESTORING):
@@ -75,7 +76,7 @@ async def update(context: ApiContext, request: Request) -> Fields:
 
 
 async def info(context: ApiContext, request: Request) -> Fields:
-    wanted = StreamInfoRequest.parse(request.body)
+    wanted = StreamInfoRequest.parse(request.body, strict=request.strict)
     body = {
         "subjects_filter": wanted.subjects_filter,
         "deleted_details": wanted.deleted_details,
@@ -100,7 +101,7 @@ async def delete(context: ApiContext, request: Request) -> Fields:
 
 
 async def names(context: ApiContext, request: Request) -> Fields:
-    wanted = PageRequest.parse(request.body)
+    wanted = PageRequest.parse(request.body, strict=request.strict)
     result = await _page(context, "names", request, wanted, NAMES_LIMIT)
     return {
         "total": result["total"],
@@ -111,7 +112,7 @@ async def names(context: ApiContext, request: Request) -> Fields:
 
 
 async def list_streams(context: ApiContext, request: Request) -> Fields:
-    wanted = PageRequest.parse(request.body)
+    wanted = PageRequest.parse(request.body, strict=request.strict)
     result = await _page(context, "list", request, wanted, LIST_LIMIT)
     assignments = [Assignment.from_dict(item) for item in result["assignments"]]
     answers = await _gather_info(context, assignments, LIST_SECONDS)
@@ -128,7 +129,7 @@ async def list_streams(context: ApiContext, request: Request) -> Fields:
 
 
 async def purge(context: ApiContext, request: Request) -> Fields:
-    wanted = PurgeRequest.parse(request.body)
+    wanted = PurgeRequest.parse(request.body, strict=request.strict)
     if (wanted.seq and wanted.keep) or (wanted.filter and not subjects.is_valid(wanted.filter)):
         await find(context, request)
         raise by_code(errors.BAD_REQUEST)
@@ -139,7 +140,11 @@ async def purge(context: ApiContext, request: Request) -> Fields:
 
 async def msg_get(context: ApiContext, request: Request) -> bytes:
     """The leader renders the whole reply: a message's bytes are turned into JSON once, where they are."""
-    body = {"payload": request.payload.decode("latin-1"), "headers": request.headers.decode("latin-1")}
+    body = {
+        "payload": request.payload.decode("latin-1"),
+        "headers": request.headers.decode("latin-1"),
+        "strict": request.strict,
+    }
     _, answer = await on_leader(context, request, "msg_get", body)
     response: str = answer["response"]
     return response.encode()
@@ -149,7 +154,7 @@ async def msg_delete(context: ApiContext, request: Request) -> Fields:
     if request.payload.strip() in {b"", b"{}"}:
         await find(context, request)
         raise by_code(errors.BAD_REQUEST)
-    wanted = MsgDeleteRequest.parse(request.payload)
+    wanted = MsgDeleteRequest.parse(request.payload, strict=request.strict)
     await on_leader(context, request, "msg_delete", {"seq": wanted.seq})
     return {"success": True}
 
@@ -157,7 +162,7 @@ async def msg_delete(context: ApiContext, request: Request) -> Fields:
 async def leader_stepdown(context: ApiContext, request: Request) -> Fields:
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
-    wanted = StepdownRequest.parse(request.body)
+    wanted = StepdownRequest.parse(request.body, strict=request.strict)
     preferred = wanted.placement.preferred if wanted.placement is not None else ""
     await on_leader(context, request, "stepdown", {"preferred": preferred})
     return {"success": True}
@@ -198,18 +203,18 @@ def stream_info(context: ApiContext, assignment: Assignment, answer: Fields) -> 
     return fields
 
 
-def _parse_config(context: ApiContext, request: Request) -> Fields:
+def _parse_config(context: ApiContext, request: Request, *, update: bool = False) -> Fields:
     """The normalised wire form of the request's configuration; its name is the subject's."""
-    if not request.payload.strip():
-        raise by_code(errors.STREAM_MISMATCH)
-    parsed = StreamConfigRequest.parse(request.payload)
+    parsed = StreamConfigRequest.parse(request.payload if request.payload.strip() else b"{}", strict=request.strict)
+    if update and not parsed.name:
+        stream_rules.check_name(parsed.name)  # 10052, where a create without a name is a mismatch
     if parsed.name != request.stream:
         raise by_code(errors.STREAM_MISMATCH)
     stream_rules.check_name(parsed.name)
     limits = context.limits(request.account)
     config = parsed.normalised(limits, auto_allow_direct=context.auto_allow_direct)
-    if parsed.pedantic and config.allow_direct != parsed.allow_direct:
-        raise by_code(10157, err="max msgs per subject requires allow direct")
+    if parsed.pedantic:
+        check_pedantic(parsed, config)
     return config.to_wire()
 
 

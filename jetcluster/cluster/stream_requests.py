@@ -124,7 +124,8 @@ class StreamRequests:
             raise
 
     async def _msg_get(self, replica: StreamReplica, body: Body) -> Body:
-        request = msg_get.decode(body["payload"].encode("latin-1"), body["headers"].encode("latin-1"), strict=False)
+        strict = bool(body.get("strict"))
+        request = msg_get.decode(body["payload"].encode("latin-1"), body["headers"].encode("latin-1"), strict=strict)
         if not await replica.confirm_leadership():
             raise NotLeaderError(replica.group.leader)
         return {"response": msg_get.answer(replica.store, request).decode()}

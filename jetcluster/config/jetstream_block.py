@@ -58,7 +58,6 @@ _BATCH_FIELDS: Fields = {
 _LIMIT_INERT = frozenset({"max_ack_pending", "max_ha_assets", "max_request_batch"})
 _INERT = frozenset(
     {
-        "strict",
         "unique_tag",
         "max_outstanding_catchup",
         "max_buffered_size",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from jetcluster.model import codec
 
@@ -32,7 +32,8 @@ _TYPE_NAMES = {
 
 
 class WireModel(BaseModel):
-    """Keys are matched without case, `null` is as if absent, unknown keys are ignored, types are not coerced."""
+    """Keys are matched without case, `null` is as if absent, types are not coerced; unknown keys are ignored, unless
+    `parse` is told to be strict."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -41,27 +42,31 @@ class WireModel(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _fold(cls, value: Any) -> Any:
+    def _fold(cls, value: Any, info: ValidationInfo) -> Any:
         if not isinstance(value, dict):
             return value
         empty = cls.empty_is_absent
         folded: dict[str, Any] = {}
-        for key, item in value.items():
-            key = key.lower()
+        strict = bool(info.context)
+        for name, item in value.items():
+            key = name.lower()
+            if strict and key not in cls.model_fields:
+                raise ValueError(f'json: unknown field "{name}"')
             if item is not None and not (item == "" and key in empty):
                 folded[key] = item
         return folded
 
     @classmethod
-    def parse(cls, payload: bytes) -> Self:
-        """From a request's payload. Raises ApiError 10025. `null` is the empty object, as in Go."""
-        return cls.from_object(codec.loads(payload))
+    def parse(cls, payload: bytes, *, strict: bool = False) -> Self:
+        """From a request's payload. Raises ApiError 10025, when `strict` also for a key that the model does not have.
+        `null` is the empty object, as in Go."""
+        return cls.from_object(codec.loads(payload), strict=strict)
 
     @classmethod
-    def from_object(cls, value: Any) -> Self:
+    def from_object(cls, value: Any, *, strict: bool = False) -> Self:
         """From decoded JSON. Raises ApiError 10025."""
         try:
-            return cls.model_validate({} if value is None else value)
+            return cls.model_validate({} if value is None else value, context={"strict": True} if strict else None)
         except ValidationError as error:
             raise codec.invalid_json(_text(error)) from None
         except RecursionError:

@@ -44,8 +44,21 @@ def _syntax_text(error: ValueError, payload: bytes) -> str:
     if isinstance(error, json.JSONDecodeError):
         if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated"):
             return "unexpected EOF"
-        return f"{error.msg[:1].lower()}{error.msg[1:]} at offset {error.pos + 1}"
+        where = next((text for start, text in _PLACES if error.msg.startswith(start)), "looking for beginning of value")
+        at = error.pos - 1 if error.msg.startswith("Illegal trailing") else error.pos
+        return f"invalid character {error.doc[at]!r} {where} at offset {at + 1}"
     return str(error)
+
+
+_PLACES = (
+    ("Expecting property name", "looking for beginning of object key string"),
+    ("Expecting ':'", "after object key"),
+    ("Expecting ','", "after object key:value pair"),
+    ("Extra data", "after top-level value"),
+    ("Invalid control character", "in string literal"),
+    ("Invalid \\", "in string escape code"),
+)
+"""How Python's decoder begins its message, and what Go's says there."""
 
 
 def _without_surrogates(value: Any) -> Any:

@@ -283,6 +283,7 @@ class NodeJetStream:
             domain=self._options.domain,
             limits=self._limits,
             own_limits=self.capacity.own_limits,
+            strict=self._options.jetstream.strict,
         )
         self._api_context = context
         self._serve_accounts(context)

@@ -73,6 +73,15 @@ async def test_a_standalone_server_says_did_create_each_time_and_shows_the_clust
         ("STREAM.UPDATE.NONE", {"name": "NONE", "num_replicas": 9}, 404, 10059),
         ("STREAM.UPDATE.T", {"name": "T", "storage": "memory"}, 500, 10052),
         ("STREAM.UPDATE.T", {"name": "U"}, 400, 10056),
+        ("STREAM.UPDATE.T", b"", 500, 10052),
+        ("STREAM.UPDATE.NONE", {}, 500, 10052),
+        ("STREAM.SNAPSHOT.T", {"deliver_subject": "a.*"}, 400, 10015),
+        ("STREAM.SNAPSHOT.T", {"chunk_size": 2048}, 400, 10015),
+        ("STREAM.SNAPSHOT.NONE", {"deliver_subject": "a"}, 404, 10059),
+        ("STREAM.RESTORE.T", {"config": {"name": "T"}, "state": {}}, 400, 10130),
+        ("STREAM.RESTORE.T", {"config": {"name": "U"}, "state": {}}, 400, 10056),
+        ("STREAM.RESTORE.U", {"config": {"name": "U"}}, 400, 10003),
+        ("STREAM.RESTORE.U", {"config": {"name": "U", "subjects": ["T"]}, "state": {}}, 400, 10065),
         ("STREAM.UPDATE.T", {"name": "T", "mirror": {"name": "Z"}}, 400, 10055),
         ("STREAM.UPDATE.T", {"name": "T", "sources": [{"name": "Z"}]}, 500, 10052),
         ("STREAM.INFO.NONE", None, 404, 10059),
@@ -305,3 +314,74 @@ async def test_consumers_of_a_stream_are_none() -> None:
         "consumers": [],
     }
     assert (await client.ask("CONSUMER.LIST.S"))["limit"] == 256
+
+
+# Observed on nats-server 2.15.2.
+@pytest.mark.parametrize(
+    ("fields", "err_code", "text"),
+    [
+        ({"max_msgs_per_subject": -5}, 10157, "pedantic mode: max_msgs_per_subject must be set to -1"),
+        ({"max_msgs": -7}, 10157, "pedantic mode: max_msgs must be set to -1"),
+        ({"max_bytes": -9}, 10157, "pedantic mode: max_bytes must be set to -1"),
+        ({"max_msg_size": -4}, 10157, "pedantic mode: max_msg_size must be set to -1"),
+        ({"max_consumers": -3}, 10157, "pedantic mode: max_consumers must be set to -1"),
+        ({"max_age": 60_000_000_000}, 10157, "pedantic mode: duplicate window cannot be bigger than max age"),
+        ({"republish": {"dest": "y.>"}}, 10157, "pedantic mode: republish source can not be empty"),
+        (
+            {"subject_delete_marker_ttl": 2_000_000_000},
+            10052,
+            "subject delete marker cannot be set if message TTLs are disabled",
+        ),
+        (
+            {"subject_delete_marker_ttl": 2_000_000_000, "allow_msg_ttl": True},
+            10052,
+            "subject delete marker cannot be set if roll-ups are disabled",
+        ),
+        ({"allow_msg_schedules": True}, 10052, "message scheduling cannot be set if roll-ups are disabled"),
+        (
+            {"allow_msg_schedules": True, "allow_rollup_hdrs": True, "deny_purge": True},
+            10052,
+            "roll-ups require the purge permission",
+        ),
+        ({"max_msgs": 0, "duplicate_window": 0, "num_replicas": 0}, 0, ""),
+        ({"max_age": 300_000_000_000}, 0, ""),
+    ],
+)
+async def test_pedantic_requests_are_not_mended(fields: dict[str, Any], err_code: int, text: str) -> None:
+    client = Client()
+    reply = await client.ask("STREAM.CREATE.P", {"name": "P", "pedantic": True, "subjects": ["p.>"], **fields})
+    assert reply.get("error", {}).get("err_code", 0) == err_code
+    assert reply.get("error", {}).get("description", "") == text
+    if err_code:
+        assert "error" not in await client.ask("STREAM.CREATE.P", {"name": "P", "subjects": ["p.>"], **fields})
+
+
+@pytest.mark.parametrize(
+    ("suffix", "body", "key"),
+    [
+        ("STREAM.CREATE.T", {"name": "T", "subjects": ["T"], "Extra": 1}, "Extra"),
+        ("STREAM.CREATE.U", {"name": "U", "placement": {"zone": "x"}}, "zone"),
+        ("STREAM.INFO.T", {"x": None}, "x"),
+        ("STREAM.NAMES", {"limit": 5}, "limit"),
+        ("STREAM.PURGE.T", {"all": True}, "all"),
+        ("STREAM.MSG.DELETE.T", {"seq": 1, "bogus": 1}, "bogus"),
+        ("STREAM.SNAPSHOT.T", {"deliver_subject": "a", "unk": 1}, "unk"),
+    ],
+)
+async def test_unknown_keys_are_refused_when_strict(suffix: str, body: dict[str, Any], key: str) -> None:
+    client = Client()
+    client.context.strict = True
+    await client.create("T")
+    reply = await client.ask(suffix, body)
+    assert reply["error"] == {
+        "code": 400,
+        "err_code": 10025,
+        "description": f'invalid JSON: json: unknown field "{key}"',
+    }
+
+
+async def test_known_keys_pass_in_any_case_when_strict() -> None:
+    client = Client()
+    client.context.strict = True
+    reply = await client.ask("STREAM.CREATE.T", {"Name": "T", "SUBJECTS": ["t"], "pedantic": False})
+    assert "error" not in reply

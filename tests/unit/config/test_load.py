@@ -305,7 +305,7 @@ def test_a_relaxed_sync_interval_is_told_at_start() -> None:
         ("cluster { name: c, port: 1, connect_retries: 3, connect_backoff: false }", ['"cluster.connect_retries"']),
         ("cluster { name: c, port: 1, ping_max: 3, pool_size: 2 }", ['"cluster.ping_max"', '"cluster.pool_size"']),
         ("trace: true", ['"trace"']),
-        ("jetstream { strict: true, unique_tag: az }", ['"jetstream.strict"', '"jetstream.unique_tag"']),
+        ("jetstream { tpm: true, unique_tag: az }", ['"jetstream.tpm"', '"jetstream.unique_tag"']),
         ("jetstream { limits { max_ha_assets: 3, duplicate_window: '5m' } }", ['"jetstream.limits.max_ha_assets"']),
         (
             "accounts { A { jetstream { max_streams: 1, max_ack_pending: 2 }, limits { max_conn: 1, max_leafs: 2 } } }",

@@ -107,8 +107,10 @@ def test_auto_allow_direct_can_be_turned_off() -> None:
     ("body", "text"),
     [
         (b"{", "unexpected EOF"),
-        (b"hello", "expecting value at offset 1"),
-        (b'{"name":"T5"} x', "extra data at offset 15"),
+        (b"hello", "invalid character 'h' looking for beginning of value at offset 1"),
+        (b'{"name":"T5"} x', "invalid character 'x' after top-level value at offset 15"),
+        (b"{bad", "invalid character 'b' looking for beginning of object key string at offset 2"),
+        (b'{"a" 1}', "invalid character '1' after object key at offset 6"),
         (b"[]", "json: cannot unmarshal array into value of type object"),
         (b'{"max_msgs":"x"}', "json: cannot unmarshal string into field max_msgs of type int64"),
         (b'{"max_msgs":1.5}', "json: cannot unmarshal number 1.5 into field max_msgs of type int64"),

@@ -1,0 +1,38 @@
+"""What `"pedantic": true` refuses: a configuration that the server would have to mend in silence (streams.md 5.6).
+
+Codes and texts as nats-server 2.15.2 gives them; the last but one rule is for a fix that only we make (R2).
+"""
+
+from __future__ import annotations
+
+from jetcluster.errors import ApiError, by_code, invalid_config
+from jetcluster.model.stream import StreamConfig
+
+_PEDANTIC = 10157
+_LIMITS = ("max_msgs_per_subject", "max_msgs", "max_bytes", "max_msg_size", "max_consumers")
+
+
+def check_pedantic(given: StreamConfig, mended: StreamConfig) -> None:
+    """`mended` is what `normalised` made of `given`. Raises ApiError 10157 or 10052."""
+    for key in _LIMITS:
+        if getattr(given, key) < -1:
+            raise _refusal(f"{key} must be set to -1")
+    if not given.duplicate_window and 0 < given.max_age == mended.duplicate_window:
+        raise _refusal("duplicate window cannot be bigger than max age")
+    if given.republish is not None and not given.republish.src:
+        raise _refusal("republish source can not be empty")
+    if given.subject_delete_marker_ttl > 0:
+        if not given.allow_msg_ttl:
+            raise invalid_config("subject delete marker cannot be set if message TTLs are disabled")
+        if not given.allow_rollup_hdrs:
+            raise invalid_config("subject delete marker cannot be set if roll-ups are disabled")
+    if given.allow_msg_schedules and not given.allow_rollup_hdrs:
+        raise invalid_config("message scheduling cannot be set if roll-ups are disabled")
+    if given.allow_rollup_hdrs and given.deny_purge:
+        raise invalid_config("roll-ups require the purge permission")
+    if mended.allow_direct != given.allow_direct:
+        raise _refusal("max msgs per subject requires allow direct")
+
+
+def _refusal(text: str) -> ApiError:
+    return by_code(_PEDANTIC, err=text)
