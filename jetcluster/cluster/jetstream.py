@@ -137,7 +137,8 @@ class JetStream:
     def start(self) -> None:
         """Continues where the store stands; a new node begins to look for its cluster."""
         if self.context.raft.knows(META_GROUP):
-            self.meta.start(())
+            # A single server knows its members even where the journal has lost them; a member of a cluster asks.
+            self.meta.start(() if self.clustered else (self.context.me,))
             assert self.meta.group is not None
             if self.clustered and self.context.me not in self.meta.group.peers:
                 self._start_to_join()  # the last life ended before it was counted in

@@ -252,7 +252,8 @@ class NodeJetStream:
         except OSError as error:
             raise StorageError(f"Can't start JetStream: {directory}: {error.strerror}") from error
         for damage in self._journal.damage:
-            self._log.error("Raft journal is damaged; what is missing is fetched from peers", damage=str(damage))
+            text = "Raft journal is damaged; what is missing is fetched from peers, where a group has any"
+            self._log.error(text, damage=str(damage))
         usual = RaftConfig()
         config = replace(usual, max_entry=max(usual.max_entry, self._options.max_payload + ENTRY_OVERHEAD))
         raft = RaftNode(

@@ -41,6 +41,7 @@ class GroupLog:
         "_seen_gseq",
         "_segments",
         "_terms",
+        "alone",
         "base_index",
         "base_term",
         "bytes",
@@ -57,6 +58,7 @@ class GroupLog:
         "last_index",
         "last_term",
         "pin",
+        "tail",
         "term",
         "term_gseq",
         "voted_for",
@@ -84,6 +86,10 @@ class GroupLog:
         """Records of this group were lost after they had been durable: see `rejoin.py`."""
         self.fetching = False
         """The owner was asked to fetch a snapshot: at the next start its state may be ahead of this log."""
+        self.alone = False
+        """Damaged, but nobody else ever belonged to this group (`RaftNode.create_group` goes on with what there is)."""
+        self.tail: list[tuple[int, int, int, bytes]] = []
+        """Then: (index, term, type, command) of what is intact behind the hole."""
         self.compactable = 0
         """The state machine holds everything up to here durably."""
         self.pin = _INFINITE
@@ -304,6 +310,12 @@ class GroupLog:
         self.damaged = False
         self._journal.append_state(self, 0)
         self.entry_gseq = self.term_gseq = self.gseq
+
+    def adopt(self, config: Config) -> None:
+        """The group's beginning is lost, and its members are known from elsewhere."""
+        self.configs[0] = (self.base_index, config)
+        self.alone = True
+        self.heal()
 
     def mark_damaged(self) -> None:
         """What this replica vouched for is not all here; recorded, so that a restart does not forget it."""

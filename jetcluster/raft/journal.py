@@ -132,6 +132,9 @@ class Journal:
         self._scarce = False
         self._unchecked = 0
         self._write_failed = False
+        self._top_gid = 0
+        self._old_top: int | None = 0
+        """Up to there groups may have had an earlier life; None: any may."""
         self._doomed: list[tuple[int, int]] = []
         self._cut_later: tuple[int, int] | None = None
         self._closed = False
@@ -161,6 +164,8 @@ class Journal:
         self._oldest = numbers[0] if numbers else found.last_segment + 1
         self._seq = found.next_seq
         self._synced = found.next_seq - 1
+        self._old_top = found.top_gid
+        self._top_gid = max(found.top_gid or 0, *found.groups, 0)
         for group in found.groups.values():
             self.groups[group.gid] = self._restore(group)
         self._begin_segment(found.last_segment + 1)
@@ -180,6 +185,11 @@ class Journal:
         log.term, log.voted_for = found.term, found.voted_for
         log.commit_hint, log.damaged, log.fetching = found.commit, found.damaged, found.fetching
         log.gseq = log.durable_gseq = found.gseq
+        log.alone = log.damaged and found.alone
+        for index, place in sorted(found.tail.items()):
+            record = self.read_record(place.segment, place.offset, place.length)
+            if record is not None:
+                log.tail.append((index, place.term, place.kind, record.body))
         return log
 
     def _begin_segment(self, number: int) -> None:
@@ -207,7 +217,9 @@ class Journal:
         log = GroupLog(self, gid, config, durable)
         # All records of an old group may have been lost with the damage: then this is not its first life, and it may
         # have voted. Other voters can vouch for it (rejoin.py); a group of one has nobody to ask.
-        log.damaged = bool(self.damage) and len(config.voters) > 1
+        old = self._old_top is None or gid <= self._old_top
+        log.damaged = bool(self.damage) and old and len(config.voters) > 1
+        self._top_gid = max(self._top_gid, gid)
         self.groups[gid] = log
         self.append_state(log, records.RESET_FLAG)
         log.entry_gseq = log.term_gseq = log.gseq
@@ -307,7 +319,9 @@ class Journal:
         # The first batch of a segment is written after the segment before it was synced, whatever the interval.
         synced = self._seq - 1 if fresh else self._synced
         sync = fresh or opened.sync
-        opened.chunks[head_at] = records.batch_head(self._seq, synced, self._end - head_end, opened.count, self._seed)
+        opened.chunks[head_at] = records.batch_head(
+            self._seq, synced, self._end - head_end, opened.count, self._seed, self._top_gid
+        )
         sealed = _Sealed(
             self._seq,
             self.segment,

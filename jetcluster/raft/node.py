@@ -62,6 +62,8 @@ class RaftNode:
         self.config = config or RaftConfig()
         self.counters = RaftCounters()
         self.groups: dict[int, Group] = {}
+        self.losses: list[str] = []
+        """What groups without another replica lost to damage of the journal found at this start (monitoring)."""
         self._transport = transport
         self._on_report = on_report
         self._peers: dict[str, _PeerState] = {}
@@ -113,7 +115,11 @@ class RaftNode:
         if log is None:
             log = self.journal.create(gid, Config(tuple(peers)), durable)
         log.durable = durable
-        if applied_index >= log.base_index and log.term_at(applied_index) != applied_term:
+        if log.damaged and not log.config.voters and tuple(peers) == (self.me,):
+            log.adopt(Config((self.me,)))
+        if log.alone and log.config.voters == (self.me,):
+            self._go_on_alone(log, applied_index, applied_term)
+        elif applied_index >= log.base_index and log.term_at(applied_index) != applied_term:
             self._behind_its_state(log, applied_index, applied_term)
         group = self.groups[gid] = Group(self, log, machine, applied_index)
         if attach is not None:
@@ -123,6 +129,31 @@ class RaftNode:
             self._deliver(group, peer, frame)
         self._schedule_turn()
         return group
+
+    def _go_on_alone(self, log: GroupLog, applied_index: int, applied_term: int) -> None:
+        """Damage in a group of one. There is nobody who could restore what is lost, and nobody to whom this replica
+        could break a promise: it goes on with the state and the log that it has, and says what it had to give up."""
+        end = log.last_index
+        tail, log.tail, log.alone = log.tail, [], False
+        if applied_term > log.term:
+            log.set_term(applied_term, None)
+        if applied_index > end or log.term_at(applied_index) not in (None, applied_term):
+            log.install(applied_index, applied_term, log.config)
+        resumed = bool(tail) and tail[0][0] <= log.last_index + 1
+        if resumed:
+            for index, term, kind, command in tail:
+                if index > log.last_index:
+                    log.append(kind, term, command)
+        log.heal()
+        if tail and not resumed:
+            lost = f"entries {log.last_index + 1}..{tail[-1][0]} are lost"
+        elif tail:
+            lost = f"nothing is lost: the state had applied what is missing of the log ({end + 1}..{tail[0][0] - 1})"
+        else:
+            lost = f"entries after {log.last_index}, if there were any, are lost"
+        self.losses.append(f"group {log.gid}: {lost}")
+        if self._on_report is not None:
+            self._on_report(log.gid, f"the journal is damaged; {lost}. No other replica has this group")
 
     def _behind_its_state(self, log: GroupLog, applied_index: int, applied_term: int) -> None:
         """The log does not hold what the state machine does. Entries are applied only once they are durable here, so

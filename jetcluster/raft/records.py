@@ -33,11 +33,11 @@ _RECORD_MAGIC_BYTES = struct.pack("<H", RECORD_MAGIC)
 BATCH_MAGIC = 0x4C57434A  # "JCWL"
 _BATCH_MAGIC_BYTES = struct.pack("<I", BATCH_MAGIC)
 _SEGMENT_MAGIC = b"jcwal\x00\x00\x01"
-VERSION = 1
+VERSION = 2
 
 _CRC = struct.Struct("<I")
 _HEAD = struct.Struct("<HBBIIIQQ")  # a record after its crc
-_BATCH_BODY = struct.Struct("<QQII")  # a batch header after magic and crc: seq, synced, length, count
+_BATCH_BODY = struct.Struct("<QQIII")  # a batch header after magic and crc: seq, synced, length, count, top gid
 _BATCH_START = struct.Struct("<II")
 _SEGMENT = struct.Struct("<8sIIQQ")  # magic, crc, version, number, nonce
 _STATE = struct.Struct("<QQQQIBB")  # last index, last term, current term, commit, log crc, flags, vote length
@@ -68,6 +68,9 @@ class Batch(NamedTuple):
     seq: int
     synced: int
     end: int
+    top: int
+    """The highest group id that had ever been created when it was written."""
+    record_count: int
     records: list[Record] | None
     """None when a record of the batch does not validate."""
 
@@ -95,9 +98,9 @@ def record_head(
     return _CRC.pack(zlib.crc32(body, zlib.crc32(head, seed))) + head
 
 
-def batch_head(seq: int, synced: int, length: int, count: int, seed: int) -> bytes:
-    """`length` is that of all records."""
-    body = _BATCH_BODY.pack(seq, synced, length, count)
+def batch_head(seq: int, synced: int, length: int, count: int, seed: int, top: int = 0) -> bytes:
+    """`length` is that of all records, `top` the highest group id that was ever created."""
+    body = _BATCH_BODY.pack(seq, synced, length, count, top)
     return _BATCH_START.pack(BATCH_MAGIC, zlib.crc32(body, seed)) + body
 
 
@@ -157,21 +160,21 @@ def read_batch(data: bytes, at: int, seed: int) -> Batch | None:
     body = data[at + _BATCH_START.size : at + BATCH_HEAD]
     if magic != BATCH_MAGIC or zlib.crc32(body, seed) != crc:
         return None
-    seq, synced, length, count = _BATCH_BODY.unpack(body)
+    seq, synced, length, count, top = _BATCH_BODY.unpack(body)
     position = at + BATCH_HEAD
     end = position + length
     if end > len(data):
-        return Batch(seq, synced, len(data), None)
+        return Batch(seq, synced, len(data), top, count, None)
     records: list[Record] = []
     while position < end:
         record = read_record(data, position, end, seed)
         if record is None:
-            return Batch(seq, synced, end, None)
+            return Batch(seq, synced, end, top, count, None)
         records.append(record)
         position = record.offset + len(record.body)
     if len(records) != count:
-        return Batch(seq, synced, end, None)
-    return Batch(seq, synced, end, records)
+        return Batch(seq, synced, end, top, count, None)
+    return Batch(seq, synced, end, top, count, records)
 
 
 def salvage(data: bytes, at: int, end: int, seed: int) -> list[Record]:

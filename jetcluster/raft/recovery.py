@@ -52,6 +52,16 @@ class RecoveredGroup:
     """Entries above this may have been replaced by records that are lost: only what was committed before the damage
     is certain to be the log's own. None: all are."""
     entries: dict[int, Place] = field(default_factory=dict)
+    tail: dict[int, Place] = field(default_factory=dict)
+    """Of a group of one that lost entries: what is intact behind the hole, up to the newest. A state machine that had
+    applied what is missing can go on with it."""
+
+    @property
+    def alone(self) -> bool:
+        """Nobody but one voter ever belonged to it, as far as its log says: nobody relies on what it forgot."""
+        configs = [p.config for p in self.entries.values() if p.config is not None]
+        known = [self.base_config, *configs] if self.base_config is not None else []
+        return bool(known) and all(len(c.voters) == 1 and not c.learners and c == known[0] for c in known)
 
 
 @dataclass(slots=True)
@@ -67,6 +77,8 @@ class Recovered:
     groups: dict[int, RecoveredGroup] = field(default_factory=dict)
     damage: list[Damage] = field(default_factory=list)
     next_seq: int = 1
+    top_gid: int | None = 0
+    """The highest group id that was ever created here; None when damage has taken that knowledge."""
     last_segment: int = 0
     torn: tuple[int, int] | None = None
     """(segment, offset) of a torn tail that is to be cut off."""
@@ -84,6 +96,8 @@ class _Bad:
     end: int
     seq: int
     salvaged: list[Record]
+    lost: int | None
+    """Records of its batch that are not among them; None when that is unknown."""
 
 
 def scan(disk: Disk) -> Recovered:
@@ -98,6 +112,12 @@ class _Scan:
         self.expected_seq: int | None = None
         self.highest_seq = 0
         self.pending: _Bad | None = None
+        self.lost: int | None = 0
+        """Records that are missing, as far as the headers of bad batches tell; None when they do not."""
+        self.gaps = 0
+        """Missing records that were missed: holes in the groups' own numbers."""
+        self.top = 0
+        self.top_known = True
 
     def run(self) -> Recovered:
         numbers = self.disk.segments()
@@ -117,8 +137,11 @@ class _Scan:
             # What is invalid stays on the disk: new batches must be seen to be later, or they would be taken for its
             # never durable successors. (A torn tail alone is cut off, and its number used again.)
             self.result.next_seq = max(self.result.next_seq, self.highest_seq + 1)
+        if self.lost is not None and self.lost == self.gaps:
+            self._acquit()
         for group in self.result.groups.values():
             _finish(group)
+        self.result.top_gid = max(self.top, *self.result.groups, 0) if self.top_known else None
         return self.result
 
     def _segment(self, number: int, newest: bool) -> None:
@@ -156,17 +179,20 @@ class _Scan:
         self.highest_seq = max(self.highest_seq, seq)
         if self.pending is not None:
             if batch is None or batch.synced < self.pending.seq:
+                self.pending.lost = None
                 self.pending.end = end  # with a relaxed sync several batches may be torn at once
                 return
-            self._damaged(_damage_of(self.pending), self.pending.salvaged)
-        self.pending = _Bad(number, start, end, seq, salvaged)
+            self._damaged(_damage_of(self.pending), self.pending.salvaged, self.pending.lost)
+        self._see_top(batch)
+        lost = batch.record_count - len(salvaged) if batch is not None and batch.end == end else None
+        self.pending = _Bad(number, start, end, seq, salvaged, lost)
 
     def _good(self, number: int, at: int, batch: records.Batch) -> None:
         self.highest_seq = max(self.highest_seq, batch.seq)
         bad, self.pending = self.pending, None
         if bad is not None:
             if batch.synced >= bad.seq:
-                self._damaged(_damage_of(bad), bad.salvaged)
+                self._damaged(_damage_of(bad), bad.salvaged, bad.lost)
             else:
                 # It never was durable, so neither was this later one: both go.
                 self.pending = bad
@@ -178,11 +204,27 @@ class _Scan:
             self._damaged(Damage(number, at, batch.end, f"batch {batch.seq} is out of order"), [])
             return
         self.expected_seq = batch.seq + 1
+        self._see_top(batch)
         assert batch.records is not None
         for record in batch.records:
             self._apply(record, number)
 
-    def _damaged(self, damage: Damage, salvaged: list[Record]) -> None:
+    def _see_top(self, batch: records.Batch | None) -> None:
+        """Headers validate by themselves, and groups are numbered upwards: any later header tells of all before."""
+        if batch is not None:
+            self.top = max(self.top, batch.top)
+            self.top_known = True
+
+    def _acquit(self) -> None:
+        """Every lost record was missed by a group: those that miss none have lost none, whatever came after."""
+        for group in self.result.groups.values():
+            group.suspect = False
+            if not group.damaged:
+                group.trusted = None
+
+    def _damaged(self, damage: Damage, salvaged: list[Record], lost: int | None = None) -> None:
+        self.top_known = False
+        self.lost = None if self.lost is None or lost is None else self.lost + lost
         self.result.damage.append(damage)
         for record in salvaged:
             self._apply(record, damage.segment)
@@ -200,7 +242,9 @@ class _Scan:
             group = groups[record.gid] = RecoveredGroup(record.gid, gseq=record.gseq)
             if record.kind != records.STATE:
                 group.damaged = True  # its beginning is lost
+                self.lost = None
         elif record.gseq != (group.gseq + 1) & records.GSEQ_MASK:
+            self.gaps += (record.gseq - group.gseq - 1) & records.GSEQ_MASK
             group.damaged = True
             _distrust(group)
         elif group.suspect:
@@ -293,11 +337,18 @@ def _terms_crc(group: RecoveredGroup) -> int | None:
 def _finish(group: RecoveredGroup) -> None:
     """Keeps the entries without gaps from the base on; says so when that is not all of them."""
     index = group.base_index
-    limit = group.last_index if group.trusted is None else max(index, group.trusted)
+    alone = group.alone
+    # What a group of one wrote is never replaced.
+    limit = group.last_index if group.trusted is None or alone else max(index, group.trusted)
     while index < limit and index + 1 in group.entries:
         index += 1
     if index < group.last_index or group.suspect or group.base_config is None:
         group.damaged = True
+    newest = first = max(group.entries, default=0)
+    if alone and newest > index:
+        while first - 1 in group.entries:
+            first -= 1
+        group.tail = {i: group.entries[i] for i in range(first, newest + 1)}
     group.last_index = index
     group.entries = {i: p for i, p in group.entries.items() if i <= index}
     last_term = group.entries[index].term if index in group.entries else group.base_term

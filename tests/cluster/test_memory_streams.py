@@ -1,4 +1,4 @@
-"""Memory streams lose nothing to a killed process: their journal entries are written, though not synced, before the ack."""
+"""Memory streams lose nothing to a killed process: journal entries are written, though not synced, before the ack."""
 
 from __future__ import annotations
 

@@ -212,13 +212,33 @@ def test_one_copy_of_the_header_is_enough() -> None:
     assert content(bench.journal.groups[1]) == truth
 
 
-def test_new_groups_of_a_damaged_journal_are_not_trusted_blindly() -> None:
+def test_only_groups_that_may_have_had_an_earlier_life_are_born_damaged() -> None:
+    bench = Bench()
+    fill(bench.log(1), 3)
+    bench.settle()
+    fill(bench.log(7), 1)
+    bench.settle()
+    fill(bench.log(1), 3)
+    bench.settle()
+    bench.journal._closed = True
+    number, start, end = batches(bench.disk)[-2]
+    bench.disk.corrupt(number, start, b"\xee" * (end - start))
+    bench.open()
+    assert 7 not in bench.journal.groups
+    assert bench.log(7).damaged, "all its records may have been lost"
+    assert bench.log(5).damaged
+    assert not bench.log(8).damaged, "the batch after the damage says that there was none above 7"
+    bench.settle()
+    assert not bench.crash().groups[8].damaged
+
+
+def test_where_nothing_tells_of_earlier_groups_all_are_distrusted() -> None:
     bench = history()
     bench.journal._closed = True
-    number, start, _ = batches(bench.disk)[2]
-    bench.disk.corrupt(number, start + 40, b"rot")
+    bench.disk.corrupt(bench.disk.segments()[-1], 0, b"\xff" * records.SEGMENT_HEAD)
     bench.open()
-    assert bench.log(77).damaged, "all its records may have been lost"
+    assert bench.found.damage
+    assert bench.log(77).damaged
 
 
 def test_a_message_that_looks_like_a_batch_is_not_believed() -> None:
@@ -235,3 +255,39 @@ def test_a_message_that_looks_like_a_batch_is_not_believed() -> None:
     bench.open()
     assert bench.found.damage == []
     assert bench.journal.groups[1].last_index == 3
+
+
+def test_groups_that_lost_nothing_are_not_suspect_even_if_nothing_of_them_follows() -> None:
+    bench = Bench()
+    for gid in (1, 2, 3):
+        fill(bench.log(gid), 3)
+    bench.settle()
+    for _ in range(5):
+        fill(bench.log(3), 1)
+        bench.settle()
+    bench.journal._closed = True
+    number, _, end = batches(bench.disk)[-3]
+    bench.disk.corrupt(number, end - 3, b"\xee")
+    bench.open()
+    assert bench.found.damage
+    damaged = {gid for gid, log in bench.journal.groups.items() if log.damaged}
+    assert damaged == {3}, "one record is missing, and group 3 misses one"
+    fill(bench.log(3), 1)
+    bench.settle()
+
+
+def test_groups_stay_suspect_when_a_lost_record_is_missed_by_nobody() -> None:
+    bench = Bench()
+    for gid in (1, 2, 3):
+        fill(bench.log(gid), 3)
+    bench.settle()
+    fill(bench.log(2), 1)
+    bench.settle()
+    fill(bench.log(3), 1)
+    bench.settle()
+    bench.journal._closed = True
+    number, _, end = batches(bench.disk)[-2]
+    bench.disk.corrupt(number, end - 3, b"\xee")
+    bench.open()
+    damaged = {gid for gid, log in bench.journal.groups.items() if log.damaged}
+    assert damaged == {1, 2}, "it was of one of them"

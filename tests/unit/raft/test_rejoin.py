@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from jetcluster.raft import codec, records
 from jetcluster.raft.api import Role
-from tests.unit.raft.loopback import Loopback
+from jetcluster.raft.group import Group
+from tests.unit.raft.loopback import Loopback, Recorder
 from tests.unit.raft.test_recovery import batches
 
 
@@ -61,19 +62,76 @@ def test_it_does_not_vote_campaign_or_count_meanwhile() -> None:
     net.until(lambda: not net["C"].group().status().damaged, seconds=5.0)
 
 
-def test_damage_in_a_group_of_one_stays_visible() -> None:
+def alone(applied: int, cut: int = -4) -> tuple[Loopback, Group]:
+    """A group of one with 11 entries in as many batches, one of which rots; its state is of index `applied`."""
     net = Loopback("A")
     leader = net.start()
     for i in range(10):
         leader.propose(b"%d" % i)
         net.run(0.002)
+    state = [e for e in net["A"].machine().applied if e[0] <= applied]
     net.crash("A")
-    number, start, _ = batches(net["A"].disk)[-4]
+    number, start, _ = batches(net["A"].disk)[cut]
     net["A"].disk.corrupt(number, start + records.BATCH_HEAD + 10, b"\xff\xff\xff")
-    group = net.restart("A").create(1, ("A",))
-    net.run(2.0)
-    assert group.status().damaged
-    assert not group.ready
+    member = net.restart("A")
+    member.machines[1] = Recorder(state)
+    group = member.create(1, ("A",), applied_index=applied, applied_term=1 if applied else 0)
+    net.run(0.1)
+    assert not group.status().damaged
+    assert group.ready, "nobody else's promise can be broken: it goes on"
+    return net, group
+
+
+def test_a_group_of_one_is_cut_at_the_damage_and_goes_on() -> None:
+    net, group = alone(applied=0)
+    kept = net["A"].machine().commands()
+    assert kept == [b"%d" % i for i in range(len(kept))]
+    assert 3 < len(kept) < 9
+    assert "are lost" in net["A"].reports[0][1]
+    assert "are lost" in net["A"].node.losses[0]
+    group.propose(b"new")
+    net.run(0.1)
+    net.crash("A")
+    again = net.restart("A").create(1, ("A",))
+    net.run(0.1)
+    assert net["A"].machine().commands() == [*kept, b"new"]
+    assert again.ready
+    assert net["A"].node.losses == []
+
+
+def test_a_group_of_one_whose_state_has_what_its_log_lost_loses_nothing() -> None:
+    net, _ = alone(applied=9)
+    assert net["A"].machine().commands() == [b"%d" % i for i in range(10)]
+    assert "nothing is lost" in net["A"].reports[0][1]
+
+
+def test_a_group_of_one_keeps_a_state_above_the_cut() -> None:
+    net, group = alone(applied=11, cut=-2)
+    assert group.applied_index >= 11
+    group.propose(b"new")
+    net.run(0.1)
+    assert net["A"].machine().commands() == [*(b"%d" % i for i in range(10)), b"new"]
+
+
+def test_other_groups_of_a_damaged_journal_that_are_alone_are_not_stopped() -> None:
+    net = Loopback("A")
+    for gid in (1, 2):
+        net.start(gid)
+        net["A"].group(gid).propose(b"x")
+        net.run(0.01)
+    for i in range(5):
+        net["A"].group(2).propose(b"%d" % i)
+        net.run(0.002)
+    net.crash("A")
+    number, start, _ = batches(net["A"].disk)[-3]
+    net["A"].disk.corrupt(number, start + records.BATCH_HEAD + 10, b"\xff")
+    net.restart("A")
+    for gid in (1, 2):
+        net["A"].create(gid, ("A",))
+    net.run(0.1)
+    assert net["A"].group(1).ready
+    assert net["A"].machine(1).commands() == [b"x"]
+    assert net["A"].group(2).ready
 
 
 def test_a_store_ahead_of_its_log_means_that_the_log_lost_something() -> None:
