@@ -370,8 +370,7 @@ class BlockStore:
             ts, count, size, bits = decode_info(key, value)
             blocks.add(keys.seq_of(key), count, ts, size, bits)
         blocks.settle(counters.bytes)
-        self._index.load()
-        indexed = sum(map(self._index.count_of, self._index.table))
+        indexed = self._index.load()
         if not blocks.messages == indexed == counters.messages:
             raise DamagedError(counters.first_seq, counters.last_seq)
 

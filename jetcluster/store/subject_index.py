@@ -33,6 +33,9 @@ HINTS_KEPT = 65_536
 _COUNT_BITS = 32
 _COUNT_MASK = (1 << _COUNT_BITS) - 1
 _CRC = struct.Struct("<I")
+_SEQ = struct.Struct(">Q")
+POSTING_PREFIX = len(keys.posting_prefix(0, b""))
+"""Where the subject begins in a posting's key."""
 
 
 class SubjectIndex:
@@ -201,17 +204,22 @@ class SubjectIndex:
                 found.append(keys.posting_prefix(stream, subject) + keys.seq_suffix(first + alive[0]))
         return found
 
-    def load(self) -> None:
-        """Rebuilds the table from the postings; the block table must be loaded. Raises DamagedError."""
+    def load(self) -> int:
+        """Rebuilds the table from the postings; the block table must be loaded. Returns how many messages they name.
+        Raises DamagedError."""
         self.clear()
+        table = self.table
         current = b""
-        count = last = 0
+        count = last = total = 0
         first_seq = self._blocks.first_seq
+        seq_at = _SEQ.unpack_from
         for key, value in self._kv.scan(*self._posting_range()):
-            subject = keys.posting_subject(key)
+            end = len(key) - 8
+            subject = key[POSTING_PREFIX:end]
             if subject != current:
-                if count:
-                    self._add(current, count, last)
+                if count:  # a subject's postings lie together, so it comes once
+                    table[current] = last << _COUNT_BITS | count
+                    total += count
                 current, count, last = subject, 0, 0
             if value:
                 seqs = self._posting_seqs(key, value)
@@ -219,12 +227,16 @@ class SubjectIndex:
                     count += len(seqs)
                     last = seqs[-1]
             else:
-                seq = keys.seq_of(key)
+                (seq,) = seq_at(key, end)
                 if seq >= first_seq:
                     count += 1
                     last = seq
         if count:
-            self._add(current, count, last)
+            table[current] = last << _COUNT_BITS | count
+            total += count
+        self._arrivals = list(table)
+        self._sorted.rebuild(list(table))
+        return total
 
     # -- one subject ----------------------------------------------------------------------------------------------
 
