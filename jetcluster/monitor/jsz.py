@@ -42,6 +42,10 @@ def jsz(node: NodeView, query: Query) -> Json:
     if engine.unassigned:
         # Ours, not nats-server's: data of streams that the meta group does not place here. It is kept.
         found["unassigned_streams"] = list(engine.unassigned)
+    losses = getattr(getattr(engine.context, "raft", None), "losses", None)
+    if losses:
+        # Ours: what damage of the journal has taken from groups without another replica, found at this start.
+        found["journal_losses"] = list(losses)
     accounts = sorted(_by_account(engine))
     if details:
         chosen = [name for name in accounts if not account or name == account][offset : offset + limit]
