@@ -302,7 +302,7 @@ def headers_of(draw: st.DrawFn, profile: str) -> bytes:
         "Nats-Schedule": st.sampled_from(["@every 1s", "@at 2023-11-14T22:13:22Z"]),
         "X": st.just("1"),
     }
-    usual = ["", "", "", *PROFILES[profile][1] * 6]
+    usual = ["", "", *PROFILES[profile][1] * 9]
     names = draw(st.sets(st.sampled_from([*usual, *fields]), max_size=2)) - {""}
     if "Nats-Expected-Last-Subject-Sequence-Subject" in names:
         names.add("Nats-Expected-Last-Subject-Sequence")
@@ -381,7 +381,7 @@ def scenarios(draw: st.DrawFn) -> tuple[dict[str, Any], list[tuple[int, tuple[An
     """A configuration, then steps with the time before each."""
     profile = draw(st.sampled_from(sorted(PROFILES)))
     delays = st.one_of(st.integers(-5, 30), st.sampled_from([SECOND // 3, SECOND, 3 * SECOND]))
-    return draw(configs(profile)), draw(st.lists(st.tuples(delays, steps(profile)), max_size=30))
+    return draw(configs(profile)), draw(st.lists(st.tuples(delays, steps(profile)), min_size=5, max_size=30))
 
 
 def encode(kind: str, ts: int, *args: Any) -> bytes:
