@@ -64,9 +64,7 @@ class SnapshotOwner(Protocol):
 
     def snapshot_chunk(self, chunk: bytes) -> None: ...
 
-    async def snapshot_end(
-        self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()
-    ) -> None:
+    async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()) -> None:
         """Makes the imported state durable and current, and continues the group after `index`."""
         ...
 

@@ -142,9 +142,7 @@ class MetaReplica:
     def snapshot_chunk(self, chunk: bytes) -> None:
         self._import.append(chunk)
 
-    async def snapshot_end(
-        self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()
-    ) -> None:
+    async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()) -> None:
         assert self.group is not None
         data, self._import = b"".join(self._import), []
         if index < self.machine.applied_index:

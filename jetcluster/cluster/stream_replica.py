@@ -190,9 +190,7 @@ class StreamReplica:
     def snapshot_chunk(self, chunk: bytes) -> None:
         self.store.import_chunk(chunk)
 
-    async def snapshot_end(
-        self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()
-    ) -> None:
+    async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()) -> None:
         self.store.import_end()
         machine = StreamMachine(self.assignment.name, self._initial_rules, self.store)
         if machine.applied_index != index:

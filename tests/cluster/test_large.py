@@ -39,7 +39,7 @@ async def test_messages_up_to_max_payload_are_stored(tmp_path: Path, server: str
             async with await node.connect() as client:
                 for seq, digest in sent.items():
 
-                    async def there(client=client, seq=seq, digest=digest) -> bool:  # noqa: ANN001
+                    async def there(client=client, seq=seq, digest=digest) -> bool:
                         body = json.dumps({"seq": seq}).encode()
                         msg = await client.request("$JS.API.DIRECT.GET.S", body, within=20.0)
                         return hashlib.sha1(msg.data).digest() == digest

@@ -56,9 +56,7 @@ class Owner:
             raise ZeroDivisionError
         self.taken.append(chunk)
 
-    async def snapshot_end(
-        self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()
-    ) -> None:
+    async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()) -> None:
         assert (peers, learners) == (("A", "B"), ("L",))
         self.log.append("end")
         self.index = index

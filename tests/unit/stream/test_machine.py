@@ -6,8 +6,8 @@ from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
 from jetcluster.stream.commands import CommandError
-from jetcluster.stream.machine import StateError, StreamMachine
 from jetcluster.stream.fields import nats_fields
+from jetcluster.stream.machine import StateError, StreamMachine
 from jetcluster.stream.results import Duplicate, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.twins import NaiveStore, block
