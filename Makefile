@@ -9,8 +9,16 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.jetcluster-installed
 WORKERS ?= 2
 SECONDS_OF_CHAOS ?= 60
+# Tests of real processes wait a third of their time, so three files run at a time, the long ones first.
+FILES ?= 3
+LONG := $(addprefix tests/cluster/test_, $(addsuffix .py, wipe atomic_batch membership mirrors damage sources \
+  consumer_faults full_disk push_backpressure)) $(addprefix tests/interop/test_, $(addsuffix .py, backup leaf other_languages)) \
+  $(wildcard tests/chaos/test_*.py)
+# These have bounds in seconds, so they want the machine for themselves.
+ALONE := $(addprefix tests/cluster/test_, $(addsuffix .py, consumer_takeover crash process))
+CHAOS ?=
 
-.PHONY: help install tools lint format test unit sim cluster oracle demo bench chaos docs clean
+.PHONY: help install tools lint format test unit sim spark cluster oracle demo bench chaos docs image clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -22,7 +30,8 @@ $(STAMP): pyproject.toml
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "install: $(PYTHON) is older than Python 3.11"; exit 1; }
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	@echo "installing; pyspark is 450 MB and takes a minute or two the first time"
+	$(BIN)/python -m pip install --quiet -e '.[dev,spark]'
 	@$(BIN)/python -m compileall -q jetcluster # an editable install leaves that to the first start, which it slows down
 	@touch $(STAMP)
 
@@ -43,7 +52,12 @@ test: install ## every test this machine can run; says which groups it cannot an
 	@failed=0; \
 	echo "== unit and transcripts"; $(BIN)/pytest -q -n $(WORKERS) tests/unit tests/transcripts || failed=1; \
 	echo "== simulation"; $(BIN)/pytest -q -n $(WORKERS) tests/sim || failed=1; \
-	echo "== processes and real clients (one at a time)"; $(BIN)/pytest -q tests/cluster tests/interop || failed=1; \
+	echo "== processes and real clients, $(FILES) files at a time"; \
+	$(BIN)/pytest -q -n $(FILES) --dist loadfile --no-loadscope-reorder $(LONG) \
+	  $(filter-out $(LONG) $(ALONE), $(shell find tests/cluster tests/interop -name "test_*.py" | sort)) || failed=1; \
+	echo "== processes, one at a time"; $(BIN)/pytest -q $(ALONE) || failed=1; \
+	echo "== spark, two sessions"; $(BIN)/pytest -q -rs -n $(WORKERS) --dist loadfile tests/spark || failed=1; \
+	echo "== image, compose and charts"; $(BIN)/pytest -q -rs tests/deploy || failed=1; \
 	scripts/groups.sh; exit $$failed
 
 unit: install ## the fast tests only
@@ -51,6 +65,9 @@ unit: install ## the fast tests only
 
 sim: install ## deterministic simulation of the Raft engine, many seeds
 	$(BIN)/pytest -q -n $(WORKERS) tests/sim
+
+spark: install ## source, sink and jobs on a real SparkSession (needs Java 17 or newer)
+	$(BIN)/pytest -q -rs tests/spark
 
 cluster: install ## real processes, kill -9, real clients
 	$(BIN)/pytest -q tests/cluster tests/interop
@@ -64,12 +81,15 @@ demo: install ## 336,776 real flights, the leader killed half-way, every replica
 bench: install tools ## jetcluster and nats-server in turns; writes docs/benchmarks.md
 	$(BIN)/python -m scripts.bench --out docs/benchmarks.md
 
-chaos: install ## kill -9 and SIGSTOP in a loop under load, every acked message accounted for
-	$(BIN)/python -m scripts.chaos --seconds $(SECONDS_OF_CHAOS)
+chaos: install tools ## faults under load, every acked message accounted for on every replica; more with CHAOS="--help"
+	$(BIN)/python -m chaos --seconds $(SECONDS_OF_CHAOS) $(CHAOS)
+
+image: ## the container image `jetcluster` (deploy/build-image.sh: also where no registry can be reached)
+	@deploy/build-image.sh
 
 docs: install ## checks every relative link of the Markdown pages
 	$(BIN)/python -m scripts.check_docs
 
 clean: ## removes the environment, tools, caches and bench data
-	rm -rf .venv .tools .bench .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
+	rm -rf .venv .tools .bench .demo .chaos .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -20,9 +20,15 @@ TABLE: Final[dict[int, tuple[int, str]]] = {
     10009: (500, "JetStream cluster can not handle request"),
     10010: (503, "JetStream clustering support required"),
     10011: (400, "tags placement not supported for operation"),
+    10012: (500, "{err}"),
     10013: (400, "consumer name already in use"),
     10014: (404, "consumer not found"),
     10015: (400, "deliver subject not valid"),
+    10016: (400, "consumer expected to be durable but no durable name set in subject"),
+    10017: (400, "consumer name in subject does not match durable name in request"),
+    10018: (400, "consumer expected to be durable but a durable name was not set"),
+    10019: (400, "consumer expected to be ephemeral but detected a durable name set in subject"),
+    10020: (400, "consumer expected to be ephemeral but a durable name was set in request"),
     10021: (400, "stream external api prefix {prefix} must not overlap with {subject}"),
     10022: (400, "stream external delivery prefix {prefix} overlaps with stream subject {subject}"),
     10023: (503, "insufficient resources"),
@@ -76,23 +82,68 @@ TABLE: Final[dict[int, tuple[int, str]]] = {
     10075: (503, "peer remap failed"),
     10076: (503, "JetStream not enabled"),
     10077: (503, "{err}"),
+    10078: (400, "consumer config required"),
+    10079: (400, "consumer deliver subject has wildcards"),
+    10080: (400, "consumer in push mode can not set max waiting"),
+    10081: (400, "consumer deliver subject forms a cycle"),
+    10082: (400, "consumer requires ack policy for max ack pending"),
+    10083: (400, "consumer idle heartbeat needs to be >= 100ms"),
+    10084: (400, "consumer in pull mode requires explicit ack policy on workqueue stream"),
+    10085: (400, "consumer in pull mode requires a durable name"),
+    10086: (400, "consumer in pull mode can not have rate limit set"),
+    10087: (400, "consumer max waiting needs to be positive"),
+    10088: (400, "consumer idle heartbeat requires a push based consumer"),
+    10089: (400, "consumer flow control requires a push based consumer"),
+    10090: (400, "consumer direct requires a push based consumer"),
+    10091: (400, "consumer direct requires an ephemeral consumer"),
+    10092: (400, "consumer direct on a mapped consumer"),
+    10093: (400, "consumer filter subject is not a valid subset of the interest subjects"),
+    10094: (400, "{err}"),
+    10095: (400, "failed to parse consumer sampling configuration: {err}"),
     10096: (500, "stream not valid"),
     10097: (400, "header size exceeds maximum allowed of 64k"),
+    10098: (400, "workqueue stream requires explicit ack"),
+    10099: (400, "multiple non-filtered consumers not allowed on workqueue stream"),
+    10100: (400, "filtered consumer not unique on workqueue stream"),
+    10101: (400, "consumer must be deliver all on workqueue stream"),
+    10102: (400, "consumer name is too long, maximum allowed is {max}"),
+    10103: (400, "durable name can not contain '.', '*', '>'"),
+    10104: (500, "error creating store for consumer: {err}"),
     10105: (400, "consumer already exists and is still active"),
+    10106: (400, "consumer replacement durable config not the same"),
+    10107: (400, "consumer description is too long, maximum allowed is {max}"),
+    10108: (400, "consumer with flow control also needs heartbeats"),
     10109: (400, "invalid operation on sealed stream"),
     10110: (500, "{err}"),
     10111: (500, "{err}"),
+    10112: (400, "invalid push consumer deliver subject"),
     10113: (400, "account requires a stream config to have max bytes set"),
+    10114: (400, "consumer max request batch needs to be > 0"),
+    10115: (400, "consumer max request expires needs to be >= 1ms"),
+    10116: (400, "max deliver is required to be > length of backoff values"),
     10117: (500, "subject details would exceed maximum allowed"),
     10118: (500, "stream is offline"),
+    10119: (500, "consumer is offline"),
     10120: (400, "no JetStream default or applicable tiered limit present"),
+    10121: (400, "consumer max ack pending exceeds system limit of {limit}"),
     10122: (400, "stream max bytes exceeds account limit max stream bytes"),
     10123: (400, "can not move and scale a stream in a single update"),
     10124: (400, "stream move already in progress"),
+    10125: (400, "consumer max request batch exceeds server limit of {limit}"),
+    10126: (400, "consumer config replica count exceeds parent stream"),
+    10127: (400, "Consumer name can not contain path separators"),
     10128: (400, "Stream name can not contain path separators"),
     10129: (400, "stream reconfiguration not in progress"),
     10130: (400, "stream name already in use, cannot restore"),
+    10131: (400, "Consumer create request did not match filtered subject from create subject"),
+    10132: (400, "Consumer Durable and Name have to be equal if both are provided"),
     10133: (400, "replicas count cannot be negative"),
+    10134: (400, "consumer config replicas must match interest retention stream's replicas"),
+    10135: (400, "consumer metadata exceeds maximum size of {limit}"),
+    10136: (400, "consumer cannot have both FilterSubject and FilterSubjects specified"),
+    10137: (400, "consumer with multiple subject filters cannot use subject based API"),
+    10138: (400, "consumer subject filters cannot overlap"),
+    10139: (400, "consumer filter in FilterSubjects cannot be empty"),
     10140: (400, "duplicate source configuration detected"),
     10141: (400, "sourced stream name is invalid"),
     10142: (400, "mirrored stream name is invalid"),
@@ -102,14 +153,20 @@ TABLE: Final[dict[int, tuple[int, str]]] = {
     10146: (400, "source transform: {err}"),
     10147: (400, "source filters can not overlap"),
     10148: (400, "consumer already exists"),
+    10149: (400, "consumer does not exist"),
     10150: (400, "mirror with multiple subject transforms cannot also have a single subject filter"),
     10151: (400, "mirror transform source: {err}"),
     10152: (400, "mirror subject filters can not overlap"),
+    10153: (400, "consumer inactive threshold exceeds system limit of {limit}"),
     10154: (400, "mirror transform: {err}"),
     10155: (400, "stream transform source: {err}"),
     10156: (400, "stream transform: {err}"),
     10157: (400, "pedantic mode: {err}"),
     10158: (409, "duplicate message id is in process"),
+    10159: (400, "Setting PriorityPolicy requires at least one PriorityGroup to be set"),
+    10160: (400, "Provided priority group does not exist for this consumer"),
+    10161: (400, "Group name cannot be an empty string"),
+    10162: (400, "Valid priority group name must match A-Z, a-z, 0-9, -_/=)+ and may not exceed 16 characters"),
     10163: (503, "expected last sequence per subject temporarily unavailable"),
     10164: (400, "wrong last sequence"),
     10165: (400, "invalid per-message TTL"),
@@ -125,8 +182,13 @@ TABLE: Final[dict[int, tuple[int, str]]] = {
     10175: (400, "atomic publish sequence is missing"),
     10176: (400, "atomic publish batch is incomplete"),
     10177: (400, "atomic publish unsupported header used: {header}"),
+    10178: (400, "priority groups can not be used with push consumers"),
     10179: (400, "atomic publish batch ID is invalid"),
     10180: (412, "min last sequence"),
+    10181: (400, "consumer ack policy invalid"),
+    10182: (400, "consumer replay policy invalid"),
+    10183: (400, "consumer ack wait needs to be positive"),
+    10184: (400, "consumer backoff needs to be positive"),
     10185: (412, "JetStream minimum api level required"),
     10186: (400, "stream mirrors can not also schedule messages"),
     10187: (400, "stream source can not also schedule messages"),
@@ -137,12 +199,16 @@ TABLE: Final[dict[int, tuple[int, str]]] = {
     10192: (400, "message schedules invalid rollup"),
     10193: (400, "missing sequence for expected last sequence per subject"),
     10194: (500, "stream is offline: {err}"),
+    10195: (500, "consumer is offline: {err}"),
+    10196: (400, "consumer can not have priority groups when policy is none"),
+    10197: (400, "PinnedTTL cannot be set when PriorityPolicy is none"),
     10198: (400, "stream mirrors can not also use atomic publishing"),
     10199: (400, "atomic publish batch is too large: {size}"),
     10200: (400, "atomic publish batch commit is invalid"),
     10201: (400, "atomic publish batch contains duplicate message id"),
     10202: (400, "cluster member change is in progress"),
     10203: (400, "message schedules source is invalid"),
+    10204: (400, "invalid reset: {err}"),
     10205: (400, "batch publish is disabled"),
     10206: (400, "batch publish pattern is invalid"),
     10207: (400, "batch publish ID is invalid"),
@@ -156,11 +222,26 @@ TABLE: Final[dict[int, tuple[int, str]]] = {
     10215: (400, "stream source consumer config is invalid"),
     10216: (400, "duplicate stream source consumer detected"),
     10217: (400, "stream source consumer requires flow control ack policy"),
+    10218: (400, "flow control ack policy requires a push based consumer"),
+    10219: (400, "flow control ack policy requires flow control"),
+    10220: (400, "flow control ack policy requires max ack pending"),
+    10221: (400, "flow control ack policy requires unset ack wait"),
+    10222: (400, "flow control ack policy requires unset max deliver"),
     10223: (400, "message schedules time zone is invalid"),
     10224: (400, "JetStream system rescue not applied: {err}"),
     10225: (400, "consumer's stream identity does not match: {msg}"),
     10226: (400, "stream reconfiguration already in progress"),
     10227: (400, "message stream source header is not allowed"),
+    # Ours, of the object service on `$OBJ.<bucket>` (core-and-consumers.md 5.5); nats-server has no such codes.
+    11001: (404, "object not found"),
+    11002: (404, "upload not found"),
+    11003: (400, "object size or chunks do not match: {err}"),
+    11004: (400, "object digest does not match"),
+    11005: (400, "invalid object metadata: {err}"),
+    11006: (404, "object is deleted"),
+    11007: (400, "deliver_subject is not valid"),
+    11008: (400, "upload was aborted: {err}"),
+    11009: (400, "object is too large for a list"),
 }
 """err_code -> (HTTP-like code, description template). A template `{err}` carries the text of the cause."""
 
@@ -169,14 +250,20 @@ BAD_REQUEST: Final = 10003
 NO_SUITABLE_PEERS: Final = 10005
 NOT_AVAILABLE: Final = 10008
 CLUSTER_REQUIRED: Final = 10010
+CONSUMER_CREATE_FAILED: Final = 10012
+CONSUMER_NAME_EXISTS: Final = 10013
+CONSUMER_NOT_FOUND: Final = 10014
 INSUFFICIENT_RESOURCES: Final = 10023
 INVALID_JSON: Final = 10025
+MAX_CONSUMERS: Final = 10026
 MAX_STREAMS: Final = 10027
-NOT_SUPPORTED: Final = 10036
 NO_MESSAGE_FOUND: Final = 10037
 NOT_EMPTY_REQUEST: Final = 10038
 NOT_ENABLED_FOR_ACCOUNT: Final = 10039
+PEER_NOT_MEMBER: Final = 10040
+MEMBER_CHANGE_REFUSED: Final = 10041
 SEQUENCE_NOT_FOUND: Final = 10043
+SERVER_NOT_MEMBER: Final = 10044
 STREAM_GENERAL: Final = 10051
 INVALID_CONFIG: Final = 10052
 MESSAGE_TOO_LARGE: Final = 10054
@@ -190,17 +277,35 @@ SUBJECT_OVERLAP: Final = 10065
 WRONG_LAST_MSG_ID: Final = 10070
 WRONG_LAST_SEQUENCE: Final = 10071
 REPLICAS_NOT_SUPPORTED: Final = 10074
+PEER_REMAP: Final = 10075
 NOT_ENABLED: Final = 10076
 STORE_FAILED: Final = 10077
 HEADER_TOO_LARGE: Final = 10097
 STREAM_SEALED: Final = 10109
 PURGE_FAILED: Final = 10110
 STREAM_OFFLINE: Final = 10118
+MOVE_IN_PROGRESS: Final = 10124
 PATH_SEPARATORS: Final = 10128
+NO_RECONFIGURATION: Final = 10129
 NEGATIVE_REPLICAS: Final = 10133
+CONSUMER_EXISTS: Final = 10148
+CONSUMER_NOT_EXISTING: Final = 10149
+PEDANTIC: Final = 10157
+INVALID_PRIORITY_GROUP: Final = 10160
 WRONG_LAST_SEQUENCE_CONSTANT: Final = 10164
 TOO_MANY_REQUESTS: Final = 10167
 REQUIRED_API_LEVEL: Final = 10185
+INVALID_RESET: Final = 10204
+RECONFIGURATION_IN_PROGRESS: Final = 10226
+OBJECT_NOT_FOUND: Final = 11001
+UPLOAD_NOT_FOUND: Final = 11002
+OBJECT_MISMATCH: Final = 11003
+OBJECT_DIGEST: Final = 11004
+OBJECT_METADATA: Final = 11005
+OBJECT_DELETED: Final = 11006
+OBJECT_DELIVER_SUBJECT: Final = 11007
+UPLOAD_ABORTED: Final = 11008
+OBJECT_TOO_LARGE_FOR_LIST: Final = 11009
 
 
 class JetclusterError(Exception):

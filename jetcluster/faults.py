@@ -28,6 +28,8 @@ POINTS = frozenset(
         "journal.read",  # before an old entry is read back from its segment
         "raft.apply",  # before a committed command is applied
         "raft.flush",  # before AppendEntries leave
+        "archive.written",  # the Parquet of a batch is there, its manifest is not
+        "archive.committed",  # the manifest is there, Spark does not know
     }
 )
 """Every fault point of the program by name; arming another name is a mistake and is refused."""

@@ -1,6 +1,6 @@
 """`make bench`: jetcluster and nats-server (fsync before ack) in turns, in one run, on one disk -> docs/benchmarks.md.
 
-    python -m scripts.bench [--rounds 3] [--seconds 3] [--only nats-server] [--out docs/benchmarks.md] [--json FILE]
+    python -m scripts.bench [--rounds 3] [--seconds 3] [--part features] [--only nats-server] [--out FILE] [--json FILE]
 
 Every round starts a fresh three-node cluster of one server, runs all loads on it and stops it; then it is the other's
 turn. Each figure is the median over the rounds. Without nats-server the page has one column and says so.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -28,8 +29,9 @@ from rich.console import Console
 
 from jetcluster.cli import bench_loads as loads
 from jetcluster.cli.bench_client import ClientError
+from scripts.bench_features import Features, comebacks, many_subjects
 from scripts.bench_report import Figures, write_page
-from tests.cluster.harness import TOP, HarnessError, Node, ProcessCluster, find_server
+from tests.cluster.harness import TOP, HarnessError, Node, ProcessCluster, eventually, find_server
 
 console = Console(stderr=True)
 SIZE = 128
@@ -74,6 +76,7 @@ class Round:
         shutil.rmtree(self.root, ignore_errors=True)
         async with ProcessCluster(3, self.server, root=self.root, config=durable(self.server), monitor=False) as nodes:
             self.found["cluster_start_s"] = max(node.ready_seconds for node in nodes.nodes)
+            await self.settle(nodes)
             await self.step("r3", self.publish(nodes, "R3", 3))
             await self.step("r1", self.publish(nodes, "R1", 1))
             await self.step("gets", self.gets(nodes))
@@ -82,6 +85,20 @@ class Round:
             await self.step("failover", self.failover(nodes))
         await self.step("cold start", self.cold_start())
         return self.found
+
+    @staticmethod
+    async def settle(nodes: ProcessCluster) -> None:
+        """Until an R3 stream can be placed: a fresh nats-server answers its API before its leader sees all peers."""
+
+        async def placed() -> bool:
+            with contextlib.suppress(ClientError):
+                async with await nodes[0].connect() as client:
+                    await loads.create_stream(client, "READY", ["ready"], 3)
+                    await client.api("STREAM.DELETE.READY")
+                    return True
+            return False
+
+        await eventually(placed, 20, "no stream of three replicas can be created", every=0.2)
 
     async def step(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """One load; a failure is printed and leaves its figures out instead of ending the run."""
@@ -152,6 +169,25 @@ class Round:
         self.found["cold_start_s"] = statistics.median(times)
 
 
+class FeatureRound(Round):
+    """The stream API and consumers; nats-server in its lazy default (`bench_features`)."""
+
+    async def run(self) -> dict[str, float]:
+        shutil.rmtree(self.root, ignore_errors=True)
+        features = Features(self.server, self.seconds)
+        async with ProcessCluster(3, self.server, root=self.root, monitor=False) as nodes:
+            await self.settle(nodes)
+            await self.step("batched gets", features.batched_gets(nodes))
+            await self.step("wildcards", features.wildcards(nodes))
+            await self.step("multi_last", features.multi_last(nodes))
+            await self.step("atomic batches", features.atomic(nodes))
+            await self.step("consumers", features.consumers(nodes))
+            await self.step("key-value", features.key_value(nodes))
+            await self.step("idle consumers", features.idle_consumers(nodes))
+            await self.step("takeover", features.takeover(nodes))
+        return features.found
+
+
 async def failover_seconds(nodes: ProcessCluster, leader: Node) -> float:
     """From the leader's SIGKILL under load to the first ack of a message that was sent after it."""
     survivor = next(n for n in nodes.nodes if n is not leader)
@@ -198,7 +234,7 @@ def rss_mb(pid: int) -> float:
     raise OSError(f"no VmRSS for {pid}")
 
 
-async def measure(servers: Sequence[str], rounds: int, seconds: float, folder: Path) -> Figures:
+async def measure(servers: Sequence[str], rounds: int, seconds: float, folder: Path, parts: set[str]) -> Figures:
     samples: dict[str, dict[str, list[float]]] = {server: defaultdict(list) for server in servers}
     fsync = []
     load = os.getloadavg()[0]
@@ -206,25 +242,57 @@ async def measure(servers: Sequence[str], rounds: int, seconds: float, folder: P
         for server in servers if at % 2 == 0 else list(reversed(servers)):
             fsync.append(fdatasync_p50(folder))
             start = time.monotonic()
-            for key, value in (await Round(server, seconds, folder / server).run()).items():
+            found: dict[str, float] = {}
+            if "core" in parts:
+                found |= await Round(server, seconds, folder / server).run()
+            if "features" in parts:
+                found |= await FeatureRound(server, seconds, folder / server).run()
+            for key, value in found.items():
                 samples[server][key].append(value)
             took = time.monotonic() - start
             show = {k: round(v[-1], 3) for k, v in samples[server].items()}
             console.print(f"round {at + 1}/{rounds} {server} ({took:.0f} s): {show}")
     for server in servers:
-        try:
-            for key, value in (await idle(server, folder / server)).items():
-                samples[server][key].append(value)
-        except (ClientError, HarnessError, OSError, TimeoutError) as error:
-            console.print(f"[red]{server}: idle failed: {error}")
-        console.print(f"idle {server}: { {k: round(v[-1], 2) for k, v in samples[server].items() if 'idle' in k} }")
+        if "core" in parts:
+            await once(samples[server], f"idle {server}", idle(server, folder / server))
+        if "features" in parts:
+            work = many_subjects(server, folder / server, seconds)
+            await once(samples[server], f"1M subjects {server}", work)
+            await once(samples[server], f"comebacks {server}", comebacks(server, folder / server))
     return Figures(statistics.median(fsync), load, {s: dict(v) for s, v in samples.items()})
+
+
+async def once(samples: dict[str, list[float]], name: str, work: Coroutine[Any, Any, dict[str, float]]) -> None:
+    """A figure that is taken one time."""
+    try:
+        found = await asyncio.wait_for(work, 180)
+    except (ClientError, HarnessError, OSError, TimeoutError, AssertionError) as error:
+        console.print(f"[red]{name} failed: {type(error).__name__} {error}")
+        return
+    for key, value in found.items():
+        samples[key].append(value)
+    console.print(f"{name}: { {k: round(v, 2) for k, v in found.items()} }")
+
+
+def spark(rounds: int, seconds: float, base: Path, out: Path | None) -> int:
+    from scripts import bench_spark  # needs Java and pyspark
+
+    page = bench_spark.run(rounds, seconds, base)
+    if out:
+        out.write_text(page)
+    print(page)
+    return 0
 
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--seconds", type=float, default=3.0, help="length of each load")
+    options.add_argument(
+        "--part",
+        choices=["core", "features", "spark"],
+        help="only these figures (default: core and features; spark is a page of its own)",
+    )
     options.add_argument("--only", choices=["jetcluster", "nats-server"])
     options.add_argument("--dir", type=Path, help="where the stores go (default: .bench in the repository)")
     options.add_argument("--out", type=Path, help="Markdown page to write")
@@ -234,13 +302,16 @@ def main() -> int:
     if not args.only and find_server("nats-server") is None:
         console.print("nats-server is not on this machine (make tools; needs Go): no peer column")
         servers = ["jetcluster"]
+    parts = {args.part} if args.part else {"core", "features"}
     base = args.dir or TOP / ".bench"
     base.mkdir(parents=True, exist_ok=True)
+    if args.part == "spark":
+        return spark(args.rounds, args.seconds, base, args.out)
     folder = Path(tempfile.mkdtemp(prefix="run-", dir=base))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            figures = runner.run(measure(servers, args.rounds, args.seconds, folder))
+            figures = runner.run(measure(servers, args.rounds, args.seconds, folder, parts))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if args.json:

@@ -8,5 +8,13 @@ command -v go >/dev/null 2>&1 || go="needs Go"
 [ -x "$top/.tools/bin/nats" ] || command -v nats >/dev/null 2>&1 || say "tests/interop/test_nats_cli.py: no nats CLI ($go)"
 [ -x "$top/.tools/bin/nats-server" ] || command -v nats-server >/dev/null 2>&1 ||
   say "make oracle and the peer column of make bench: no nats-server ($go)"
+[ -x "$top/.tools/bin/helm" ] || command -v helm >/dev/null 2>&1 || say "tests of the chart's values: no helm ($go)"
+docker info >/dev/null 2>&1 || say "tests/deploy/test_containers.py: no docker daemon answers"
+[ -x "$top/.tools/bin/toxiproxy-server" ] || command -v toxiproxy-server >/dev/null 2>&1 ||
+  say "chaos on links between nodes: no toxiproxy-server ($go)"
+command -v cc >/dev/null 2>&1 || say "chaos with clocks and power cuts: no C compiler (cc)"
+java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+"$java" -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' ||
+  say "tests/spark: no Java 17 or newer (JAVA_HOME, PATH); Debian: apt-get install openjdk-17-jre-headless"
 [ "$(id -u)" = 0 ] || say "the full-disk tests: mounting a tmpfs needs root"
 [ "$missing" = 1 ] || echo "every group of tests could run on this machine"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the peers we test against into .tools/bin: the real `nats-server` and the `nats` CLI, built with Go.
-# Neither is needed to run jetcluster. Where one cannot be had, one line says why and the script goes on.
+# And helm, which renders the chart in deploy/helm, and toxiproxy-server, the links of `make chaos`. None is needed to run
+# jetcluster. Where one cannot be had, one line says why and the script goes on.
 set -u
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 bin="$top/.tools/bin"
@@ -10,7 +11,7 @@ LIMIT=${TOOLS_TIMEOUT:-240}   # seconds per tool
 mkdir -p "$bin"
 
 if ! command -v go >/dev/null 2>&1; then
-  echo "tools: no Go on this machine: nats-server and the nats CLI are not installed (their tests say so and are skipped)"
+  echo "tools: no Go on this machine: nats-server and the nats CLI are not installed (their tests say so and are skipped), nor helm, nor toxiproxy-server"
   exit 0
 fi
 
@@ -40,5 +41,15 @@ if command -v nats >/dev/null 2>&1; then
   echo "tools: nats CLI found at $(command -v nats)"
 else
   build nats github.com/nats-io/natscli "$NATS_CLI_VERSION" github.com/nats-io/natscli/nats
+fi
+if command -v toxiproxy-server >/dev/null 2>&1; then
+  echo "tools: toxiproxy-server found at $(command -v toxiproxy-server)"
+else
+  build toxiproxy-server github.com/Shopify/toxiproxy/v2 "${TOXIPROXY_VERSION:-v2.12.0}" github.com/Shopify/toxiproxy/v2/cmd/server
+fi
+if command -v helm >/dev/null 2>&1; then
+  echo "tools: helm found at $(command -v helm)"
+else
+  build helm helm.sh/helm/v3 "${HELM_VERSION:-v3.19.2}" helm.sh/helm/v3/cmd/helm
 fi
 exit 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,26 @@ async def cluster(server: str, durable: str, request: pytest.FixtureRequest) -> 
     async with ProcessCluster(3, server, config=durable) as nodes:
         yield nodes
         nodes.failed = request.node.stash.get(FAILED, False)
+
+
+@pytest.fixture(scope="module")
+def shared(server: str, request: pytest.FixtureRequest) -> Iterator[ProcessCluster]:
+    """Three nodes for all tests of a module, which therefore each use names of their own and kill nothing."""
+    nodes = ProcessCluster(3, server)
+    failures = request.session.testsfailed
+    asyncio.run(nodes.__aenter__())
+    yield nodes
+    nodes.failed = request.session.testsfailed > failures
+    asyncio.run(nodes.__aexit__(None))
+
+
+@pytest.fixture
+async def tidy(shared: ProcessCluster) -> AsyncIterator[ProcessCluster]:
+    """The module's three nodes without streams: what a test leaves there is deleted after it. It kills nothing."""
+    yield shared
+    async with await shared[0].connect() as client:
+        for name in (await client.api("STREAM.NAMES", {}))["streams"] or []:
+            await client.api(f"STREAM.DELETE.{name}")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from jetcluster.api.request import Request
 
 
 async def info(context: ApiContext, request: Request, counters: Counters) -> dict[str, Any]:
-    usage, (memory, storage) = await asyncio.gather(
+    usage, (memory, storage, consumers) = await asyncio.gather(
         context.cluster.meta_request("usage", {"account": request.account}), context.cluster.used(request.account)
     )
     fields: dict[str, Any] = {
@@ -20,7 +20,7 @@ async def info(context: ApiContext, request: Request, counters: Counters) -> dic
         "reserved_memory": usage["reserved_memory"],
         "reserved_storage": usage["reserved_storage"],
         "streams": usage["streams"],
-        "consumers": 0,
+        "consumers": consumers,
         "limits": context.own_limits(request.account).to_wire(),
     }
     if context.domain:

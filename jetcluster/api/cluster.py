@@ -21,6 +21,10 @@ class Cluster(Protocol):
         """What this node's meta replica says; it may lag, so None is not yet "no such stream"."""
         ...
 
+    def mirrors_of(self, account: str, name: str) -> list[str]:
+        """Names of the account's streams that mirror its stream `name`, sorted."""
+        ...
+
     async def meta_request(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
         """`MetaService.handle(kind, body)` on the meta leader. A retry sends the same `body["request"]`."""
         ...
@@ -33,12 +37,29 @@ class Cluster(Protocol):
         |---|---|---|
         | ready | | as `info`, once the configuration of `revision` is in force and the stream can be
           published to from every connected node |
-        | info | subjects_filter, deleted_details, offset | state, cluster, page [total, offset, limit], and
+        | info | subjects_filter, deleted_details, offset | state, cluster, page [total, offset, limit], links
+          (`mirror` or `sources` as STREAM.INFO shows them, or {}), and
           `assignment` (to_dict) when the leader's is newer than `revision` |
         | purge | filter, seq, keep (0 or "": not given) | purged |
         | msg_get | payload, headers (bytes as latin-1) | response (the whole JSON reply); linearizable |
-        | msg_delete | seq | deleted |
-        | stepdown | preferred (server name or "") | {} |
+        | msg_delete | seq, no_erase | deleted |
+        | members | | voters, learners: by the group's newest committed configuration |
+        | stepdown | placement (cluster, tags, preferred; {}: any) | {} |
+        | object | action, name, deliver, offset, limit, reply (`objects.request`) | answer (JSON text, "" when the
+          leader has answered to `reply` itself) |
+        | consumer_create | name, config (with defaults), action, request, max_consumers (0: any number)
+          | info, created |
+        | consumer_info | name | the info object |
+        | consumer_list | offset, limit | total, consumers [info objects] |
+        | consumer_names | offset, limit | total, names (sorted) |
+        | consumer_delete | name | {} |
+        | consumer_pause | name, pause_until (Unix ns, 0: go on) | {} |
+        | consumer_reset | name, seq (0: to the ack floor) | info, reset_seq |
+        | consumer_unpin | name, group | {} |
+        | consumer_stepdown | name, preferred (server name or "") | {} |
+
+        A consumer's info object is that of CONSUMER.INFO (core-and-consumers.md 4.10) without `type`; its `config` is
+        the replicated one as it is: `model.consumer_rules.shown` makes of it what clients see.
         """
         ...
 
@@ -47,6 +68,7 @@ class Cluster(Protocol):
         delete no node takes publishes for the stream any more."""
         ...
 
-    async def used(self, account: str) -> tuple[int, int]:
-        """Bytes of the account's memory and file streams on all reachable nodes."""
+    async def used(self, account: str) -> tuple[int, int, int]:
+        """Bytes of the account's memory and file streams on all reachable nodes, every replica counted, and how many
+        consumers its streams have."""
         ...

@@ -1,34 +1,224 @@
-"""`$JS.API.CONSUMER.>` while there are no consumers: true answers where there is one, a clear refusal otherwise."""
+"""Handlers of `$JS.API.CONSUMER.>`: one coroutine per endpoint, request in, fields of the success reply out.
+
+The leader of the stream's group decides (`cluster.consumer_requests`); here are the checks that need the request, the
+stream's configuration and the account's limits only. Order of checks, shapes and texts:
+shared/reference/core-and-consumers.md 4.1 to 4.5 and 4.12.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from jetcluster import errors
+from jetcluster.api import upstreams
 from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request
-from jetcluster.api.streams import LIST_LIMIT, NAMES_LIMIT, find
-from jetcluster.errors import ApiError, by_code
+from jetcluster.api.streams import LIST_LIMIT, NAMES_LIMIT, find, on_leader
+from jetcluster.cluster.meta_state import Assignment
+from jetcluster.errors import by_code
+from jetcluster.model import consumer_rules
+from jetcluster.model.api import PageRequest, StepdownRequest
+from jetcluster.model.codec import invalid_json
+from jetcluster.model.consumer import (
+    ConsumerCreateRequest,
+    ConsumerPauseRequest,
+    ConsumerResetRequest,
+    ConsumerUnpinRequest,
+)
+from jetcluster.model.times import parse_rfc3339, rfc3339
+from jetcluster.protocol import headers
 
-CONSUMER_NOT_FOUND = 10014
+Fields = dict[str, Any]
+
+_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_EPHEMERAL_LENGTH = 8
+_IDENTITY_LENGTH = 8
 
 
-async def names(context: ApiContext, request: Request) -> dict[str, Any]:
+async def create(context: ApiContext, request: Request) -> Fields:
+    """CONSUMER.CREATE.<stream>[.<name>[.<filter>]]."""
+    wanted = _parse_create(request)
+    config = wanted.config
+    if len(request.args) > 1:
+        consumer_rules.check_name(request.args[1])
+        if config.durable_name and config.durable_name != request.args[1]:
+            raise by_code(10017)
+        config.name = request.args[1]
+    else:
+        consumer_rules.check_name(config.name)
+        if config.durable_name:
+            raise by_code(10020)
+    if len(request.args) > 2:
+        if config.filter_subjects:
+            raise by_code(10137)
+        if config.filter_subject != ".".join(request.args[2:]):
+            raise by_code(10131)
+    return await _create(context, request, wanted)
+
+
+async def create_durable(context: ApiContext, request: Request) -> Fields:
+    """CONSUMER.DURABLE.CREATE.<stream>.<name>."""
+    wanted = _parse_create(request)
+    consumer_rules.check_name(request.args[1])
+    if not wanted.config.durable_name:
+        raise by_code(10018)
+    if wanted.config.durable_name != request.args[1]:
+        raise by_code(10017)
+    wanted.config.name = request.args[1]
+    return await _create(context, request, wanted)
+
+
+def _parse_create(request: Request) -> ConsumerCreateRequest:
+    payload = request.payload if request.payload.strip() else b"{}"
+    wanted = ConsumerCreateRequest.parse(payload, strict=request.strict)
+    if wanted.stream_name != request.stream:
+        raise by_code(errors.STREAM_MISMATCH)
+    return wanted
+
+
+async def _create(context: ApiContext, request: Request, wanted: ConsumerCreateRequest) -> Fields:
+    given = wanted.config.to_wire()
+    if wanted.config.num_replicas > 1 and not context.cluster.clustered:
+        raise by_code(errors.REPLICAS_NOT_SUPPORTED)
+    stream = await find(context, request)
+    limits = context.limits(request.account)
+    if wanted.config.sourcing:
+        _check_identity(request, stream)
+    if upstreams.waits_for_acks(wanted.config, stream.config):
+        return await _for_link(context, request, wanted)
+    if wanted.pedantic:
+        consumer_rules.check_pedantic(given, stream.config)
+    name = wanted.config.name or _random_name(context)
+    if wanted.config.sourcing and wanted.config.direct and wanted.config.name and not wanted.config.durable_name:
+        # A nats-server's mirror asks for the same name again and again; its consumer of before goes when unused.
+        name = wanted.config.name = f"{name}-{_random_name(context)}"
+        given = wanted.config.to_wire()
+    config = consumer_rules.with_defaults(given, stream.config, limits, pedantic=wanted.pedantic)
+    consumer_rules.check_config(name, config, stream.config, limits)
+    body = {
+        "name": name,
+        "config": config,
+        "action": wanted.action,
+        "request": context.request_id(),
+        "max_consumers": _max_consumers(stream, limits.max_consumers),
+    }
+    found, result = await on_leader(context, request, "consumer_create", body)
+    if result["created"]:
+        request.tell_consumer(found.name, name, "create")
+    return _info(result["info"])
+
+
+async def _for_link(context: ApiContext, request: Request, wanted: ConsumerCreateRequest) -> Fields:
+    start = upstreams.make_durable(wanted.config)
+    name = wanted.config.name
+    known = await upstreams.rewind(context, request, name, start)  # nobody listens on the old deliver subject any more
+    made = await _create(context, request, wanted)
+    if known is None and start > 1:
+        moved = await upstreams.rewind(context, request, name, start)
+        made = _info(moved["info"]) if moved is not None else made
+    return made
+
+
+def _check_identity(request: Request, stream: Assignment) -> None:
+    """A source may say which incarnation of the stream it goes on with; a stream created anew refuses it, and tells
+    who it is. As nats-server 2.15, which asks that of `sourcing` consumers only. Raises ApiError 10225."""
+    expected = headers.get(request.headers, b"Nats-Stream-Identity")
+    if not expected:
+        return
+    digest = hashlib.sha256(f"{stream.gid} {stream.created_ns} {stream.name}".encode()).digest()
+    identity = _letters(digest[:_IDENTITY_LENGTH])
+    if expected != identity.encode():
+        raise by_code(10225, msg=identity)
+
+
+def _random_name(context: ApiContext) -> str:
+    return _letters(context.rng.token(_EPHEMERAL_LENGTH))
+
+
+def _letters(random: bytes) -> str:
+    return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in random)
+
+
+def _max_consumers(stream: Assignment, of_account: int) -> int:
+    """How many consumers the stream may have, 0: any number. The account's limit is per stream, as upstream."""
+    bounds = [limit for limit in (stream.config["max_consumers"], of_account) if limit > 0]
+    return min(bounds, default=0)
+
+
+async def info(context: ApiContext, request: Request) -> Fields:
+    _refuse_body(request)
+    _, result = await on_leader(context, request, "consumer_info", {"name": request.args[1]})
+    return _info(result)
+
+
+async def delete(context: ApiContext, request: Request) -> Fields:
+    _refuse_body(request)
+    name = request.args[1]
+    found, _ = await on_leader(context, request, "consumer_delete", {"name": name})
+    request.tell_consumer(found.name, name, "delete")
+    return {"success": True}
+
+
+async def names(context: ApiContext, request: Request) -> Fields:
+    page, result = await _page(context, request, "consumer_names", NAMES_LIMIT)
+    return {**page, "consumers": result["names"]}
+
+
+async def list_consumers(context: ApiContext, request: Request) -> Fields:
+    page, result = await _page(context, request, "consumer_list", LIST_LIMIT)
+    return {**page, "consumers": [_info(one, versions=False) for one in result["consumers"]]}
+
+
+async def pause(context: ApiContext, request: Request) -> Fields:
+    """Q12: `pause_until` is only there while the consumer is paused."""
+    wanted = ConsumerPauseRequest.parse(request.body, strict=request.strict)
+    until = max(0, parse_rfc3339(wanted.pause_until)) if wanted.pause_until else 0
+    name = request.args[1]
+    found, _ = await on_leader(context, request, "consumer_pause", {"name": name, "pause_until": until})
+    left = until - context.clock.time_ns()
+    paused = {"paused": left > 0, **({"pause_until": rfc3339(until)} if left > 0 else {})}
+    request.tell_pause(found.name, name, paused)
+    return {**paused, "pause_remaining": left} if left > 0 else paused
+
+
+async def reset(context: ApiContext, request: Request) -> Fields:
+    """Unlike upstream, where nobody answers for a consumer that does not exist, that is a 404."""
+    wanted = ConsumerResetRequest.parse(request.payload if request.payload.strip() else b"{}", strict=request.strict)
+    _, result = await on_leader(context, request, "consumer_reset", {"name": request.args[1], "seq": wanted.seq})
+    return {**_info(result["info"]), "reset_seq": result["reset_seq"]}
+
+
+async def unpin(context: ApiContext, request: Request) -> Fields:
+    wanted = ConsumerUnpinRequest.parse(request.payload, strict=request.strict)
+    if not wanted.group:
+        raise invalid_json("consumer group not specified")
     await find(context, request)
-    return {"total": 0, "offset": 0, "limit": NAMES_LIMIT, "consumers": []}
+    consumer_rules.check_group(wanted.group)
+    await on_leader(context, request, "consumer_unpin", {"name": request.args[1], "group": wanted.group})
+    return {}
 
 
-async def list_consumers(context: ApiContext, request: Request) -> dict[str, Any]:
-    await find(context, request)
-    return {"total": 0, "offset": 0, "limit": LIST_LIMIT, "consumers": []}
+async def leader_stepdown(context: ApiContext, request: Request) -> Fields:
+    if not context.cluster.clustered:
+        raise by_code(errors.CLUSTER_REQUIRED)
+    wanted = StepdownRequest.parse(request.body, strict=request.strict)
+    preferred = wanted.placement.preferred if wanted.placement is not None else ""
+    await on_leader(context, request, "consumer_stepdown", {"name": request.args[1], "preferred": preferred})
+    return {"success": True}
 
 
-async def absent(context: ApiContext, request: Request) -> dict[str, Any]:
-    """INFO, DELETE and the like: no consumer can exist, so none is found."""
-    await find(context, request)
-    raise by_code(CONSUMER_NOT_FOUND)
+async def _page(context: ApiContext, request: Request, kind: str, limit: int) -> tuple[Fields, Fields]:
+    wanted = PageRequest.parse(request.body, strict=request.strict)
+    _, result = await on_leader(context, request, kind, {"offset": max(0, wanted.offset), "limit": limit})
+    total = int(result["total"])
+    return {"total": total, "offset": min(max(0, wanted.offset), total), "limit": limit}, result
 
 
-async def create(context: ApiContext, request: Request) -> dict[str, Any]:
-    await find(context, request)
-    raise ApiError(503, errors.NOT_SUPPORTED, "consumers are not implemented yet")
+def _refuse_body(request: Request) -> None:
+    if request.payload.strip() not in {b"", b"{}"}:
+        raise by_code(errors.NOT_EMPTY_REQUEST)
+
+
+def _info(info: Fields, *, versions: bool = True) -> Fields:
+    return {**info, "config": consumer_rules.shown(info["config"], versions=versions)}

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster import errors
 from jetcluster.api.context import ApiContext, Counters
+from jetcluster.api.object_claims import NO_RESPONDERS, ObjectClaims
 from jetcluster.api.request import Request, check_api_level, check_size
 from jetcluster.errors import ApiError, by_code
-from jetcluster.model.advisory import API_AUDIT_SUBJECT, stream_action_subject
+from jetcluster.model.advisory import API_AUDIT_SUBJECT
 from jetcluster.model.codec import dumps
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ MAX_SESSIONS = 64
 
 SESSION_ENDPOINTS = ("STREAM.SNAPSHOT", "STREAM.RESTORE")
 SYSTEM_TYPE = "io.nats.jetstream.api.v1.system_response"
+OBJECTS = "$OBJ.*"
+"""Requests of the specification's object API; also behind an API prefix."""
 SUBJECTS = (
     "*",
     "ACCOUNT.INFO",
@@ -47,13 +50,18 @@ SUBJECTS = (
     "CONSUMER.RESET.>",
     "CONSUMER.UNPIN.>",
     "CONSUMER.LEADER.>",
+    OBJECTS,
 )
+SYSTEM_SUBJECTS = ("META.>", "SERVER.>")
+"""Taken from the system account alone."""
 
 
 class JetStreamApi:
     """The API of one account on one node. `start` subscribes, `stop` unsubscribes and cancels what is under way."""
 
-    def __init__(self, context: ApiContext, bus: Bus) -> None:
+    def __init__(self, context: ApiContext, bus: Bus, *, system: bool = False) -> None:
+        """`system`: of the system account."""
+        self._subjects = SUBJECTS + (SYSTEM_SUBJECTS if system else ())
         self.enabled = True
         """False: the account has no JetStream, and every request is told so."""
         self.counters = Counters()
@@ -63,6 +71,8 @@ class JetStreamApi:
         self._context = context
         self._bus = bus
         self._advisories = context.advisories()
+        self._claims = ObjectClaims(context.cluster, bus)
+        self._domain = f"$JS.{context.domain}.API.".encode()
         self._subscriptions: list[Subscription] = []
         self._queue: deque[Request] = deque()
         self._queued_bytes = 0
@@ -72,17 +82,23 @@ class JetStreamApi:
     def start(self) -> None:
         prefixes = ["$JS.API."]
         if self._context.domain:
-            prefixes.append(f"$JS.{self._context.domain}.API.")
+            prefixes.append(self._domain.decode())
         for prefix in prefixes:
-            for subject in SUBJECTS:
+            for subject in self._subjects:
                 self._subscriptions.append(
                     self._bus.subscribe(f"{prefix}{subject}".encode(), self._receive, local_only=True)
                 )
+        if self._context.domain:
+            keys = self._domain + b"$KV.>"
+            self._subscriptions.append(self._bus.subscribe(keys, self._to_bucket, local_only=True))
+        self._subscriptions.append(self._bus.subscribe(OBJECTS.encode(), self._receive, local_only=True))
+        self._claims.start()
 
     async def stop(self) -> None:
         for subscription in self._subscriptions:
             self._bus.unsubscribe(subscription)
         self._subscriptions = []
+        self._claims.stop()
         self._queue.clear()
         self._queued_bytes = 0
         running = [*self._running, *self._sessions]
@@ -100,6 +116,12 @@ class JetStreamApi:
             self._queued_bytes -= len(self._queue.popleft().payload)
             self.dropped += 1
         self._run_more()
+
+    def _to_bucket(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        """A put to a key-value bucket by its domain's name: the stream knows it by its plain subject (sheet core 8).
+        Of leaf nodes it comes without the domain already."""
+        if not self._bus.publish(subject[len(self._domain) :], payload, reply, headers) and reply:
+            self._bus.publish(reply, headers=NO_RESPONDERS)
 
     def _run_more(self) -> None:
         while self._queue and len(self._running) < MAX_RUNNING:
@@ -120,9 +142,11 @@ class JetStreamApi:
     async def _serve(self, request: Request) -> None:
         self.counters.total += 1
         endpoints = await _endpoints()
-        # "$JS.API.<...>" or "$JS.<domain>.API.<...>": the API token is the second or the third.
+        # "$JS.API.<...>" or "$JS.<domain>.API.<...>": the API token is the second or the third. Or "$OBJ.<bucket>".
         tokens = request.subject.decode("utf-8", "replace").split(".")
-        found = endpoints.find(tokens[2:] if tokens[1] == "API" else tokens[3:])
+        if tokens[0] != "$OBJ":
+            tokens = tokens[2:] if tokens[1] == "API" else tokens[3:]
+        found = endpoints.find(tokens)
         if found is None:
             code = errors.BAD_REQUEST if self.enabled else errors.NOT_ENABLED_FOR_ACCOUNT
             response = _envelope(SYSTEM_TYPE, by_code(code), {})
@@ -148,7 +172,7 @@ class JetStreamApi:
     async def _answer(self, endpoint: Endpoint, request: Request) -> tuple[bytes, bool]:
         """The reply and whether it is a success. Never raises but for cancellation: a request is always answered."""
         try:
-            self._check_enabled()
+            self._check_enabled(endpoint)
             check_api_level(request.headers)
             check_size(request.payload)
             self._check_sessions(endpoint)
@@ -164,8 +188,8 @@ class JetStreamApi:
         self.counters.errors += 1
         return _envelope(_type(endpoint), refusal, endpoint.in_error), False
 
-    def _check_enabled(self) -> None:
-        if not self.enabled:
+    def _check_enabled(self, endpoint: Endpoint) -> None:
+        if not self.enabled and not endpoint.name.startswith(("META.", "SERVER.")):
             raise by_code(errors.NOT_ENABLED_FOR_ACCOUNT)
 
     def _check_sessions(self, endpoint: Endpoint) -> None:
@@ -174,22 +198,21 @@ class JetStreamApi:
 
     def _tell(self, request: Request, response: bytes, *, audit: bool) -> None:
         bus = self._bus
-        for stream, action in request.actions:
-            subject = stream_action_subject(stream, action)
-            if bus.has_interest(subject):
-                bus.publish(subject, self._advisories.stream_action(stream, action, request.client()))
+        for event in request.events:
+            if bus.has_interest(event.subject):
+                bus.publish(event.subject, self._advisories.render(event, request.client()))
         if audit and bus.has_interest(API_AUDIT_SUBJECT):
             subject_text = request.subject.decode("utf-8", "replace")
-            event = self._advisories.api_audit(subject_text, request.payload, response, request.client())
-            bus.publish(API_AUDIT_SUBJECT, event)
+            audit_event = self._advisories.api_audit(subject_text, request.payload, response, request.client())
+            bus.publish(API_AUDIT_SUBJECT, audit_event)
 
 
 def _type(endpoint: Endpoint) -> str:
-    return "io.nats.jetstream.api.v1." + endpoint.type
+    return "io.nats.jetstream.api.v1." + endpoint.type if endpoint.type else ""
 
 
 def _envelope(type: str, error: ApiError | None, fields: Any) -> bytes:
-    reply: dict[str, Any] = {"type": type}
+    reply: dict[str, Any] = {"type": type} if type else {}
     if error is not None:
         reply["error"] = error.to_dict()
     return dumps(reply | fields)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from jetcluster.api import account, consumers, restore, snapshot, streams
+from jetcluster.api import account, consumers, objects, restore, servers, snapshot, streams
 from jetcluster.api.context import ApiContext, Counters
 from jetcluster.api.request import Request
 
@@ -26,6 +26,7 @@ class Endpoint:
     args: tuple[int, int]
     """How many tokens follow: least and most."""
     type: str
+    """Of the reply, behind its prefix; "" for replies without a type."""
     handler: Callable[[ApiContext, Request, Counters], Awaitable[Reply]]
     in_error: Mapping[str, Any] = field(default_factory=dict)
     """Fields that an error reply holds too: nats-server renders Go's zero values there."""
@@ -60,18 +61,22 @@ _ALL: Final = (
     _endpoint("STREAM.LEADER.STEPDOWN", 1, "stream_leader_stepdown_response", streams.leader_stepdown),
     _endpoint("STREAM.SNAPSHOT", 1, "stream_snapshot_response", snapshot.snapshot),
     _endpoint("STREAM.RESTORE", 1, "stream_restore_response", restore.restore, deliver_subject=""),
-    _endpoint("STREAM.PEER.REMOVE", 1, "stream_remove_peer_response", streams.cluster_only),
-    _endpoint("STREAM.CANCEL_MOVE", 1, "stream_update_response", streams.cluster_only),
+    _endpoint("STREAM.PEER.REMOVE", 1, "stream_remove_peer_response", streams.peer_remove),
+    _endpoint("STREAM.CANCEL_MOVE", 1, "stream_cancel_move_response", streams.cancel_move),
     _endpoint("CONSUMER.NAMES", 1, "consumer_names_response", consumers.names, **_NO_PAGE, consumers=[]),
     _endpoint("CONSUMER.LIST", 1, "consumer_list_response", consumers.list_consumers, **_NO_PAGE, consumers=[]),
     _endpoint("CONSUMER.CREATE", (1, _MANY), "consumer_create_response", consumers.create),
-    _endpoint("CONSUMER.DURABLE.CREATE", 2, "consumer_create_response", consumers.create),
-    _endpoint("CONSUMER.INFO", 2, "consumer_info_response", consumers.absent),
-    _endpoint("CONSUMER.DELETE", 2, "consumer_delete_response", consumers.absent),
-    _endpoint("CONSUMER.PAUSE", 2, "consumer_pause_response", consumers.absent),
-    _endpoint("CONSUMER.RESET", 2, "consumer_reset_response", consumers.absent),
-    _endpoint("CONSUMER.UNPIN", 2, "consumer_unpin_response", consumers.absent),
-    _endpoint("CONSUMER.LEADER.STEPDOWN", 2, "consumer_leader_stepdown_response", consumers.absent),
+    _endpoint("CONSUMER.DURABLE.CREATE", 2, "consumer_create_response", consumers.create_durable),
+    _endpoint("CONSUMER.INFO", 2, "consumer_info_response", consumers.info),
+    _endpoint("CONSUMER.DELETE", 2, "consumer_delete_response", consumers.delete),
+    _endpoint("CONSUMER.PAUSE", 2, "consumer_pause_response", consumers.pause, paused=False),
+    _endpoint("CONSUMER.RESET", 2, "consumer_reset_response", consumers.reset, reset_seq=0),
+    _endpoint("CONSUMER.UNPIN", 2, "consumer_unpin_response", consumers.unpin),
+    _endpoint("CONSUMER.LEADER.STEPDOWN", 2, "consumer_leader_stepdown_response", consumers.leader_stepdown),
+    _endpoint("$OBJ", 1, "", objects.serve),
+    _endpoint("META.LEADER.STEPDOWN", 0, "meta_leader_stepdown_response", servers.meta_stepdown),
+    _endpoint("SERVER.REMOVE", 0, "meta_server_remove_response", servers.remove),
+    _endpoint("SERVER.EVACUATE", 0, "meta_server_remove_response", servers.evacuate),
 )
 
 _BY_NAME: Final = {endpoint.name: endpoint for endpoint in _ALL}

@@ -8,7 +8,14 @@ from typing import Any
 
 from jetcluster import API_LEVEL, errors
 from jetcluster.errors import by_code
-from jetcluster.model.advisory import StreamAction
+from jetcluster.model.advisory import (
+    ConsumerAction,
+    Event,
+    StreamAction,
+    consumer_action,
+    consumer_pause,
+    stream_action,
+)
 from jetcluster.protocol.bus import Bus, Origin
 
 MAX_BODY = 1024 * 1024
@@ -30,8 +37,8 @@ class Request:
     bus: Bus
     strict: bool = False
     """Unknown keys of the body are refused."""
-    actions: list[tuple[str, StreamAction]] = field(default_factory=list)
-    """Stream and what happened to it: becomes advisories once the reply is out."""
+    events: list[Event] = field(default_factory=list)
+    """What happened to streams and consumers: becomes advisories once the reply is out."""
     follow: Callable[[], Awaitable[None]] | None = None
     """What goes on after the reply, for as long as it takes (snapshot, restore)."""
 
@@ -45,7 +52,14 @@ class Request:
         return self.payload if self.payload.lstrip()[:1] in {b"{", b"["} else b"{}"
 
     def tell(self, stream: str, action: StreamAction) -> None:
-        self.actions.append((stream, action))
+        self.events.append(stream_action(stream, action))
+
+    def tell_consumer(self, stream: str, consumer: str, action: ConsumerAction) -> None:
+        self.events.append(consumer_action(stream, consumer, action))
+
+    def tell_pause(self, stream: str, consumer: str, state: dict[str, Any]) -> None:
+        """`state`: `paused`, and `pause_until` while it is."""
+        self.events.append(consumer_pause(stream, consumer, state))
 
     def client(self) -> dict[str, Any]:
         """Who asks, for advisories. An origin that knows more than the account offers `client_info() -> dict`."""

@@ -18,17 +18,21 @@ from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request
 from jetcluster.api.snapshot import tell_transfer
 from jetcluster.cluster.meta_state import Assignment
+from jetcluster.cluster.restores import ALIVE_SECONDS
+from jetcluster.consumer import archived
 from jetcluster.errors import ApiError, by_code
-from jetcluster.model import stream_rules
-from jetcluster.model.advisory import stream_action_subject
+from jetcluster.model import consumer_rules, stream_rules
+from jetcluster.model.advisory import stream_action
 from jetcluster.model.api import RestoreRequest, RestoreState
 from jetcluster.model.codec import dumps
+from jetcluster.model.consumer import ConsumerCreateRequest
 from jetcluster.model.stream import StreamConfig
 from jetcluster.protocol import s2
 from jetcluster.protocol.bus import Bus, Origin
 from jetcluster.store.api import Msg
-from jetcluster.stream import archive, commands, restoring
+from jetcluster.stream import archive, restoring
 from jetcluster.stream.rules import RESTORING
+from jetcluster.stream.runs import encode_runs
 
 Fields = dict[str, Any]
 
@@ -37,6 +41,8 @@ IDLE_SECONDS: Final = 5.0
 MAX_WAITING_BYTES: Final = 32 << 20
 """Chunks that arrived and are not worked on yet; a client that waits for the answers has one."""
 COMMAND_BYTES: Final = 1 << 20
+MAX_CONSUMERS_BYTES: Final = 64 << 20
+"""Of all consumers in an archive: they are created when the messages are there."""
 _BAD_REQUEST: Final = 10003
 _NAME_TAKEN: Final = 10130
 _FAILED: Final = 10062
@@ -56,7 +62,7 @@ async def restore(context: ApiContext, request: Request) -> Fields:
     if not result["created"]:
         raise by_code(_NAME_TAKEN)
     assignment = Assignment.from_dict(result["assignment"])
-    receiver = Receiver(context, request, assignment, config)
+    receiver = Receiver(context, request, assignment)
     receiver.listen()
     request.follow = receiver.run
     return {"deliver_subject": receiver.subject.decode(), "success": True}
@@ -97,12 +103,11 @@ class _Chunk:
 class Receiver:
     """One restore: what its client sends, in order, until the empty chunk, an error, or silence."""
 
-    def __init__(self, context: ApiContext, request: Request, assignment: Assignment, config: Fields) -> None:
+    def __init__(self, context: ApiContext, request: Request, assignment: Assignment) -> None:
         self._context = context
         self._request = request
         self._bus: Bus = request.bus
         self._assignment = assignment
-        self._config = config
         self.subject = f"$JS.SNAPSHOT.RESTORE.{assignment.name}.{context.rng.token(4).hex()}".encode()
         self._waiting: asyncio.Queue[_Chunk] = asyncio.Queue()
         self._waiting_bytes = 0
@@ -114,6 +119,8 @@ class Receiver:
         self._last = (0, 0)
         """Sequence and time of the newest message."""
         self._state: Fields = {}
+        self._consumers: list[tuple[str, bytes]] = []
+        self._consumers_bytes = 0
 
     def listen(self) -> None:
         self._subscription = self._bus.subscribe(self.subject, self._on_chunk)
@@ -131,15 +138,26 @@ class Receiver:
         start = context.clock.time_ns()
         tell_transfer(self._bus, name, "restore_create", advisories.restore_create(name, client))
         done = False
+        beat = asyncio.get_running_loop().create_task(self._beat())
         try:
             done = await self._take_all()
         finally:
+            beat.cancel()
             self._bus.unsubscribe(self._subscription)
             if not done:
                 await self._undo()
         if done:
             event = advisories.restore_complete(name, start, self._received, client)
             tell_transfer(self._bus, name, "restore_complete", event)
+
+    async def _beat(self) -> None:
+        """Without this the meta leader gives the restore up (`cluster.restores`), as it must when this node dies."""
+        while True:
+            await asyncio.sleep(ALIVE_SECONDS)
+            try:
+                await self._context.cluster.meta_request("restore_alive", {"gid": self._assignment.gid})
+            except ApiError as error:
+                self._context.log.debug("nobody leads the cluster", error=str(error))
 
     async def _take_all(self) -> bool:
         """True when the stream stands. The client has its answer then, as after an error."""
@@ -186,7 +204,14 @@ class Receiver:
         if not entry.seq:
             if entry.name == archive.STATE_NAME:
                 self._state = _object(entry.payload)
-            return  # consumers: there are none yet
+            elif entry.name.startswith(archive.CONSUMER_PREFIX):
+                self._consumers_bytes += len(entry.payload)
+                if self._consumers_bytes > MAX_CONSUMERS_BYTES:
+                    raise archive.ArchiveError("too many consumers")
+                self._consumers.append(
+                    (entry.name[len(archive.CONSUMER_PREFIX) :].decode("utf-8", "replace"), entry.payload)
+                )
+            return
         if entry.seq <= self._last[0]:
             raise archive.ArchiveError("messages out of order")
         self._last = entry.seq, entry.ts
@@ -195,7 +220,7 @@ class Receiver:
 
     async def _flush(self) -> None:
         if self._messages:
-            runs = commands.encode_runs(restoring.runs_of(self._messages))
+            runs = encode_runs(restoring.runs_of(self._messages))
             self._messages, self._messages_bytes = [], 0
             await self._ask("restore", {"runs": base64.b64encode(runs).decode()})
 
@@ -210,12 +235,36 @@ class Receiver:
             last_seq = declared
         await self._ask("restore_end", {"last_seq": last_seq, "last_ts": last_ts})
         context, request = self._context, self._request
-        limits = streams.meta_limits(context.limits(request.account))
-        result = await streams.meta(context, "stream_update", request, config=self._config, limits=limits)
+        assignment = self._assignment
+        # Before the stream is an ordinary one: a message may be there for one of them only (interest retention).
+        for name, content in self._consumers:
+            try:
+                await self._create_consumer(assignment, name, _object(content))
+            except (ApiError, ValueError) as error:
+                context.log.warning(
+                    "a consumer is not restored", stream=assignment.name, consumer=name, error=str(error)
+                )
+        result = await streams.meta(context, "stream_restored", request, name=assignment.name, gid=assignment.gid)
         assignment = Assignment.from_dict(result["assignment"])
         info = await streams.ready(context, assignment)
         tell_created(context, request, assignment.name)
         return dumps({"type": _CREATE_TYPE, **streams.stream_info(context, assignment, info)})
+
+    async def _create_consumer(self, assignment: Assignment, name: str, found: Fields) -> None:
+        """Raises ApiError or ValueError: such a consumer cannot be here."""
+        limits = self._context.limits(self._request.account)
+        wish = {"stream_name": assignment.name, "config": found.get("config")}
+        given = ConsumerCreateRequest.parse(dumps(wish), strict=False).config.to_wire()
+        consumer_rules.check_name(name)
+        config = consumer_rules.with_defaults({**given, "name": name}, assignment.config, limits, pedantic=False)
+        consumer_rules.check_config(name, config, assignment.config, limits)
+        body = {
+            "name": name,
+            "config": config,
+            "action": "create",
+            "restored": archived.decode(found.get("state") or {}),
+        }
+        await self._context.cluster.stream_request(assignment, "consumer_create", body)
 
     async def _ask(self, kind: str, body: Fields) -> Fields:
         return await self._context.cluster.stream_request(self._assignment, kind, body)
@@ -227,15 +276,16 @@ class Receiver:
     async def _undo(self) -> None:
         name = self._assignment.name
         try:
-            await streams.meta(self._context, "stream_delete", self._request, name=name)
+            await streams.meta(self._context, "stream_delete", self._request, name=name, gid=self._assignment.gid)
         except ApiError as error:
-            self._context.log.warning("a half restored stream is left; delete it", stream=name, error=str(error))
+            if error.err_code != errors.STREAM_NOT_FOUND:  # the meta leader will give it up (`cluster.restores`)
+                self._context.log.warning("a half restored stream is left for now", stream=name, error=str(error))
 
 
 def tell_created(context: ApiContext, request: Request, name: str) -> None:
-    subject = stream_action_subject(name, "create")
-    if request.bus.has_interest(subject):
-        request.bus.publish(subject, context.advisories().stream_action(name, "create", request.client()))
+    event = stream_action(name, "create")
+    if request.bus.has_interest(event.subject):
+        request.bus.publish(event.subject, context.advisories().render(event, request.client()))
 
 
 def _object(raw: bytes) -> Fields:

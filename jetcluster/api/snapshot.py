@@ -26,6 +26,9 @@ CHUNK_RANGE: Final = (1024, 1024 * 1024)
 DEFAULT_WINDOW: Final = 8 * 1024 * 1024
 MAX_WINDOW: Final = 32 * 1024 * 1024
 INTEREST_SECONDS: Final = 2.0
+WILDCARD_SECONDS: Final = 0.5
+"""How long interest by wildcard alone does not count: clients take all their replies with one, and subscribe to the
+deliver subject once they have read ours."""
 ACK_SECONDS: Final = 5.0
 _BAD_REQUEST: Final = 10003
 _BAD_SUBJECT: Final = 10015
@@ -43,7 +46,7 @@ async def snapshot(context: ApiContext, request: Request) -> Fields:
     deliver = wanted.deliver_subject
     if not subjects.is_valid(deliver) or not subjects.is_literal(deliver):
         raise by_code(_BAD_SUBJECT)
-    assignment, opened = await on_leader(context, request, "snapshot", {})
+    assignment, opened = await on_leader(context, request, "snapshot", {"no_consumers": wanted.no_consumers})
     sender = Sender(context, request, assignment, opened, wanted)
     request.follow = sender.run
     config = {key: value for key, value in assignment.config.items() if key != RESTORING}
@@ -103,9 +106,12 @@ class Sender:
             self._acked.set()
 
     async def _wait_for_interest(self) -> None:
-        end = self._context.clock.monotonic() + INTEREST_SECONDS
-        while not self._bus.has_interest(self._deliver):
-            if self._context.clock.monotonic() >= end:
+        start = self._context.clock.monotonic()
+        while not self._bus.has_listener(self._deliver):
+            waited = self._context.clock.monotonic() - start
+            if waited >= WILDCARD_SECONDS and self._bus.has_interest(self._deliver):
+                return
+            if waited >= INTEREST_SECONDS:
                 raise StatusError("408 No Interest")
             await asyncio.sleep(0.01)
 

@@ -12,11 +12,12 @@ from jetcluster import API_LEVEL, REPORTED_VERSION, errors
 from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request
 from jetcluster.cluster.meta_state import Assignment
-from jetcluster.errors import ApiError, by_code, invalid_config
-from jetcluster.model import stream_rules, subjects
+from jetcluster.errors import ApiError, by_code
+from jetcluster.model import link_rules, stream_rules, subjects
 from jetcluster.model.api import (
     MsgDeleteRequest,
     PageRequest,
+    PeerRequest,
     PurgeRequest,
     StepdownRequest,
     StreamConfigRequest,
@@ -38,9 +39,9 @@ LIST_AT_ONCE = 64
 
 async def create(context: ApiContext, request: Request) -> Fields:
     config = _parse_config(context, request)
-    stream_rules.check_create(config)
     limits = context.limits(request.account)
     stream_rules.check_config(config, limits)
+    link_rules.check_upstreams(config, _finder(context, request))
     stream_rules.check_implemented(config)
     result = await meta(context, "stream_create", request, config=config, limits=meta_limits(limits))
     assignment = Assignment.from_dict(result["assignment"])
@@ -59,12 +60,14 @@ async def update(context: ApiContext, request: Request) -> Fields:
     config = _parse_config(context, request, update=True)
     # Unknown streams first: what else is wrong with the request would only distract.
     known = await find(context, request)
-    if known.config.get(RESTORING):
-        raise invalid_config("stream is being restored")
     limits = context.limits(request.account)
     stream_rules.check_config(config, limits)
+    link_rules.check_upstreams(config, _finder(context, request))
     stream_rules.merge_update(known.config, config)  # for the reason only; apply decides, with the newest one
     stream_rules.check_implemented(config)
+    moves = config.get("placement") != known.config.get("placement")
+    if context.cluster.clustered and (moves or config["num_replicas"] != known.replicas):
+        await _check_settled(context, request, moves=moves)
     result = await meta(context, "stream_update", request, config=config, limits=meta_limits(limits))
     assignment = Assignment.from_dict(result["assignment"])
     info = await ready(context, assignment)
@@ -73,6 +76,33 @@ async def update(context: ApiContext, request: Request) -> Fields:
     if not context.cluster.clustered:
         fields.pop("cluster", None)
     return fields
+
+
+async def _check_settled(context: ApiContext, request: Request, *, moves: bool) -> None:
+    """A stream that is on its way to other peers is not sent elsewhere (streams.md 5.6). Raises ApiError."""
+    known = await _lookup(context, request)
+    if (known.origin is not None or moves) and await _under_way(context, known):
+        raise by_code(errors.MOVE_IN_PROGRESS if known.origin is not None else errors.RECONFIGURATION_IN_PROGRESS)
+
+
+async def _under_way(context: ApiContext, assignment: Assignment) -> bool:
+    """Are the members of the stream's group other ones than it is assigned to?"""
+    answer = await context.cluster.stream_request(assignment, "members", {"revision": assignment.revision})
+    return bool(answer["learners"]) or set(answer["voters"]) != set(assignment.peers)
+
+
+async def cancel_move(context: ApiContext, request: Request) -> Fields:
+    """Back to where the stream was, and to the placement that it had; what has moved already moves back."""
+    if not context.cluster.clustered:
+        raise by_code(errors.CLUSTER_REQUIRED)
+    known = await _lookup(context, request)
+    if known.origin is None or not await _under_way(context, known):
+        raise by_code(errors.NO_RECONFIGURATION)
+    result = await meta(context, "stream_move_cancel", request, name=known.name, revision=known.revision)
+    assignment = Assignment.from_dict(result["assignment"])
+    info = await ready(context, assignment)
+    request.tell(assignment.name, "modify")
+    return stream_info(context, assignment, info)
 
 
 async def info(context: ApiContext, request: Request) -> Fields:
@@ -88,7 +118,15 @@ async def info(context: ApiContext, request: Request) -> Fields:
     if not wanted.subjects_filter or not total:
         total = offset = limit = 0
     page = {"total": total, "offset": offset, "limit": limit}
-    return {**page, **stream_info(context, assignment, answer)}
+    fields = {**page, **stream_info(context, assignment, answer)}
+    mirrors = context.cluster.mirrors_of(request.account, request.stream) if context.cluster.clustered else []
+    if mirrors:
+        # Between `cluster` and `ts`, as upstream; all are in this cluster, so none is nearer than another.
+        place = {"domain": context.domain} if context.domain else {}
+        place["cluster"] = (answer.get("cluster") or {}).get("name", "")
+        ts = fields.pop("ts")
+        fields |= {"alternates": [{"name": name, **place} for name in (request.stream, *mirrors)], "ts": ts}
+    return fields
 
 
 async def delete(context: ApiContext, request: Request) -> Fields:
@@ -155,7 +193,7 @@ async def msg_delete(context: ApiContext, request: Request) -> Fields:
         await find(context, request)
         raise by_code(errors.BAD_REQUEST)
     wanted = MsgDeleteRequest.parse(request.payload, strict=request.strict)
-    await on_leader(context, request, "msg_delete", {"seq": wanted.seq})
+    await on_leader(context, request, "msg_delete", {"seq": wanted.seq, "no_erase": wanted.no_erase})
     return {"success": True}
 
 
@@ -163,29 +201,25 @@ async def leader_stepdown(context: ApiContext, request: Request) -> Fields:
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
     wanted = StepdownRequest.parse(request.body, strict=request.strict)
-    preferred = wanted.placement.preferred if wanted.placement is not None else ""
-    await on_leader(context, request, "stepdown", {"preferred": preferred})
+    placement = wanted.placement.model_dump() if wanted.placement is not None else {}
+    await on_leader(context, request, "stepdown", {"placement": placement})
     return {"success": True}
 
 
-async def not_implemented(context: ApiContext, request: Request) -> Fields:
-    await find(context, request)
-    raise _not_implemented()
-
-
-async def cluster_only(context: ApiContext, request: Request) -> Fields:
-    """Operations on peers, which a standalone server does not have."""
+async def peer_remove(context: ApiContext, request: Request) -> Fields:
+    """Success says that it is begun: the replica goes once its successor has all that it had."""
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
-    return await not_implemented(context, request)
-
-
-def _not_implemented() -> ApiError:
-    return ApiError(503, errors.NOT_SUPPORTED, "this stream operation is not implemented yet")
+    wanted = PeerRequest.parse(request.body, strict=request.strict)
+    if not wanted.peer:
+        raise by_code(errors.BAD_REQUEST)
+    await meta(context, "stream_peer_remove", request, name=request.stream, peer=wanted.peer)
+    return {"success": True}
 
 
 def stream_info(context: ApiContext, assignment: Assignment, answer: Fields) -> Fields:
-    """The stream info object, keys in wire order (streams.md 5.4). `answer` is the leader's: `state`, `cluster`."""
+    """The stream info object, keys in wire order (streams.md 5.4). `answer` is the leader's: `state`, `cluster`,
+    `links`."""
     config = dict(assignment.config)
     config.pop(RESTORING, None)
     level = {"_nats.level": str(API_LEVEL), "_nats.ver": REPORTED_VERSION}
@@ -199,6 +233,7 @@ def stream_info(context: ApiContext, assignment: Assignment, answer: Fields) -> 
         fields["domain"] = context.domain
     if answer.get("cluster"):
         fields["cluster"] = answer["cluster"]
+    fields |= answer.get("links") or {}
     fields["ts"] = rfc3339(context.clock.time_ns())
     return fields
 
@@ -213,9 +248,21 @@ def _parse_config(context: ApiContext, request: Request, *, update: bool = False
     stream_rules.check_name(parsed.name)
     limits = context.limits(request.account)
     config = parsed.normalised(limits, auto_allow_direct=context.auto_allow_direct)
+    wire = config.to_wire()
+    if not update:
+        stream_rules.check_create(wire)
     if parsed.pedantic:
-        check_pedantic(parsed, config)
-    return config.to_wire()
+        check_pedantic(parsed, config, limits)
+    given = parsed.mirror_direct if parsed.pedantic else None
+    return link_rules.inherited(wire, _finder(context, request), given=given)
+
+
+def _finder(context: ApiContext, request: Request) -> link_rules.Find:
+    def find_config(name: str) -> link_rules.Config | None:
+        known = context.cluster.assignment(request.account, name)
+        return known.config if known is not None else None
+
+    return find_config
 
 
 def meta_limits(limits: AccountLimits) -> dict[str, int]:

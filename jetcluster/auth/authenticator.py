@@ -61,7 +61,9 @@ class Authenticator:
     def nonce_required(self) -> bool:
         return bool(self._nkeys)
 
-    def check(self, connect: Mapping[str, object], nonce: bytes, client_ip: str = "") -> AuthResult:
+    def check(
+        self, connect: Mapping[str, object], nonce: bytes, client_ip: str = "", connection_type: str = STANDARD
+    ) -> AuthResult:
         """`connect` is the decoded CONNECT object, `nonce` the text of INFO.nonce. Raises `AuthError`.
 
         `client_ip` is for rules that JWT users will bring (source networks); no rule of a plain configuration reads it.
@@ -70,15 +72,15 @@ class Authenticator:
             return AuthResult(GLOBAL_ACCOUNT, _text(connect, "user"), None)
         nkey = _text(connect, "nkey")
         if nkey and self._nkeys:
-            return self._check_nkey(nkey, _text(connect, "sig"), nonce)
+            return self._check_nkey(nkey, _text(connect, "sig"), nonce, connection_type)
         name, password = _text(connect, "user"), _text(connect, "pass")
         token = _text(connect, "auth_token")
         if self._no_auth_user and not (name or password or token or nkey):
-            return self._admit(self._default_user())
+            return self._admit(self._default_user(), connection_type)
         if self._users:
             user = self._users.get(name)
             if user is not None and self._passwords.matches(user.password, password):
-                return self._admit(user)
+                return self._admit(user, connection_type)
             raise AuthError(f'user "{name}" is unknown or gave a wrong password')
         if self._token:
             if token and self._passwords.matches(self._token, token):
@@ -88,13 +90,13 @@ class Authenticator:
             return AuthResult(GLOBAL_ACCOUNT, name, self._single_permissions)
         raise AuthError("no or wrong credentials")
 
-    def _check_nkey(self, nkey: str, signature: str, nonce: bytes) -> AuthResult:
+    def _check_nkey(self, nkey: str, signature: str, nonce: bytes, connection_type: str) -> AuthResult:
         user = self._nkeys.get(nkey)
         if user is None:
             raise AuthError(f'nkey "{nkey}" is unknown')
         if not nonce or not signature or not is_signed(decode_user_key(nkey), nonce, signature):
             raise AuthError(f'nkey "{nkey}" did not sign the nonce')
-        return self._admit(user)
+        return self._admit(user, connection_type)
 
     def _default_user(self) -> _User:
         user = self._users.get(self._no_auth_user) or self._nkeys.get(self._no_auth_user)
@@ -103,8 +105,8 @@ class Authenticator:
         return user
 
     @staticmethod
-    def _admit(user: _User) -> AuthResult:
-        if user.connection_types and STANDARD not in user.connection_types:
+    def _admit(user: _User, connection_type: str) -> AuthResult:
+        if user.connection_types and connection_type not in user.connection_types:
             raise AuthError(f'user "{user.result.user}" may not use this type of connection')
         return user.result
 

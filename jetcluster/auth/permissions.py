@@ -7,6 +7,10 @@ from collections.abc import Callable, Sequence
 from jetcluster.config.options import PermissionOptions
 from jetcluster.protocol import subjects
 
+_DIRECT_GET = b"$JS.API.DIRECT.GET."
+_ADDRESSED = b"$JS.API.DIRECT.PEER."
+"""Direct Gets that name a replica: the stream and the server's name follow (docs/compatibility.md)."""
+
 
 class SubjectSet:
     """Subjects and filters as a set that answers "is it in there"; literals by hash, filters one by one."""
@@ -54,9 +58,12 @@ class UserPermissions:
         "_subscribe_deny",
         "allow_responses",
         "can_deliver",
+        "options",
     )
 
     def __init__(self, options: PermissionOptions) -> None:
+        self.options = options
+        """What they were made of; users may see their own (`$SYS.REQ.USER.INFO`)."""
         publish, subscribe, responses = options.publish, options.subscribe, options.responses
         allow = publish.allow
         if allow is None and responses is not None:
@@ -75,6 +82,8 @@ class UserPermissions:
             self.can_deliver = self._is_not_denied
 
     def can_publish(self, subject: bytes) -> bool:
+        if subject.startswith(_ADDRESSED):  # Direct Get, of one replica: who may do the one may do the other
+            subject = _DIRECT_GET + subject[len(_ADDRESSED) :].split(b".", 1)[0]
         if self._publish_deny.takes(subject):
             return False
         return self._publish_allow is None or self._publish_allow.takes(subject)

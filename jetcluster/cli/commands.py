@@ -32,6 +32,66 @@ def up(
     raise typer.Exit(run_up(nodes, directory, port))
 
 
+@app.command()
+def decommission(
+    node: Annotated[str, typer.Argument(help="The server's name, or its peer id.")],
+    server: Annotated[
+        str,
+        typer.Option("-s", "--server", help="URLs of any servers, with a user of the system account, by commas."),
+    ] = "nats://127.0.0.1:4222",
+    within: Annotated[float, typer.Option(min=1.0, help="Seconds until the tool stops waiting.")] = 3600.0,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Use the server again that was being emptied.")] = False,
+) -> None:
+    """Move everything away from a server, remove it from the cluster, and verify that."""
+    from jetcluster.cli.decommission import run_decommission
+
+    raise typer.Exit(run_decommission(server, node, within, cancel=cancel))
+
+
+@app.command()
+def mirror(
+    stream: Annotated[str, typer.Argument(help="The stream to be mirrored.")],
+    server: Annotated[
+        str, typer.Option("-s", "--server", help="URLs of the servers that are to have the mirror, by commas.")
+    ] = "nats://127.0.0.1:4222",
+    domain: Annotated[str, typer.Option(help="JetStream domain of the stream, behind a leaf link.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the mirror (default: the stream's).")] = "",
+    replicas: Annotated[int, typer.Option(min=1, max=9, help="Replicas of the mirror.")] = 1,
+    within: Annotated[float, typer.Option(min=1.0, help="Seconds to wait for the servers.")] = 60.0,
+) -> None:
+    """See to it that a stream of another domain is mirrored here; nothing happens if it is already."""
+    from jetcluster.cli.mirror import run_mirror
+
+    raise typer.Exit(run_mirror(server, stream, domain, name, replicas, within))
+
+
+objects = typer.Typer(no_args_is_help=True, help="Buckets of large objects.")
+app.add_typer(objects, name="object")
+
+
+@objects.callback()
+def _objects() -> None:
+    """Buckets of large objects."""
+
+
+@objects.command("add")
+def add_bucket(
+    bucket: Annotated[str, typer.Argument(help="The bucket; its stream is OBJ_<bucket>.")],
+    server: Annotated[
+        str, typer.Option("-s", "--server", help="URLs of the servers, by commas.")
+    ] = "nats://127.0.0.1:4222",
+    replicas: Annotated[int, typer.Option(min=1, max=9, help="Replicas of the bucket.")] = 1,
+    storage: Annotated[str, typer.Option(help="file or memory.")] = "file",
+    max_bytes: Annotated[int, typer.Option(min=0, help="Size limit in bytes; 0: none.")] = 0,
+    ttl: Annotated[float, typer.Option(min=0.0, help="Seconds until an object goes; 0: never.")] = 0.0,
+    description: Annotated[str, typer.Option(help="Shown in the stream's info.")] = "",
+) -> None:
+    """Create a bucket for stock clients and the object service alike."""
+    from jetcluster.cli.object_store import Wish, run_add
+
+    raise typer.Exit(run_add(server, Wish(bucket, replicas, storage, max_bytes, ttl, description)))
+
+
 def run_command(words: Sequence[str]) -> int:
     """Runs a command line that does not start with `serve`; returns the exit code."""
     if words[:1] == ["bench"]:

@@ -62,7 +62,7 @@ _define(bool, "version", "v", "version")
 _define(bool, "help_tls", "help_tls")
 
 INERT = (
-    "https_port", "syslog", "remote_syslog", "log_size_limit", "max_traced_msg_len", "profile", "connect_retries",
+    "syslog", "remote_syslog", "log_size_limit", "max_traced_msg_len", "profile", "connect_retries",
     "trace", "debug_trace",
 )  # fmt: skip
 """Accepted for completeness and named in one warning at start (`-DV` still turns on what `-D` does)."""
@@ -128,6 +128,7 @@ Server Options:
     -n, --name, --server_name <name> Server name (default: the server's id)
     -P, --pid <file>                 File to store the process id in
     -m, --http_port <port>           Port for monitoring over HTTP
+    -ms, --https_port <port>         Port for monitoring over HTTPS
     -c, --config <file>              Configuration file; flags win over it
     -t                               Test the configuration and exit
     -sl, --signal <signal>[=<pid>]   Signal a running server (ldm, stop, quit, term, reopen, reload);
@@ -168,7 +169,7 @@ Cluster Options:
         --cluster_advertise <string> host:port told to other nodes
 
 Accepted without effect:
-    -ms, --https_port, -s, --syslog, -r, --remote_syslog, --log_size_limit, --max_traced_msg_len, --profile,
+    -s, --syslog, -r, --remote_syslog, --log_size_limit, --max_traced_msg_len, --profile,
     --connect_retries, and the protocol trace -V, --trace, -VV (-DV and -DVV are the same as -D)
 
 Common Options:

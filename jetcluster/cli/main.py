@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -13,7 +14,11 @@ Usage: jetcluster <command> [options]
 Commands:
     serve    Run one server; takes nats-server's flags (jetcluster serve --help). The default when a flag comes first
     up       Start a local cluster in one command and watch it
+    decommission  Empty a server and remove it from the cluster
+    mirror   Mirror a stream of another JetStream domain here
+    object   Make buckets for large objects
     bench    Drive any NATS-compatible server and print rates
+    pipeline Jobs on Spark: archive a stream, restore it, check it (needs jetcluster[spark] and Java)
 """
 
 
@@ -30,6 +35,10 @@ def main(argv: Sequence[str] | None = None, program: str | None = None) -> int:
         return 0
     if words[0] == "version" or words[0].startswith("-"):
         return serve(words, "jetcluster serve")
+    if words[0] == "pipeline":
+        from jetcluster.pipeline.main import main as pipeline
+
+        return pipeline(words[1:])
     from jetcluster.cli.commands import run_command
 
     return run_command(words)
@@ -112,11 +121,18 @@ def _run(flags: dict[str, bool | int | str]) -> int:
         stamp = time.strftime("%Y/%m/%d %H:%M:%S")
         print(f"{stamp} error opening file: open {options.log_file}: {(error.strerror or '').lower()}", file=sys.stderr)
         return 1
-    from jetcluster.node.node import run
+    from jetcluster.node.node import START_AGAIN, run
 
     try:
-        return run(options, logs.get_logger("server"), lambda: options_from(flags))
+        code = run(options, logs.get_logger("server"), lambda: options_from(flags))
     except KeyboardInterrupt:  # before the node handles signals itself
         return 1
     finally:
         logs.shutdown()
+    if code == START_AGAIN:
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - these very arguments
+    return code
+
+
+if __name__ == "__main__":  # or `python -m jetcluster.cli.main` would do nothing, and say it went well
+    sys.exit(main())

@@ -14,6 +14,7 @@ _DIRECT = (
     "server_name",
     "pid_file",
     "http_port",
+    "https_port",
     "client_advertise",
     "ports_file_dir",
     "log_file",

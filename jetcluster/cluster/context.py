@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jetcluster.clock import Clock, Rng, Timers
+from jetcluster.cluster.account_room import AccountRoom
 from jetcluster.cluster.meta_state import Node
-from jetcluster.protocol.bus import Bus
+from jetcluster.consumer.ports import DeliveryBus
+from jetcluster.latency import Latency
+from jetcluster.objects.host import ObjectLimits
 from jetcluster.store.kv import Kv
 from jetcluster.stream.atomic_stage import BatchRoom
 
@@ -41,7 +44,7 @@ class NodeContext:
     raft: RaftNode
     kv: Kv
     turn_commit: TurnCommit
-    bus: Callable[[str], Bus]
+    bus: Callable[[str], DeliveryBus]
     """Account name -> its bus."""
     has_stream: Callable[[str, str], bool]
     """(account, name): does the meta group know such a stream?"""
@@ -56,6 +59,14 @@ class NodeContext:
     meta_current: bool = False
     """This node's meta replica has applied all that was committed when this process started: only then is it known
     which of the streams on disk still exist. Until then no replica takes publishes, answers requests or reads."""
+    erased: bool = False
+    """A message was deleted whose bytes are to leave the journal as well (`flusher`)."""
     system_account: str = "$SYS"
+    account_room: AccountRoom = field(default_factory=AccountRoom)
+    object_limits: ObjectLimits = field(default_factory=ObjectLimits)
+    read_latency: Mapping[str, Latency] = field(
+        default_factory=lambda: {role: Latency() for role in ("leader", "follower", "mirror")}
+    )
+    """Of Direct Gets answered here, by what the replica was: some of them are timed."""
     batch_room: BatchRoom = field(default_factory=BatchRoom)
     """Atomic batches that this node's streams have open together, and their limits."""

@@ -1,18 +1,21 @@
 """Replicas compare themselves: promise 2, "replicas cannot drift apart silently".
 
 Every replica keeps a rolling hash over all commands it applied and what they resulted in (`stream.machine`). A leader
-tells its followers the hash at its newest checkpoint every few seconds; a follower that had another hash at that index
-has diverged. It stops answering reads, says so, and fetches the leader's state: its own is kept by nobody, because
-whatever was acknowledged is in the log that a majority agrees on.
+tells its followers the hash at its newest checkpoint every few seconds. A follower that had another hash at that index
+stops answering reads, and a vote decides who is wrong (`hash_votes`): the odd one out, which may be the leader, fetches
+the others' state. Its own is kept by nobody, because whatever was acknowledged is in the log that a majority agrees on.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from jetcluster.cluster.background import Background
 from jetcluster.cluster.context import NodeContext
+from jetcluster.cluster.hash_votes import HashVotes
 
 if TYPE_CHECKING:
     from jetcluster.cluster.stream_replica import StreamReplica
@@ -50,6 +53,14 @@ class Checkpoints:
     def at(self, index: int) -> bytes | None:
         return self.newest[1] if index == self.newest[0] else self._hashes.get(index)
 
+    def newest_ones(self) -> list[tuple[int, bytes]]:
+        """The newest hash and the newest checkpoints, newest first."""
+        found = [self.newest] if self.newest[0] else []
+        found += [
+            (index, self._hashes[index]) for index in islice(reversed(self._hashes), 3) if index != self.newest[0]
+        ]
+        return found
+
     def to_tell(self) -> list[tuple[int, bytes]]:
         """The newest hash, and the newest checkpoint, which a follower that is a little behind can compare too."""
         told = [self.newest] if self.newest[0] else []
@@ -63,9 +74,10 @@ class Checkpoints:
 class DriftCheck:
     """One per node: tells what this node leads, compares what it follows."""
 
-    def __init__(self, context: NodeContext, replicas: Mapping[int, StreamReplica]) -> None:
+    def __init__(self, context: NodeContext, replicas: Mapping[int, StreamReplica], background: Background) -> None:
         self._context = context
         self._replicas = replicas
+        self.votes = HashVotes(context, replicas, background)
         self._told: dict[int, tuple[int, int]] = {}
         """gid -> (index told last, how often)."""
         self._next = 0.0
@@ -76,8 +88,10 @@ class DriftCheck:
 
     def forget(self, gid: int) -> None:
         self._told.pop(gid, None)
+        self.votes.forget(gid)
 
     def tick(self) -> None:
+        self.votes.tick()
         now = self._context.clock.monotonic()
         if now < self._next:
             return
@@ -109,5 +123,7 @@ class DriftCheck:
                 continue
             if own == digest:
                 self.compared += 1
+                if replica.doubt:
+                    self.votes.agrees(gid, index)
             else:
-                replica.diverged(index)
+                self.votes.differs(gid, index, leader=True)

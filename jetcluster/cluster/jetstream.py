@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
-from jetcluster.cluster.bootstrap import Announcement, Bootstrap, Verdict
+from jetcluster.cluster.administration import Administration
+from jetcluster.cluster.background import Background
 from jetcluster.cluster.catchup import SnapshotOwner
-from jetcluster.cluster.cluster_id import ClusterId, Save, founded
+from jetcluster.cluster.cluster_id import ClusterId, Save
+from jetcluster.cluster.consumer_exchange import ConsumerExchange
+from jetcluster.cluster.consumer_expiry import ConsumerExpiry
+from jetcluster.cluster.consumer_requests import ConsumerRequests
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.drift import DriftCheck
+from jetcluster.cluster.flusher import Flusher
+from jetcluster.cluster.joining import Joining
 from jetcluster.cluster.leftovers import Leftovers
 from jetcluster.cluster.members import MetaMembers
 from jetcluster.cluster.mesh_api import MeshError, NodeInfo
@@ -26,38 +32,32 @@ from jetcluster.cluster.meta_state import (
     Assignment,
     ClusterNamed,
     Effect,
-    Node,
     StreamAssigned,
     StreamRemoved,
     StreamUpdated,
 )
 from jetcluster.cluster.proposals import OutcomeUnknownError
-from jetcluster.cluster.read_group import COMMIT_METHOD
+from jetcluster.cluster.read_confirm import COMMIT_METHOD
+from jetcluster.cluster.registry import NodeRegistry
 from jetcluster.cluster.requests import Body, LeaderRequests
+from jetcluster.cluster.restart_safety import RestartSafety
+from jetcluster.cluster.scrubber import Scrubber
+from jetcluster.cluster.store_care import StoreCare
 from jetcluster.cluster.stream_replica import StreamReplica
 from jetcluster.cluster.stream_requests import StreamRequests
 from jetcluster.errors import ApiError
 from jetcluster.model.limits import AccountLimits
-from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftError, RaftGroup
-from jetcluster.store.kv import KvError
+from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftError
 
 TICK = 0.25
-FLUSH_SECONDS = 30.0
-"""Longest time between flushes of dirty data; what is older is not replayed after a crash."""
-FLUSH_PAUSE = 1.0
-"""At least so long between two flushes that the journal's size asks for."""
-BOOT_NOTICE = "boot"
-JOIN_METHOD = "meta.join"
 SETTLE_METHOD = "meta.settle"
 SETTLE_SECONDS = 2.0
 USED_METHOD = "store.used"
-JOIN_RETRY = 0.5
 META_RETRY = 0.1
-REGISTER_RETRY = 0.5
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
-_USED = struct.Struct("<QQ")
+_USED = struct.Struct("<QQQ")
 
 
 class JetStream:
@@ -73,6 +73,7 @@ class JetStream:
         expected_nodes: Callable[[], int],
         settled: Callable[[], bool],
         save_cluster: Save = lambda cluster_id, member: None,
+        renew_data: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """`owners` is the table that `context.catchup` serves from. `settled` tells whether every configured route led
         somewhere (see `bootstrap`). `save_cluster` keeps the cluster's id; the one that was kept is in the mesh's own
@@ -87,8 +88,6 @@ class JetStream:
         self._owners = owners
         self._limits = limits
         self.clustered = clustered
-        self._expected_nodes = expected_nodes
-        self._settled = settled
         self.meta = MetaReplica(context, self._on_effects, self._on_meta_leading)
         self.service = MetaService(
             self.meta.machine,
@@ -105,53 +104,56 @@ class JetStream:
         self._meta_requests = LeaderRequests(
             "meta", context.mesh, context.leaders, context.clock, self._meta_handler, context.log
         )
-        self._streams = StreamRequests(context, self.replicas)
+        self.consumers = ConsumerExchange(context, self.replicas)
+        self._streams = StreamRequests(context, self.replicas, ConsumerRequests(context, self.consumers))
         self._stream_requests = LeaderRequests(
             "stream", context.mesh, context.leaders, context.clock, self._streams.handle, context.log
         )
         self._owners[META_GROUP] = self.meta
-        self.drift = DriftCheck(context, self.replicas)
-        self._boot: Bootstrap | None = None
-        self._joining: asyncio.Task[None] | None = None
+        self.background = Background(context.log)
+        self.drift = DriftCheck(context, self.replicas, self.background)
         self._retiring: set[int] = set()
         self._blocked: set[int] = set()
         """Streams assigned here whose earlier replica is not yet gone for good (`leftovers`)."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.flusher = Flusher(context, self.meta, self.replicas, self._leftovers, self._is_of_before)
+        self._expiry = ConsumerExpiry(self.replicas, self.stream_request, self.background)
+        self.administration = Administration(context, self.meta, self.service, self.replicas, self.stream_request)
+        self.registry = NodeRegistry(
+            context, self.meta, self.service, self.members, self._cluster_id, self.administration
+        )
+        self.restart_safety = RestartSafety(context, self.meta, self.replicas)
+        self.scrubber = Scrubber(context, self.replicas)
+        self._store_care = StoreCare(
+            context, self.replicas, self.broken, self.restart_safety, self.background, renew_data
+        )
+        self.joining = Joining(
+            context,
+            self.meta,
+            self.members,
+            self._cluster_id,
+            self.background,
+            clustered=clustered,
+            expected_nodes=expected_nodes,
+            settled=settled,
+        )
         self._ticker: Any = None
-        self._last_flush = context.clock.monotonic()
-        self._registering = asyncio.Lock()
-        self._flush_soon = False
-        self._flush_failing = False
         self._unassigned_told = False
-        self._flushing: asyncio.Task[None] | None = None
         self._stopped = False
         context.mesh.serve(COMMIT_METHOD, self._serve_commit)
-        context.mesh.serve(JOIN_METHOD, self._serve_join)
         context.mesh.serve(SETTLE_METHOD, self._serve_settle)
         context.mesh.serve(USED_METHOD, self._serve_used)
-        context.mesh.on_notice(BOOT_NOTICE, self._on_announcement)
+        context.account_room.begin(context, self.replicas)
         context.mesh.on_peers(self._peer_up, self._peer_down)
 
     # ---- lifecycle
 
     def start(self) -> None:
         """Continues where the store stands; a new node begins to look for its cluster."""
-        if self.context.raft.knows(META_GROUP):
-            # A single server knows its members even where the journal has lost them; a member of a cluster asks.
-            self.meta.start(() if self.clustered else (self.context.me,))
-            assert self.meta.group is not None
-            if self.clustered and self.context.me not in self.meta.group.peers:
-                self._start_to_join()  # the last life ended before it was counted in
-        elif not self.clustered:
-            self.meta.start((self.context.me,))
-        else:
-            self._boot = Bootstrap(self.context.me, self._expected_nodes(), self.context.clock.monotonic())
-            self._boot.member_of = self._cluster_id.value
-        if self.meta.machine.cluster_id:
-            self._cluster_id.confirm(self.meta.machine.cluster_id)
+        self.joining.start()
         for assignment in self.meta.machine.all_assignments():
             self._assigned(assignment)
-        self._spawn(self._catch_up_with_meta())
+        self.background.spawn(self._catch_up_with_meta())
+        self.scrubber.start()
         self._tick()
 
     async def stop(self) -> None:
@@ -159,26 +161,27 @@ class JetStream:
         self._stopped = True
         if self._ticker is not None:
             self._ticker.cancel()
+        self.scrubber.stop()
         await self.context.catchup.stop()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.background.stop()
         for replica in self.replicas.values():
             replica.stop()
         self.meta.stop()
-        if self._flushing is not None:
-            await asyncio.gather(self._flushing, return_exceptions=True)
-        await self._flush()
+        await self.flusher.stop()
         self.context.turn_commit.stop()
 
     async def transfer_leaderships(self, seconds: float = 2.0) -> None:
-        """Lame duck: lets other nodes lead what this one leads, as far as they can within `seconds`."""
+        """Lame duck: lets other nodes lead what this one leads, and own the consumers that it owns, as far as they can
+        within `seconds`."""
         end = self.context.clock.monotonic() + seconds
+        for replica in self.replicas.values():
+            replica.consumers.hand_over()
         while self.context.clock.monotonic() < end:
             groups = [r.group for r in self.replicas.values() if r.leading and len(r.group.peers) > 1]
             if self.meta.group is not None and self.meta.leading and len(self.meta.group.peers) > 1:
                 groups.append(self.meta.group)
-            if not groups:
+            owning = any(r.consumers.owns and len(r.group.peers) > 1 for r in self.replicas.values())
+            if not groups and not owning:
                 return
             for group in groups:
                 group.transfer()
@@ -203,13 +206,18 @@ class JetStream:
     def assignments(self, account: str) -> list[Assignment]:
         return self.meta.machine.assignments(account)
 
+    def mirrors_of(self, account: str, name: str) -> list[str]:
+        links = ((a.name, a.config.get("mirror")) for a in self.assignments(account))
+        return [stream for stream, mirror in links if mirror and mirror["name"] == name and not mirror.get("external")]
+
     async def meta_request(self, kind: str, body: Body) -> Body:
         """Runs `MetaService.handle` on the meta leader. Raises ApiError."""
         return await self._meta_requests.ask(META_GROUP, kind, body)
 
     async def stream_request(self, assignment: Assignment, kind: str, body: Body) -> Body:
-        """Runs `StreamRequests.handle` on the stream's leader. Raises ApiError."""
-        return await self._stream_requests.ask(assignment.gid, kind, body)
+        """Runs `StreamRequests.handle` on the stream's leader, which finds this node as `asker` in the body. Raises
+        ApiError."""
+        return await self._stream_requests.ask(assignment.gid, kind, body | {"asker": self.context.me})
 
     async def settle(self, revision: int) -> None:
         """Returns when every connected node has applied `revision` of the meta log, or after about 2 s."""
@@ -218,13 +226,14 @@ class JetStream:
         calls = (self.context.mesh.call(peer, SETTLE_METHOD, payload, SETTLE_SECONDS) for peer in peers)
         await asyncio.gather(*calls, return_exceptions=True)
 
-    async def used(self, account: str) -> tuple[int, int]:
-        """Bytes of the account's memory and file streams on all reachable nodes."""
+    async def used(self, account: str) -> tuple[int, int, int]:
+        """Bytes of the account's memory and file streams on all reachable nodes, and consumers of its streams."""
         peers = (self.context.me, *self.context.mesh.peers)
         calls = (self.context.mesh.call(peer, USED_METHOD, account.encode(), 2.0) for peer in peers)
         answers = await asyncio.gather(*calls, return_exceptions=True)
         found = [_USED.unpack(answer) for answer in answers if isinstance(answer, bytes)]
-        return sum(memory for memory, _ in found), sum(file for _, file in found)
+        memory, file, consumers = (sum(column) for column in zip(*found, strict=True))
+        return memory, file, consumers
 
     async def _serve_settle(self, peer: str, payload: bytes) -> bytes:
         (revision,) = _U64.unpack(payload)
@@ -236,10 +245,12 @@ class JetStream:
 
     async def _serve_used(self, peer: str, payload: bytes) -> bytes:
         used = {True: 0, False: 0}
+        consumers = 0
         for replica in self.replicas.values():
             if replica.assignment.account == payload.decode():
-                used[replica.assignment.memory] += replica.store.state.bytes
-        return _USED.pack(used[True], used[False])
+                used[replica.assignment.memory] += replica.store.byte_count
+                consumers += replica.machine.consumer_count if replica.leading else 0
+        return _USED.pack(used[True], used[False], consumers)
 
     # ---- meta group
 
@@ -247,8 +258,9 @@ class JetStream:
         if not self.meta.leading:
             raise NotLeaderError(self.meta.group.leader if self.meta.group is not None else None)
         if kind == "stream_create":
-            await self._register_missing()  # a node that joined a moment ago counts for the placement
-        return await self.service.handle(kind, body)
+            await self.registry.register_missing()  # a node that joined a moment ago counts for the placement
+        administer = self.administration.handlers.get(kind)
+        return await (administer(body) if administer is not None else self.service.handle(kind, body))
 
     def _on_effects(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -257,10 +269,10 @@ class JetStream:
             elif isinstance(effect, StreamUpdated):
                 self._updated(effect.assignment)
             elif isinstance(effect, StreamRemoved):
-                self._removed(effect.assignment)
+                self._removed(effect.assignment, deleted=True)
             elif isinstance(effect, ClusterNamed):
                 self._cluster_id.confirm(effect.cluster_id)
-                self._announce()
+                self.joining.announce()
 
     def _assigned(self, assignment: Assignment) -> None:
         """Never raises: one stream's trouble must not stop the meta group of the node."""
@@ -273,7 +285,7 @@ class JetStream:
         if self.context.me not in assignment.peers and not self.context.raft.knows(gid):
             return
         try:
-            replica = StreamReplica(self.context, assignment)
+            replica = StreamReplica(self.context, assignment, self.consumers)
         except Exception as error:  # noqa: BLE001 - damage, disk trouble, a defect: the other streams go on
             self.broken[gid] = (assignment, str(error) or repr(error))
             self.context.raft.stop_group(gid)
@@ -290,7 +302,7 @@ class JetStream:
         else:
             self._assigned(assignment)  # in the place of a node that is gone
 
-    def _removed(self, assignment: Assignment) -> None:
+    def _removed(self, assignment: Assignment, *, deleted: bool) -> None:
         """Order of what follows, and what a crash leaves: see `leftovers`."""
         gid = assignment.gid
         replica = self.replicas.pop(gid, None)
@@ -300,13 +312,13 @@ class JetStream:
         self.drift.forget(gid)
         self.context.leaders.forget(gid)
         if replica is not None:
-            replica.stop()
+            replica.stop(deleted=deleted)
             self.context.raft.stop_group(gid)
             replica.store.remove()
         if replica is not None or self.context.me in assignment.peers:
             self._leftovers.delete(gid, self.meta.machine.applied_index)
             self.context.turn_commit.mark()
-            self._flush_soon = True
+            self.flusher.soon = True
 
     async def _retire(self, replica: StreamReplica) -> None:
         """Lets a replica go whose place is elsewhere now, once its group counts on it no more, and is whole."""
@@ -323,7 +335,7 @@ class JetStream:
         if unchanged and whole and self.context.me not in (*answer["voters"], *answer["learners"]):
             self.context.log.info("stream has moved away", stream=replica.assignment.name)
             hint = self.context.leaders.hint(gid)
-            self._removed(replica.assignment)
+            self._removed(replica.assignment, deleted=False)
             if hint is not None:
                 self.context.leaders.follow(gid, *hint)
 
@@ -331,8 +343,8 @@ class JetStream:
         for gid, replica in self.replicas.items():
             if replica.retiring and gid not in self._retiring:
                 self._retiring.add(gid)
-                self._spawn(self._retire(replica))
-        self._flush_soon |= bool(self._blocked)  # each flush takes a tombstone one step further
+                self.background.spawn(self._retire(replica))
+        self.flusher.soon |= bool(self._blocked)  # each flush takes a tombstone one step further
         for gid in list(self._blocked):
             if not self._leftovers.is_deleted(gid):
                 self._blocked.discard(gid)
@@ -350,123 +362,19 @@ class JetStream:
     def _on_meta_leading(self, leading: bool) -> None:
         if leading:
             self._meta_is_current()
-        self._announce()
+        self.joining.announce()
         if leading and self.meta.group is not None:
-            self._spawn(self._register_nodes(self.meta.group.term))
-
-    async def _register_nodes(self, term: int) -> None:
-        """The meta leader keeps the list of nodes: placement works from it. Ends with the leader's term."""
-        while self.meta.group is not None and self.meta.leading and self.meta.group.term == term:
-            try:
-                await self._register_missing()
-                await self.members.replace_lost()
-            except (ApiError, RaftError, OutcomeUnknownError) as error:
-                self.context.log.debug("a node is not registered yet", error=str(error))
-            await asyncio.sleep(REGISTER_RETRY)
-
-    async def _register_missing(self) -> None:
-        """Puts connected members of the meta group that are new, or say something new of themselves, into the list."""
-        async with self._registering:
-            if not self.meta.machine.cluster_id:
-                await self._name_cluster()
-            for info in (self.context.mesh.me, *self.context.mesh.peers.values()):
-                now = Node(info.peer_id, info.name, tuple(info.tags), info.jetstream)
-                if self.meta.machine.nodes.get(info.peer_id) == now:
-                    continue
-                if self.meta.group is not None and info.peer_id in self.meta.group.peers:
-                    await self.service.handle("node", {"request": self.context.rng.token(8).hex(), **now.to_dict()})
-
-    async def _name_cluster(self) -> None:
-        assert self.meta.group is not None
-        cluster_id = self._cluster_id.value or founded(self.context.cluster_name, self.meta.group.peers)
-        await self.service.handle("cluster", {"request": self.context.rng.token(8).hex(), "id": cluster_id})
-
-    # ---- bootstrap
-
-    def _announcement(self) -> Announcement:
-        known = tuple(sorted({self.context.me, *self.context.mesh.peers}))
-        meta = self.meta.group.peers if self.meta.group is not None else ()
-        return Announcement(known, self._settled(), meta, self._cluster_id.value)
-
-    def _announce(self, peer: str | None = None) -> None:
-        if self.clustered:
-            self.context.mesh.notify(peer, BOOT_NOTICE, self._announcement().encode())
-
-    def _on_announcement(self, peer: str, payload: bytes) -> None:
-        try:
-            announced = Announcement.decode(payload)
-        except ValueError as error:
-            self.context.log.warning("malformed announcement", peer=peer, error=str(error))
-            return
-        if self._boot is not None:
-            self._boot.announcements[peer] = announced
-        elif announced.meta_peers and self.context.me not in announced.meta_peers:
-            self._left_out()
-
-    def _left_out(self) -> None:
-        """The cluster goes on without this node, whose own log may not know it: it was replaced while it was away."""
-        if self.clustered and self._joining is None and self.meta.group is not None and self.meta.group.leader is None:
-            self._start_to_join()
-
-    def _start_to_join(self) -> None:
-        self._joining = self._spawn(self._join())
-        self._joining.add_done_callback(lambda _: setattr(self, "_joining", None))
+            self.background.spawn(self.registry.keep(self.meta.group.term))
 
     def _peer_up(self, info: NodeInfo) -> None:
-        self.members.seen(info)
         self.context.raft.peer_up(info.peer_id)
-        self._announce()
+        self.joining.peer_up(info)
 
     def _peer_down(self, info: NodeInfo) -> None:
         self.context.raft.peer_down(info.peer_id)
-        if self._boot is not None:
-            self._boot.announcements.pop(info.peer_id, None)
-        self._announce()
-
-    def _look_for_cluster(self) -> None:
-        assert self._boot is not None
-        self._announce()
-        self._boot.expected = self._expected_nodes()
-        now, mine = self.context.clock.monotonic(), self._announcement()
-        verdict, peers, cluster_id = self._boot.decide(mine, now)
-        if verdict is Verdict.WAIT:
-            if complaint := self._boot.complaint(mine, now):
-                self.context.log.warning(complaint)
-            return
-        self._boot = None
-        # Before the first frame of the group: what comes from another cluster must not reach it.
-        if verdict is Verdict.CREATE:
-            self._cluster_id.found(founded(self.context.cluster_name, peers))
-        else:
-            self._cluster_id.join(cluster_id)
-        self.meta.start(peers)
-        if verdict is Verdict.JOIN:
-            self.context.log.info("JetStream joins the cluster", peers=len(peers))
-            self._start_to_join()
-        else:
-            self.context.log.info("JetStream cluster starts", peers=len(peers))
-
-    async def _join(self) -> None:
-        """Asks the running cluster to count this node in; it follows as a learner until it is promoted."""
-        while not self._stopped:
-            group = self.meta.group
-            assert group is not None
-            if self.context.me in group.peers and group.leader is not None:
-                return
-            for peer in self.context.mesh.peers:
-                try:
-                    await self.context.mesh.call(peer, JOIN_METHOD, self.context.me.encode(), 2.0)
-                except MeshError:
-                    continue
-            await asyncio.sleep(JOIN_RETRY)
-
-    async def _serve_join(self, peer: str, payload: bytes) -> bytes:
-        """Only the meta leader acts; anybody else answers without doing anything."""
-        try:
-            self.members.admit(peer)
-        except RaftError as error:
-            raise MeshError(str(error)) from error
-        return b""
+        self.joining.peer_down(info)
+        for replica in self.replicas.values():
+            replica.consumers.moves.move()
 
     def _meta_is_current(self) -> None:
         if not self.context.meta_current:
@@ -523,16 +431,18 @@ class JetStream:
     def _tick(self) -> None:
         if self._stopped:
             return
-        if self._boot is not None:
-            self._look_for_cluster()
+        self.joining.tick()
         for replica in self.replicas.values():
             self._guarded(replica.tick, replica.assignment.name)
         self._guarded(self._tend_assignments, "assignments")
         self._guarded(self.drift.tick, "drift check")
+        self._guarded(self._store_care.tick, "data store")
+        self._guarded(self._expiry.tick, "unused consumers")
+        self._guarded(self.context.account_room.tick, "account limits")
         self.context.catchup.tick()
         self._report_unassigned()
-        self._flush_when_due()
-        delay = 0.05 if self._boot is not None else TICK
+        self.flusher.tick()
+        delay = 0.05 if self.joining.looking else TICK
         self._ticker = self.context.timers.call_later(delay, self._tick)
 
     def _guarded(self, tick: Callable[[], None], what: str) -> None:
@@ -560,54 +470,3 @@ class JetStream:
         self.unassigned = tuple(self._leftovers.unassigned({*self.replicas, *self.broken}))
         for gid in self.unassigned:
             self.context.log.warning("data of a stream that is not placed here is kept, but not used", gid=gid)
-
-    def _flush_when_due(self) -> None:
-        waited = self.context.clock.monotonic() - self._last_flush
-        asked = self.context.raft.wants_compaction or self.context.kv.wants_flush
-        wanted = self._flush_soon or (asked and waited >= FLUSH_PAUSE)
-        if wanted or waited >= FLUSH_SECONDS:
-            self.request_flush()
-
-    def request_flush(self) -> None:
-        if self._flushing is None or self._flushing.done():
-            self._last_flush = self.context.clock.monotonic()
-            self._flush_soon = False
-            self._flushing = asyncio.get_running_loop().create_task(self._flush())
-
-    async def _flush(self) -> None:
-        """Never raises. The journal forgets nothing that is not durable in the store."""
-        self.meta.save()
-        forget_deleted = self._leftovers.settle(self._is_of_before)
-        marks = self._marks()
-        try:
-            await self.context.kv.flush()
-        except KvError as error:
-            if not self._flush_failing:
-                text = "the data store cannot be flushed; the journal keeps all"
-                self.context.log.error(text, error=str(error))  # noqa: TRY400
-            self._flush_failing = True
-            return
-        self._flush_failing = False
-        forget_deleted()
-        for group, index in marks:
-            replica = self.replicas.get(group.gid)
-            if replica is None or not replica.installing:
-                group.compact(index)
-
-    def _marks(self) -> list[tuple[RaftGroup, int]]:
-        """What the journal may forget once everything of this moment is durable."""
-        marks = [(replica.group, replica.machine.applied_index) for replica in self.replicas.values() if replica.sound]
-        if self.meta.group is not None:
-            marks.append((self.meta.group, self.meta.machine.applied_index))
-        return marks
-
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.context.log.error("a background task failed", error=repr(error))

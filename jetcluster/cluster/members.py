@@ -25,18 +25,25 @@ if TYPE_CHECKING:
 MAX_NAMES = 1024
 CAUGHT_UP = 256
 """Log entries that a voter may lack and still count as one that carries the group."""
+REMOVED = "this server was removed from the cluster; it can come back with an empty store"
 
 
-def may_go(group: RaftGroup, me: str, peer: str) -> bool:
+def may_go(group: RaftGroup, peer: str) -> bool:
     """Is the group, without voter `peer`, carried by a majority that is connected and caught up?"""
+    rest, carried = carried_without(group, peer)
+    return 2 * len(carried) > len(rest)
+
+
+def carried_without(group: RaftGroup, peer: str) -> tuple[list[str], list[str]]:
+    """The voters without `peer`, and those of them that are connected and caught up. Only its leader knows them all."""
     status = group.status()
+    away = {p.peer for p in status.peers if not (p.connected and _caught_up(p.match_index, status.commit_index))}
     rest = [p for p in group.peers if p != peer]
-    carried = {me} | {
-        p.peer
-        for p in status.peers
-        if p.voter and p.connected and p.match_index and p.match_index + CAUGHT_UP >= status.commit_index
-    }
-    return 2 * sum(p in carried for p in rest) > len(rest)
+    return rest, [p for p in rest if p not in away]
+
+
+def _caught_up(match_index: int, commit_index: int) -> bool:
+    return match_index > 0 and match_index + CAUGHT_UP >= commit_index
 
 
 def learners(group: RaftGroup) -> list[str]:
@@ -64,7 +71,7 @@ def _step(context: NodeContext, group: RaftGroup, voters: tuple[str, ...], wante
             return
     extra = [peer for peer in voters if peer not in wanted]
     for peer in extra:
-        if peer not in online and may_go(group, me, peer):
+        if peer not in online and may_go(group, peer):
             group.remove_peer(peer)
             return
     missing = [peer for peer in wanted if peer not in voters]
@@ -75,7 +82,7 @@ def _step(context: NodeContext, group: RaftGroup, voters: tuple[str, ...], wante
     if missing:
         return
     for peer in extra:
-        if peer != me and may_go(group, me, peer):
+        if peer != me and may_go(group, peer):
             group.remove_peer(peer)
             return
     if extra == [me]:
@@ -104,13 +111,15 @@ class MetaMembers:
         group = self._meta.group
         if group is None or not self._meta.leading or peer in group.peers:
             return
+        if peer in self._meta.machine.removed:
+            raise MembershipError(REMOVED)
         learning = learners(group)
         if peer in learning:
             return
         name = self._context.mesh.peers[peer].name if peer in self._context.mesh.peers else ""
         for old in (*learning, *group.peers):
             if old != peer and self._name(old) == name and not self._online(old):
-                if old in learning or may_go(group, self._context.me, old):
+                if old in learning or may_go(group, old):
                     self._context.log.warning("a node is back without its store", node=name, old=old, new=peer)
                     group.remove_peer(old)
                 return

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from jetcluster.clock import Clock, Rng, SystemClock, SystemRng
 from jetcluster.cluster.mesh_api import NodeInfo
@@ -36,7 +37,12 @@ from jetcluster.cluster.mesh_info import (
 )
 from jetcluster.cluster.mesh_link import TcpLink
 
-__all__ = ["Credentials", "MeshOptions", "NodeMesh", "Route"]
+if TYPE_CHECKING:
+    import ssl
+
+    from jetcluster.cluster.tls_listener import TlsListener
+
+__all__ = ["Credentials", "MeshOptions", "MeshTls", "NodeMesh", "Route"]
 
 TICK = 0.25
 REPLACE_AFTER = 2.0
@@ -47,6 +53,14 @@ MAX_STRANGERS = 256
 STOP_TIMEOUT = 1.0
 REFUSAL_LOG_EVERY = 60.0
 MAX_REFUSAL_LOGS = 1024
+
+
+@dataclass(slots=True, frozen=True)
+class MeshTls:
+    accepting: ssl.SSLContext
+    connecting: ssl.SSLContext
+    timeout: float = 2.0
+    """Seconds for a handshake."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -71,6 +85,8 @@ class MeshOptions:
     """SO_SNDBUF and SO_RCVBUF of each link (Linux doubles them); 0 leaves it to the system. Bytes in there cannot be
     overtaken by a heartbeat: with the system's 10 MB a flood of messages delays Raft by half a second. The price is a
     bound of about this much per round-trip time on a link's throughput."""
+    tls: MeshTls | None = None
+    """Every connection begins with a handshake in which both ends show certificates."""
     max_frame: int = MAX_FRAME
     """Must be the same on all nodes and exceed max_payload by 128 KiB (subject, headers)."""
 
@@ -96,7 +112,7 @@ class NodeMesh(MeshCore):
         self.options = options
         self.loop: asyncio.AbstractEventLoop
         self._key = derive_key(options.cluster_name, options.authorization) if options.authorization else b""
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | TlsListener | None = None
         self._dialer = Dialer(self)
         self._connections: set[TcpLink] = set()
         self._chosen: dict[str, TcpLink] = {}
@@ -116,13 +132,12 @@ class NodeMesh(MeshCore):
         `advertise`."""
         self.loop = asyncio.get_running_loop()
         options = self.options
-        self._server = await self.loop.create_server(self._accept, options.host or None, max(0, options.port))
-        port = int(self._server.sockets[0].getsockname()[1])
+        port = await self._listen()
         url = _advertised(options.advertise, port) if options.advertise else join_url(options.host, port)
         self.me = replace(self.me, cluster_url=url)
         encode_info(self.me)
         self.log.info("Listening for route connections on %s", join_url(options.host, port))
-        if options.authorization is None:
+        if options.authorization is None and options.tls is None:
             self.log.warning(
                 "Cluster %r has no authorization: whoever reaches %s may join it",
                 options.cluster_name,
@@ -131,6 +146,17 @@ class NodeMesh(MeshCore):
         self._last_tick = self.clock.monotonic()
         self._ticker = self.loop.call_later(TICK, self._tick)
         self._dialer.start(options.routes)
+
+    async def _listen(self) -> int:
+        options, tls = self.options, self.options.tls
+        if tls is None:
+            plain = await self.loop.create_server(self._accept, options.host or None, max(0, options.port))
+            self._server = plain
+            return int(plain.sockets[0].getsockname()[1])
+        from jetcluster.cluster.tls_listener import TlsListener
+
+        secure = self._server = TlsListener(tls.accepting, tls.timeout, self._accept, self._handshake_failed)
+        return (await secure.start(options.host, max(0, options.port)))[1]
 
     async def stop(self) -> None:
         """Says goodbye: what is queued is sent, listeners are told that all peers are down."""
@@ -233,14 +259,8 @@ class NodeMesh(MeshCore):
         self.counters.refused += 1
         if link.handshake.dialer and not link.up:
             return  # the dialer logs its own failures
-        now = self.clock.monotonic()
-        key = (link.stats.ip, refusal.reason)
-        if now - self._refusals_logged.get(key, -REFUSAL_LOG_EVERY) < REFUSAL_LOG_EVERY:
-            return
-        if len(self._refusals_logged) >= MAX_REFUSAL_LOGS:
-            self._refusals_logged.clear()
-        self._refusals_logged[key] = now
-        self.log.error("Refused connection of %s to the cluster port: %s", link.describe(), refusal)
+        if self._may_log(link.stats.ip, refusal.reason):
+            self.log.error("Refused connection of %s to the cluster port: %s", link.describe(), refusal)
 
     def connection_finished(self, link: TcpLink) -> None:
         self._connections.discard(link)
@@ -255,6 +275,24 @@ class NodeMesh(MeshCore):
 
     def _accept(self) -> TcpLink:
         return TcpLink(self, Handshake(self.greeting(), self._key, dialer=False))
+
+    def _handshake_failed(self, address: tuple[str, int], error: Exception) -> None:
+        from jetcluster.config.tls import handshake_failure
+
+        self.counters.refused += 1
+        if self._may_log(address[0], Reason.MALFORMED):
+            where, why = join_url(*address), handshake_failure(error)
+            self.log.error("Refused connection of %s to the cluster port: TLS handshake error: %s", where, why)
+
+    def _may_log(self, ip: str, reason: Reason) -> bool:
+        """Once in a while for each of them."""
+        now, key = self.clock.monotonic(), (ip, reason)
+        if now - self._refusals_logged.get(key, -REFUSAL_LOG_EVERY) < REFUSAL_LOG_EVERY:
+            return False
+        if len(self._refusals_logged) >= MAX_REFUSAL_LOGS:
+            self._refusals_logged.clear()
+        self._refusals_logged[key] = now
+        return True
 
     def _decides(self, peer_id: str) -> bool:
         return self.me.peer_id < peer_id

@@ -24,10 +24,21 @@ class NodeInfo:
     jetstream: bool = True
     cluster_id: str = ""
     """Of the cluster whose meta group the node belongs to; "" before it belongs to one (cluster/cluster_id.py)."""
+    server_id: str = ""
+    """As clients see it in INFO; for monitoring."""
+    leaf_url: str = ""
+    """host:port for leaf links (INFO leafnode_urls); "" when there is no such port or it is not advertised."""
+    ws_url: str = ""
+    """The same for WebSocket clients."""
 
 
 class MeshError(Exception):
     """A request to a peer failed: not connected, timed out, refused, or the handler raised (its text is kept)."""
+
+
+class MeshRefusedError(MeshError):
+    """The peer answered, and the answer is no: asking the same again is of no use. Any other MeshError says that the
+    answer, if there is one, did not come."""
 
 
 class Mesh(Protocol):

@@ -13,24 +13,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from jetcluster.clock import Clock
 from jetcluster.cluster.mesh_api import MeshError, NodeInfo
 from jetcluster.cluster.mesh_frames import (
+    DELIVER,
     MSG,
     RAFT,
     FrameError,
     Kind,
     Span,
     decode_answer,
+    decode_backlog,
     decode_call,
+    decode_deliver,
     decode_msg,
     decode_notice,
     decode_ping,
     decode_raft,
     decode_sub,
+    encode_backlog,
+    encode_deliver,
     encode_msg,
     encode_notice,
     encode_ping,
@@ -38,10 +43,13 @@ from jetcluster.cluster.mesh_frames import (
 )
 from jetcluster.cluster.mesh_info import decode_gossip, decode_info, encode_info
 from jetcluster.cluster.mesh_rpc import Handler, Rpc
+from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import RemotePeer, Switchboard
 
 SYNC_METHOD = "mesh.sync"
 _LOGGED_ERRORS = 20
+MAX_DELIVER = 128 * 1024
+"""Bytes of a frame of many messages; a single message may be larger."""
 
 UpListener = Callable[[NodeInfo], None]
 NoticeHandler = Callable[[str, bytes], None]
@@ -135,6 +143,26 @@ class PeerLink:
         self.stats.out_msgs += 1
         self.send(frame)
 
+    def send_many(self, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]) -> None:
+        try:
+            frame = encode_deliver(account, target, queues, messages)
+        except struct.error:
+            frame = b""
+        count = len(messages)
+        if len(frame) > MAX_DELIVER and count > 1:
+            # Raft traffic cannot overtake a frame in its middle, so it must not be large.
+            self.send_many(account, target, queues, messages[: count // 2])
+            self.send_many(account, target, queues, messages[count // 2 :])
+            return
+        if not frame or len(frame) - 4 > self.core.max_frame or not self.accepts_msgs():
+            self.core.counters.dropped_msgs += count
+            return
+        self.stats.out_msgs += count
+        self.send(frame)
+
+    def ask_backlog(self, account: str, target: bytes, mark: int) -> None:
+        self.send(encode_backlog(Kind.ASK_BACKLOG, account, target, mark))
+
 
 class MeshCore:
     """Implements `mesh_api.Mesh` over whatever links the subclass brings up."""
@@ -151,6 +179,10 @@ class MeshCore:
         """Called once after all frames of one read were delivered: dirty Raft groups are ticked here."""
         self.on_client_urls: Callable[[tuple[str, ...]], None] | None = None
         """Told the sorted client URLs of all connected peers whenever the set changes (INFO connect_urls)."""
+        self.on_leaf_urls: Callable[[tuple[str, ...]], None] | None = None
+        """The same of their addresses for leaf links."""
+        self.on_ws_urls: Callable[[tuple[str, ...]], None] | None = None
+        """The same of their addresses for WebSocket clients."""
         self._clock = clock
         self._log = log
         self._rpc = Rpc(me.peer_id, max_frame, log)
@@ -159,6 +191,8 @@ class MeshCore:
         self._listeners: list[tuple[UpListener, UpListener]] = []
         self._peers: dict[str, NodeInfo] = {}
         self._client_urls: tuple[str, ...] = ()
+        self._leaf_urls: tuple[str, ...] = ()
+        self._ws_urls: tuple[str, ...] = ()
         self._switchboard: Switchboard | None = None
         self._greet: Callable[[PeerLink], None] | None = None
         self._deliver: Callable[[RemotePeer, str, bytes, bytes, list[bytes], bytes, bytes], None] = (
@@ -274,6 +308,14 @@ class MeshCore:
     def client_urls(self) -> tuple[str, ...]:
         return self._client_urls
 
+    @property
+    def leaf_urls(self) -> tuple[str, ...]:
+        return self._leaf_urls
+
+    @property
+    def ws_urls(self) -> tuple[str, ...]:
+        return self._ws_urls
+
     # -- for the subclasses --------------------------------------------------------------------------------------
 
     def _set_up(self, link: PeerLink, info: NodeInfo) -> None:
@@ -288,7 +330,7 @@ class MeshCore:
             self._greet(link)
         for up, _ in self._listeners:
             self._guarded(up, info)
-        self._refresh_client_urls()
+        self._refresh_urls()
 
     def _set_down(self, link: PeerLink) -> None:
         """Idempotent. After this returns no frame of the link is delivered."""
@@ -306,7 +348,7 @@ class MeshCore:
             self._guarded(self._switchboard.drop_peer, link)
         for _, down in self._listeners:
             self._guarded(down, info)
-        self._refresh_client_urls()
+        self._refresh_urls()
 
     def _process(self, link: PeerLink, buffer: bytes, spans: list[Span]) -> None:
         """Delivers the frames of one read. Raises FrameError for a malformed one; what callbacks raise is logged."""
@@ -328,6 +370,11 @@ class MeshCore:
                     on_raft(peer, gid, frame)
                 except Exception:  # noqa: BLE001
                     self._callback_failed("Raft frame")
+            elif kind == DELIVER:
+                delivery = decode_deliver(buffer, start, end)
+                messages += len(delivery[3])
+                if self._switchboard is not None:
+                    self._guarded(self._switchboard.deliver_many_from_peer, link, *delivery)
             else:
                 self._control(link, kind, buffer[start:end])
         link.stats.in_msgs += messages
@@ -352,6 +399,13 @@ class MeshCore:
             self._rpc.on_answer(link.peer_id, call_id, None, text.decode(errors="replace"))
         elif kind == Kind.SUB:
             self._on_sub(link, body)
+        elif kind == Kind.ASK_BACKLOG:
+            account, target, mark, _ = decode_backlog(body)
+            waiting = self._switchboard.backlog_here(account, target) if self._switchboard is not None else 0
+            link.send(encode_backlog(Kind.BACKLOG, account, target, mark, waiting))
+        elif kind == Kind.BACKLOG:
+            if self._switchboard is not None:
+                self._guarded(self._switchboard.backlog_told, link, *decode_backlog(body))
         elif kind == Kind.NOTICE:
             name, payload = decode_notice(body)
             handler = self._notices.get(name)
@@ -379,17 +433,27 @@ class MeshCore:
             return
         link.info = info
         self._peers = {**self._peers, info.peer_id: info}
-        self._refresh_client_urls()
+        self._refresh_urls()
 
     def _on_gossip(self, link: PeerLink, nodes: list[tuple[str, str]]) -> None:
         """Addresses of nodes that the peer is connected to."""
 
-    def _refresh_client_urls(self) -> None:
+    def _refresh_urls(self) -> None:
         urls = tuple(sorted({info.client_url for info in self._peers.values() if info.client_url}))
         if urls != self._client_urls:
             self._client_urls = urls
             if self.on_client_urls is not None:
                 self._guarded(self.on_client_urls, urls)
+        urls = tuple(sorted({info.leaf_url for info in self._peers.values() if info.leaf_url}))
+        if urls != self._leaf_urls:
+            self._leaf_urls = urls
+            if self.on_leaf_urls is not None:
+                self._guarded(self.on_leaf_urls, urls)
+        urls = tuple(sorted({info.ws_url for info in self._peers.values() if info.ws_url}))
+        if urls != self._ws_urls:
+            self._ws_urls = urls
+            if self.on_ws_urls is not None:
+                self._guarded(self.on_ws_urls, urls)
 
     def _guarded(self, callback: Callable[..., None], *args: object) -> None:
         try:

@@ -165,14 +165,33 @@ class Dialer:
         link = TcpLink(mesh, Handshake(mesh.greeting(), key, dialer=True))
         link.stats.configured = target.configured
         try:
-            async with asyncio.timeout(DIAL_TIMEOUT):
-                await mesh.loop.create_connection(lambda: link, route.host, route.port)
+            await self._connect(link, route)
         except (OSError, TimeoutError, ValueError) as error:  # ValueError: a host that cannot even be looked up
             return Refused(Reason.BUSY, f"{error or 'timed out'}", by_peer=True)
         refusal = await link.outcome
         if link.handshake.done and link.handshake.remote is not None:
             target.peer_id = link.handshake.remote.peer_id
         return refusal
+
+    async def _connect(self, link: TcpLink, route: Route) -> None:
+        tls, loop = self._mesh.options.tls, self._mesh.loop
+        if tls is None:
+            async with asyncio.timeout(DIAL_TIMEOUT):
+                await loop.create_connection(lambda: link, route.host, route.port)
+            return
+        import ssl
+
+        from jetcluster.config.tls import handshake_failure, name_to_check
+
+        name = name_to_check(route.host, [target.route.host for target in self._targets.values() if target.configured])
+        try:
+            async with asyncio.timeout(DIAL_TIMEOUT + tls.timeout):
+                await loop.create_connection(
+                    lambda: link, route.host, route.port,
+                    ssl=tls.connecting, server_hostname=name, ssl_handshake_timeout=tls.timeout,
+                )  # fmt: skip
+        except ssl.SSLError as error:
+            raise ConnectionError(f"TLS handshake error: {handshake_failure(error)}") from error
 
     def _failed(self, target: Target, refusal: Refused) -> None:
         now = self._mesh.clock.monotonic()

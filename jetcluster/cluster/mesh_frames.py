@@ -9,9 +9,13 @@ choose (the characters of subjects and queues) is *not* judged here: a client mu
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
+from itertools import accumulate, chain, pairwise
 
-VERSION = 1
+from jetcluster.protocol.bus import Outgoing
+
+VERSION = 2
 """Of the handshake and of every frame layout below; nodes of different versions refuse each other."""
 
 MAX_FRAME = 16 * 1024 * 1024
@@ -39,11 +43,15 @@ class Kind(IntEnum):
     NOTICE = 13
     PING = 14
     PONG = 15
+    DELIVER = 16
+    ASK_BACKLOG = 17
+    BACKLOG = 18
 
 
 # Plain ints for the per-frame loop: comparing an IntEnum member costs five times as much.
 MSG = int(Kind.MSG)
 RAFT = int(Kind.RAFT)
+DELIVER = int(Kind.DELIVER)
 _LOWEST = int(min(Kind))
 _HIGHEST = int(max(Kind))
 
@@ -56,6 +64,8 @@ _HEAD = struct.Struct("!IB")  # length, kind
 _RAFT = struct.Struct("!IBI")  # length, kind, gid
 _MSG = struct.Struct("!IBHHHHI")  # length, kind, then as _MSG_BODY
 _MSG_BODY = struct.Struct("!HHHHI")  # lengths of account, subject, reply; number of queues; length of headers
+_DELIVER_BODY = struct.Struct("!HHHI")  # lengths of account and target; number of queues; number of messages
+_BACKLOG_BODY = struct.Struct("!HQQ")  # length of account; mark; bytes that wait
 _SUB_BODY = struct.Struct("!HHHI")  # lengths of account, subject, queue (_NO_QUEUE: none); count
 _CALL_BODY = struct.Struct("!IH")  # id, length of the method
 _U16 = struct.Struct("!H")
@@ -195,12 +205,61 @@ def _decode_queues(buffer: bytes, position: int, end: int, count: int) -> tuple[
     queues: list[bytes] = []
     for _ in range(count):
         if position + 2 > end:
-            raise FrameError("MSG queues do not fit their frame")
+            raise FrameError("queues do not fit their frame")
         (length,) = _U16.unpack_from(buffer, position)
         position += 2
         queues.append(buffer[position : position + length])
         position += length
     return queues, position
+
+
+def encode_deliver(account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]) -> bytes:
+    """After the names four lengths of each message, then its four parts. Raises struct.error for names that are too
+    long."""
+    raw_account = _account_bytes.get(account) or _encode_account(account)
+    names = b"".join([_U16.pack(len(queue)) + queue for queue in queues])
+    parts = list(chain.from_iterable(messages))
+    lengths = struct.pack(f"!{len(parts)}I", *map(len, parts))
+    head = _DELIVER_BODY.pack(len(raw_account), len(target), len(queues), len(messages))
+    return frame(Kind.DELIVER, b"".join((head, raw_account, target, names, lengths, *parts)))
+
+
+def decode_deliver(buffer: bytes, start: int, end: int) -> tuple[str, bytes, list[bytes], list[Outgoing]]:
+    """(account, target, queues, messages) of the DELIVER body at buffer[start:end]. Raises FrameError."""
+    if end - start < _DELIVER_BODY.size:
+        raise FrameError("DELIVER is too short")
+    a, t, queue_count, count = _DELIVER_BODY.unpack_from(buffer, start)
+    p0 = start + _DELIVER_BODY.size
+    p1 = p0 + a
+    p2 = p1 + t
+    queues, p3 = _decode_queues(buffer, p2, end, queue_count)
+    body = p3 + 16 * count
+    if body > end or not t:
+        raise FrameError("DELIVER lengths do not fit its frame")
+    ends = list(accumulate(struct.unpack_from(f"!{4 * count}I", buffer, p3), initial=body))
+    if ends[-1] != end:
+        raise FrameError("DELIVER lengths do not fit its frame")
+    raw_account = buffer[p0:p1]
+    account = _account_text.get(raw_account) or _decode_account(raw_account)
+    parts = iter([buffer[low:high] for low, high in pairwise(ends)])
+    return account, buffer[p1:p2], queues, list(zip(parts, parts, parts, parts, strict=True))
+
+
+def encode_backlog(kind: Kind, account: str, target: bytes, mark: int, waiting: int = 0) -> bytes:
+    """ASK_BACKLOG, or its answer BACKLOG."""
+    raw = account.encode()
+    return frame(kind, _BACKLOG_BODY.pack(len(raw), mark, waiting) + raw + target)
+
+
+def decode_backlog(body: bytes) -> tuple[str, bytes, int, int]:
+    """(account, target, mark, bytes that wait). Raises FrameError."""
+    if len(body) < _BACKLOG_BODY.size:
+        raise FrameError("BACKLOG is too short")
+    size, mark, waiting = _BACKLOG_BODY.unpack_from(body)
+    end = _BACKLOG_BODY.size + size
+    if end >= len(body):
+        raise FrameError("BACKLOG lengths do not fit its frame")
+    return _decode_account(body[_BACKLOG_BODY.size : end]), body[end:], mark, waiting
 
 
 def encode_raft(gid: int, payload: bytes) -> bytes:

@@ -51,7 +51,7 @@ def reachable_url(url: str, remote_ip: str) -> str:
 
 def encode_info(info: NodeInfo) -> bytes:
     """Raises ValueError when it is more than a peer accepts: it would close the link."""
-    for url in (info.cluster_url, info.client_url):
+    for url in (info.cluster_url, info.client_url, info.leaf_url, info.ws_url):
         if url:
             split_url(url)
     encoded = frame(
@@ -66,6 +66,9 @@ def encode_info(info: NodeInfo) -> bytes:
                 "tags": info.tags,
                 "jetstream": info.jetstream,
                 "cluster_id": info.cluster_id,
+                "server_id": info.server_id,
+                "leaf_url": info.leaf_url,
+                "ws_url": info.ws_url,
             },
             separators=(",", ":"),
         ).encode(),
@@ -87,6 +90,8 @@ def decode_info(body: bytes, remote_ip: str) -> NodeInfo:
     try:
         cluster_url = reachable_url(texts["cluster_url"], remote_ip)
         client_url = reachable_url(texts["client_url"], remote_ip)
+        leaf_url = reachable_url(_text(data.get("leaf_url", ""), "leaf_url"), remote_ip)
+        ws_url = reachable_url(_text(data.get("ws_url", ""), "ws_url"), remote_ip)
     except ValueError as error:
         raise FrameError(f"INFO: {error}") from error
     return NodeInfo(
@@ -98,6 +103,9 @@ def decode_info(body: bytes, remote_ip: str) -> NodeInfo:
         tags=tuple(_text(tag, "tag") for tag in tags),
         jetstream=data["jetstream"],
         cluster_id=_text(data.get("cluster_id", ""), "cluster_id"),
+        server_id=_text(data.get("server_id", ""), "server_id"),
+        leaf_url=leaf_url,
+        ws_url=ws_url,
     )
 
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from jetcluster.cluster.mesh_api import MeshError
+from jetcluster.cluster.mesh_api import MeshError, MeshRefusedError
 from jetcluster.cluster.mesh_frames import encode_call, encode_error, encode_reply
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Rpc:
         if future is None or asked != peer or future.done():
             return
         if payload is None:
-            future.set_exception(MeshError(error))
+            future.set_exception(MeshRefusedError(error))
         else:
             future.set_result(payload)
 

@@ -5,15 +5,19 @@ for (name taken, subjects taken, limits, group ids) is taken here, in log order,
 this is the control plane, tens per second.
 
     {"kind": "stream_create", "request": id, "account", "config", "peers": [..], "leader", "created": ns, "limits"}
-    {"kind": "stream_update", "request": id, "account", "config", "limits", "peers"?: [..]}
-    {"kind": "stream_delete", "request": id, "account", "name"}
-    {"kind": "stream_peers",  "request": id, "account", "name", "gid", "peers": [..]}
+    {"kind": "stream_update", "request": id, "account", "config", "limits", "peers"?: [..], "from"?: [..], "at"?: ns}
+    {"kind": "stream_delete", "request": id, "account", "name", "gid"?}
+    {"kind": "stream_restored", "request": id, "account", "name", "gid"}
+    {"kind": "stream_move_cancel", "request": id, "account", "name", "revision"}
+    {"kind": "stream_peers",  "request": id, "account", "name", "gid", "peers": [..], "from"?: [..]}
     {"kind": "node", "request": id, "peer", "name", "tags": [..], "jetstream": bool}
-    {"kind": "node_remove", "request": id, "peer"}
+    {"kind": "node_drain", "request": id, "peer", "draining": bool}
+    {"kind": "node_remove", "request": id, "peer", "name"?}
     {"kind": "node_replace", "request": id, "peer", "by"}
     {"kind": "cluster", "request": id, "id"}
 
-`limits` is {"max_streams", "max_memory", "max_storage"} of the account, -1 for none. `request` makes a retry safe: a
+`limits` is {"max_streams", "max_memory", "max_storage"} of the account, -1 for none. `peers` of an update are where the
+stream goes, worked out for a stream that lives on `from`. `request` makes a retry safe: a
 leader that dies after it proposed leaves the asker in doubt; the same id again gets the first verdict.
 """
 
@@ -23,6 +27,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from jetcluster import errors
@@ -33,6 +38,7 @@ from jetcluster.cluster.meta_state import (
     Node,
     NodeChanged,
     NodeRemoved,
+    Origin,
     StreamAssigned,
     StreamRemoved,
     StreamUpdated,
@@ -41,9 +47,11 @@ from jetcluster.cluster.meta_subjects import SubjectBook
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.model.stream_rules import merge_update, same_config
 from jetcluster.raft.api import META_GROUP
+from jetcluster.stream.rules import RESTORING
 
 REMEMBERED_REQUESTS = 1024
 """How many verdicts are kept for retries; a retry comes within seconds."""
+REMEMBERED_REMOVALS = 1024
 
 _SNAPSHOT_VERSION = 1
 Result = dict[str, Any]
@@ -60,6 +68,7 @@ class MetaMachine:
         self._by_gid: dict[int, Assignment] = {}
         self._subjects: dict[str, SubjectBook] = {}
         self._nodes: dict[str, Node] = {}
+        self._removed: dict[str, str] = {}
         self._verdicts: dict[str, Result] = {}
         self._replicas: Counter[str] = Counter()
         self._leaders: Counter[str] = Counter()
@@ -102,6 +111,11 @@ class MetaMachine:
     def nodes(self) -> Mapping[str, Node]:
         """Known nodes by peer id, connected or not."""
         return self._nodes
+
+    @property
+    def removed(self) -> Mapping[str, str]:
+        """Names of the nodes that were removed, by peer id: such a store never belongs to the cluster again."""
+        return self._removed
 
     def check_create(self, account: str, config: Mapping[str, Any], limits: Mapping[str, int]) -> Assignment | None:
         """What `apply` would say of a create now: the equal stream that exists already, or None, or ApiError. A leader
@@ -189,28 +203,61 @@ class MetaMachine:
         account, new = command["account"], command["config"]
         old = self._existing(account, new["name"])
         config = merge_update(old.config, new)
-        peers = old.peers
-        if config["num_replicas"] != old.config["num_replicas"] and command.get("peers"):
-            peers = tuple(command["peers"])
-            if len(peers) != config["num_replicas"] or len(set(peers)) != len(peers) or not set(peers) & set(old.peers):
-                raise ValueError("peers")
-            if config.get("placement") != old.config.get("placement"):
-                raise invalid_config("changing placement is not implemented yet")
-        else:
-            # A refusal rather than a stored wish: whoever proposes a change of replicas says where they go.
-            if config["num_replicas"] != old.config["num_replicas"]:
-                raise invalid_config("changing num_replicas is not implemented yet")
-            if config.get("placement") != old.config.get("placement"):
-                raise invalid_config("changing placement is not implemented yet")
+        if old.config.get(RESTORING):
+            raise invalid_config("stream is being restored")
+        peers, origin = self._where(old, config, command)
         self._check_overlap(account, config)
         self._check_limits(account, config, command["limits"], replaced=old)
         if same_config(config, old.config) and peers == old.peers:
             return {"revision": index, "gid": old.gid, "created": False}
-        self._replace(old, old.changed(index, config=config, peers=peers), effects)
+        self._replace(old, old.changed(index, config=config, peers=peers, origin=origin), effects)
+        return {"revision": index, "gid": old.gid, "created": False}
+
+    def _where(
+        self, old: Assignment, config: Mapping[str, Any], command: Mapping[str, Any]
+    ) -> tuple[tuple[str, ...], Origin | None]:
+        """The peers after an update, and what a cancelled move goes back to. Whoever proposes a change of replicas or
+        of the placement says where the stream goes; what changed since it looked makes that void."""
+        scaled = config["num_replicas"] != old.config["num_replicas"]
+        placement = old.config.get("placement")
+        if not scaled and config.get("placement") == placement:
+            return old.peers, old.origin
+        wanted = command.get("peers")
+        if not wanted or tuple(command.get("from", old.peers)) != old.peers:
+            raise by_code(errors.RECONFIGURATION_IN_PROGRESS)
+        peers = tuple(map(str, wanted))
+        if len(peers) != config["num_replicas"] or len(set(peers)) != len(peers):
+            raise ValueError("peers")
+        if scaled and not set(peers) & set(old.peers):
+            raise ValueError("peers")
+        moves = not scaled and set(peers) != set(old.peers)
+        return peers, Origin(old.peers, placement, int(command.get("at", 0))) if moves else None
+
+    def _stream_move_cancel(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        """Back to the peers and the placement of before the last move. `revision` is that of the assignment which the
+        proposer found under way."""
+        old = self._existing(command["account"], command["name"])
+        if old.origin is None or old.revision != int(command["revision"]):
+            raise by_code(errors.NO_RECONFIGURATION)
+        config = {key: value for key, value in old.config.items() if key != "placement"}
+        if old.origin.placement is not None:
+            config["placement"] = old.origin.placement
+        self._replace(old, old.changed(index, config=config, peers=old.origin.peers, origin=None), effects)
+        return {"revision": index, "gid": old.gid, "created": False}
+
+    def _stream_restored(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        """All messages of the archive are there: the stream becomes an ordinary one."""
+        old = self._existing(command["account"], command["name"])
+        if old.gid != int(command["gid"]) or not old.config.get(RESTORING):
+            raise by_code(errors.STREAM_NOT_FOUND)  # it was given up, or is another one by now
+        config = {key: value for key, value in old.config.items() if key != RESTORING}
+        self._replace(old, old.changed(index, config=config), effects)
         return {"revision": index, "gid": old.gid, "created": False}
 
     def _stream_delete(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
         old = self._existing(command["account"], command["name"])
+        if int(command.get("gid", old.gid)) != old.gid:  # another stream of that name
+            raise by_code(errors.STREAM_NOT_FOUND)
         self._drop(old)
         effects.append(StreamRemoved(old))
         return {"revision": index, "removed": old.gid}
@@ -220,6 +267,8 @@ class MetaMachine:
         peers = tuple(command["peers"])
         if old.gid != command["gid"] or not peers or len(set(peers)) != len(peers):
             raise ValueError("peers")
+        if tuple(command.get("from", old.peers)) != old.peers:
+            raise by_code(errors.RECONFIGURATION_IN_PROGRESS)
         self._replace(old, old.changed(index, peers=peers), effects)
         return {"revision": index, "gid": old.gid, "created": False}
 
@@ -227,16 +276,38 @@ class MetaMachine:
         node = Node(
             str(command["peer"]), str(command["name"]), tuple(map(str, command["tags"])), bool(command["jetstream"])
         )
-        if self._nodes.get(node.peer) != node:
+        if node.peer in self._removed:
+            raise by_code(errors.SERVER_NOT_MEMBER)
+        known = self._nodes.get(node.peer)
+        if known is not None and known.draining:
+            node = replace(node, draining=True)
+        if known != node:
+            self._nodes[node.peer] = node
+            effects.append(NodeChanged(node))
+        return {"revision": index}
+
+    def _node_drain(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        known = self._nodes.get(str(command["peer"]))
+        if known is None:
+            raise by_code(errors.SERVER_NOT_MEMBER)
+        node = replace(known, draining=bool(command["draining"]))
+        if node != known:
             self._nodes[node.peer] = node
             effects.append(NodeChanged(node))
         return {"revision": index}
 
     def _node_remove(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
-        node = self._nodes.pop(str(command["peer"]), None)
-        if node is None:
-            raise by_code(10044)
-        effects.append(NodeRemoved(node))
+        """The node may be one that was never registered, but voted. Streams keep it among their peers: who proposes
+        this has moved them away, or wants it to be seen that they are lost."""
+        peer, name = str(command["peer"]), str(command.get("name", ""))
+        node = self._nodes.pop(peer, None)
+        if node is None and not name:
+            raise by_code(errors.SERVER_NOT_MEMBER)
+        self._removed[peer] = node.name if node is not None else name
+        if len(self._removed) > REMEMBERED_REMOVALS:
+            del self._removed[next(iter(self._removed))]
+        if node is not None:
+            effects.append(NodeRemoved(node))
         return {"revision": index}
 
     def _node_replace(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
@@ -245,14 +316,16 @@ class MetaMachine:
         still on a disk somewhere, and an empty stream in its place would hide that."""
         old, new = str(command["peer"]), str(command["by"])
         if old not in self._nodes:
-            raise by_code(10044)
+            raise by_code(errors.SERVER_NOT_MEMBER)
         if new not in self._nodes or old == new:
             raise ValueError("by")
         moved = 0
         for assignment in self.all_assignments():
             if old in assignment.peers and len(assignment.peers) > 1 and new not in assignment.peers:
-                peers = tuple(new if peer == old else peer for peer in assignment.peers)
-                self._replace(assignment, assignment.changed(index, peers=peers), effects)
+                peers, origin = _put_in(assignment.peers, old, new), assignment.origin
+                if origin is not None:
+                    origin = origin._replace(peers=_put_in(origin.peers, old, new))
+                self._replace(assignment, assignment.changed(index, peers=peers, origin=origin), effects)
                 moved += 1
         effects.append(NodeRemoved(self._nodes.pop(old)))
         return {"revision": index, "moved": moved}
@@ -325,6 +398,7 @@ class MetaMachine:
                 "next_gid": self._next_gid,
                 "streams": [a.to_dict() for a in self.all_assignments()],
                 "nodes": [self._nodes[peer].to_dict() for peer in sorted(self._nodes)],
+                "removed": list(self._removed.items()),
                 "verdicts": list(self._verdicts.items()),
             },
             separators=(",", ":"),
@@ -340,6 +414,7 @@ class MetaMachine:
             streams = [Assignment.from_dict(item) for item in state["streams"]]
             nodes = [Node.from_dict(item) for item in state["nodes"]]
             verdicts = {str(request): dict(verdict) for request, verdict in state["verdicts"]}
+            removed = {str(peer): str(name) for peer, name in state.get("removed", ())}
             cluster_id = str(state.get("cluster", ""))
             digest, index, next_gid = bytes.fromhex(state["digest"]), int(state["index"]), int(state["next_gid"])
         except (KeyError, TypeError, AttributeError) as error:
@@ -350,11 +425,15 @@ class MetaMachine:
         for assignment in streams:
             self._put(assignment)
         self._nodes = {node.peer: node for node in nodes}
-        self._verdicts, self._digest = verdicts, digest
+        self._verdicts, self._digest, self._removed = verdicts, digest, removed
         self.applied_index, self._next_gid = index, next_gid
         named = [ClusterNamed(cluster_id)] if cluster_id != self.cluster_id else []
         self.cluster_id = cluster_id
         return [*named, *_node_difference(nodes_before, self._nodes), *_difference(before, self._by_gid)]
+
+
+def _put_in(peers: tuple[str, ...], old: str, new: str) -> tuple[str, ...]:
+    return tuple(new if peer == old and new not in peers else peer for peer in peers)
 
 
 def _refused(error: ApiError) -> Result:
@@ -388,8 +467,11 @@ _HANDLERS = {
     "stream_create": MetaMachine._stream_create,
     "stream_update": MetaMachine._stream_update,
     "stream_delete": MetaMachine._stream_delete,
+    "stream_restored": MetaMachine._stream_restored,
+    "stream_move_cancel": MetaMachine._stream_move_cancel,
     "stream_peers": MetaMachine._stream_peers,
     "node": MetaMachine._node,
+    "node_drain": MetaMachine._node_drain,
     "node_remove": MetaMachine._node_remove,
     "node_replace": MetaMachine._node_replace,
     "cluster": MetaMachine._cluster,

@@ -19,6 +19,7 @@ from jetcluster.cluster.meta import MetaMachine
 from jetcluster.cluster.meta_state import Effect
 from jetcluster.cluster.proposals import OutcomeUnknownError, Proposals, resolver
 from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftGroup, Role
+from jetcluster.store.api import DamagedError
 
 STATE_KEY = b"\x00meta"
 """Kind 0 of `store.keys`: records of the node, not of a stream."""
@@ -128,6 +129,13 @@ class MetaReplica:
     def state_index(self) -> int:
         return self.machine.applied_index
 
+    @property
+    def keeps_state(self) -> bool:
+        return False  # it is whole: it was read at the start
+
+    def export_failed(self, error: DamagedError) -> None:
+        """Cannot be: the state is in memory."""
+
     def snapshot_export(self, chunk_bytes: int) -> Cut:
         if self.group is None or self.group.stopped:
             raise MeshError("the meta group does not run here")
@@ -139,8 +147,14 @@ class MetaReplica:
     def snapshot_begin(self) -> None:
         self._import = []
 
+    async def snapshot_room(self, size: int) -> None:
+        """It comes into memory."""
+
     def snapshot_chunk(self, chunk: bytes) -> None:
         self._import.append(chunk)
+
+    async def snapshot_abandon(self) -> None:
+        self._import = []
 
     async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()) -> None:
         assert self.group is not None

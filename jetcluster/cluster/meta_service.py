@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Set
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,8 @@ from jetcluster import errors
 from jetcluster.clock import Clock
 from jetcluster.cluster.meta import MetaMachine
 from jetcluster.cluster.meta_state import Assignment
-from jetcluster.cluster.placement import Candidate, Placement, place
+from jetcluster.cluster.placement import Candidate, Placement, fits, place
+from jetcluster.cluster.restores import RestoreWatch
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model.subjects import overlap
 
@@ -55,6 +56,7 @@ class MetaService:
         self._online = online
         self._cluster_name = cluster_name
         self._clustered = clustered
+        self._restores = RestoreWatch(clock)
         self._underway: Counter[str] = Counter()
         """Replicas placed but not applied yet: creates that come at once must not all pick the same nodes."""
         self._leading: Counter[str] = Counter()
@@ -66,8 +68,14 @@ class MetaService:
         |---|---|---|
         | stream_create | request, account, config, limits | assignment, created, revision |
         | stream_update | request, account, config, limits | assignment, revision |
-        | stream_delete | request, account, name | removed (gid), revision |
+        | stream_delete | request, account, name, gid? | removed (gid), revision |
+        | stream_restored | request, account, name, gid | assignment, revision |
+        | stream_move_cancel | request, account, name, revision | assignment, revision |
+        | stream_peer_remove | request, account, name, peer (name or id) | assignment, revision |
+        | restore_alive | gid | {} |
         | node | request, peer, name, tags, jetstream | revision |
+        | node_drain | request, peer, draining | revision |
+        | node_remove | request, peer, name? | revision |
         | node_replace | request, peer, by | moved (streams), revision |
         | cluster | request, id | id, revision |
         | lookup | account, name | assignment |
@@ -105,18 +113,43 @@ class MetaService:
         self._check_clustered(body["config"])
         keys = ("request", "account", "config", "limits")
         command = {"kind": "stream_update", **{key: body[key] for key in keys}}
-        old = self._machine.assignment(body["account"], body["config"]["name"])
-        if old is not None and body["config"]["num_replicas"] != old.replicas:
+        new = body["config"]
+        if self._goes_elsewhere(self._machine.assignment(body["account"], new["name"]), new):
             await self._barrier()
-            old = self._machine.assignment(body["account"], body["config"]["name"])
-            if old is not None:
-                command["peers"] = self._scaled(old, body["config"]["num_replicas"])
+            old = self._machine.assignment(body["account"], new["name"])
+            if old is not None and self._goes_elsewhere(old, new):
+                # Both at once is refused in apply (10123).
+                scaled = new["num_replicas"] != old.replicas
+                command["peers"] = self._scaled(old, new["num_replicas"]) if scaled else self._moved(old, new)
+                command |= {"from": list(old.peers), "at": self._clock.time_ns()}
         return await self._decide(command)
+
+    @staticmethod
+    def _goes_elsewhere(old: Assignment | None, new: Mapping[str, Any]) -> bool:
+        if old is None:
+            return False
+        return new["num_replicas"] != old.replicas or new.get("placement") != old.config.get("placement")
+
+    def _moved(self, old: Assignment, config: Mapping[str, Any]) -> list[str]:
+        """The peers of `old` that a new placement allows, and others in the place of the rest."""
+        if not self._clustered:
+            return list(old.peers)
+        wish = config.get("placement") or {}
+        candidates = self._candidates()
+        here = wish.get("cluster") in {None, "", self._cluster_name}
+        fitting = {c.peer for c in candidates if here and fits(c, wish)}
+        kept = [peer for peer in old.peers if peer in fitting]
+        missing = len(old.peers) - len(kept)
+        if not missing:
+            return kept
+        others = [c for c in candidates if c.peer not in kept]
+        return [*kept, *place(old.name, missing, others, wish, self._cluster_name).peers]
 
     def _scaled(self, old: Assignment, replicas: int) -> list[str]:
         """The peers of `old` with so many replicas: who leads stays, then those that are online, then new ones."""
         online, leads = self._online(), self._leader(old.gid)
-        ranked = sorted(old.peers, key=lambda p: (p != leads, p not in online, p != old.leader_hint))
+        leaving = {peer for peer, node in self._machine.nodes.items() if node.draining}
+        ranked = sorted(old.peers, key=lambda p: (p in leaving, p != leads, p not in online, p != old.leader_hint))
         missing = replicas - len(old.peers)
         if missing <= 0:
             return ranked[:replicas]
@@ -125,12 +158,83 @@ class MetaService:
         return [*old.peers, *added.peers]
 
     async def _stream_delete(self, body: Body) -> Body:
-        keys = ("request", "account", "name")
+        keys = [key for key in ("request", "account", "name", "gid") if key in body]
         return await self._decide({"kind": "stream_delete", **{key: body[key] for key in keys}})
+
+    async def _stream_restored(self, body: Body) -> Body:
+        keys = ("request", "account", "name", "gid")
+        return await self._decide({"kind": "stream_restored", **{key: body[key] for key in keys}})
+
+    async def _stream_move_cancel(self, body: Body) -> Body:
+        keys = ("request", "account", "name", "revision")
+        return await self._decide({"kind": "stream_move_cancel", **{key: body[key] for key in keys}})
+
+    async def _stream_peer_remove(self, body: Body) -> Body:
+        """Another node in the place of one that is to hold no replica any more, there or gone."""
+        await self._barrier()
+        old = self._machine.assignment(body["account"], body["name"])
+        if old is None:
+            raise by_code(errors.STREAM_NOT_FOUND)
+        nodes, wanted = self._machine.nodes, body["peer"]
+        removed = next((p for p in old.peers if wanted == p or (p in nodes and nodes[p].name == wanted)), None)
+        if removed is None:
+            raise by_code(errors.PEER_NOT_MEMBER)
+        try:
+            peers = self.peers_without(old, removed)
+        except ApiError as error:
+            raise by_code(errors.PEER_REMAP) from error
+        return await self.set_peers(old, peers, body["request"])
+
+    def peers_without(self, old: Assignment, removed: str) -> list[str]:
+        """The stream's peers with another node in the place of `removed`. Raises ApiError 10005 where none fits, 10075
+        where nobody is there who has the stream."""
+        if not set(old.peers) & self._online():
+            raise by_code(errors.PEER_REMAP)  # what only a node that is gone has, nobody can take over
+        candidates = [c for c in self._candidates() if c.peer not in old.peers]
+        successor = place(old.name, 1, candidates, old.config.get("placement"), self._cluster_name).leader
+        return [successor if peer == removed else peer for peer in old.peers]
+
+    def added_peers(self, old: Assignment) -> list[str]:
+        """The stream's peers and as many others as it lacks. Raises ApiError 10005."""
+        return self._scaled(old, old.replicas)
+
+    async def set_peers(self, old: Assignment, peers: Sequence[str], request: str) -> Body:
+        """Void when the stream went elsewhere since `old` was looked at. Raises as `handle` does."""
+        return await self._decide(
+            {
+                "kind": "stream_peers",
+                "request": request,
+                "account": old.account,
+                "name": old.name,
+                "gid": old.gid,
+                "peers": list(peers),
+                "from": list(old.peers),
+            }
+        )
+
+    async def _restore_alive(self, body: Body) -> Body:
+        self._restores.alive(int(body["gid"]))
+        return {}
+
+    async def give_up_restores(self, term: int, request: Callable[[], str]) -> list[Assignment]:
+        """Deletes the streams whose restore nobody goes on with (`restores`); which ones. Raises as `handle` does."""
+        gone = []
+        for assignment in self._restores.overdue(self._machine.all_assignments(), term):
+            body = {"account": assignment.account, "name": assignment.name, "gid": assignment.gid}
+            await self._stream_delete({"request": request(), **body})
+            gone.append(assignment)
+        return gone
 
     async def _node(self, body: Body) -> Body:
         keys = ("request", "peer", "name", "tags", "jetstream")
         return await self._decide({"kind": "node", **{key: body[key] for key in keys}})
+
+    async def _node_drain(self, body: Body) -> Body:
+        return await self._decide({"kind": "node_drain", **{key: body[key] for key in ("request", "peer", "draining")}})
+
+    async def _node_remove(self, body: Body) -> Body:
+        keys = [key for key in ("request", "peer", "name") if key in body]
+        return await self._decide({"kind": "node_remove", **{key: body[key] for key in keys}})
 
     async def _node_replace(self, body: Body) -> Body:
         return await self._decide({"kind": "node_replace", **{key: body[key] for key in ("request", "peer", "by")}})
@@ -197,6 +301,7 @@ class MetaService:
                 node.peer, node.tags, node.peer in online, node.jetstream, replicas[node.peer], leaders[node.peer]
             )
             for node in self._machine.nodes.values()
+            if not node.draining
         ]
 
     @contextmanager
@@ -221,7 +326,13 @@ _HANDLERS: dict[str, Callable[[MetaService, Body], Awaitable[Body]]] = {
     "stream_create": MetaService._stream_create,
     "stream_update": MetaService._stream_update,
     "stream_delete": MetaService._stream_delete,
+    "stream_restored": MetaService._stream_restored,
+    "stream_move_cancel": MetaService._stream_move_cancel,
+    "stream_peer_remove": MetaService._stream_peer_remove,
+    "restore_alive": MetaService._restore_alive,
     "node": MetaService._node,
+    "node_drain": MetaService._node_drain,
+    "node_remove": MetaService._node_remove,
     "node_replace": MetaService._node_replace,
     "cluster": MetaService._cluster,
     "lookup": MetaService._lookup,

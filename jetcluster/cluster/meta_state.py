@@ -7,6 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 
+class Origin(NamedTuple):
+    """Where a stream that is being moved came from: what a cancelled move goes back to."""
+
+    peers: tuple[str, ...]
+    placement: Mapping[str, Any] | None
+    since_ns: int
+    """When the move was asked for."""
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Origin:
+        return cls(tuple(map(str, data["peers"])), data["placement"], int(data["since_ns"]))
+
+
 @dataclass(slots=True, frozen=True)
 class Assignment:
     """One stream and where it lives."""
@@ -27,6 +40,9 @@ class Assignment:
     """Those of the peers that have been members since the group began: only they may take an empty log for the group's
     and vote with it. A peer that was added later, or was away in between, waits for the leader to bring it up."""
 
+    origin: Origin | None = None
+    """Of the last move; the move may be done by now, which only the stream's leader can tell."""
+
     @property
     def subjects(self) -> tuple[str, ...]:
         return tuple(self.config.get("subjects", ()))
@@ -40,13 +56,24 @@ class Assignment:
         return bool(self.config["storage"] == "memory")
 
     def changed(
-        self, revision: int, *, config: Mapping[str, Any] | None = None, peers: tuple[str, ...] | None = None
+        self,
+        revision: int,
+        *,
+        config: Mapping[str, Any] | None = None,
+        peers: tuple[str, ...] | None = None,
+        origin: Origin | None = None,
     ) -> Assignment:
         peers = peers or self.peers
         hint = self.leader_hint if self.leader_hint in peers else peers[0]
         founders = tuple(p for p in self.founders if p in peers)
         return replace(
-            self, config=config or self.config, peers=peers, leader_hint=hint, revision=revision, founders=founders
+            self,
+            config=config or self.config,
+            peers=peers,
+            leader_hint=hint,
+            revision=revision,
+            founders=founders,
+            origin=origin,
         )
 
     def first_peers(self, me: str) -> tuple[str, ...]:
@@ -64,6 +91,7 @@ class Assignment:
             "leader_hint": self.leader_hint,
             "revision": self.revision,
             "founders": list(self.founders),
+            "origin": self.origin._asdict() if self.origin is not None else None,
         }
 
     @classmethod
@@ -79,6 +107,7 @@ class Assignment:
             str(data["leader_hint"]),
             int(data["revision"]),
             tuple(map(str, data.get("founders", data["peers"]))),
+            Origin.from_dict(data["origin"]) if data.get("origin") else None,
         )
 
 
@@ -90,13 +119,18 @@ class Node:
     name: str
     tags: tuple[str, ...] = ()
     jetstream: bool = True
+    draining: bool = False
+    """It is to hold nothing: no replica is placed there, and those that are there go elsewhere."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"peer": self.peer, "name": self.name, "tags": list(self.tags), "jetstream": self.jetstream}
+        node = {"peer": self.peer, "name": self.name, "tags": list(self.tags), "jetstream": self.jetstream}
+        return node | ({"draining": True} if self.draining else {})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Node:
-        return cls(str(data["peer"]), str(data["name"]), tuple(map(str, data["tags"])), bool(data["jetstream"]))
+        tags = tuple(map(str, data["tags"]))
+        draining = bool(data.get("draining", False))
+        return cls(str(data["peer"]), str(data["name"]), tags, bool(data["jetstream"]), draining)
 
 
 class StreamAssigned(NamedTuple):

@@ -68,6 +68,12 @@ def place(
     return Placement(tuple(c.peer for c in chosen), leader.peer)
 
 
+def fits(candidate: Candidate, wish: Mapping[str, Any] | None) -> bool:
+    """Could the node, online or not, go on holding a stream whose `placement` is `wish`?"""
+    able = candidate.jetstream and "!jetstream" not in candidate.tags
+    return able and bool(_by_tags([candidate], (wish or {}).get("tags", ()))[0])
+
+
 def _by_tags(able: Sequence[Candidate], wanted: Sequence[str]) -> tuple[list[Candidate], list[str]]:
     """Candidates with all the wanted tags and none of the unwanted; tags that ruled some out, as error texts."""
     required = [tag.lower() for tag in wanted if not tag.startswith("!")]

@@ -10,24 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import struct
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from jetcluster.cluster.context import NodeContext
-from jetcluster.cluster.mesh_api import MeshError
+from jetcluster.cluster.read_confirm import ReadConfirmations, confirmed_commit
 from jetcluster.cluster.read_waits import ReadWaits
 from jetcluster.protocol.bus import Callback, Origin, Subscription
-from jetcluster.store.api import DamagedError
+from jetcluster.store.api import DamagedError, LostViewError
 from jetcluster.store.kv import KvError
-from jetcluster.stream.direct_get import DirectGet, Frame
+from jetcluster.stream.direct_get import Answer, DirectGet, Frame
 
 if TYPE_CHECKING:
     from jetcluster.cluster.stream_replica import StreamReplica
 
 QUEUE = b"_sys_"
 PREFIX = b"$JS.API.DIRECT.GET."
-COMMIT_METHOD = "stream.commit"
+ADDRESSED = b"$JS.API.DIRECT.PEER."
+"""`<stream>.<server name>` follows, and the replica on that server answers (ours, docs/compatibility.md)."""
 MAX_LAG = 8192
 """Log entries a follower may be behind before it leaves the group."""
 SLICE_BYTES = 256 * 1024
@@ -37,43 +36,106 @@ BACKLOG_PAUSE = 0.001
 LONGEST_PAUSE = 0.008
 """A batch goes on once the requester's connection has no more than so many bytes waiting, looked at so often. A fast
 reader has taken them within a millisecond; one that has not is looked at less often."""
+RENEWAL = 1.0
+LONGEST_FROZEN = 30.0
+"""Seconds. The data store's snapshot for a batch that waits is taken anew so often, so that it keeps little that is
+gone; a batch whose reader is slower than this over data that is gone ends without an EOB."""
 MAX_STREAMING = 64
 """Batches being sent at once per replica; more are refused like by a replica that is not there (the client retries)."""
 
-_U64 = struct.Struct("<Q")
+TIMED_EVERY = 32
+"""Of so many requests one is timed; a power of two."""
+
 _BUSY = b"NATS/1.0 503\r\n\r\n"
 
 
+class Paged(Protocol):
+    """What is sent piece by piece: `direct_get.Reply`, `objects.content.Content`."""
+
+    done: bool
+
+    @property
+    def frozen(self) -> bool: ...
+
+    def take(self, size: int) -> list[Frame]: ...
+
+    def hold(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Stream:
+    """One batch under way."""
+
+    __slots__ = ("answer", "frozen_at", "held_at", "life", "pause", "reply")
+
+    def __init__(self, life: int, reply: bytes, answer: Paged) -> None:
+        self.life = life
+        self.reply = reply
+        self.answer = answer
+        self.pause = BACKLOG_PAUSE
+        self.held_at = -RENEWAL
+        """When `hold` was called after the last slice, or again; earlier than that when it was not."""
+        self.frozen_at = 0.0
+
+
 class ReadGroup:
+    confirms: ClassVar[bool] = True
+    """Asks the leader before it answers clients of other nodes."""
+
     def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
         self._context = context
         self._replica = replica
-        self._reader = DirectGet(replica.assignment.name, replica.store)
+        self._reader = DirectGet(replica.assignment.name, replica.store, context.name)
         self._prefixes = [PREFIX]
         if context.domain:
             self._prefixes.append(b"$JS.%b.API.DIRECT.GET." % context.domain.encode())
         self._subscriptions: list[Subscription] = []
         self._joining: asyncio.Task[None] | None = None
         self._waits = ReadWaits(context.clock, context.timers)
+        self._confirmations = ReadConfirmations(context, replica)
         self._streaming = 0
         self._life = 0
         """Batches of an earlier one are not continued."""
+        self._requests = 0
         self.answered = 0
         """Requests answered (monitoring)."""
+        self._joined_as = ""
+        self._addressed: Subscription | None = None
+        """Of the requests that name this replica."""
+        self.upstream: ReadGroup | None = None
+        """Of a mirror: its part in the group of its upstream, which shares this one's ups and downs."""
+
+    @property
+    def _name(self) -> str:
+        """Of the stream that is asked for."""
+        return self._replica.assignment.name
+
+    @property
+    def _allowed(self) -> bool:
+        return self._replica.machine.rules.allow_direct
 
     @property
     def joined(self) -> bool:
         return bool(self._subscriptions)
 
     def role_changed(self, leading: bool) -> None:
+        if self.upstream is not None:
+            self.upstream.role_changed(leading)
+        self._take_addressed()
         if leading:
             self._join()
+        elif self._replica.retiring:
+            self.leave()
         else:
             self._join_when_current()
 
     def config_changed(self) -> None:
         """allow_direct may have been toggled: takes effect on every member when it applies the update (1.12)."""
-        if not self._replica.machine.rules.allow_direct:
+        if self.upstream is not None:
+            self.upstream.config_changed()
+        self._take_addressed()
+        if not self._allowed:
             self.leave()
         elif self._replica.leading:
             self._join()
@@ -81,6 +143,9 @@ class ReadGroup:
             self._join_when_current()
 
     def tick(self) -> None:
+        if self.upstream is not None:
+            self.upstream.tick()
+        self._take_addressed()
         group = self._replica.group
         if self._replica.leading:
             return
@@ -91,6 +156,8 @@ class ReadGroup:
 
     def leave(self) -> None:
         """Takes no more requests; batches under way are finished."""
+        if self.upstream is not None:
+            self.upstream.leave()
         for subscription in self._subscriptions:
             self._replica.bus.unsubscribe(subscription)
         self._subscriptions.clear()
@@ -98,34 +165,68 @@ class ReadGroup:
     def abort(self) -> None:
         """The stored state is not to be read any more. Batches under way end without an EOB, so that their readers see
         that something is missing."""
+        if self.upstream is not None:
+            self.upstream.abort()
         self.leave()
+        self._drop_addressed()
         self._life += 1
         self._streaming = 0
         self._waits.clear()
+        self._confirmations.clear()
 
     def stop(self) -> None:
+        if self.upstream is not None:
+            self.upstream.stop()
         self.abort()
         if self._joining is not None:
             self._joining.cancel()
 
     def _join(self) -> None:
-        allowed = self._replica.machine.rules.allow_direct and self._context.meta_current
-        if self._replica.retiring:
+        allowed = self._allowed and self._context.meta_current
+        if self._replica.retiring and not self._replica.leading:
+            return  # nobody tells it when its group has done without it; the leader of a move knows
+        if self.joined or not allowed or not self._replica.trusted:
             return
-        if self.joined or not allowed or not self._replica.sound:
-            return
-        name = self._replica.assignment.name.encode()
+        self._joined_as = self._name
+        name = self._joined_as.encode()
         subscribe = self._replica.bus.subscribe
         for prefix in self._prefixes:
+            whole, alias = prefix + name, prefix + b"LAST." + name
             self._subscriptions += [
-                subscribe(prefix + name, self._when_current(self._on_body), QUEUE),
-                subscribe(prefix + name + b".>", self._when_current(self._on_subject), QUEUE),
-                subscribe(prefix + b"LAST." + name + b".>", self._when_current(self._on_alias), QUEUE),
+                subscribe(whole, self._when_current(self._on_body), QUEUE),
+                subscribe(whole + b".>", self._when_current(self._by_subject(len(whole) + 1)), QUEUE),
+                subscribe(alias + b".>", self._when_current(self._by_alias(len(alias) + 1)), QUEUE),
             ]
+
+    # ---- requests that name this replica
+
+    def _take_addressed(self) -> None:
+        """Others than those of the group are answered by a replica that lags, too: they ask for what is stored here.
+        Only under `$JS.API.`, never a domain's name: rules of leaf links know Direct Get by its other subjects."""
+        replica = self._replica
+        if not (self._allowed and self._context.meta_current and replica.trusted) or replica.retiring:
+            self._drop_addressed()
+        elif self._addressed is None and self._name == replica.assignment.name:
+            subject = ADDRESSED + f"{self._name}.{self._context.name}".encode()
+            self._addressed = replica.bus.subscribe(subject, self._on_addressed)
+
+    def _drop_addressed(self) -> None:
+        if self._addressed is not None:
+            self._replica.bus.unsubscribe(self._addressed)
+            self._addressed = None
+
+    def _on_addressed(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        """Waits like the others for what this replica knows to be committed, but nobody else can answer for it."""
+        told = self._replica.group.told_index
+        answer = functools.partial(self._on_body, subject, reply, headers, payload, origin)
+        if told <= self._replica.group.applied_index:
+            answer()
+        else:
+            self._waits.hold(told, answer, answer)
 
     def _join_when_current(self) -> None:
         replica = self._replica
-        if self.joined or self._joining is not None or not replica.machine.rules.allow_direct or not replica.sound:
+        if self.joined or self._joining is not None or not self._allowed or not replica.trusted:
             return
         if replica.group.leader is None or replica.retiring:
             return
@@ -139,13 +240,10 @@ class ReadGroup:
     async def _catch_up_and_join(self) -> None:
         """Gives up silently on any trouble: the tick tries again."""
         group = self._replica.group
-        leader = group.leader
-        if leader is None or leader == self._context.me:
+        if group.leader == self._context.me:
             return
-        try:
-            reply = await self._context.mesh.call(leader, COMMIT_METHOD, struct.pack("<I", group.gid), 2.0)
-            (commit,) = _U64.unpack(reply)
-        except (MeshError, struct.error):
+        commit = await confirmed_commit(self._context, group)
+        if commit is None:
             return
         for _ in range(200):
             if group.applied_index >= commit:
@@ -157,24 +255,57 @@ class ReadGroup:
 
     def applied(self, index: int) -> None:
         """The replica has applied `index`: reads that waited for it are answered."""
+        if self.upstream is not None:
+            self.upstream.applied(index)
         if len(self._waits):
             self._waits.applied(index)
+        self._confirmations.applied(index)
 
     def _when_current(self, answer: Callback) -> Callback:
-        """`answer`, called once what this replica knows to be committed is applied (see `read_waits`)."""
+        """`answer`, called once what this replica knows to be committed is applied (see `read_waits`); for a client of
+        another node, what the leader knows (`read_confirm`)."""
         group = self._replica.group
+        confirms = self.confirms
 
         def receive(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-            commit = group.commit_index
-            if commit <= group.applied_index:
-                answer(subject, reply, headers, payload, origin)
+            self._requests += 1
+            then = answer if self._requests & (TIMED_EVERY - 1) else self._timed(answer)
+            if confirms and origin.kind == "peer":
+                request = (subject, reply, headers, payload)
+                self._confirmations.hold(
+                    functools.partial(then, *request, origin),
+                    functools.partial(self._hand_on, *request),
+                    functools.partial(self._refuse, reply),
+                )
+                return
+            told = group.told_index
+            if told <= group.applied_index:
+                then(subject, reply, headers, payload, origin)
             else:
                 request = (subject, reply, headers, payload)
                 self._waits.hold(
-                    commit, functools.partial(answer, *request, origin), functools.partial(self._hand_on, *request)
+                    told, functools.partial(then, *request, origin), functools.partial(self._hand_on, *request)
                 )
 
         return receive
+
+    def _refuse(self, reply: bytes) -> None:
+        self._replica.bus.publish(reply, b"", b"", _BUSY)
+
+    def _timed(self, answer: Callback) -> Callback:
+        """`answer`, timed from now until its reply, or the first slice of it, has been handed to the bus."""
+        start = self._context.clock.monotonic()
+
+        def then(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+            answer(subject, reply, headers, payload, origin)
+            latency = self._context.read_latency[self._role]
+            latency.observe(self._context.clock.monotonic() - start)
+
+        return then
+
+    @property
+    def _role(self) -> str:
+        return "leader" if self._replica.leading else "follower"
 
     def _hand_on(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
         """This replica does not keep up: it leaves the group, and another member answers."""
@@ -188,71 +319,107 @@ class ReadGroup:
             except (DamagedError, KvError) as error:
                 self._unreadable(reply, error)
                 return
-            self._send(reply, frames if isinstance(frames, tuple) else iter(frames))
+            self._send(reply, frames)
 
-    def _on_subject(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        key = self._key(subject, b"")
-        self._answer_subject(key, reply, headers, payload, alias=False)
+    def _by_subject(self, cut: int, *, alias: bool = False) -> Callback:
+        """Answers requests whose subject ends with the key, from position `cut` on."""
+        answer_subject = self._reader.answer_subject
+        publish = self._replica.bus.publish
 
-    def _on_alias(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        if self._context.has_stream(self._replica.assignment.account, "LAST"):
-            return  # a stream really named LAST listens on the same subjects: it wins (1.10)
-        key = self._key(subject, b"LAST.")
-        self._answer_subject(key, reply, headers, payload, alias=True)
-
-    def _key(self, subject: bytes, alias: bytes) -> bytes:
-        """What follows the stream's name."""
-        prefix = next(p for p in self._prefixes if subject.startswith(p))
-        return subject[len(prefix) + len(alias) + len(self._replica.assignment.name.encode()) + 1 :]
-
-    def _answer_subject(self, key: bytes, reply: bytes, headers: bytes, payload: bytes, *, alias: bool) -> None:
-        if reply:
+        def answer(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+            if not reply:
+                return
             try:
-                frames = self._reader.answer_subject(key, payload, headers, with_pending=alias)
+                ((head, body),) = answer_subject(subject[cut:], payload, headers, with_pending=alias)
             except (DamagedError, KvError) as error:
                 self._unreadable(reply, error)
                 return
-            self._send(reply, frames if isinstance(frames, tuple) else iter(frames))
+            self.answered += 1
+            publish(reply, body, b"", head)
 
-    def _send(self, reply: bytes, frames: tuple[Frame, ...] | Iterator[Frame]) -> None:
+        return answer
+
+    def _by_alias(self, cut: int) -> Callback:
+        by_subject = self._by_subject(cut, alias=True)
+
+        def answer(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+            # a stream really named LAST listens on the same subjects: it wins (1.10)
+            if not self._context.has_stream(self._replica.assignment.account, "LAST"):
+                by_subject(subject, reply, headers, payload, origin)
+
+        return answer
+
+    def _send(self, reply: bytes, answer: Answer) -> None:
         self.answered += 1
         publish = self._replica.bus.publish
-        if isinstance(frames, tuple):
-            for headers, payload in frames:
+        if isinstance(answer, tuple):
+            for headers, payload in answer:
                 publish(reply, payload, b"", headers)
-        elif self._streaming >= MAX_STREAMING:
+        elif not self.has_room:
             publish(reply, b"", b"", _BUSY)
         else:
-            self._streaming += 1
-            self._send_slice(self._life, reply, frames)
+            self.stream(reply, answer)
 
-    def _send_slice(self, life: int, reply: bytes, frames: Iterator[Frame], pause: float = BACKLOG_PAUSE) -> None:
-        if life != self._life:
+    @property
+    def streaming(self) -> int:
+        """Batches being sent (monitoring)."""
+        return self._streaming
+
+    @property
+    def has_room(self) -> bool:
+        """One more may be streamed."""
+        return self._streaming < MAX_STREAMING
+
+    def stream(self, reply: bytes, answer: Paged) -> None:
+        """Publishes all of `answer` to `reply`, as fast as it is taken there; ends when nobody listens any more."""
+        self._streaming += 1
+        self._send_slice(_Stream(self._life, reply, answer))
+
+    def _send_slice(self, stream: _Stream) -> None:
+        """Publishes the next frames of a batch, or waits."""
+        if stream.life != self._life:
+            stream.answer.close()
             return
         bus = self._replica.bus
-        if bus.backlog(reply) > MAX_BACKLOG:  # the reader is slow: wait for it, do not bury it
-            next_pause = min(2 * pause, LONGEST_PAUSE)
-            self._context.timers.call_later(pause, self._send_slice, life, reply, frames, next_pause)
+        if bus.backlog(stream.reply) > MAX_BACKLOG:  # the reader is slow: wait for it, do not bury it
+            if self._hold(stream):
+                self._context.timers.call_later(stream.pause, self._send_slice, stream)
+                stream.pause = min(2 * stream.pause, LONGEST_PAUSE)
+            else:
+                self._ended(stream)
             return
-        part: list[Frame] = []
-        more = False
-        sent = 0
+        stream.pause = BACKLOG_PAUSE
+        answer = stream.answer
+        frames: list[Frame] = []
         try:
-            for frame in frames:
-                part.append(frame)
-                sent += len(frame[0]) + len(frame[1])
-                if sent >= SLICE_BYTES:
-                    more = True
-                    break
+            frames = answer.take(SLICE_BYTES)
         except (DamagedError, KvError) as error:
             self._report(error)  # no EOB: the client sees that its batch is incomplete
-            if life != self._life:
-                return  # the replica's state is not to be read any more, nor what was read just now
-        taken = bus.publish_frames(reply, part) if part else 0
-        if more and taken:
-            self._context.timers.call_soon(self._send_slice, life, reply, frames)
-        elif life == self._life:
-            self._streaming -= 1  # all is sent, or the requester is gone
+        except LostViewError:
+            self._context.log.warning("a batch was cut off: what it still had to send was removed")
+        else:
+            gone = frames and not bus.publish_frames(stream.reply, frames)
+            stream.held_at = -RENEWAL
+            if not answer.done and not gone and self._hold(stream):
+                self._context.timers.call_soon(self._send_slice, stream)
+                return
+        self._ended(stream)
+
+    def _hold(self, stream: _Stream) -> bool:
+        """Before others run. False when the batch must end: it keeps what is gone from the stream for too long."""
+        now = self._context.clock.monotonic()
+        if stream.answer.frozen:
+            stream.frozen_at = stream.frozen_at or now
+            return now - stream.frozen_at < LONGEST_FROZEN
+        if now - stream.held_at >= RENEWAL:
+            stream.answer.hold()
+            stream.held_at = now
+        return True
+
+    def _ended(self, stream: _Stream) -> None:
+        stream.answer.close()
+        if stream.life == self._life:
+            self._streaming -= 1
 
     def _unreadable(self, reply: bytes, error: DamagedError | KvError) -> None:
         """Never a 404 for what is only unreadable here: this replica leaves the group and says that it cannot answer,

@@ -15,7 +15,9 @@ from typing import Any
 
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.stream_replica import StreamReplica
+from jetcluster.consumer import archived
 from jetcluster.errors import by_code
+from jetcluster.model import consumer_rules
 from jetcluster.model.codec import dumps
 from jetcluster.raft.api import NotLeaderError
 from jetcluster.store import frozen
@@ -55,13 +57,16 @@ class StreamArchives:
             del self._open[key]
         if len(self._open) >= MAX_OPEN:
             raise by_code(_FAILED, err="too many snapshots are under way")
-        state = state_object(replica.store)
+        consumers = _consumers(replica)
+        state = {**state_object(replica.store), "consumer_count": len(consumers)}
+        if body.get("no_consumers"):
+            consumers = []
         replica.store.touch()
         gid = replica.assignment.gid
         ts = self._context.clock.time_ns()
         messages = frozen.messages(self._context.kv.snapshot(), gid)
         key = self._context.rng.token(8).hex()
-        self._open[key] = _Open(gid, _pieces(state, ts, messages), now)
+        self._open[key] = _Open(gid, _pieces(state, consumers, ts, messages), now)
         return {"id": key, "state": state}
 
     async def snapshot_next(self, replica: StreamReplica, body: Body) -> Body:
@@ -88,7 +93,7 @@ class StreamArchives:
         return {}
 
     async def restore(self, replica: StreamReplica, body: Body) -> Body:
-        """Messages for a stream with `restoring` set: `commands.encode_runs`."""
+        """Messages for a stream with `restoring` set: `runs.encode_runs`."""
         command = commands.encode_restore(self._context.clock.time_ns(), base64.b64decode(body["runs"]))
         return await self._apply(replica, command)
 
@@ -104,10 +109,25 @@ class StreamArchives:
         return {"stored": result}
 
 
-def _pieces(state: Mapping[str, Any], ts: int, blocks: Iterator[list[Any]]) -> Iterator[bytes]:
+def _consumers(replica: StreamReplica) -> list[tuple[bytes, Body]]:
+    """Those of clients, as entries: name, content."""
+    return [
+        (
+            archive.CONSUMER_PREFIX + state.name.encode(),
+            {"config": consumer_rules.shown(state.rules.config, versions=False), "state": archived.encode(state)},
+        )
+        for state in replica.consumers.table.by_cid.values()
+        if not state.rules.direct
+    ]
+
+
+def _pieces(
+    state: Mapping[str, Any], consumers: list[tuple[bytes, Body]], ts: int, blocks: Iterator[list[Any]]
+) -> Iterator[bytes]:
     """The archive in pieces of about PIECE_BYTES; empty ones are pauses."""
     encode = archive.encode
     pending = [archive.MAGIC, encode(archive.STATE_NAME, ts, 0, b"", dumps(state))]
+    pending += [encode(name, ts, 0, b"", dumps(content)) for name, content in consumers]
     size = 0
     for block in blocks:
         for seq, at, subject, headers, payload in block:

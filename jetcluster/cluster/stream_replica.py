@@ -10,20 +10,27 @@ import asyncio
 from typing import Any
 
 from jetcluster.cluster.catchup import Cut
+from jetcluster.cluster.consumer_exchange import ConsumerExchange
+from jetcluster.cluster.consumer_host import ConsumerHost
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.drift import Checkpoints
+from jetcluster.cluster.leadership import Leadership
 from jetcluster.cluster.members import follow_assignment
 from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.cluster.meta_state import Assignment
+from jetcluster.cluster.mirror_host import MirrorHost, MirrorReads
+from jetcluster.cluster.object_service import ObjectService
 from jetcluster.cluster.proposals import Proposals, resolver
 from jetcluster.cluster.read_group import ReadGroup
-from jetcluster.cluster.replica_info import own_replica_info, replica_infos
-from jetcluster.model.advisory import Advisories, batch_abandoned_events, leader_elected_subject
-from jetcluster.model.cluster_info import replica_wire
+from jetcluster.cluster.repair import Repair
+from jetcluster.consumer.table import ConsumerTable
+from jetcluster.model.advisory import Advisories, batch_abandoned_events
+from jetcluster.objects.layout import STREAM_PREFIX
 from jetcluster.protocol.bus import Subscription
 from jetcluster.raft.api import RaftError, RaftGroup, Role, StorageFullError
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
+from jetcluster.store.kv import KvFullError
 from jetcluster.stream import commands
 from jetcluster.stream.atomic_stage import AtomicStage
 from jetcluster.stream.duties import LeaderDuties
@@ -41,29 +48,33 @@ FULL_ASIDE_SECONDS = 5.0
 class StreamReplica:
     """`raft.api.StateMachine` and `catchup.SnapshotOwner` of one stream."""
 
-    def __init__(self, context: NodeContext, assignment: Assignment) -> None:
+    def __init__(self, context: NodeContext, assignment: Assignment, exchange: ConsumerExchange) -> None:
         self.context = context
         self.assignment = assignment
         self.bus = context.bus(assignment.account)
-        self.damaged: str = ""
-        """What was found unreadable in the store; empty while nothing was."""
+        self.repair = Repair(context, self)
         self.suspect: str = ""
         """Why the own state is not to be trusted; it is being replaced by the leader's then."""
+        self.doubt: str = ""
+        """Why it may be wrong: it differs from the leader's, and who is right is not known yet."""
         self.divergences = 0
         """How often this replica was found to differ from its leader."""
         self.leader_since_ns = 0
         self.installing = False
+        self._reclaimed = False
+        """The running import has had the disk freed of what was given up for it."""
         rules = StreamRules.from_config(assignment.config)
         # Memory streams live in the same store: their Raft log is written but not waited for (`durable`), so they
         # lose nothing to a killed process, and what a power failure takes is what "memory" means.
         self.store = BlockStore(context.kv, assignment.gid, memory=rules.memory)
-        self._initial_rules = rules
-        self.machine = StreamMachine(assignment.name, rules, self.store)
+        table = ConsumerTable(self.store)
+        self.machine = StreamMachine(assignment.name, rules, self.store, table)
         self.proposals = Proposals()
+        self.objects = ObjectService(context, self) if assignment.name.startswith(STREAM_PREFIX) else None
         self.ingest = Ingest(
             assignment.name,
-            self._propose_publishes,
-            self.bus,
+            self.propose_data,
+            self.bus if self.objects is None else self.objects.replies,
             context.clock,
             context.timers.call_soon,
             AtomicStage(self.machine.rules, context.batch_room, context.clock, self._tell_abandoned),
@@ -71,14 +82,18 @@ class StreamReplica:
             no_ack=rules.no_ack,
         )
         self.reads = ReadGroup(context, self)
+        if assignment.config.get("mirror"):
+            self.reads.upstream = MirrorReads(context, self)
+        self.mirrors = MirrorHost(context, self)
+        self.leadership = Leadership(context, self)
         self._subscriptions: dict[bytes, Subscription] = {}
-        self.duties = LeaderDuties(self.machine, self.bus, context.clock, self._try_propose, context.timers.call_soon)
+        self.duties = LeaderDuties(self.machine, self.bus, context.clock, self.try_propose, context.timers.call_soon)
         self._config_proposed = 0
         """Revision of the configuration that this leader has put into the log."""
         self.checkpoints = Checkpoints(self.machine.applied_index, self.machine.hash)
         self._halted = False
-        self._stepped_aside = False
         self._aside_at = 0.0
+        self.consumers = ConsumerHost(context, self, table, exchange)
         self.group: RaftGroup
         context.raft.create_group(
             assignment.gid,
@@ -95,14 +110,18 @@ class StreamReplica:
         """The group exists but has not begun: its first calls find this object complete."""
         self.group = group
 
-    def _propose_publishes(self, command: bytes) -> int:
+    def propose_data(self, command: bytes) -> int:
+        """A command that brings messages; its index. Raises RaftError."""
         if self.context.turn_commit.failing:
             raise StorageFullError("the data store cannot be written")
+        if self.leading:
+            self.context.account_room.take(self, len(command))
         return self.group.propose(command)
 
     # ---- raft.api.StateMachine
 
     def apply(self, index: int, term: int, command: bytes) -> None:
+        last_seq = self.store.last_seq
         try:
             result = self.machine.apply(index, term, command)
         except Exception:
@@ -113,24 +132,35 @@ class StreamReplica:
         self.context.turn_commit.mark()
         self.reads.applied(index)
         self.duties.applied(command[0])
+        if self.store.last_seq > last_seq:
+            self.consumers.appended(last_seq + 1, self.store.last_seq)
         if isinstance(result, PublishResult | BatchResult):
             self.ingest.on_applied(index, result)
             return
         kind = command[0]
         if kind == commands.UPDATE_CONFIG:
             self._config_changed()
+        elif kind == commands.SOURCED:
+            self.mirrors.applied(index, result)
+        elif commands.erases(command):
+            self.context.erased = True
         self.proposals.applied(index, result)
+        if self.objects is not None:
+            self.objects.applied(index, result)
 
     def on_role(self, role: Role, term: int, leader: str | None) -> None:
         gid = self.assignment.gid
         if role is not Role.LEADER:
             self._unlisten()
+            self.mirrors.end()
             self.duties.end()
+            self._end_objects()
             self.ingest.batches.stage.clear()
             self.context.leaders.follow(gid, term, leader)
             self.reads.role_changed(False)
         elif self.context.meta_current:
             self._take_over(term)
+        self.consumers.leader_changed()
 
     def open(self) -> None:
         """The node knows now that the stream exists (`NodeContext.meta_current`)."""
@@ -138,20 +168,28 @@ class StreamReplica:
             self._take_over(self.group.term)
         else:
             self.reads.role_changed(False)
+        self.consumers.refresh()
 
     def _take_over(self, term: int) -> None:
         self.leader_since_ns = self.context.clock.time_ns()
+        self.doubt = ""
         self._config_proposed = 0
         self.duties.begin()
+        if self.objects is not None:
+            self.objects.begin()
         self._listen()
         self.context.leaders.lead(self.assignment.gid, term)
         self._propose_config()
-        self._tell_elected()
+        self.mirrors.begin()
+        self.leadership.elected()
         self.reads.role_changed(True)
+        self.consumers.moves.move()
 
     def on_dropped(self, first_index: int) -> None:
         self.ingest.on_dropped(first_index)
         self.proposals.dropped(first_index)
+        if self.objects is not None:
+            self.objects.dropped(first_index)
 
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
         self.reads.leave()
@@ -173,36 +211,55 @@ class StreamReplica:
         return self.machine.applied_index
 
     def snapshot_export(self, chunk_bytes: int) -> Cut:
-        if not self.sound:
+        if not self.trusted:
             raise MeshError(f"this replica of {self.assignment.name} is not sound")
         machine = self.machine
         chunks = self.store.export(chunk_bytes)
         voters, learners = self.group.members_at(machine.applied_index)
-        return Cut(machine.applied_index, machine.applied_term, voters, chunks, learners)
+        size, messages = self.store.byte_count, self.store.messages
+        return Cut(machine.applied_index, machine.applied_term, voters, chunks, learners, size, messages)
+
+    def export_failed(self, error: DamagedError) -> None:
+        self.report_damage(error)
 
     def snapshot_begin(self) -> None:
         self.installing = True
         self.reads.abort()
         # A new leader might hold the log that the old one had forgotten: it must not be applied to half a state.
         self.group.suspend()
+        self.consumers.refresh()
+        self._reclaimed = False
         self.store.import_begin()
+
+    async def snapshot_room(self, size: int) -> None:
+        if self.context.kv.spare_bytes < size and not self._reclaimed:
+            # What was given up at the beginning, or by an import before this one, fills the disk.
+            self._reclaimed = True
+            await self.store.reclaim()
+        spare = self.context.kv.spare_bytes
+        if spare < size:
+            raise KvFullError(f"there is no room for the state of {self.assignment.name}: {spare} bytes are left")
 
     def snapshot_chunk(self, chunk: bytes) -> None:
         self.store.import_chunk(chunk)
 
+    async def snapshot_abandon(self) -> None:
+        self.store.import_begin()
+        await self.store.reclaim()
+
     async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()) -> None:
         self.store.import_end()
-        machine = StreamMachine(self.assignment.name, self._initial_rules, self.store)
-        if machine.applied_index != index:
-            raise MeshError(f"the snapshot of {index} holds the state of {machine.applied_index}")
-        self.machine = machine
-        self.checkpoints = Checkpoints(index, machine.hash)
+        self.machine.reload()  # in place: the duties of a leader and others go on with the same object
+        if self.machine.applied_index != index:
+            raise MeshError(f"the snapshot of {index} holds the state of {self.machine.applied_index}")
+        self.checkpoints = Checkpoints(index, self.machine.hash)
         await self.context.kv.flush()
         self.installing = False
-        self.damaged = self.suspect = ""
-        self._stepped_aside = False
+        self.suspect = self.doubt = ""
+        self.repair.rebuilt()
         self.group.install(index, term, peers, learners)
         self._config_changed()
+        self.consumers.refresh()
 
     # ---- lifecycle
 
@@ -217,15 +274,30 @@ class StreamReplica:
         return self.group.stopped
 
     @property
+    def damaged(self) -> str:
+        """What was found unreadable in the store; empty while nothing was."""
+        return self.repair.damage
+
+    @property
+    def keeps_state(self) -> bool:
+        """See `catchup.SnapshotOwner`."""
+        return bool(self.damaged or self.suspect)
+
+    @property
     def sound(self) -> bool:
         """What is stored here is the stream as of `machine.applied_index`, all of it."""
         return not (self.installing or self.damaged or self.suspect or self.failed)
+
+    @property
+    def trusted(self) -> bool:
+        """It is sound, and nothing speaks against its being what the others have."""
+        return self.sound and not self.doubt
 
     def update(self, assignment: Assignment) -> None:
         """The meta group changed the stream's configuration; the leader puts it into the stream's own log, where every
         replica takes it at the same place among the messages."""
         self.assignment = assignment
-        if self.retiring:
+        if self.retiring and not self.leading:
             self.reads.leave()
         if self.leading:
             self._propose_config()
@@ -239,6 +311,7 @@ class StreamReplica:
         """Called a few times per second."""
         if self.group.stopped:
             self._halt()
+            self.consumers.tell_leaving()
             return
         if self.leading:
             follow_assignment(self.context, self.group, self.assignment.peers)
@@ -246,11 +319,20 @@ class StreamReplica:
             self._propose_config()
             self._do_duties()
             self.ingest.batches.stage.tick()
+            self.mirrors.tick()
+            if self.objects is not None:
+                self.objects.tick()
+        self.repair.tick()
         self.reads.tick()
+        self.leadership.tick()
+        self.consumers.tick()
 
-    def stop(self) -> None:
-        """Leaves the router; data stays."""
+    def stop(self, *, deleted: bool = False) -> None:
+        """Leaves the router; data stays. `deleted`: the stream is gone everywhere."""
+        self.consumers.stop(deleted=deleted)
         self._unlisten()
+        self.mirrors.end(deleted=deleted)
+        self._end_objects()
         self.reads.stop()
         self.proposals.dropped(0)
         self.ingest.on_dropped(0)
@@ -266,35 +348,42 @@ class StreamReplica:
             self.stop()
 
     def _step_aside(self) -> None:
-        """A leader with unreadable records lets another one lead, once: that one may be no better. One whose disk is
-        full tries that every few seconds."""
+        """A leader whose disk is full lets another one lead, every few seconds: that one may be no better."""
         if self.context.raft.full and len(self.group.peers) > 1:
             now = self.context.clock.monotonic()
             if now >= self._aside_at:
                 self._aside_at = now + FULL_ASIDE_SECONDS
                 self.group.transfer()
-        if self.damaged and not self._stepped_aside and len(self.group.peers) > 1:
-            self._stepped_aside = self.group.transfer()
 
     def report_damage(self, error: DamagedError) -> None:
         """A stored record fails its checksum here: this replica stops answering reads; the others hold the data."""
-        if not self.damaged:
-            self.context.log.error("damaged record", stream=self.assignment.name, error=str(error))
-        self.damaged = str(error)
+        self.repair.report(error)
         self.reads.abort()
+        self.context.timers.call_soon(self.consumers.refresh)  # an owner may have found it, in the middle of its work
 
     def diverged(self, index: int) -> None:
-        """The leader had another state at `index`: this replica is not to be trusted, and is rebuilt from it. The Raft
-        group asks for that until it is done, whoever leads by then."""
+        """A majority had another state at `index`: this replica is not to be trusted, and rebuilt. The Raft group asks
+        for that until it is done, whoever leads by then; one that leads itself lets another one do it first."""
         if not self.sound:
             return
         self.context.log.error(
-            "replica differs from its leader; it is rebuilt", stream=self.assignment.name, index=index
+            "replica differs from the others; it is rebuilt", stream=self.assignment.name, index=index
         )
         self.divergences += 1
-        self.suspect = f"differs from its leader at {index}"
+        self.suspect = f"differs from the others at {index}"
         self.reads.abort()
         self.group.suspend()
+        self.consumers.refresh()
+
+    def set_doubt(self, doubt: str) -> None:
+        """It is read no more while somebody may be wrong, and nobody knows who; "": it was somebody else."""
+        known, self.doubt = self.doubt, doubt
+        if bool(known) == bool(doubt):
+            return
+        if doubt:
+            self.context.log.warning("replica differs from its leader", stream=self.assignment.name, doubt=doubt)
+            self.reads.abort()
+        self.consumers.refresh()
 
     def config_is_current(self) -> bool:
         """The configuration that the meta group decided has been applied in the stream's own log."""
@@ -307,7 +396,12 @@ class StreamReplica:
         for subject in self._subscriptions.keys() - wanted:
             self.bus.unsubscribe(self._subscriptions.pop(subject))
         for subject in sorted(wanted - self._subscriptions.keys()):
-            self._subscriptions[subject] = self.bus.subscribe(subject, self.ingest.on_message)
+            taker = self.ingest.on_message if self.objects is None else self.objects.taker(subject)
+            self._subscriptions[subject] = self.bus.subscribe(subject, taker)
+
+    def _end_objects(self) -> None:
+        if self.objects is not None:
+            self.objects.end()
 
     def _unlisten(self) -> None:
         for subscription in self._subscriptions.values():
@@ -317,20 +411,12 @@ class StreamReplica:
     def _config_changed(self) -> None:
         self.ingest.configure(self.machine.rules)
         if self.leading:
+            if self.objects is not None:
+                self.objects.configure()
             self._listen()
+            self.mirrors.configure()
         self.reads.config_changed()
         self.duties.config_changed()
-
-    def _tell_elected(self) -> None:
-        if len(self.group.peers) < 2:
-            return
-        name = self.assignment.name
-        subject = leader_elected_subject(name)
-        if self.bus.has_interest(subject):
-            context = self.context
-            replicas = [replica_wire(info) for info in (*replica_infos(context, self), own_replica_info(context))]
-            advisories = Advisories(context.clock, context.rng, context.name, context.domain)
-            self.bus.publish(subject, advisories.leader_elected(name, context.name, replicas))
 
     def _tell_abandoned(self, batch_id: bytes, reason: str) -> None:
         """On the real subject and the specification's (streams.md R13), to the stream's account and, with the name of
@@ -350,7 +436,7 @@ class StreamReplica:
         if self._config_proposed == revision or self.machine.config_revision >= revision or self.config_is_current():
             return
         now = self.context.clock.time_ns()
-        if self._try_propose(commands.encode_update_config(now, self.assignment.config, revision)):
+        if self.try_propose(commands.encode_update_config(now, self.assignment.config, revision)):
             self._config_proposed = revision
 
     def _do_duties(self) -> None:
@@ -359,7 +445,8 @@ class StreamReplica:
         except DamagedError as error:
             self.report_damage(error)
 
-    def _try_propose(self, command: bytes) -> bool:
+    def try_propose(self, command: bytes) -> bool:
+        """Puts a command into the log, whose outcome nobody waits for; False: not now."""
         try:
             self.group.propose(command, reserve=True)
         except RaftError as error:

@@ -10,10 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from jetcluster.cluster.consumer_requests import ConsumerRequests
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.mesh_api import MeshError
+from jetcluster.cluster.object_requests import ObjectRequests
 from jetcluster.cluster.replica_info import cluster_object
 from jetcluster.cluster.requests import REPEATED
+from jetcluster.cluster.stepdown import hand_over
 from jetcluster.cluster.stream_archives import StreamArchives
 from jetcluster.cluster.stream_replica import StreamReplica
 from jetcluster.errors import ApiError, by_code
@@ -31,26 +34,30 @@ ABOUT_TO_LEAD_SECONDS = 0.5
 
 
 class StreamRequests:
-    def __init__(self, context: NodeContext, replicas: Mapping[int, StreamReplica]) -> None:
+    def __init__(
+        self, context: NodeContext, replicas: Mapping[int, StreamReplica], consumers: ConsumerRequests
+    ) -> None:
         self._context = context
         self._replicas = replicas
         self._archives = StreamArchives(context)
-        self._archive_handlers = {
+        self._more_handlers = {
+            **consumers.handlers,
             "snapshot": self._archives.snapshot,
             "snapshot_next": self._archives.snapshot_next,
             "snapshot_close": self._archives.snapshot_close,
             "restore": self._archives.restore,
             "restore_end": self._archives.restore_end,
+            "object": ObjectRequests().handle,
         }
 
     async def handle(self, gid: int, kind: str, body: Body) -> Body:
         """Raises ApiError for a refusal, RaftError or OutcomeUnknownError when another node must be asked."""
         replica = await self._leading(gid)
-        archive_handler = self._archive_handlers.get(kind)
+        more = self._more_handlers.get(kind)
         handler = _HANDLERS.get(kind)
         try:
-            if archive_handler is not None:
-                return await archive_handler(replica, body)
+            if more is not None:
+                return await more(replica, body)
             if handler is None:
                 raise ApiError(400, 10003, f"unknown stream request {kind}")
             return await handler(self, replica, body)
@@ -93,9 +100,15 @@ class StreamRequests:
             subjects, page = subjects_page(replica.store, wanted.encode(), int(body.get("offset") or 0))
         details = bool(body.get("deleted_details"))
         answer: Body = {
-            "state": state_object(replica.store, deleted_details=details, subjects=subjects),
+            "state": state_object(
+                replica.store,
+                consumers=replica.machine.consumer_count,
+                deleted_details=details,
+                subjects=subjects,
+            ),
             "cluster": cluster_object(self._context, replica),
             "page": list(page),
+            "links": replica.mirrors.info(),
         }
         if replica.assignment.revision > int(body.get("revision") or 0):
             # The node that asks has not applied the newest update yet: it shows our configuration.
@@ -115,7 +128,8 @@ class StreamRequests:
         return {"purged": await self._outcome(replica, commands.encode_purge(now, filter, seq, keep))}
 
     async def _msg_delete(self, replica: StreamReplica, body: Body) -> Body:
-        command = commands.encode_delete_msg(self._context.clock.time_ns(), int(body["seq"]))
+        erase = not body.get("no_erase")
+        command = commands.encode_delete_msg(self._context.clock.time_ns(), int(body["seq"]), erase=erase)
         try:
             return {"deleted": await self._outcome(replica, command)}
         except ApiError as error:
@@ -131,15 +145,7 @@ class StreamRequests:
         return {"response": msg_get.answer(replica.store, request).decode()}
 
     async def _stepdown(self, replica: StreamReplica, body: Body) -> Body:
-        wanted = body.get("preferred") or ""
-        peer = next((p for p, node in self._context.nodes().items() if node.name == wanted), None) if wanted else None
-        if not replica.group.transfer(peer):
-            raise by_code(10005, err="no replacement peer connected")
-        for _ in range(200):
-            leader = self._context.leaders.get(replica.assignment.gid)
-            if leader is not None and leader != self._context.me:
-                break
-            await asyncio.sleep(0.01)
+        await hand_over(self._context, replica.group, replica.assignment.gid, body.get("placement") or {})
         return {}
 
     async def _outcome(self, replica: StreamReplica, command: bytes) -> int:

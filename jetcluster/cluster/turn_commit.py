@@ -1,7 +1,8 @@
-"""One commit of the data store per turn of the event loop, for all replicas of the node.
+"""Commits of the data store, at most one per turn of the event loop, for all replicas of the node.
 
 The Raft journal is the log that makes acks safe; this commit only moves what was applied from the open batch into
-RocksDB, so it may come after the acks. When it fails (disk full) the open batch is kept, reads go on seeing it, and the
+RocksDB, so it may come after the acks, and some turns later: of a key-value bucket under load most of what was applied
+is replaced by then, and never written. When it fails (disk full) the open batch is kept, reads go on seeing it, and the
 commit is repeated.
 """
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from jetcluster.cluster.context import Log
 
 RETRY_SECONDS = 0.5
+HOLD_SECONDS = 0.3
+"""The longest time from one commit to the next, when something was applied. Nothing waits for it: what makes the store
+durable, or reads a snapshot of it, commits by itself."""
 
 
 class TurnCommit:
@@ -24,6 +28,10 @@ class TurnCommit:
         self._timers = timers
         self._log = log
         self._scheduled = False
+        self._held = False
+        """There was a commit within the last HOLD_SECONDS."""
+        self._waiting = False
+        """Something was applied since."""
         self._stopped = False
         self.failing = False
         """The last commit failed; new writes should be refused while it does."""
@@ -32,14 +40,33 @@ class TurnCommit:
         """Something was applied in this turn."""
         if not self._scheduled:
             self._scheduled = True
-            self._timers.call_soon(self._commit)
+            self._timers.call_soon(self._end_of_turn)
 
     def stop(self) -> None:
         """Nothing is committed from here on: the store is about to be closed."""
         self._stopped = True
 
+    def _end_of_turn(self) -> None:
+        if self._held and not self._kv.pressing:
+            self._scheduled = False
+            self._waiting = True
+            return
+        if not self._held:
+            self._hold()
+        self._commit()
+
+    def _hold(self) -> None:
+        self._held = True
+        self._timers.call_later(HOLD_SECONDS, self._end_of_hold)
+
+    def _end_of_hold(self) -> None:
+        self._held = False
+        if self._waiting and not self._scheduled:
+            self._hold()  # or the next turn would commit again, at once and for itself alone
+            self._commit()
+
     def _commit(self) -> None:
-        self._scheduled = False
+        self._scheduled = self._waiting = False
         if self._stopped:
             return
         try:

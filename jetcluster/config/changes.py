@@ -18,6 +18,7 @@ _FIXED = {
     "server_name": "ServerName",
     "http_host": "HTTPHost",
     "http_port": "HTTPPort",
+    "https_port": "HTTPSPort",
     "http_base_path": "HTTPBasePath",
     "server_tags": "Tags",
     "no_header_support": "NoHeaderSupport",
@@ -26,21 +27,24 @@ _FIXED = {
     "max_closed_clients": "MaxClosedClients",
     "system_account": "SystemAccount",
     "allow_non_tls": "AllowNonTLS",
+    "leafnodes": "leafnodes",
 }
+_FIXED_WEBSOCKET = {"host": "websocket host", "port": "websocket port", "no_tls": "websocket no_tls"}
 _FIXED_CLUSTER = {
     "name": "cluster name",
     "host": "cluster host",
     "port": "cluster port",
     "authorization": "cluster authorization",
     "cluster_advertise": "cluster advertise",
+    "tls": "cluster tls",
 }
 _FIXED_JETSTREAM = {"enabled": "JetStream", "domain": "JetStreamDomain", "sync_interval": "SyncInterval"}
 _DURATIONS = frozenset(
     {"ping_interval", "write_deadline", "lame_duck_duration", "lame_duck_grace_period", "sync_interval"}
 )
-_SECRET = frozenset({"authorization"})
-_NOT_COMPARED = frozenset({"config_file", "config_digest", "warnings", "inert", "cluster", "jetstream"})
-_BLOCKS = {"authorization": "authorization users", "accounts": "accounts", "tls": "tls"}
+_SECRET = frozenset({"authorization", "leafnodes"})
+_NOT_COMPARED = frozenset({"config_file", "config_digest", "warnings", "inert", "cluster", "jetstream", "leafnodes"})
+_BLOCKS = {"authorization": "authorization users", "accounts": "accounts", "tls": "tls", "websocket": "websocket"}
 """What the log calls a block; other keys are shown with their new value."""
 
 
@@ -51,6 +55,9 @@ def changed_fields(old: Options, new: Options) -> list[str]:
     """
     _refuse(old, new, _FIXED)
     _refuse(old.cluster, new.cluster, _FIXED_CLUSTER)
+    _refuse(old.websocket, new.websocket, _FIXED_WEBSOCKET)
+    if (old.websocket.tls is None) != (new.websocket.tls is None):
+        raise ConfigError("config reload not supported for websocket tls on or off")
     _refuse_jetstream(old.jetstream, new.jetstream)
     if (old.tls is None) != (new.tls is None) or (old.tls and new.tls and old.tls.needs_new_listener(new.tls)):
         raise ConfigError("config reload not supported for TLS on or off, and handshake_first")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from jetcluster.config.options import ClusterOptions, Options
 from jetcluster.config.parser import Node
 from jetcluster.config.reader import (
@@ -22,6 +20,7 @@ from jetcluster.config.reader import (
     split_address,
 )
 from jetcluster.config.security_block import read_cluster_authorization, refuse
+from jetcluster.config.tls_block import read_link_tls
 
 
 def split_url(text: str) -> tuple[str, str, str, int]:
@@ -56,11 +55,6 @@ def _routes(reader: Reader, node: Node, cluster: ClusterOptions) -> None:
         cluster.routes.append(url)
 
 
-def _tls(reader: Reader, node: Node, _target: Any) -> None:
-    # Ignoring this would send Raft traffic in clear although the operator asked for the opposite.
-    raise FieldError("tls between cluster nodes is not supported yet", node)
-
-
 _FIELDS: Fields = {
     "name": ("name", as_name),
     "cluster_name": ("name", as_name),
@@ -80,7 +74,7 @@ _BLOCKS: Blocks = {
     "listen": _listen,
     "routes": _routes,
     "authorization": read_cluster_authorization,
-    "tls": _tls,
+    "tls": read_link_tls,
     "permissions": refuse("cluster permissions are not supported"),
 }
 _INERT = frozenset(

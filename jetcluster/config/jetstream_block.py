@@ -55,7 +55,11 @@ _BATCH_FIELDS: Fields = {
     "timeout": ("max_batch_timeout", as_duration),
     "allow_msg_id": ("batch_allow_msg_id", as_bool),
 }
-_LIMIT_INERT = frozenset({"max_ack_pending", "max_ha_assets", "max_request_batch"})
+_OBJECT_FIELDS: Fields = {
+    "max_uploads": ("max_object_uploads", as_int),
+    "idle_timeout": ("object_idle_timeout", as_duration),
+}
+_LIMIT_INERT = frozenset({"max_ha_assets"})
 _INERT = frozenset(
     {
         "unique_tag",
@@ -76,12 +80,19 @@ _INERT = frozenset(
 
 def _limits(reader: Reader, node: Node, jetstream: JetStreamOptions) -> None:
     pairs = as_map(node, "jetstream limits")
-    reader.block(pairs, jetstream, _LIMIT_FIELDS, {"batch": _batch}, _LIMIT_INERT, path="jetstream.limits")
+    blocks: Blocks = {"batch": _batch, "objects": _objects}
+    reader.block(pairs, jetstream, _LIMIT_FIELDS, blocks, _LIMIT_INERT, path="jetstream.limits")
 
 
 def _batch(reader: Reader, node: Node, jetstream: JetStreamOptions) -> None:
     pairs = as_map(node, "batch limits")
     reader.block(pairs, jetstream, _BATCH_FIELDS, path="jetstream.limits.batch")
+
+
+def _objects(reader: Reader, node: Node, jetstream: JetStreamOptions) -> None:
+    """Ours: nats-server has no object service."""
+    pairs = as_map(node, "object limits")
+    reader.block(pairs, jetstream, _OBJECT_FIELDS, path="jetstream.limits.objects")
 
 
 _ENCRYPTION = refuse("encryption at rest is not supported")

@@ -10,6 +10,8 @@ import binascii
 
 _USER_PREFIX = 20 << 3
 """Makes the first base32 character a `U`."""
+_SEED_PREFIX = 18 << 3
+"""`S`; a seed has the kind of its key in the bits behind that."""
 
 
 def encode_user_key(key: bytes) -> str:
@@ -22,12 +24,25 @@ def encode_user_key(key: bytes) -> str:
 
 def decode_user_key(text: str) -> bytes:
     """The 32-byte Ed25519 public key of a user nkey. Raises ValueError when it is none or its checksum is wrong."""
+    raw = _decode(text)
+    if len(raw) != 33 or raw[0] != _USER_PREFIX:
+        raise ValueError("not a user nkey")
+    return raw[1:]
+
+
+def decode_user_seed(text: str) -> bytes:
+    """The 32-byte Ed25519 private key of a user's seed (`SU...`). Raises ValueError, which does not show the text."""
+    raw = _decode(text)
+    if len(raw) != 34 or raw[0] != _SEED_PREFIX | _USER_PREFIX >> 5 or raw[1] != (_USER_PREFIX & 31) << 3:
+        raise ValueError("not a user's seed")
+    return raw[2:]
+
+
+def _decode(text: str) -> bytes:
     try:
         raw = base64.b32decode(text + "=" * (-len(text) % 8))
-    except (binascii.Error, ValueError) as error:
-        raise ValueError("not base32") from error
-    if len(raw) != 35 or raw[0] != _USER_PREFIX:
-        raise ValueError("not a user nkey")
-    if binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
+    except (binascii.Error, ValueError):
+        raise ValueError("not base32") from None
+    if len(raw) < 3 or binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
         raise ValueError("checksum mismatch")
-    return raw[1:-2]
+    return raw[:-2]

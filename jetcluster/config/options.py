@@ -8,7 +8,7 @@ Sizes are bytes, times are seconds. Fields that `server.options.ServerOptions` h
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 DEFAULT_PORT = 4222
@@ -111,6 +111,8 @@ class TlsOptions:
     verify: bool = False
     timeout: float = 2.0
     handshake_first: bool = False
+    insecure: bool = False
+    """As the connecting end: whoever answers is believed. Of links between servers only."""
     min_version: str = ""
     """"1.2" or "1.3"; empty: the library's default."""
 
@@ -145,6 +147,9 @@ class JetStreamOptions:
     max_batch_inflight_total: int = 0
     max_batch_size: int = 0
     max_batch_timeout: float = 0.0
+    max_object_uploads: int = 0
+    object_idle_timeout: float = 0.0
+    """Of the object service (docs/objects.md); 0 is the default."""
     batch_allow_msg_id: bool = False
     """Ours: Nats-Msg-Id in an atomic batch is deduplicated instead of refused (streams.md R12)."""
 
@@ -167,6 +172,139 @@ class ClusterOptions:
     """0: the server's own ping interval."""
     ping_max: int = 0
     write_deadline: float = 0.0
+    tls: TlsOptions | None = None
+    """Both ends of a route show certificates and check them."""
+
+
+@dataclass(slots=True)
+class LeafUserOptions:
+    """Who may connect as a leaf, and to which account. With an nkey (then `user` is empty) it signs the nonce."""
+
+    user: str
+    password: str
+    account: str = "$G"
+    nkey: str = ""
+
+
+@dataclass(slots=True)
+class LeafRemoteOptions:
+    """One account's link to a hub."""
+
+    urls: list[str] = field(default_factory=list)
+    """`nats-leaf://[user:password@ | token@]host:port`; `tls://...` asks for TLS."""
+    account: str = "$G"
+    credentials: str = ""
+    """File with a user JWT and the seed of its nkey."""
+    nkey: str = field(default="", repr=False)
+    """Seed of a user nkey."""
+    tls: TlsOptions | None = None
+    """None: TLS with the system's authorities, if a URL or the hub asks for it."""
+    hub: bool = False
+    """This end is the hub although it connects."""
+    deny_imports: list[str] = field(default_factory=list)
+    deny_exports: list[str] = field(default_factory=list)
+    no_randomize: bool = False
+    ignore_discovered_servers: bool = False
+    disabled: bool = False
+
+
+@dataclass(slots=True)
+class LeafOptions:
+    host: str = "0.0.0.0"  # noqa: S104 - nats-server's default
+    port: int = 0
+    """0: no leaf is accepted; -1: random."""
+    users: list[LeafUserOptions] = field(default_factory=list)
+    """Empty: leaves log in as clients do."""
+    auth_timeout: float = 2.0
+    advertise: str = ""
+    no_advertise: bool = False
+    reconnect: float = 1.0
+    remotes: list[LeafRemoteOptions] = field(default_factory=list)
+    tls: TlsOptions | None = None
+
+    def problem(self, accounts: Iterable[str]) -> str | None:
+        """Why a server cannot run with these links, in nats-server's words."""
+        known = set(accounts)
+        for remote in self.remotes:
+            if remote.account not in known:
+                return f'cannot find local account "{remote.account}" specified in leafnode remote'
+        for user in self.users:
+            if user.account not in known:
+                return f'cannot find local account "{user.account}" specified in leafnode authorization'
+        return None
+
+
+_OWN_HEADERS = frozenset(
+    {"upgrade", "connection", "sec-websocket-accept", "sec-websocket-extensions", "sec-websocket-protocol"}
+)
+"""Of the answer to a WebSocket's request: not for the configuration to set."""
+
+
+def _url_problem(url: str) -> str:
+    from urllib.parse import urlsplit
+
+    try:
+        urlsplit(url).port  # noqa: B018 - raises
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+@dataclass(slots=True)
+class WebSocketOptions:
+    """The `websocket` block: a port for clients whose bytes come in WebSocket frames."""
+
+    host: str = "0.0.0.0"  # noqa: S104 - nats-server's default
+    port: int = 0
+    """0: none; -1: random."""
+    tls: TlsOptions | None = None
+    no_tls: bool = False
+    """Without TLS on purpose; one of the two must be said."""
+    same_origin: bool = False
+    allowed_origins: list[str] = field(default_factory=list)
+    """Empty: any."""
+    handshake_timeout: float = 0.0
+    """0: the server's default."""
+    compression: bool = False
+    authorization: AuthorizationOptions = field(default_factory=AuthorizationOptions)
+    """A user and password or a token for this port, in place of those for all clients."""
+    no_auth_user: str = ""
+    jwt_cookie: str = ""
+    user_cookie: str = ""
+    pass_cookie: str = ""
+    token_cookie: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Added to the answer that opens the connection."""
+    advertise: str = ""
+    ping_interval: float = 0.0
+    """0: the server's own ping interval."""
+
+    @property
+    def overrides_login(self) -> bool:
+        return bool(self.authorization.user or self.authorization.token or self.no_auth_user)
+
+    def problem(self, users: Container[str]) -> str | None:
+        """Why a server cannot run with this port, in nats-server's words. `users`: the names that are configured."""
+        if not self.port:
+            return None
+        if self.tls is None and not self.no_tls:
+            return "websocket requires TLS configuration"
+        for origin in self.allowed_origins:
+            if why := _url_problem(origin):
+                return f'unable to parse allowed origin: parse "{origin}": {why}'
+        if users and self.authorization.user:
+            return "websocket authentication username not compatible with presence of users/nkeys"
+        if users and self.authorization.token:
+            return "websocket authentication token not compatible with presence of users/nkeys"
+        if self.jwt_cookie:
+            return (
+                "trusted operators or trusted keys configuration is required for JWT authentication via cookie "
+                f'"{self.jwt_cookie}"'
+            )
+        for name in self.headers:
+            if name.lower() in _OWN_HEADERS:
+                return f'websocket: invalid header "{name}" not allowed'
+        return None
 
 
 @dataclass(slots=True)
@@ -181,6 +319,8 @@ class Options:
     client_advertise: str = ""
     http_host: str = ""
     """Empty: the client listener's host."""
+    https_port: int = 0
+    """Monitoring over TLS, with the certificate of `tls`; one of the two only. As `http_port`."""
     http_port: int = 0
     """0: no monitoring; -1: random."""
     http_base_path: str = ""
@@ -222,6 +362,8 @@ class Options:
 
     jetstream: JetStreamOptions = field(default_factory=JetStreamOptions)
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
+    leafnodes: LeafOptions = field(default_factory=LeafOptions)
+    websocket: WebSocketOptions = field(default_factory=WebSocketOptions)
 
     warnings: list[str] = field(default_factory=list)
     """To be logged once logging is up: keys without effect, a relaxed sync_interval, doubtful values."""
@@ -282,21 +424,26 @@ class Options:
                 return "jetstream cluster requires `server_name` to be set"
             if not self.cluster.name:
                 return "jetstream cluster requires `cluster.name` to be set"
-        return self._problem_of_users()
+        accounts = ["$G", self.system_account_name, *(self.accounts or ())]
+        return self.leafnodes.problem(accounts) or self._problem_of_users() or self._problem_of_websocket()
+
+    def _problem_of_websocket(self) -> str | None:
+        problem = self.websocket.problem(self.users_by_name())
+        if problem is None and self.websocket.port and self.websocket.no_auth_user:
+            problem = self._problem_of_no_auth_user(self.websocket.no_auth_user)
+        return problem
 
     def _problem_of_users(self) -> str | None:
         if self.system_account and self.system_account not in (self.accounts or {}):
             return "error resolving system account: account missing"
-        if not self.no_auth_user:
-            return None
+        return self._problem_of_no_auth_user(self.no_auth_user) if self.no_auth_user else None
+
+    def _problem_of_no_auth_user(self, name: str) -> str | None:
         users = self.users_by_name()
         if not users:
-            return f'no_auth_user: "{self.no_auth_user}" present, but users/nkeys are not defined'
-        if self.no_auth_user not in users:
-            return (
-                f'no_auth_user: "{self.no_auth_user}" not present as user or nkey in authorization block or account '
-                "configuration"
-            )
+            return f'no_auth_user: "{name}" present, but users/nkeys are not defined'
+        if name not in users:
+            return f'no_auth_user: "{name}" not present as user or nkey in authorization block or account configuration'
         return None
 
     def add_inert(self, names: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""The `authorization`, `accounts` and `tls` blocks (shared/reference/core-and-consumers.md section 2).
+"""The `authorization` and `accounts` blocks (shared/reference/core-and-consumers.md section 2).
 
 What would weaken security if it were silently ignored (auth callout, certificate mapping, pins) is refused.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from jetcluster.config.lexer import ConfigError
 from jetcluster.config.nkeys import decode_user_key
 from jetcluster.config.options import (
     AccountJetStreamOptions,
@@ -17,7 +16,6 @@ from jetcluster.config.options import (
     PermissionOptions,
     ResponseOptions,
     SubjectLists,
-    TlsOptions,
     UserOptions,
 )
 from jetcluster.config.parser import Node
@@ -294,7 +292,7 @@ def _account_jetstream(reader: Reader, node: Node, account: AccountOptions) -> N
             as_map(node, "JetStream"),
             account.jetstream,
             _ACCOUNT_JETSTREAM_FIELDS,
-            inert=frozenset({"cluster_traffic", "max_ack_pending"}),
+            inert=frozenset({"cluster_traffic"}),
             path=f"accounts.{account.name}.jetstream",
         )
 
@@ -304,7 +302,6 @@ def _account_limits(reader: Reader, node: Node, account: AccountOptions) -> None
         as_map(node, "account limits"),
         account.limits,
         _ACCOUNT_LIMIT_FIELDS,
-        inert=frozenset({"max_leafnodes", "max_leafs"}),
         path=f"accounts.{account.name}.limits",
         unknown='Unknown field "{key}" parsing account limits',
     )
@@ -371,67 +368,3 @@ def check_users(reader: Reader, options: Options) -> None:
             kind = "user" if user.user else "nkey"
             reader.error(reader.user_places[user.account], f'Duplicate {kind} "{name}" detected')
         seen.add(name)
-
-
-# --- tls --------------------------------------------------------------------------------------------------------------
-
-
-def _handshake_first(reader: Reader, name: str, node: Node) -> bool:
-    """`true`, or `auto` / a duration: the server waits that long for a TLS hello before it sends INFO in clear."""
-    if isinstance(node.value, bool):
-        return node.value
-    text = as_string(reader, name, node)
-    if text.lower() in ("true", "on", "false", "off"):
-        return text.lower() in ("true", "on")
-    if text.lower() != "auto":
-        as_duration(reader, name, node)
-    reader.notes.append("tls handshake_first with a delay is treated as off: INFO is sent in clear first")
-    return False
-
-
-_TLS_FIELDS: Fields = {
-    "cert_file": ("cert_file", as_string),
-    "key_file": ("key_file", as_string),
-    "ca_file": ("ca_file", as_string),
-    "verify": ("verify", as_bool),
-    "timeout": ("timeout", as_seconds),
-    **dict.fromkeys(("handshake_first", "first", "immediate"), ("handshake_first", _handshake_first)),
-    "min_version": ("min_version", as_string),
-}
-_TLS_INERT = frozenset(
-    {"cipher_suites", "curve_preferences", "insecure", "connection_rate_limit", "verify_cert_and_check_known_urls"}
-)
-
-
-def _verify_and_map(reader: Reader, node: Node, _target: Any) -> None:
-    if as_bool(reader, "verify_and_map", node):
-        raise FieldError("verify_and_map is not supported")
-
-
-_TLS_BLOCKS: Blocks = {
-    "verify_and_map": _verify_and_map,
-    "pinned_certs": refuse("pinned_certs is not supported"),
-    "certs": refuse("certs is not supported, use cert_file and key_file"),
-}
-
-
-def read_tls(reader: Reader, node: Node, options: Options) -> None:
-    tls = options.tls = TlsOptions()
-    unknown = 'error parsing tls config, unknown field "{key}"'
-    pairs = as_map(node, "tls")
-    # The real server knows no variable definitions in this one block.
-    reader.block(pairs, tls, _TLS_FIELDS, _TLS_BLOCKS, _TLS_INERT, path="tls", unknown=unknown, variables=False)
-    if tls.cert_file and not tls.key_file:
-        raise FieldError("missing 'key_file' in TLS configuration")
-    if tls.key_file and not tls.cert_file:
-        raise FieldError("missing 'cert_file' in TLS configuration")
-    if tls.min_version not in ("", "1.2", "1.3"):
-        raise FieldError(f"unsupported TLS version: {tls.min_version}")
-    if tls.cert_file:
-        # Loaded once to know that it can be; `ssl` is imported only for those who use it.
-        from jetcluster.config.tls import server_context
-
-        try:
-            server_context(tls)
-        except ConfigError as error:
-            raise FieldError(str(error)) from error

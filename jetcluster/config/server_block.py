@@ -6,6 +6,7 @@ from typing import Any
 
 from jetcluster.config.cluster_block import read_cluster
 from jetcluster.config.jetstream_block import read_jetstream
+from jetcluster.config.leafnodes_block import read_leafnodes
 from jetcluster.config.options import ALLOW_NON_TLS, MIN_LAME_DUCK_DURATION, Options
 from jetcluster.config.parser import Node
 from jetcluster.config.reader import (
@@ -22,8 +23,10 @@ from jetcluster.config.reader import (
     as_string,
     as_strings,
 )
-from jetcluster.config.security_block import check_users, read_accounts, read_authorization, read_tls, refuse
+from jetcluster.config.security_block import check_users, read_accounts, read_authorization, refuse
+from jetcluster.config.tls_block import read_tls
 from jetcluster.config.units import format_duration
+from jetcluster.config.websocket_block import read_websocket
 
 
 def _listen(_reader: Reader, node: Node, options: Options) -> None:
@@ -35,9 +38,8 @@ def _http(_reader: Reader, node: Node, options: Options) -> None:
     options.http_host, options.http_port = as_address(node)
 
 
-def _https(reader: Reader, node: Node, _options: Options) -> None:
-    as_address(node)
-    reader.inert.append("https")
+def _https(_reader: Reader, node: Node, options: Options) -> None:
+    options.http_host, options.https_port = as_address(node)
 
 
 def _lame_duck_duration(reader: Reader, name: str, node: Node) -> float:
@@ -117,33 +119,23 @@ _FIELDS: Fields = {
 }
 
 
-def _nested(name: str, known: str) -> Any:
-    """A listener we do not have yet: its keys are checked against the real server's, and the block warns at start.
-
-    nats.js starts every server of its tests with `websocket` and `leafnodes`, so an error would lock that client out.
-    """
+def _nested(name: str, known: str, refusal: str = "") -> Any:
+    """A listener we do not have: its keys are checked against the real server's, and the block warns at start, or is
+    refused with the text given."""
     keys = frozenset(known.split())
 
     def read(reader: Reader, node: Node, _options: Options) -> None:
-        for key, item in as_map(node, name).items():
-            if key.lower() not in keys and not item.used_as_variable:
+        unknown = [(key, item) for key, item in as_map(node, name).items() if key.lower() not in keys]
+        for key, item in unknown:
+            if not item.used_as_variable:
                 reader.error(item, f'unknown field "{key}"')
+        if refusal and not unknown:
+            raise FieldError(refusal)
         reader.inert.append(name)
 
     return read
 
 
-_LEAFNODES = _nested(
-    "leafnodes",
-    "listen host net port authorization tls reconnect reconnect_delay min_version advertise no_advertise compression "
-    "isolate_leafnode_interest isolate remotes write_deadline write_timeout",
-)
-_WEBSOCKET = _nested(
-    "websocket",
-    "listen host net port tls no_tls same_origin allowed_origins handshake_timeout compression authorization "
-    "authentication no_auth_user jwt_cookie user_cookie pass_cookie token_cookie cookie headers advertise "
-    "ping_interval",
-)
 _GATEWAY = _nested(
     "gateway",
     "name listen host net port authorization tls advertise connect_retries connect_backoff reject_unknown_cluster "
@@ -154,6 +146,7 @@ _MQTT = _nested(
     "listen host net port tls authorization authentication no_auth_user ack_wait ackwait js_api_timeout "
     "max_ack_pending max_pending max_inflight js_domain stream_replicas consumer_replicas consumer_memory_storage "
     "consumer_inactive_threshold consumer_auto_cleanup reject_qos2_publish downgrade_qos2_subscribe",
+    "mqtt is not supported",
 )
 _OPERATOR = refuse("operator mode (JWT) is not supported: configure accounts and users instead")
 _BLOCKS: Blocks = {
@@ -167,10 +160,10 @@ _BLOCKS: Blocks = {
     "tls": read_tls,
     "cluster": read_cluster,
     "jetstream": read_jetstream,
-    "leafnodes": _LEAFNODES,
-    "leaf": _LEAFNODES,
-    "websocket": _WEBSOCKET,
-    "ws": _WEBSOCKET,
+    "leafnodes": read_leafnodes,
+    "leaf": read_leafnodes,
+    "websocket": read_websocket,
+    "ws": read_websocket,
     "gateway": _GATEWAY,
     "mqtt": _MQTT,
     **dict.fromkeys(("operator", "operators", "roots", "root", "trusted", "trusted_keys"), _OPERATOR),

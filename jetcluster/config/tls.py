@@ -3,32 +3,100 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
+from ipaddress import ip_address
 from pathlib import Path
 
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import TlsOptions
 
 
-def server_context(tls: TlsOptions) -> ssl.SSLContext:
-    """The context of the client listener. Raises `ConfigError` when a file is missing or unusable."""
+def server_context(tls: TlsOptions, *, mutual: bool = False) -> ssl.SSLContext:
+    """For the accepting end; `mutual` asks the other end for a certificate whatever `verify` says. Raises
+    `ConfigError` when a file is missing or unusable."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _set_version(context, tls)
+    load_certificate(context, tls)
+    if tls.verify or mutual:
+        context.verify_mode = ssl.CERT_REQUIRED
+    _load_authorities(context, tls, ssl.Purpose.CLIENT_AUTH)
+    return context
+
+
+def client_context(tls: TlsOptions) -> ssl.SSLContext:
+    """For the connecting end, with a certificate if one is configured. Raises `ConfigError`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _set_version(context, tls)
+    if tls.cert_file:
+        load_certificate(context, tls)
+    if tls.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    _load_authorities(context, tls, ssl.Purpose.SERVER_AUTH)
+    return context
+
+
+def load_certificate(context: ssl.SSLContext, tls: TlsOptions) -> None:
+    """Into a new context, or renewed into a live one: handshakes from now on show it. Raises `ConfigError`."""
     for path in (tls.cert_file, tls.key_file):
         if not Path(path).is_file():
             raise ConfigError(f"error parsing X509 certificate/key pair: open {path}: no such file or directory")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3 if tls.min_version == "1.3" else ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(tls.cert_file, tls.key_file)
     except (ssl.SSLError, OSError) as error:
         raise ConfigError(f"error parsing X509 certificate/key pair: {error}") from error
-    if tls.verify:
-        context.verify_mode = ssl.CERT_REQUIRED
-        if not tls.ca_file:
-            context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
-    if tls.ca_file:
-        try:
-            context.load_verify_locations(tls.ca_file)
-        except FileNotFoundError as error:
-            raise ConfigError(f"error loading CA file: open {tls.ca_file}: no such file or directory") from error
-        except (ssl.SSLError, OSError) as error:
-            raise ConfigError(f"failed to parse root ca certificate: {error}") from error
-    return context
+
+
+def _set_version(context: ssl.SSLContext, tls: TlsOptions) -> None:
+    context.minimum_version = ssl.TLSVersion.TLSv1_3 if tls.min_version == "1.3" else ssl.TLSVersion.TLSv1_2
+
+
+def _load_authorities(context: ssl.SSLContext, tls: TlsOptions, purpose: ssl.Purpose) -> None:
+    if not tls.ca_file:
+        if context.verify_mode == ssl.CERT_REQUIRED:
+            context.load_default_certs(purpose)
+        return
+    try:
+        context.load_verify_locations(tls.ca_file)
+    except FileNotFoundError as error:
+        raise ConfigError(f"error loading CA file: open {tls.ca_file}: no such file or directory") from error
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(f"failed to parse root ca certificate: {error}") from error
+
+
+def name_to_check(host: str, configured: Sequence[str]) -> str:
+    """Whom the certificate of `host` must name. Servers tell of others by their addresses, which certificates seldom
+    have: then it is the first name among the hosts that are configured, as nats-server does it."""
+    if not _is_address(host):
+        return host
+    return next((other for other in configured if not _is_address(other)), host)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def handshake_failure(error: Exception) -> str:
+    """Why a handshake came to nothing, for the log."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the other end's certificate is refused: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        reason = (error.reason or str(error)).replace("_", " ").lower()
+        return _WORDS.get(reason, reason)
+    if isinstance(error, TimeoutError):
+        return "not completed in time"
+    return str(error) or "the other end closed the connection"
+
+
+_WORDS = {
+    "peer did not return a certificate": "the other end shows no certificate",
+    "tlsv13 alert certificate required": "the other end wants a certificate of this one",
+    "tlsv1 alert unknown ca": "the other end does not know the authority of this one's certificate",
+    "wrong version number": "the other end does not speak TLS",
+    "http request": "the other end does not speak TLS",
+    "https proxy request": "the other end does not speak TLS",
+}

@@ -6,7 +6,7 @@ Rendering only. Whoever publishes asks `Bus.has_interest(subject)` first: an eve
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from jetcluster.clock import Clock, Rng
 from jetcluster.model.codec import dumps
@@ -22,15 +22,73 @@ Client = Mapping[str, Any]
 StreamAction = Literal["create", "delete", "modify"]
 _ACTION_SUBJECT = {"create": "CREATED", "delete": "DELETED", "modify": "UPDATED"}
 
+ConsumerAction = Literal["create", "delete"]
+
 API_AUDIT_SUBJECT = b"$JS.EVENT.ADVISORY.API"
 
 
-def stream_action_subject(stream: str, action: StreamAction) -> bytes:
-    return f"{PREFIX}STREAM.{_ACTION_SUBJECT[action]}.{stream}".encode()
+class Event(NamedTuple):
+    """What happened, and the subject that it is told on; `Advisories.render` makes the payload."""
+
+    subject: bytes
+    kind: str
+    """Type: the whole, or what follows the advisories' prefix."""
+    fields: Mapping[str, Any]
 
 
-def leader_elected_subject(stream: str) -> bytes:
-    return f"{PREFIX}STREAM.LEADER_ELECTED.{stream}".encode()
+def stream_action(stream: str, action: StreamAction) -> Event:
+    subject = f"{PREFIX}STREAM.{_ACTION_SUBJECT[action]}.{stream}".encode()
+    return Event(subject, "stream_action", {"stream": stream, "action": action})
+
+
+def consumer_action(stream: str, consumer: str, action: ConsumerAction) -> Event:
+    subject = f"{PREFIX}CONSUMER.{_ACTION_SUBJECT[action]}.{stream}.{consumer}".encode()
+    return Event(subject, "consumer_action", {"stream": stream, "consumer": consumer, "action": action})
+
+
+def consumer_pause(stream: str, consumer: str, state: Mapping[str, Any]) -> Event:
+    subject = f"{PREFIX}CONSUMER.PAUSE.{stream}.{consumer}".encode()
+    return Event(subject, "consumer_pause", {"stream": stream, "consumer": consumer, **state})
+
+
+def leader_elected(stream: str, leader: str, replicas: Sequence[Mapping[str, Any]], account: str = "") -> Event:
+    """`replicas` are `model.cluster_info` replica objects of all peers, the leader's own included; `account` is given
+    only in the system account's copy."""
+    fields: dict[str, Any] = {"account": account} if account else {}
+    fields |= {"stream": stream, "leader": leader, "replicas": replicas}
+    return Event(f"{PREFIX}STREAM.LEADER_ELECTED.{stream}".encode(), "stream_leader_elected", fields)
+
+
+def quorum_lost(stream: str, replicas: Sequence[Mapping[str, Any]], account: str = "") -> Event:
+    """As `leader_elected`."""
+    fields: dict[str, Any] = {"account": account} if account else {}
+    fields |= {"stream": stream, "replicas": replicas}
+    return Event(f"{PREFIX}STREAM.QUORUM_LOST.{stream}".encode(), "stream_quorum_lost", fields)
+
+
+def replica_damaged(stream: str, server: str, peer: str, damage: str, cause: str, account: str = "") -> Event:
+    """Ours: records of one replica cannot be read. `account` as in `leader_elected`."""
+    fields: dict[str, Any] = {"account": account} if account else {}
+    fields |= {"stream": stream, "server": server, "peer": peer, "damage": damage}
+    if cause:
+        fields["cause"] = cause
+    return Event(f"{PREFIX}STREAM.REPLICA_DAMAGED.{stream}".encode(), "stream_replica_damaged", fields)
+
+
+def replicas_differ(
+    stream: str, server: str, index: int, replicas: Sequence[tuple[str, str, str]], account: str = ""
+) -> Event:
+    """Ours: replicas (name, peer id, hash in hex or "") differ at a log index, and no majority of them agrees."""
+    fields: dict[str, Any] = {"account": account} if account else {}
+    fields |= {"stream": stream, "server": server, "index": index}
+    fields["replicas"] = [{"name": name, "peer": peer, "hash": value} for name, peer, value in replicas]
+    return Event(f"{PREFIX}STREAM.REPLICAS_DIFFER.{stream}".encode(), "stream_replicas_differ", fields)
+
+
+def server_removed(server: str, peer: str, cluster: str) -> Event:
+    """Of the system account. `server` is a name, `peer` the id that will never be a member again."""
+    fields = {"server": server, "server_id": peer, "cluster": cluster}
+    return Event(f"{PREFIX}SERVER.REMOVED".encode(), "server_removed", fields)
 
 
 def batch_abandoned_events(stream: str) -> tuple[tuple[bytes, str], ...]:
@@ -62,18 +120,9 @@ class Advisories:
         self._server = server
         self._domain = domain
 
-    def stream_action(self, stream: str, action: StreamAction, client: Client | None = None) -> bytes:
-        return self._event("stream_action", {"stream": stream, "action": action}, client=client)
-
-    def leader_elected(
-        self, stream: str, leader: str, replicas: Sequence[Mapping[str, Any]], account: str = ""
-    ) -> bytes:
-        """`replicas` are `model.stream_info` replica objects of all peers, the leader's own included; `account` is
-        given only in the system account's copy."""
-        fields: dict[str, Any] = {"account": account} if account else {}
-        return self._event(
-            "stream_leader_elected", {**fields, "stream": stream, "leader": leader, "replicas": replicas}
-        )
+    def render(self, event: Event, client: Client | None = None) -> bytes:
+        """`client`: whose request it was, where it was one (Q26)."""
+        return self._event(event.kind, event.fields, client=client)
 
     def batch_abandoned(self, kind: str, stream: str, batch_id: bytes, reason: str, account: str = "") -> bytes:
         """`kind` of `batch_abandoned_events`; `account` only in the system account's copy."""
@@ -108,7 +157,8 @@ class Advisories:
         return {"start": rfc3339(start_ns), "end": rfc3339(self._clock.time_ns())}
 
     def _event(self, kind: str, fields: Mapping[str, Any], client: Client | None = None) -> bytes:
-        event: dict[str, Any] = {"type": _TYPE + kind, "id": self._id(), "timestamp": rfc3339(self._clock.time_ns())}
+        kind = kind if "." in kind else _TYPE + kind
+        event: dict[str, Any] = {"type": kind, "id": self._id(), "timestamp": rfc3339(self._clock.time_ns())}
         event |= fields
         if client is not None:
             event["client"] = client  # R18: an extra key on action events

@@ -56,5 +56,19 @@ class RestoreRequest(WireModel):
     state: RestoreState | None = None
 
 
+class PeerRequest(WireModel):
+    """A server's name, or its peer id."""
+
+    peer: str = ""
+
+
 class StepdownRequest(WireModel):
     placement: Placement | None = None
+
+
+class ServerRequest(WireModel):
+    """SERVER.REMOVE and SERVER.EVACUATE: a server's name, or its peer id, which wins. `cancel` is ours."""
+
+    peer: str = ""
+    peer_id: str = ""
+    cancel: bool = False

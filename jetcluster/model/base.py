@@ -79,13 +79,27 @@ def _text(error: ValidationError) -> str:
     kind, value = first["type"], first["input"]
     field = ".".join(str(part) for part in first["loc"] if isinstance(part, str))
     if kind == "literal_error":
-        return f'can not unmarshal "\\"{value}\\""' if field != "compression" else "unknown compression algorithm"
+        return _bad_choice(field.rpartition(".")[2], value)
     if kind == "value_error":
         return str(first["msg"]).removeprefix("Value error, ")
     where = f"field {field}" if field else "value"
     wanted = _TYPE_NAMES.get(kind, kind)
     shown = f"number {value}"[:64] if wanted == "int64" and _json_kind(value) == "number" else _json_kind(value)
     return f"json: cannot unmarshal {shown} into {where} of type {wanted}"
+
+
+def _bad_choice(key: str, value: Any) -> str:
+    """Each of Go's enums has words of its own."""
+    match key:
+        case "compression":
+            return "unknown compression algorithm"
+        case "priority_policy":
+            return f'unknown priority policy: "{value}"'
+        case "action":
+            return f'unknown consumer action: "{value}"'
+        case _:
+            shown = f'\\"{value}\\"' if isinstance(value, str) else codec.dumps(value).decode()
+            return f'can not unmarshal "{shown}"'
 
 
 def _json_kind(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jetcluster.model.times import rfc3339
@@ -33,6 +33,7 @@ def cluster_wire(
     memory: bool,
     leader_since_ns: int = 0,
     others: Sequence[ReplicaInfo] = (),
+    desired: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The `cluster` object. `leader` is a server name; `others` are all peers but the answering leader. A standalone
     server gives `name` "" and only the leader is shown; R1 in a cluster shows name and leader."""
@@ -42,12 +43,38 @@ def cluster_wire(
     if leader:
         cluster["leader"] = leader
     if not name or replicas == 1:
-        return cluster
+        return cluster | ({"desired": desired} if desired else {})
     if leader and leader_since_ns:
         cluster["leader_since"] = rfc3339(leader_since_ns)
     if others:
         cluster["replicas"] = [replica_wire(other) for other in sorted(others)]
+    if desired:
+        cluster["desired"] = desired
     return cluster
+
+
+def desired_wire(
+    *,
+    name: str,
+    since_ns: int,
+    peers: Sequence[tuple[str, str]],
+    origin_replicas: int,
+    origin_placement: Mapping[str, Any] | None,
+    catching_up: bool,
+) -> dict[str, Any]:
+    """The `desired` object while a stream is being moved; `peers` are (server name, peer id)."""
+    origin: dict[str, Any] = {"replicas": origin_replicas}
+    if origin_placement:
+        origin["placement"] = origin_placement
+    desired: dict[str, Any] = {
+        "created": rfc3339(since_ns),
+        "name": name,
+        "replicas": [{"name": server, "peer": peer} for server, peer in peers],
+        "origin": origin,
+    }
+    if catching_up:
+        desired["status"] = {"description": "waiting for desired peers to catch up", "type": "catchup"}
+    return desired
 
 
 def replica_wire(info: ReplicaInfo) -> dict[str, Any]:

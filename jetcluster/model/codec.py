@@ -28,7 +28,7 @@ def loads(payload: bytes) -> Any:
     except RecursionError:
         raise invalid_json(MAX_DEPTH_TEXT) from None
     except ValueError as error:
-        raise invalid_json(_syntax_text(error, payload)) from None
+        raise invalid_json(syntax_text(error, offset=True)) from None
     return _without_surrogates(value) if b"\\u" in payload else value
 
 
@@ -40,14 +40,16 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"invalid character {name[0]!r} looking for beginning of value")
 
 
-def _syntax_text(error: ValueError, payload: bytes) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated"):
-            return "unexpected EOF"
-        where = next((text for start, text in _PLACES if error.msg.startswith(start)), "looking for beginning of value")
-        at = error.pos - 1 if error.msg.startswith("Illegal trailing") else error.pos
-        return f"invalid character {error.doc[at]!r} {where} at offset {at + 1}"
-    return str(error)
+def syntax_text(error: ValueError, *, offset: bool = False) -> str:
+    """What Go says of JSON that Python's decoder refused with `error`; with the `offset` where it reads a stream."""
+    if not isinstance(error, json.JSONDecodeError):
+        return str(error)
+    if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated"):
+        return "unexpected EOF" if offset else "unexpected end of JSON input"
+    where = next((text for start, text in _PLACES if error.msg.startswith(start)), "looking for beginning of value")
+    at = error.pos - 1 if error.msg.startswith("Illegal trailing") else error.pos
+    text = f"invalid character {error.doc[at]!r} {where}"
+    return f"{text} at offset {at + 1}" if offset else text
 
 
 _PLACES = (

@@ -19,6 +19,10 @@ class AccountLimits:
     storage_max_stream_bytes: int = -1
     max_bytes_required: bool = False
     duplicate_window_max: int = 0
+    server_max_ack_pending: int = 0
+    """`jetstream { limits { max_ack_pending } }`: of every consumer; 0 is unlimited."""
+    max_request_batch: int = 0
+    """`jetstream { limits { max_request_batch } }`: largest `max_batch` of a consumer; 0 is unlimited."""
 
     def to_wire(self) -> dict[str, Any]:
         """The `limits` object of `$JS.API.INFO`; `duplicate_window_max` is an extra of ours (streams.md R20)."""

@@ -6,18 +6,25 @@ Codes and texts as nats-server 2.15.2 gives them; the last but one rule is for a
 from __future__ import annotations
 
 from jetcluster.errors import ApiError, by_code, invalid_config
+from jetcluster.model.limits import UNLIMITED, AccountLimits
 from jetcluster.model.stream import StreamConfig
+from jetcluster.model.stream_rules import DEFAULT_DUPLICATE_WINDOW, check_max_age, check_replicas
 
 _PEDANTIC = 10157
 _LIMITS = ("max_msgs_per_subject", "max_msgs", "max_bytes", "max_msg_size", "max_consumers")
 
 
-def check_pedantic(given: StreamConfig, mended: StreamConfig) -> None:
-    """`mended` is what `normalised` made of `given`. Raises ApiError 10157 or 10052."""
+def check_pedantic(given: StreamConfig, mended: StreamConfig, limits: AccountLimits = UNLIMITED) -> None:
+    """`mended` is what `normalised` made of `given` with `limits`. Raises ApiError 10157 or 10052."""
     for key in _LIMITS:
         if getattr(given, key) < -1:
             raise _refusal(f"{key} must be set to -1")
-    if not given.duplicate_window and 0 < given.max_age == mended.duplicate_window:
+    check_replicas(given.num_replicas)
+    check_max_age(given.max_age)
+    defaulted = mended.duplicate_window and not given.duplicate_window
+    if defaulted and 0 < limits.duplicate_window_max < DEFAULT_DUPLICATE_WINDOW:
+        raise _refusal("duplicate window limits are higher than current limits")
+    if defaulted and mended.duplicate_window < DEFAULT_DUPLICATE_WINDOW:
         raise _refusal("duplicate window cannot be bigger than max age")
     if given.republish is not None and not given.republish.src:
         raise _refusal("republish source can not be empty")

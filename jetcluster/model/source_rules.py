@@ -1,7 +1,7 @@
 """What a stream configuration may say about other streams and subjects: mirror, sources, transforms, republish.
 
-Wire form in, ApiError out (shared/reference/streams.md 5.5). The links themselves come with a later issue; their
-configuration is validated already, so that the reason a client gets is the real one.
+Wire form in, ApiError out (shared/reference/streams.md 5.5). What depends on the account's other streams is in
+`link_rules`.
 """
 
 from __future__ import annotations

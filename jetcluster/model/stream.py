@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from jetcluster.model.base import Duration, Int32, Int64, UInt64, WireModel
+from jetcluster.model.consumer import Time
 from jetcluster.model.limits import UNLIMITED, AccountLimits
 from jetcluster.model.stream_rules import DEFAULT_DUPLICATE_WINDOW, required_level
 
@@ -34,12 +35,16 @@ class SubjectTransform(WireModel):
 class StreamSource(WireModel):
     """A mirror's upstream, or one of a stream's sources."""
 
+    empty_is_absent: ClassVar[frozenset[str]] = frozenset({"opt_start_time"})
+
     name: str = ""
     opt_start_seq: UInt64 = 0
-    opt_start_time: str = ""
+    opt_start_time: Time = ""
     filter_subject: str = ""
     subject_transforms: list[SubjectTransform] = Field(default_factory=list)
     external: ExternalStream | None = None
+    consumer: dict[str, Any] | None = None
+    """A durable consumer of the user's own (2.14); `stream_rules.check_implemented` refuses it."""
 
 
 class Republish(WireModel):
@@ -112,6 +117,8 @@ class StreamConfig(WireModel):
             filled["subjects"] = [self.name]
         if self.num_replicas == 0:
             filled["num_replicas"] = 1
+        if self.mirror is not None:
+            filled["duplicate_window"] = 0
         if plain and self.duplicate_window == 0:
             filled["duplicate_window"] = self._default_window(limits)
         # R2: ADR-31 as the seeds have it. Real clients' object stores set it without a limit per subject, so the
@@ -119,8 +126,8 @@ class StreamConfig(WireModel):
         if auto_allow_direct and self.max_msgs_per_subject > 0:
             filled["allow_direct"] = True
         if self.subject_delete_marker_ttl > 0:
-            filled |= {"allow_msg_ttl": True, "allow_rollup_hdrs": True, "deny_purge": False}
-        if self.allow_msg_schedules:
+            filled["allow_msg_ttl"] = True
+        if (self.subject_delete_marker_ttl > 0 or self.allow_msg_schedules) and not self.allow_rollup_hdrs:
             filled |= {"allow_rollup_hdrs": True, "deny_purge": False}
         if self.republish is not None:
             filled["republish"] = self._filled_republish(self.republish)
@@ -186,9 +193,5 @@ def _shown(key: str, value: Any) -> bool:
 
 
 def _pruned(value: dict[str, Any]) -> dict[str, Any]:
-    """Without zero values, one level down too (`external`)."""
-    return {
-        key: _pruned(item) if key == "external" else item
-        for key, item in value.items()
-        if item not in ("", 0, [], None)
-    }
+    """Without zero values; `external` has both of its keys always."""
+    return {key: item for key, item in value.items() if item not in ("", 0, [], None)}

@@ -29,8 +29,6 @@ _SHORTEST = 100 * MILLISECOND
 _NAME_BLANKS = frozenset(" \t\r\n\f")
 
 NOT_IMPLEMENTED: Final[dict[str, str]] = {
-    "mirror": "mirrors are",
-    "sources": "stream sources are",
     "allow_batched": "fast batch publish is",
 }
 """Keys that ask for behaviour which this version does not have: refused with 10052 instead of stored and ignored.
@@ -59,7 +57,7 @@ def check_config(config: Config, limits: AccountLimits = UNLIMITED) -> None:
     """All rules that need no other stream, but `check_implemented`. Raises ApiError (10052 mostly)."""
     check_name(config["name"])
     _check_sizes(config)
-    _check_replicas(config)
+    check_replicas(config["num_replicas"])
     _check_durations(config, limits)
     _check_policies(config)
     if config.get("placement", {}).get("preferred"):
@@ -77,19 +75,25 @@ def _check_sizes(config: Config) -> None:
         raise invalid_config(f"stream metadata exceeds maximum size of {MAX_METADATA_BYTES} bytes")
 
 
-def _check_replicas(config: Config) -> None:
-    if config["num_replicas"] > MAX_REPLICAS:
+def check_replicas(replicas: int) -> None:
+    """Raises ApiError 10133 or 10052."""
+    if replicas > MAX_REPLICAS:
         raise invalid_config(f"maximum replicas is {MAX_REPLICAS}")
-    if config["num_replicas"] < 0:
+    if replicas < 0:
         raise by_code(errors.NEGATIVE_REPLICAS)
 
 
-def _check_durations(config: Config, limits: AccountLimits) -> None:
-    max_age, window = config["max_age"], config.get("duplicate_window", 0)
+def check_max_age(max_age: int) -> None:
+    """Raises ApiError 10052."""
     if max_age < 0:
         raise invalid_config("max age can not be negative")
     if 0 < max_age < _SHORTEST:
         raise invalid_config("max age needs to be >= 100ms")
+
+
+def _check_durations(config: Config, limits: AccountLimits) -> None:
+    max_age, window = config["max_age"], config.get("duplicate_window", 0)
+    check_max_age(max_age)
     if window < 0:
         raise invalid_config("duplicates window can not be negative")
     if 0 < max_age < window:
@@ -182,8 +186,10 @@ def check_implemented(config: Config) -> None:
     for key, what in NOT_IMPLEMENTED.items():
         if config.get(key):
             raise invalid_config(f"{what} not implemented yet ({key})")
-    if config["retention"] == "interest":
-        raise invalid_config("interest retention is not implemented yet")
+    if config.get("allow_msg_counter") and config.get("sources"):
+        raise invalid_config("counters with sources are not implemented yet (sources)")
+    if any(link.get("consumer") for link in [config.get("mirror") or {}, *config.get("sources", [])]):
+        raise invalid_config("durable consumers of mirrors and sources are not implemented yet (consumer)")
 
 
 def merge_update(old: Config, new: Config) -> dict[str, Any]:

@@ -1,8 +1,11 @@
-"""Times on the wire: RFC 3339 in UTC with nanoseconds, trailing zeros trimmed, as Go writes them."""
+"""Times on the wire: RFC 3339 in UTC with nanoseconds, trailing zeros trimmed, as Go writes and reads them."""
 
 from __future__ import annotations
 
+import re
 import time
+from calendar import timegm
+from typing import Final
 
 ZERO_TIME = "0001-01-01T00:00:00Z"
 """Go's zero time: what STREAM.INFO shows as first_ts and last_ts of an empty stream."""
@@ -10,6 +13,11 @@ ZERO_TIME = "0001-01-01T00:00:00Z"
 SECOND = 1_000_000_000
 MILLISECOND = 1_000_000
 MINUTE = 60 * SECOND
+
+_PATTERN: Final = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
+)
+_DAYS: Final = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def rfc3339(ns: int) -> str:
@@ -19,3 +27,31 @@ def rfc3339(ns: int) -> str:
     seconds, fraction = divmod(ns, SECOND)
     text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{text}.{fraction:09d}".rstrip("0") + "Z" if fraction else text + "Z"
+
+
+def parse_rfc3339(text: str) -> int:
+    """RFC 3339 -> Unix nanoseconds (negative before 1970), digits beyond nanoseconds cut. ValueError."""
+    match = _PATTERN.fullmatch(text)
+    if match is None:
+        raise ValueError(f"not an RFC 3339 time: {text!r}")
+    year, month, day, hour, minute, second = map(int, match.group(1, 2, 3, 4, 5, 6))
+    leap = month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if not 1 <= month <= 12 or not 1 <= day <= _DAYS[month] + leap or hour > 23 or minute > 59 or second > 59:
+        raise ValueError(f"out of range: {text!r}")
+    # timegm counts days by datetime.date, which wants years from 1: Go's zero time is year 1, year 0 is refused
+    seconds = timegm((year, month, day, hour, minute, second))
+    if match[8]:
+        offset = int(match[9]) * 3600 + int(match[10]) * 60
+        if int(match[9]) > 23 or int(match[10]) > 59:
+            raise ValueError(f"out of range: {text!r}")
+        seconds += offset if match[8] == "-" else -offset
+    fraction = (match[7] or "")[:9].ljust(9, "0")
+    return seconds * SECOND + int(fraction)
+
+
+def go_time(text: str) -> str:
+    """An RFC 3339 time as Go writes it again: the offset stays, zeros at the end of the fraction go. ValueError."""
+    parse_rfc3339(text)
+    zone = "Z" if text[-1] == "Z" else text[-6:]
+    digits = text[20 : -len(zone)][:9].rstrip("0")
+    return text[:19] + (f".{digits}" if digits else "") + ("Z" if zone == "+00:00" else zone)

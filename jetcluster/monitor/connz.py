@@ -9,6 +9,7 @@ from jetcluster.model.times import rfc3339
 from jetcluster.monitor import subscriptions
 from jetcluster.monitor.source import Json, Query, QueryError, flag, number, subs_detail
 from jetcluster.monitor.view import NodeView, now_text, rtt, uptime, wall_time
+from jetcluster.protocol import subjects
 
 DEFAULT_LIMIT = 1024
 
@@ -57,6 +58,9 @@ def connz(node: NodeView, query: Query) -> Json:
     if cid:
         limit = 1
     found = _select(node, state, cid, query.get("user", ""), query.get("acc", ""))
+    wanted = query.get("filter_subject", "").encode()
+    if wanted:
+        found = [connection for connection in found if _listens(connection, wanted)]
     attribute, descending = _SORTS[sort]
     found.sort(key=_key(attribute), reverse=descending)
     page = found[offset : offset + limit]
@@ -68,8 +72,7 @@ def connz(node: NodeView, query: Query) -> Json:
         "offset": offset,
         "limit": limit,
         "connections": [
-            _connection(node, connection, auth=auth or bool(query.get("acc")), listed=listed, detailed=detailed)
-            for connection in page
+            _connection(node, connection, auth=auth, listed=listed, detailed=detailed) for connection in page
         ],
     }
 
@@ -87,6 +90,12 @@ def _select(node: NodeView, state: str, cid: int, user: str, account: str) -> li
     if account:
         found = [connection for connection in found if connection.account == account]
     return found
+
+
+def _listens(connection: Any, subject: bytes) -> bool:
+    """True for an open connection that would get what is published to `subject`."""
+    held = connection.subscriptions
+    return not isinstance(held, int) and any(subjects.matches(subject, s.subject) for s in held.values())
 
 
 def _key(attribute: str) -> Callable[[Any], Any]:
@@ -109,7 +118,7 @@ def _connection(node: NodeView, connection: Any, *, auth: bool, listed: bool, de
     found: Json = {
         "cid": connection.cid,
         "kind": "Client",
-        "type": "nats",
+        "type": connection.client_type,
         "ip": connection.ip,
         "port": connection.port,
         "start": rfc3339(connection.start_ns),
@@ -145,11 +154,9 @@ def _connection(node: NodeView, connection: Any, *, auth: bool, listed: bool, de
     if auth:
         if connection.user:
             found["authorized_user"] = connection.user
-        found["account"] = connection.account
+        found |= {"account": connection.account, "name_tag": connection.account}
     if is_open:
-        held = list(connection.subscriptions.values())
-        account = connection.account if auth else ""
-        found |= subscriptions.lists(held, listed=listed, detailed=detailed, account=account)
+        found |= subscriptions.lists(list(connection.subscriptions.values()), listed=listed, detailed=detailed)
     return found
 
 

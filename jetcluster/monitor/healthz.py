@@ -14,6 +14,8 @@ from jetcluster.monitor.view import NodeView, engine_of
 
 MAX_LAG = 1000
 """Committed entries a replica may still have to apply and count as current: under load it always has some."""
+NAMED = 10
+"""Groups that the answer names; the others are counted."""
 
 
 @dataclass(slots=True)
@@ -23,9 +25,10 @@ class Problem:
     account: str = ""
     stream: str = ""
     status: int = 503
+    consumer: str = ""
 
     def detail(self) -> Json:
-        named = {"account": self.account, "stream": self.stream}
+        named = {"account": self.account, "stream": self.stream, "consumer": self.consumer}
         return {"type": self.type, **{key: value for key, value in named.items() if value}, "error": self.error}
 
 
@@ -39,7 +42,7 @@ def healthz(node: NodeView, query: Query) -> Health:
         return _bad_question('"account" must not be empty when checking stream health')
     if not stream and consumer:
         return _bad_question('"stream" must not be empty when checking consumer health')
-    problems = _problems(node, enabled_only, server_only, meta_only, account, stream)
+    problems = _problems(node, enabled_only, server_only, meta_only, account, stream, consumer)
     if details:
         found = list(problems)
         if not found:
@@ -51,12 +54,35 @@ def healthz(node: NodeView, query: Query) -> Health:
     return Health(first.status, {"status": "unavailable", "error": first.error})
 
 
+async def restart_health(node: NodeView) -> Health:
+    """`safe-to-restart=true`, ours: 200 when every group that this node votes in goes on without it. Groups that are on
+    this node alone are not counted: they are away while it is, whenever that is."""
+    if not node.options.jetstream.enabled:
+        return Health(200, {"status": "ok", "groups": 0})
+    engine = engine_of(node)
+    if engine is None or not engine.context.meta_current:
+        return Health(503, {"status": "unavailable", "error": "JetStream is not up yet"})
+    safety = await engine.restart_safety.check()
+    if not safety.risks:
+        return Health(200, {"status": "ok", "groups": safety.groups})
+    return Health(
+        503,
+        {
+            "status": "unavailable",
+            "error": f"{len(safety.risks)} of {safety.groups} groups would lose their majority",
+            "groups": safety.groups,
+            "unsafe": len(safety.risks),
+            "first": [risk.text for risk in safety.risks[:NAMED]],
+        },
+    )
+
+
 def _bad_question(text: str) -> Health:
     return Health(400, {"status": "error", "error": text})
 
 
 def _problems(
-    node: NodeView, enabled_only: bool, server_only: bool, meta_only: bool, account: str, stream: str
+    node: NodeView, enabled_only: bool, server_only: bool, meta_only: bool, account: str, stream: str, consumer: str
 ) -> Iterator[Problem]:
     if node.server.lame_duck:
         # Ours, not nats-server's: who asks for health wants to know where to send new clients.
@@ -81,6 +107,10 @@ def _problems(
     if stream and engine.assignment(account, stream) is None:
         yield Problem("STREAM", f'JetStream stream "{stream}" not found on account "{account}"', account, stream, 404)
         return
+    if consumer and _lacks_consumer(engine, account, stream, consumer):
+        text = f'JetStream consumer "{consumer}" not found for stream "{stream}" on account "{account}"'
+        yield Problem("CONSUMER", text, account, stream, 404, consumer)
+        return
     for replica in engine.replicas.values():
         assignment = replica.assignment
         if (not account or assignment.account == account) and (not stream or assignment.name == stream):
@@ -89,6 +119,12 @@ def _problems(
                 text = f"JetStream stream '{assignment.account} > {assignment.name}' {error}"
                 yield Problem("STREAM", text, assignment.account, assignment.name)
     yield from _broken(engine, account, stream)
+
+
+def _lacks_consumer(engine: Any, account: str, stream: str, consumer: str) -> bool:
+    """Consumers are known where the stream has a replica."""
+    replica = engine.replicas.get(engine.assignment(account, stream).gid)
+    return replica is not None and consumer not in replica.consumers.table.by_name
 
 
 def _broken(engine: Any, account: str, stream: str) -> Iterator[Problem]:
@@ -115,6 +151,8 @@ def _replica_error(replica: Any) -> str:
         return f"has damaged data: {replica.damaged}"
     if replica.suspect:
         return f"is not to be trusted: {replica.suspect}"
+    if replica.doubt:
+        return f"may be wrong: {replica.doubt}"
     if replica.installing:
         return "is not current"
     group = replica.group

@@ -9,6 +9,9 @@ from aiohttp import web
 
 from jetcluster import REPORTED_VERSION
 from jetcluster.logs import get_logger
+from jetcluster.monitor.exposition import CONTENT_TYPE
+from jetcluster.monitor.expvarz import expvarz
+from jetcluster.monitor.metrics import Metrics
 from jetcluster.monitor.source import Json, MonitorSource, Query, QueryError
 
 log = get_logger("monitor")
@@ -20,18 +23,31 @@ _PAGES = {
     "connz": "Connections",
     "subsz": "Subscriptions",
     "routez": "Routes",
+    "leafz": "Leafs",
+    "gatewayz": "Gateways",
+    "accountz": "Accounts",
+    "accstatz": "Account statistics",
+    "raftz": "Raft groups",
     "healthz": "Health",
+    "metrics": "Metrics for Prometheus",
 }
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
-def application(source: MonitorSource, base_path: str = "") -> web.Application:
+def application(source: MonitorSource, metrics: Metrics, base_path: str = "") -> web.Application:
     """Paths get `base_path` in front (`http_base_path`)."""
     prefix = "/" + base_path.strip("/") if base_path.strip("/") else ""
     endpoints: dict[str, Callable[[Query], Json]] = {
         "varz": source.varz,
         "connz": source.connz,
         "routez": source.routez,
+        "leafz": source.leafz,
+        "gatewayz": source.gatewayz,
+        "accountz": source.accountz,
+        "accstatz": source.accstatz,
+        "raftz": source.raftz,
+        "ipqueuesz": lambda _: {},
+        "debug/vars": lambda _: expvarz(),
         "subsz": source.subsz,
         "subscriptionsz": source.subsz,
         "jsz": source.jsz,
@@ -42,6 +58,7 @@ def application(source: MonitorSource, base_path: str = "") -> web.Application:
         app.router.add_get(prefix + "/", _index(source))
     for name, answer in endpoints.items():
         app.router.add_get(f"{prefix}/{name}", _json(source, f"{prefix}/{name}", answer))
+    app.router.add_get(f"{prefix}/metrics", _metrics(source, f"{prefix}/metrics", metrics))
     app.router.add_get(f"{prefix}/healthz", _health(source, f"{prefix}/healthz"))
     app.router.add_get("/{anything:.*}", _unknown)
     return app
@@ -83,10 +100,28 @@ def _health(source: MonitorSource, path: str) -> Handler:
     async def handle(request: web.Request) -> web.Response:
         source.count_request(path)
         try:
-            health = source.healthz(_query(request))
+            health = await source.healthz(_query(request))
         except QueryError as error:
             return _text(400, str(error))
+        except Exception:
+            log.exception("monitoring request failed", path=request.path_qs)
+            return _text(500, "internal error, see the log")
         return _json_response(health.status, json.dumps(health.body, separators=(",", ":"), ensure_ascii=False))
+
+    return handle
+
+
+def _metrics(source: MonitorSource, path: str, metrics: Metrics) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        source.count_request(path)
+        try:
+            body = await metrics.scrape(_query(request))
+        except QueryError as error:
+            return _text(400, str(error))
+        except Exception:
+            log.exception("monitoring request failed", path=request.path_qs)
+            return _text(500, "internal error, see the log")
+        return web.Response(body=body, headers={**_HEADERS, "Content-Type": CONTENT_TYPE})
 
     return handle
 

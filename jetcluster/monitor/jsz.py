@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from jetcluster import API_LEVEL
 from jetcluster.cluster.replica_info import cluster_object
 from jetcluster.model.cluster_info import cluster_wire, group_name
 from jetcluster.model.times import rfc3339
-from jetcluster.monitor.source import Json, Query, flag, number
+from jetcluster.monitor.consumers import consumer_count, consumer_details
+from jetcluster.monitor.source import Json, NotAskedError, Query, flag, number
 from jetcluster.monitor.view import NodeView, engine_of, now_text
 from jetcluster.stream.info import state_object
 
@@ -18,11 +19,12 @@ DEFAULT_SYNC_INTERVAL_NS = 120 * 10**9
 
 
 def jsz(node: NodeView, query: Query) -> Json:
-    """Raises QueryError."""
+    """Raises QueryError, NotAskedError."""
     engine = engine_of(node)
     account = query.get("acc", "")
     config, raft = flag(query, "config"), flag(query, "raft")
-    streams = flag(query, "streams") or flag(query, "consumers") or config
+    consumers, direct = flag(query, "consumers"), flag(query, "direct-consumers")
+    streams = flag(query, "streams") or consumers or direct or config
     details = flag(query, "accounts") or streams or bool(account)
     leader_only, stream_leader_only = flag(query, "leader-only"), flag(query, "stream-leader-only")
     offset, limit = number(query, "offset", 0), number(query, "limit", DEFAULT_LIMIT)
@@ -31,10 +33,9 @@ def jsz(node: NodeView, query: Query) -> Json:
     if engine is None:
         config_off = {"max_memory": 0, "max_storage": 0}
         return found | {"disabled": True, "config": config_off, "limits": {}, "streams": 0, "consumers": 0, "total": 0}
-    found |= {"config": jetstream_config(node), "limits": {}}
+    found |= {"config": jetstream_config(node), "limits": jetstream_limits(node)}
     if leader_only and not engine.meta.leading:
-        # nats-server answers with the header fields alone too, so that a collector sees who is not the leader.
-        return found | {"streams": 0, "consumers": 0, "messages": 0, "bytes": 0, "total": 0}
+        raise NotAskedError("filtered response: not leader")
     found |= _totals(engine)
     meta = meta_cluster(node)
     if meta:
@@ -42,16 +43,44 @@ def jsz(node: NodeView, query: Query) -> Json:
     if engine.unassigned:
         # Ours, not nats-server's: data of streams that the meta group does not place here. It is kept.
         found["unassigned_streams"] = list(engine.unassigned)
+    found["scrub"] = {  # ours
+        "passes": engine.scrubber.passes,
+        "bytes": engine.scrubber.bytes,
+        "damaged_replicas": sum(bool(replica.damaged) for replica in engine.replicas.values()),
+        "damage_found": sum(replica.repair.found for replica in engine.replicas.values()),
+        "replicas_repaired": sum(replica.repair.repaired for replica in engine.replicas.values()),
+    }
+    found["hashes"] = {  # ours: replicas compare themselves
+        "compared": engine.drift.compared,
+        "rebuilt": sum(replica.divergences for replica in engine.replicas.values()),
+        "undecided": [_stream_name(engine, gid) for gid in engine.drift.votes.undecided],
+    }
+    catching_up = engine.context.catchup.progress()
+    if catching_up:
+        # Ours: streams whose state is being fetched from another node, and how much has come so far.
+        found["catching_up"] = [
+            {
+                "stream": _stream_name(engine, pull.gid),
+                "bytes": pull.received,
+                "total_bytes": pull.size,
+                "lag": pull.missing,  # messages
+                "seconds": round(seconds, 1),
+            }
+            for pull, seconds in catching_up
+        ]
     losses = getattr(getattr(engine.context, "raft", None), "losses", None)
     if losses:
         # Ours: what damage of the journal has taken from groups without another replica, found at this start.
         found["journal_losses"] = list(losses)
-    accounts = sorted(_by_account(engine))
+    by_account = _by_account(engine)
+    accounts = sorted(by_account)
     if details:
         chosen = [name for name in accounts if not account or name == account][offset : offset + limit]
         if chosen:
             found["account_details"] = [
-                _account(node, name, streams=streams, config=config, raft=raft, leader_only=stream_leader_only)
+                _account(
+                    node, name, by_account[name], _Wanted(streams, consumers, direct, config, raft, stream_leader_only)
+                )
                 for name in chosen
             ]
     found["total"] = len(accounts)
@@ -74,6 +103,22 @@ def jetstream_config(node: NodeView) -> Json:
     if options.strict:
         found["strict"] = True
     return found
+
+
+def jetstream_limits(node: NodeView) -> Json:
+    """Those of the configuration; durations in nanoseconds."""
+    options = node.options.jetstream
+    found = {
+        "max_request_batch": options.max_request_batch,
+        "max_ack_pending": options.max_ack_pending,
+        "max_ha_assets": options.max_ha_assets,
+        "max_duplicate_window": int(options.duplicate_window * 1e9),
+        "max_batch_inflight_per_stream": options.max_batch_inflight_per_stream,
+        "max_batch_inflight_total": options.max_batch_inflight_total,
+        "max_batch_size": options.max_batch_size,
+        "max_batch_timeout": int(options.max_batch_timeout * 1e9),
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def jetstream_stats(node: NodeView) -> Json:
@@ -100,12 +145,24 @@ def meta_cluster(node: NodeView) -> Json:
     group = engine.meta.group
     found: Json = {"name": node.options.cluster_name}
     if group.leader is not None:
-        found |= {"leader": _node_name(engine, group.leader), "peer": group.leader}
+        found |= {"leader": node_name(engine, group.leader), "peer": group.leader}
     if engine.meta.leading:
         found["replicas"] = [_meta_replica(engine, peer) for peer in group.peers if peer != engine.context.me]
-    found["cluster_size"] = len(group.peers)
+    size = len(group.peers)
+    found |= {"cluster_size": size, "quorum_needed": size // 2 + 1}
     found["pending"] = max(group.commit_index - group.applied_index, 0)
+    status = group.status()
+    found["snapshot"] = {
+        "pending_entries": max(status.last_index - status.first_index + 1, 0),
+        "pending_size": log_bytes(group),
+    }
     return found
+
+
+def log_bytes(group: Any) -> int:
+    """Of the group's entries in the journal."""
+    log = getattr(group, "log", None)
+    return int(log.bytes) if log is not None else 0
 
 
 def _meta_replica(engine: Any, peer: str) -> Json:
@@ -113,7 +170,7 @@ def _meta_replica(engine: Any, peer: str) -> Json:
     known = next((entry for entry in status.peers if entry.peer == peer), None)
     online = peer in engine.context.mesh.peers
     lag = max(status.commit_index - known.match_index, 0) if known is not None else status.commit_index
-    found: Json = {"name": _node_name(engine, peer), "current": online and lag == 0}
+    found: Json = {"name": node_name(engine, peer), "current": online and lag == 0}
     if not online:
         found["offline"] = True
     seen = known.last_seen if known is not None else 0.0
@@ -123,11 +180,16 @@ def _meta_replica(engine: Any, peer: str) -> Json:
     return {**found, "peer": peer}
 
 
-def _node_name(engine: Any, peer: str) -> str:
+def node_name(engine: Any, peer: str) -> str:
     if peer == engine.context.me:
         return str(engine.context.name)
     info = engine.context.mesh.peers.get(peer) or engine.context.nodes().get(peer)
     return info.name if info is not None else f"Server name unknown at this time (peerID: {peer})"
+
+
+def _stream_name(engine: Any, gid: int) -> str:
+    replica = engine.replicas.get(gid)
+    return str(replica.assignment.name) if replica is not None else "_meta_"
 
 
 def _by_account(engine: Any) -> dict[str, list[Any]]:
@@ -162,17 +224,47 @@ def _totals(engine: Any) -> Json:
     leading = sum(1 for replica in replicas if replica.leading)
     if engine.clustered and leading:
         found["streams_leader"] = leading
+    found["consumers"] = sum(consumer_count(replica) for replica in replicas)
+    owned = sum(replica.consumers.hosted for replica in replicas)
+    if engine.clustered and owned:
+        found["consumers_leader"] = owned
     found |= {
-        "consumers": 0,  # consumers come with a later release of jetcluster; until then none can exist
         "messages": sum(replica.store.state.messages for replica in replicas),
         "bytes": sum(replica.store.state.bytes for replica in replicas),
+        # Ours, not nats-server's: uploads to `$OBJ` buckets that are under way on leaders of this node.
+        "object_uploads": sum(replica.objects.open_uploads for replica in replicas if replica.objects is not None),
     }
     return found
 
 
-def _account(node: NodeView, name: str, *, streams: bool, config: bool, raft: bool, leader_only: bool) -> Json:
+def account_detail(node: NodeView, account: str, query: Query) -> Json | None:
+    """One account as in `account_details`; None when nothing of it is here. Raises QueryError."""
     engine = engine_of(node)
-    replicas = sorted(_by_account(engine)[name], key=lambda replica: str(replica.assignment.name))
+    replicas = _by_account(engine).get(account) if engine is not None else None
+    if replicas is None:
+        return None
+    config, consumers = flag(query, "config"), flag(query, "consumers")
+    streams = flag(query, "streams") or consumers or config
+    wanted = _Wanted(
+        streams, consumers, flag(query, "direct-consumers"), config, flag(query, "raft"), flag(query, "leader-only")
+    )
+    return _account(node, account, replicas, wanted)
+
+
+class _Wanted(NamedTuple):
+    """What of an account was asked for."""
+
+    streams: bool
+    consumers: bool
+    direct: bool
+    config: bool
+    raft: bool
+    leader_only: bool
+
+
+def _account(node: NodeView, name: str, replicas: list[Any], wanted: _Wanted) -> Json:
+    engine = engine_of(node)
+    replicas = sorted(replicas, key=lambda replica: str(replica.assignment.name))
     api = node.jetstream.apis.get(name)
     found: Json = {
         "name": name,
@@ -182,26 +274,55 @@ def _account(node: NodeView, name: str, *, streams: bool, config: bool, raft: bo
         "ha_assets": 0,
         "api": _api_counts([api] if api is not None else []),
     }
-    if streams:
-        shown = [replica for replica in replicas if replica.leading or not leader_only]
+    if wanted.streams:
+        shown = [replica for replica in replicas if replica.leading or not wanted.leader_only]
         if shown:
-            found["stream_detail"] = [_stream(engine, replica, config=config, raft=raft) for replica in shown]
+            found["stream_detail"] = [_stream(engine, replica, wanted) for replica in shown]
     return found
 
 
-def _stream(engine: Any, replica: Any, *, config: bool, raft: bool) -> Json:
+def _stream(engine: Any, replica: Any, wanted: _Wanted) -> Json:
     assignment = replica.assignment
     found: Json = {
         "name": assignment.name,
         "created": rfc3339(assignment.created_ns),
         "cluster": stream_cluster(engine, replica),
     }
-    if config:
+    if wanted.config:
         found["config"] = dict(assignment.config)
-    found["state"] = state_object(replica.store)
-    if raft and assignment.replicas > 1:
-        found["stream_raft_group"] = group_name(assignment.gid, assignment.replicas, assignment.memory)
+    found["state"] = state_object(replica.store, consumers=replica.machine.consumer_count)
+    # `lag_seconds` is ours: how old the newest message here is while the upstream has more.
+    found |= replica.mirrors.links.info(seconds=True)
+    if wanted.consumers:
+        details = consumer_details(engine, replica, config=wanted.config)
+        if details:
+            found["consumer_detail"] = details
+    if wanted.direct:
+        details = consumer_details(engine, replica, config=wanted.config, direct=True)
+        if details:
+            found["direct_consumer_detail"] = details
+    name = stream_group_name(replica)
+    if wanted.raft and name:
+        found["stream_raft_group"] = name
+        # A stream's consumers live in its own log.
+        consumers = sorted(replica.consumers.table.by_name)
+        if consumers:
+            found["consumer_raft_groups"] = [{"name": consumer, "raft_group": name} for consumer in consumers]
     return found
+
+
+def stream_group_name(replica: Any) -> str:
+    """ "" for a stream with one replica, as in nats-server."""
+    assignment = replica.assignment
+    if assignment.replicas == 1:
+        return ""
+    return group_name(assignment.gid, assignment.replicas, assignment.memory)
+
+
+def stream_leader(engine: Any, replica: Any) -> str:
+    """The leader's name; "" when nobody leads."""
+    leader = engine.context.me if replica.leading else replica.group.leader
+    return node_name(engine, leader) if leader is not None else ""
 
 
 def stream_cluster(engine: Any, replica: Any) -> Json:
@@ -212,7 +333,7 @@ def stream_cluster(engine: Any, replica: Any) -> Json:
     leader = replica.group.leader
     return cluster_wire(
         name=engine.context.cluster_name,
-        leader=_node_name(engine, leader) if leader is not None else None,
+        leader=node_name(engine, leader) if leader is not None else None,
         gid=replica.assignment.gid,
         replicas=len(replica.group.peers),
         memory=replica.assignment.memory,

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+from jetcluster.monitor.accountz import accountz
+from jetcluster.monitor.accstatz import accstatz
 from jetcluster.monitor.connz import connz
-from jetcluster.monitor.healthz import healthz
+from jetcluster.monitor.gatewayz import gatewayz
+from jetcluster.monitor.healthz import healthz, restart_health
 from jetcluster.monitor.jsz import jsz
+from jetcluster.monitor.leafz import leafz
+from jetcluster.monitor.raftz import raftz
 from jetcluster.monitor.routez import routez
-from jetcluster.monitor.source import Health, Json, Query
+from jetcluster.monitor.source import Health, Json, Query, flag
 from jetcluster.monitor.subsz import subsz
 from jetcluster.monitor.varz import CpuMeter, varz
 from jetcluster.monitor.view import NodeView
@@ -15,11 +22,11 @@ from jetcluster.monitor.view import NodeView
 class NodeSource:
     def __init__(self, node: NodeView) -> None:
         self._node = node
-        self._cpu = CpuMeter()
+        self.cpu = CpuMeter()
         self._requests: dict[str, int] = {}
 
     def varz(self, query: Query) -> Json:
-        return varz(self._node, self._requests, self._cpu)
+        return varz(self._node, self._requests, self.cpu)
 
     def connz(self, query: Query) -> Json:
         return connz(self._node, query)
@@ -27,14 +34,38 @@ class NodeSource:
     def routez(self, query: Query) -> Json:
         return routez(self._node, query)
 
+    def leafz(self, query: Query) -> Json:
+        return leafz(self._node, query)
+
+    def gatewayz(self, query: Query) -> Json:
+        return gatewayz(self._node, query)
+
+    def accountz(self, query: Query) -> Json:
+        return accountz(self._node, query)
+
+    def accstatz(self, query: Query) -> Json:
+        return accstatz(self._node, query)
+
+    def raftz(self, query: Query) -> Json:
+        return raftz(self._node, query)
+
     def subsz(self, query: Query) -> Json:
         return subsz(self._node, query)
 
     def jsz(self, query: Query) -> Json:
         return jsz(self._node, query)
 
-    def healthz(self, query: Query) -> Health:
+    async def healthz(self, query: Query) -> Health:
+        if flag(query, "safe-to-restart"):
+            return await restart_health(self._node)
         return healthz(self._node, query)
 
     def count_request(self, path: str) -> None:
         self._requests[path] = self._requests.get(path, 0) + 1
+
+
+def source_of(node: NodeView) -> NodeSource:
+    """The one of this node: HTTP and the system account show the same counters."""
+    if node.monitor_source is None:
+        node.monitor_source = NodeSource(node)
+    return cast(NodeSource, node.monitor_source)

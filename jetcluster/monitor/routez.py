@@ -25,7 +25,7 @@ def _route(node: NodeView, link: Any, *, listed: bool, detailed: bool) -> Json:
     stats, now = link.stats, node.clock.monotonic()
     found: Json = {
         "rid": stats.rid,
-        "remote_id": link.peer_id,
+        "remote_id": (link.info.server_id if link.info is not None else "") or link.peer_id,
         "remote_name": link.info.name if link.info is not None else "",
         "did_solicit": stats.did_solicit,
         "is_configured": stats.configured,
@@ -46,9 +46,10 @@ def _route(node: NodeView, link: Any, *, listed: bool, detailed: bool) -> Json:
         "in_bytes": stats.in_bytes,
         "out_bytes": stats.out_bytes,
         "subscriptions": len(interests),
+        "compression": "off",
     }
     if listed and interests and detailed:
-        found["subscriptions_list_detail"] = [_detail(account, interest, stats.rid) for account, interest in interests]
+        found["subscriptions_list_detail"] = [_detail(interest, stats.rid) for _, interest in interests]
     elif listed and interests:
         found["subscriptions_list"] = [text(interest.subject) for _, interest in interests]
     return found
@@ -64,8 +65,8 @@ def remote_interests(node: NodeView, link: Any) -> list[tuple[str, Any]]:
     ]
 
 
-def _detail(account: str, interest: Any, rid: int) -> Json:
-    found: Json = {"account": account, "account_tag": account, "subject": text(interest.subject)}
+def _detail(interest: Any, rid: int) -> Json:
+    found: Json = {"subject": text(interest.subject)}
     if interest.queue:
         found["qgroup"] = text(interest.queue)
     return {**found, "sid": "", "msgs": 0, "cid": rid}

@@ -11,12 +11,16 @@ import asyncio
 import importlib
 import os
 import socket
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from jetcluster.config.options import Options, TlsOptions
 from jetcluster.logs import get_logger
 from jetcluster.monitor.view import NodeView
 
 if TYPE_CHECKING:
+    import ssl
+
     from aiohttp import web
 
 log = get_logger("monitor")
@@ -35,9 +39,11 @@ class MonitorError(OSError):
 class Monitor:
     """A listening monitoring port. `port` is the bound one."""
 
-    def __init__(self, node: NodeView, listener: socket.socket) -> None:
+    def __init__(self, node: NodeView, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         self._node = node
         self._listener = listener
+        self._tls = tls
+        self.scheme = "http" if tls is None else "https"
         self._runner: web.AppRunner | None = None
         self.host, self.port = listener.getsockname()[:2]
         self._attaching: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._attach())
@@ -47,15 +53,24 @@ class Monitor:
         try:
             http: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.http")
             source: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.node_source")
+            metrics: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.metrics")
             from aiohttp import web
 
-            app = http.application(source.NodeSource(self._node), self._node.options.http_base_path)
+            pages = source.source_of(self._node)
+            app = http.application(pages, metrics.Metrics(self._node, pages), self._node.options.http_base_path)
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
             await runner.setup()
             self._runner = runner
-            await web.SockSite(runner, self._listener, backlog=BACKLOG).start()
+            await web.SockSite(runner, self._listener, backlog=BACKLOG, ssl_context=self._tls).start()
         except Exception:
             log.exception("monitoring does not work")
+
+    def renew_certificate(self, options: TlsOptions | None) -> None:
+        """After a reload: from now on handshakes show what the files hold. Raises ConfigError."""
+        if self._tls is not None and options is not None:
+            from jetcluster.config.tls import load_certificate
+
+            load_certificate(self._tls, options)
 
     async def stop(self) -> None:
         """Closes the port."""
@@ -69,14 +84,29 @@ class Monitor:
 
 
 async def start_monitor(node: NodeView) -> Monitor:
-    """Opens the port of `options.http_port` (-1: a free one). Raises MonitorError."""
+    """Opens the port of `options.http_port` or `https_port` (-1: a free one). Raises MonitorError, ConfigError."""
     options = node.options
-    host, port = options.http_host or options.host, max(options.http_port, 0)
+    tls = _tls(options)
+    host, port = options.http_host or options.host, max(options.http_port or options.https_port, 0)
     listener = _listen(host, port)
-    monitor = Monitor(node, listener)
+    monitor = Monitor(node, listener, tls)
     shown = f"[{host}]" if ":" in host else host
-    log.info(f"Starting http monitor on {shown}:{monitor.port}")
+    log.info(f"Starting {monitor.scheme} monitor on {shown}:{monitor.port}")
     return monitor
+
+
+def _tls(options: Options) -> ssl.SSLContext | None:
+    """Who looks at the monitoring needs no certificate, whatever clients need."""
+    if not options.https_port:
+        return None
+    if options.http_port:
+        ports = f"HTTP ({options.http_port}) and HTTPs ({options.https_port})"
+        raise MonitorError(f"Can't start monitoring: can't specify both {ports} ports")
+    if options.tls is None:
+        raise MonitorError("Can't start monitoring: TLS cert and key required for HTTPS")
+    from jetcluster.config.tls import server_context
+
+    return server_context(replace(options.tls, verify=False))
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -23,10 +23,10 @@ def detail(subscription: Any, *, account: str = "") -> Json:
     return found
 
 
-def lists(subscriptions: list[Any], *, listed: bool, detailed: bool, account: str = "") -> Json:
+def lists(subscriptions: list[Any], *, listed: bool, detailed: bool) -> Json:
     """The `subscriptions_list` or `subscriptions_list_detail` member; nothing when there are none."""
     if not listed or not subscriptions:
         return {}
     if detailed:
-        return {"subscriptions_list_detail": [detail(s, account=account) for s in subscriptions]}
+        return {"subscriptions_list_detail": [detail(s) for s in subscriptions]}
     return {"subscriptions_list": [text(s.subject) for s in subscriptions]}

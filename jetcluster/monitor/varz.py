@@ -10,7 +10,8 @@ from typing import Any
 
 from jetcluster import REPORTED_VERSION
 from jetcluster.model.times import rfc3339
-from jetcluster.monitor.jsz import jetstream_config, jetstream_stats, meta_cluster
+from jetcluster.monitor.jsz import jetstream_config, jetstream_limits, jetstream_stats, meta_cluster
+from jetcluster.monitor.leafz import leaf_links
 from jetcluster.monitor.source import Json
 from jetcluster.monitor.view import NodeView, engine_of, links_of, mesh_of, uptime
 
@@ -62,18 +63,18 @@ def varz(node: NodeView, requests: dict[str, int], cpu: CpuMeter) -> Json:
         "ping_interval": int(options.ping_interval * 1e9),
         "ping_max": options.ping_max,
         "http_host": options.http_host or options.host,
-        "http_port": getattr(node.monitor, "port", options.http_port),
+        "http_port": getattr(node.monitor, "port", options.http_port) if options.http_port else 0,
         "http_base_path": options.http_base_path,
-        "https_port": 0,
+        "https_port": getattr(node.monitor, "port", options.https_port) if options.https_port else 0,
         "auth_timeout": options.auth_timeout,
         "max_control_line": options.max_control_line,
         "max_payload": options.max_payload,
         "max_pending": options.max_pending,
         "cluster": _cluster(node),
         "gateway": {},
-        "leaf": {},
+        "leaf": _leaf(node),
         "mqtt": {},
-        "websocket": {},
+        "websocket": _websocket(node),
         "jetstream": _jetstream(node),
         "tls_timeout": options.tls.timeout if options.tls else 2.0,
         "write_deadline": int(options.write_deadline * 1e9),
@@ -85,10 +86,10 @@ def varz(node: NodeView, requests: dict[str, int], cpu: CpuMeter) -> Json:
         "gomaxprocs": os.cpu_count() or 1,
         "cpu": cpu.percent(),
     }
-    found |= _traffic(node)
+    found |= traffic(node)
     found["subscriptions"] = server.accounts.subscriptions
     found["http_req_stats"] = dict(requests)
-    found["config_load_time"] = rfc3339(server.start_ns)
+    found["config_load_time"] = rfc3339(node.config_load_ns or server.start_ns)
     if options.config_digest:
         found["config_digest"] = options.config_digest
     if options.server_tags:
@@ -98,29 +99,31 @@ def varz(node: NodeView, requests: dict[str, int], cpu: CpuMeter) -> Json:
     found["system_account"] = options.system_account_name
     mesh = mesh_of(node)
     routes = mesh.counters if mesh is not None else None
-    found["slow_consumer_stats"] = _by_kind(server.slow_consumers, routes.slow if routes else 0)
-    found["stale_connection_stats"] = _by_kind(server.stale_connections, routes.stale if routes else 0)
+    found["slow_consumer_stats"] = by_kind(server.slow_consumers, routes.slow if routes else 0)
+    found["stale_connection_stats"] = by_kind(server.stale_connections, routes.stale if routes else 0)
     return found
 
 
-def _by_kind(clients: int, routes: int) -> Json:
+def by_kind(clients: int, routes: int) -> Json:
     return {"clients": clients, "routes": routes, "gateways": 0, "leafs": 0}
 
 
-def _traffic(node: NodeView) -> Json:
-    """Totals count clients and routes; the `client` ones clients alone."""
-    server, links = node.server, links_of(node)
+def traffic(node: NodeView) -> Json:
+    """Totals count clients, routes and leaf links; the `client` ones clients alone."""
+    server, leaves = node.server, leaf_links(node)
+    links = links_of(node)
     totals = server.totals()
 
     def routed(name: str) -> int:
-        return sum(getattr(link.stats, name) for link in links)
+        routes = int(sum(getattr(link.stats, name) for link in links))
+        return routes + int(sum(getattr(link, name) for link in leaves))
 
     return {
         "connections": len(server.clients),
         "total_connections": server.total_connections,
         "routes": len(links),
         "remotes": len(links),
-        "leafnodes": 0,
+        "leafnodes": len(leaves),
         "in_msgs": totals.in_msgs + routed("in_msgs"),
         "in_bytes": totals.in_bytes + routed("in_bytes"),
         "in_client_msgs": totals.in_msgs,
@@ -150,6 +153,43 @@ def _cluster(node: NodeView) -> Json:
     }
 
 
+def _leaf(node: NodeView) -> Json:
+    options, leafnodes = node.options.leafnodes, getattr(node, "leafnodes", None)
+    if leafnodes is None:
+        return {}
+    found: Json = {}
+    if options.port:
+        found |= {"host": options.host, "port": leafnodes.port}
+        found |= {"auth_timeout": options.auth_timeout, "tls_timeout": 2.0}
+    if options.remotes:
+        found["remotes"] = [
+            {"local_account": remote.account, "urls": [_without_credentials(url) for url in remote.urls]}
+            for remote in options.remotes
+        ]
+    return found
+
+
+def _websocket(node: NodeView) -> Json:
+    options, port = node.options.websocket, node.server.ws_port
+    if port is None:
+        return {}
+    found: Json = {
+        "host": options.host,
+        "port": port.port,
+        "advertise": options.advertise,
+        "no_auth_user": options.no_auth_user or node.options.no_auth_user,
+        "jwt_cookie": options.jwt_cookie,
+        "handshake_timeout": int(options.handshake_timeout * 1e9),
+        "auth_timeout": options.authorization.timeout,
+        "no_tls": options.no_tls,
+        "tls_timeout": options.tls.timeout if options.tls else 0,
+        "same_origin": options.same_origin,
+        "allowed_origins": options.allowed_origins,
+        "compression": options.compression,
+    }
+    return {key: value for key, value in found.items() if value}
+
+
 def _without_credentials(url: str) -> str:
     """`host:port` of a route's URL; its password is nobody's business."""
     return url.split("://", 1)[-1].rpartition("@")[2]
@@ -163,4 +203,5 @@ def _jetstream(node: NodeView) -> Json:
     meta = meta_cluster(node)
     if meta:
         found["meta"] = meta
+    found["limits"] = jetstream_limits(node)
     return found

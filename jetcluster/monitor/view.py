@@ -18,6 +18,11 @@ from jetcluster.model.times import rfc3339
 class NodeView(Protocol):
     """`node.node.Node`."""
 
+    config_load_ns: int
+    """When the configuration was last taken over; 0: at the start."""
+    monitor_source: Any
+    """`NodeSource`, once it is wanted (`node_source.source_of`)."""
+
     @property
     def options(self) -> Options: ...
     @property

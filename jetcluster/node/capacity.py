@@ -69,6 +69,8 @@ class Capacity:
             storage_max_stream_bytes=own.store_max_stream_bytes,
             max_bytes_required=own.max_bytes_required,
             duplicate_window_max=int(self._options.jetstream.duplicate_window * 1e9),
+            server_max_ack_pending=self._options.jetstream.max_ack_pending,
+            max_request_batch=self._options.jetstream.max_request_batch,
         )
 
 

@@ -17,12 +17,15 @@ from jetcluster.config.options import Options
 from jetcluster.logs import Logger
 from jetcluster.node.node_jetstream import NodeJetStream, StorageError
 from jetcluster.node.server_options import server_options
+from jetcluster.node.system_account import SystemAccount
 from jetcluster.server.listener import ListenError, host_port
 from jetcluster.server.server import Server
 
 GC_THRESHOLDS = (50_000, 20, 50)
 """Data-path objects die young by reference count; the collector's default of 700 allocations would run it thousands of
 times per second."""
+START_AGAIN = -1
+"""Instead of an exit code: the same process is to begin anew with the same arguments."""
 
 
 class Node:
@@ -37,8 +40,15 @@ class Node:
         self.rng = SystemRng()
         self.server: Server
         self.jetstream: NodeJetStream | None = None
+        self.leafnodes: Any = None
+        """`server.leafnodes.LeafNodes`, None when none are configured."""
         self.monitor: Any = None
+        self.monitor_source: Any = None
+        self.config_load_ns = 0
+        self.system: SystemAccount | None = None
         self.exit_code = 0
+        self.again = False
+        """It is to start again once it has stopped."""
         self.stopped = asyncio.Event()
         self._started = False
         self._stopping = False
@@ -55,9 +65,13 @@ class Node:
         self._write_pid_file()
         self.jetstream = NodeJetStream(self)
         await self.jetstream.start()
+        self.system = SystemAccount(self)
+        self.system.start()
         await self._start_monitor()
         await self.server.start()
         self._log_listening()
+        await self._start_websocket()
+        await self._start_leafnodes()
         self.jetstream.client_listener_is_up()
         self._write_ports_file()
         self.log.info("Server is ready")
@@ -70,6 +84,10 @@ class Node:
             return
         self._stopping = True
         self.log.info("Initiating Shutdown...")
+        if self.system is not None:
+            await self._part_stops(self.system.stop())
+        if self.leafnodes is not None:
+            await self._part_stops(self.leafnodes.stop())
         await self._part_stops(self.server.stop())
         if self.jetstream is not None:
             await self._part_stops(self.jetstream.stop())
@@ -90,9 +108,23 @@ class Node:
             self.log.error(f"Shutdown: {error!r}")  # noqa: TRY400
             self.exit_code = 1
 
+    def start_again(self) -> None:
+        """Stops as on SIGTERM, after others have taken over what they can; then `run` returns START_AGAIN."""
+        self._keep(self._stop_to_start_again())
+
+    async def _stop_to_start_again(self) -> None:
+        if self._stopping:
+            return
+        self.again = True
+        if self.jetstream is not None:
+            await self._part_stops(self.jetstream.step_aside())
+        await self.stop()
+
     async def lame_duck(self) -> None:
         if self._stopping or self.server.lame_duck:
             return
+        if self.system is not None:
+            self.system.events.lame_duck()
         if self.jetstream is not None:
             await self.jetstream.step_aside()
         await self.server.enter_lame_duck()
@@ -109,11 +141,29 @@ class Node:
     # ---- parts
 
     async def _start_monitor(self) -> None:
-        if not self.options.http_port:
+        if not (self.options.http_port or self.options.https_port):
             return
         from jetcluster.monitor.start import start_monitor
 
         self.monitor = await start_monitor(self)
+
+    async def _start_websocket(self) -> None:
+        if self.options.websocket.port:
+            from jetcluster.node.websocket import ws_port_of
+
+            port = self.server.ws_port = ws_port_of(self)
+            await port.start()
+            if self.jetstream is not None:
+                self.jetstream.ws_listener_is_up(port)
+
+    async def _start_leafnodes(self) -> None:
+        if self.options.leafnodes.port or self.options.leafnodes.remotes:
+            from jetcluster.node.leafnodes import leafnodes_of
+
+            self.leafnodes = leafnodes_of(self)
+            await self.leafnodes.start()
+            if self.jetstream is not None:
+                self.jetstream.leaf_listener_is_up(self.leafnodes)
 
     def _log_start(self) -> None:
         from jetcluster import REPORTED_VERSION, __version__
@@ -157,9 +207,14 @@ class Node:
 
         found = {"nats": [listener_url("nats", self.server.host, self.server.port)]}
         if self.monitor is not None:
-            found["monitoring"] = [listener_url("http", self.monitor.host, self.monitor.port)]
+            found["monitoring"] = [listener_url(self.monitor.scheme, self.monitor.host, self.monitor.port)]
         if self.jetstream is not None and self.jetstream.cluster_port:
             found["cluster"] = [listener_url("nats", self.options.cluster.host, self.jetstream.cluster_port)]
+        if self.leafnodes is not None and self.leafnodes.port:
+            found["leafnode"] = [listener_url("nats", self.leafnodes.host, self.leafnodes.port)]
+        port = self.server.ws_port
+        if port is not None:
+            found["websocket"] = [listener_url(port.scheme, port.host, port.port)]
         return found
 
     # ---- signals
@@ -199,10 +254,15 @@ class Node:
         self.log.info("File log re-opened")
 
     def _reload(self) -> None:
-        if self._started and not self._stopping:
-            from jetcluster.node.reload import reload
+        self.reload('Trapped "hangup" signal')
 
-            reload(self)
+    def reload(self, cause: str = "Reload requested by the system account") -> str:
+        """Why the configuration could not be taken over; "" when it was."""
+        if not self._started or self._stopping:
+            return "the server is starting or stopping"
+        from jetcluster.node.reload import reload
+
+        return reload(self, cause)
 
 
 def run(options: Options, log: Logger, read_options: Callable[[], Options] | None = None) -> int:
@@ -228,4 +288,4 @@ async def _main(options: Options, log: Logger, read_options: Callable[[], Option
     gc.collect()
     gc.freeze()
     await node.stopped.wait()
-    return node.exit_code
+    return START_AGAIN if node.again else node.exit_code

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from jetcluster.cluster.identity import IdentityError, NodeIdentity, load_identity, new_id, save_identity, tampered
-from jetcluster.cluster.mesh import Credentials, MeshOptions, NodeMesh, Route
+from jetcluster.cluster.mesh import Credentials, MeshOptions, MeshTls, NodeMesh, Route
 from jetcluster.cluster.mesh_api import NodeInfo
 from jetcluster.cluster.mesh_core import MeshCore
 from jetcluster.cluster.mesh_interest import MeshInterest
-from jetcluster.config.options import AuthorizationOptions, JetStreamOptions
+from jetcluster.config.options import AuthorizationOptions, JetStreamOptions, TlsOptions
 from jetcluster.model.limits import AccountLimits
 from jetcluster.node.capacity import Capacity
 from jetcluster.server.listener import ListenError, host_port
@@ -30,9 +30,13 @@ if TYPE_CHECKING:
     from jetcluster.api.dispatch import JetStreamApi
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.node.node import Node
+    from jetcluster.objects.host import ObjectLimits
     from jetcluster.raft.journal import Journal, JournalOptions
     from jetcluster.raft.node import RaftNode
     from jetcluster.raft.writer import ThreadWriter
+    from jetcluster.server.leafnodes import LeafNodes
+    from jetcluster.server.ws_port import WsPort
+    from jetcluster.store.rocks_kv import RocksKv
     from jetcluster.stream.atomic_stage import BatchLimits
 
 DEFAULT_ACCOUNT = "$G"
@@ -74,6 +78,10 @@ class NodeJetStream:
         """Raises StorageError, ListenError and OSError."""
         options, node = self._options, self._node
         directory = self._open_directory() if options.jetstream.enabled else None
+        if directory is not None:
+            from jetcluster.node.data_renewal import settle
+
+            settle(directory)
         try:
             identity = load_identity(
                 directory, node.server.name, guarded=("journal", "data"), rng=node.rng, clock=node.clock
@@ -89,6 +97,7 @@ class NodeJetStream:
             tags=tuple(options.server_tags),
             jetstream=options.jetstream.enabled,
             cluster_id=identity.cluster if options.is_clustered else "",
+            server_id=node.server.server_id,
         )
         self.mesh = self._make_mesh(me)
         MeshInterest(self.mesh, node.server.accounts)
@@ -108,6 +117,18 @@ class NodeJetStream:
         """The client port is known now: peers put it into their INFO."""
         self.mesh.update_me(replace(self.mesh.me, client_url=self._node.server.client_url))
 
+    def leaf_listener_is_up(self, leafnodes: LeafNodes) -> None:
+        """Leaves are told of the other nodes' ports, for when this one is away."""
+        self.mesh.update_me(replace(self.mesh.me, leaf_url=leafnodes.own_url))
+        self.mesh.on_leaf_urls = leafnodes.set_neighbours
+        leafnodes.set_neighbours(self.mesh.leaf_urls)
+
+    def ws_listener_is_up(self, port: WsPort) -> None:
+        """WebSocket clients are told of the other nodes' ports, as the others are of theirs."""
+        self.mesh.update_me(replace(self.mesh.me, ws_url=port.own_url))
+        self.mesh.on_ws_urls = port.set_peer_urls
+        port.set_peer_urls(self.mesh.ws_urls)
+
     def reconfigure(self, changed: list[str]) -> None:
         """After a reload; the new values are in the node's options already."""
         if "client_advertise" in changed:
@@ -116,6 +137,15 @@ class NodeJetStream:
             self.mesh.set_routes(tuple(_route(url) for url in self._options.cluster.routes))
         if "accounts" in changed and self._api_context is not None:
             self._serve_accounts(self._api_context)
+
+    def renew_certificates(self) -> None:
+        """Of routes: reads the files again, for handshakes to come. Raises ConfigError."""
+        tls = self._options.cluster.tls
+        if tls is not None and isinstance(self.mesh, NodeMesh) and self.mesh.options.tls is not None:
+            from jetcluster.config.tls import load_certificate
+
+            for context in (self.mesh.options.tls.accepting, self.mesh.options.tls.connecting):
+                load_certificate(context, tls)
 
     async def step_aside(self) -> None:
         if self.jetstream is not None:
@@ -170,11 +200,13 @@ class NodeJetStream:
             advertise=cluster.cluster_advertise,
             authorization=_credentials(cluster.authorization),
             routes=tuple(_route(url) for url in cluster.routes),
+            tls=_mesh_tls(cluster.tls) if cluster.tls is not None else None,
             max_frame=max_frame,
         )
         return NodeMesh(me, mesh_options, clock=self._node.clock, rng=self._node.rng)
 
     def _start_jetstream(self, directory: Path, identity: NodeIdentity) -> None:
+        from jetcluster.cluster.account_room import AccountRoom
         from jetcluster.cluster.catchup import CatchUp, SnapshotOwner
         from jetcluster.cluster.context import NodeContext
         from jetcluster.cluster.jetstream import JetStream
@@ -182,14 +214,13 @@ class NodeJetStream:
         from jetcluster.cluster.turn_commit import TurnCommit
         from jetcluster.raft.api import META_GROUP
         from jetcluster.store.kv import KvError
-        from jetcluster.store.rocks_kv import RocksKv
         from jetcluster.stream.atomic_stage import BatchRoom
 
+        assert self.capacity is not None
+        capacity = self.capacity
+
         node, loop = self._node, asyncio.get_running_loop()
-        try:
-            self._kv = RocksKv(directory / "data")
-        except KvError as error:
-            raise StorageError(f"Can't start JetStream: {error}") from error
+        self._kv = self._open_data(directory)
         raft = self._open_raft(directory / "journal")
         if identity.member and not raft.knows(META_GROUP):
             lost = tampered(directory, f"{directory / 'journal'} holds nothing of the meta group any more")
@@ -214,7 +245,11 @@ class NodeJetStream:
             timers=loop,
             log=self._log,
             system_account=self._options.system_account_name,
+            account_room=AccountRoom(
+                capacity.own_limits, lambda memory: capacity.max_memory if memory else capacity.max_storage
+            ),
             batch_room=BatchRoom(_batch_limits(self._options.jetstream)),
+            object_limits=_object_limits(self._options.jetstream),
         )
         try:
             self.jetstream = JetStream(
@@ -224,6 +259,7 @@ class NodeJetStream:
                 clustered=self._options.is_clustered,
                 expected_nodes=lambda: self.mesh.expected_nodes if isinstance(self.mesh, NodeMesh) else 1,
                 settled=lambda: not isinstance(self.mesh, NodeMesh) or self.mesh.settled,
+                renew_data=self._renew_data,
                 save_cluster=lambda cluster_id, member: save_identity(
                     directory, replace(identity, cluster=cluster_id, member=member)
                 ),
@@ -231,6 +267,41 @@ class NodeJetStream:
         except (ValueError, KvError) as error:
             raise StorageError(f"Can't start JetStream: the state of the meta group: {error}") from error
         self._start_api()
+
+    def _open_data(self, directory: Path) -> RocksKv:
+        """Raises StorageError."""
+        from jetcluster.node.data_renewal import open_data
+        from jetcluster.store.kv import KvError
+
+        try:
+            kv, renewal = open_data(
+                directory, renewable=self._options.is_clustered, now=self._node.clock.time_ns() / 1e9
+            )
+        except (KvError, OSError) as error:
+            raise StorageError(f"Can't start JetStream: {error}") from error
+        if renewal is not None:
+            text = "the data store was damaged and is renewed: streams that were whole are kept, the others are fetched"
+            old = str(renewal.quarantine)
+            self._log.error(
+                text, damage=renewal.reason, kept=len(renewal.kept), fetched=len(renewal.left), quarantine=old
+            )
+        return kv
+
+    def _renew_data(self, reason: str) -> None:
+        """The node starts again in place, with another data store; a supervisor sees the same process."""
+        from jetcluster.node import data_renewal
+
+        directory = Path(self.store_dir)
+        if data_renewal.recently_renewed(directory, self._node.clock.time_ns() / 1e9):
+            self._log.error("the data store is damaged again: the disk may be failing", damage=reason)
+            return
+        try:
+            data_renewal.mark(directory, reason)
+        except OSError as error:
+            self._log.error("the damaged data store cannot be marked", error=str(error))
+            return
+        self._log.error("the data store is damaged: the server starts again and renews it", damage=reason)
+        self._node.start_again()
 
     def _open_raft(self, directory: Path) -> RaftNode:
         """The journal is read here: what it holds decides what this node may vouch for. Raises StorageError."""
@@ -298,7 +369,8 @@ class NodeJetStream:
         for account in sorted(known):
             api = self._all_apis.get(account)
             if api is None:
-                api = self._all_apis[account] = JetStreamApi(context, self._node.server.account(account))
+                system = account == self._options.system_account_name
+                api = self._all_apis[account] = JetStreamApi(context, self._node.server.account(account), system=system)
                 api.start()
             api.enabled = account in enabled
         self.apis = {account: self._all_apis[account] for account in enabled}
@@ -352,6 +424,12 @@ def _credentials(authorization: AuthorizationOptions) -> Credentials | None:
     return Credentials(authorization.user, authorization.password)
 
 
+def _mesh_tls(tls: TlsOptions) -> MeshTls:
+    from jetcluster.config.tls import client_context, server_context
+
+    return MeshTls(server_context(tls, mutual=True), client_context(tls), tls.timeout)
+
+
 def _route(url: str) -> Route:
     """`nats://[user:password@]host:port`."""
     parts = urlsplit(url if "://" in url else f"nats://{url}")
@@ -359,6 +437,14 @@ def _route(url: str) -> Route:
     if parts.username:
         credentials = Credentials(unquote(parts.username), unquote(parts.password or ""))
     return Route(parts.hostname or "127.0.0.1", parts.port or 6222, credentials)
+
+
+def _object_limits(options: JetStreamOptions) -> ObjectLimits:
+    from jetcluster.objects.host import ObjectLimits
+
+    default = ObjectLimits()
+    uploads, idle = options.max_object_uploads, options.object_idle_timeout
+    return default._replace(uploads=uploads or default.uploads, idle=idle or default.idle)
 
 
 def _batch_limits(options: JetStreamOptions) -> BatchLimits:

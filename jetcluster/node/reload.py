@@ -19,20 +19,23 @@ if TYPE_CHECKING:
 _LOGGING = frozenset({"debug", "trace", "logtime", "logtime_utc", "log_file", "log_format"})
 
 
-def reload(node: Node) -> None:
-    """Reads the configuration again and applies what changed. On any error the old one stays and the log says why."""
+def reload(node: Node, cause: str) -> str:
+    """Reads the configuration again and applies what changed. On any error the old one stays; the log says why, and
+    so does the answer, which is "" otherwise. `cause` is for the log."""
     log = node.log
-    log.info('Trapped "hangup" signal')
+    log.info(cause)
     try:
         changed, new = _take(node)
     except ConfigError as error:
         log.error(f"Failed to reload server configuration: {str(error).rstrip()}")  # noqa: TRY400 - an operator's error
-        return
+        return str(error).rstrip()
+    node.config_load_ns = node.clock.time_ns()
     for warning in new.warnings:
         log.warning(warning)
     for name in changed:
         log.info(f"Reloaded: {described(name, new)}")
     log.info(f"Reloaded server configuration ({node.options.config_digest})")
+    return ""
 
 
 def _take(node: Node) -> tuple[list[str], Options]:
@@ -54,11 +57,24 @@ def _take(node: Node) -> tuple[list[str], Options]:
     if new.tls is not None and new.tls.handshake_first and node.server.options.tls is not None:
         for_clients.tls = node.server.options.tls  # the listener keeps its context; renewed certificates go into it
         for_clients.tls.load_cert_chain(new.tls.cert_file, new.tls.key_file)
+    if node.monitor is not None:
+        node.monitor.renew_certificate(new.tls)
+    if node.leafnodes is not None:
+        node.leafnodes.renew_certificates()
+    if node.server.ws_port is not None:
+        from jetcluster.node import websocket
+
+        websocket.renew_certificate(node.server.ws_port, new)
+    if node.jetstream is not None:
+        node.jetstream.renew_certificates()
     # In place: the rooms of the node hold this object.
     for field in fields(Options):
         setattr(options, field.name, getattr(new, field.name))
     previous = node.server.authenticator
-    node.server.reconfigure(for_clients, Authenticator(new, previous if isinstance(previous, Authenticator) else None))
+    authenticator = Authenticator(new, previous if isinstance(previous, Authenticator) else None)
+    if node.server.ws_port is not None:
+        websocket.reconfigure(node.server.ws_port, options, authenticator)
+    node.server.reconfigure(for_clients, authenticator)
     if node.jetstream is not None:
         node.jetstream.reconfigure(changed)
     return changed, new

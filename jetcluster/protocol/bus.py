@@ -24,6 +24,10 @@ Callback = Callable[[bytes, bytes, bytes, bytes, Origin], None]
 from `NATS/1.0` to the empty line. Called synchronously from the read loop: never block, never raise."""
 
 
+Outgoing = tuple[bytes, bytes, bytes, bytes]
+"""(subject shown, reply, header block or b"", payload) of a message that is routed by another subject."""
+
+
 class Subscription(Protocol):
     subject: bytes
     queue: bytes | None
@@ -33,10 +37,18 @@ class Bus(Protocol):
     account: str
 
     def subscribe(
-        self, subject: bytes, callback: Callback, queue: bytes | None = None, *, local_only: bool = False
+        self,
+        subject: bytes,
+        callback: Callback,
+        queue: bytes | None = None,
+        *,
+        local_only: bool = False,
+        exclusive: bool = False,
     ) -> Subscription:
         """Adds an internal subscription. `local_only` interest is not told to other nodes: it then sees only what
-        clients of this node publish."""
+        clients of this node publish. An `exclusive` one, which is `local_only` and in no queue, takes what clients of
+        this node publish instead of all other takers, like a service import; what the server itself publishes, and
+        what comes from peers, passes it by."""
         ...
 
     def unsubscribe(self, subscription: Subscription) -> None: ...
@@ -57,6 +69,10 @@ class Bus(Protocol):
     def backlog(self, subject: bytes) -> int:
         """Bytes waiting at the slowest connection of this node that takes `subject`, a client's or a peer's: whoever
         sends much to one reply subject waits while this is large."""
+        ...
+
+    def has_listener(self, subject: bytes) -> bool:
+        """True when a client of this node has subscribed to this very subject, not only with a wildcard."""
         ...
 
     def has_interest(self, subject: bytes) -> bool:

@@ -6,8 +6,10 @@ interest, and names the queue groups for which that peer was chosen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
+
+from jetcluster.protocol.bus import Outgoing
 
 FORWARDED = b"\x00"
 """Prefix of a queue name in `queues` of a message that was handed on because its first choice had no member left. Such
@@ -29,6 +31,15 @@ class RemotePeer(Protocol):
         self, account: str, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
     ) -> None:
         """Queues one message on the link. Must not raise and must not call back into the router."""
+        ...
+
+    def send_many(self, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]) -> None:
+        """Queues messages that are routed by `target`, in order with everything else; like `send_msg` for each."""
+        ...
+
+    def ask_backlog(self, account: str, target: bytes, mark: int) -> None:
+        """Asks, in order with the messages, how much waits at the peer for its slowest taker of `target`; the answer
+        comes to `Switchboard.backlog_told` with the same `mark`, u64."""
         ...
 
 
@@ -71,4 +82,18 @@ class Switchboard(Protocol):
     ) -> None:
         """Delivers a message of a peer to local takers only: every plain one, and one member of each named queue. A
         queue that has no local member left goes on, once, to another peer that has one."""
+        ...
+
+    def deliver_many_from_peer(
+        self, peer: RemotePeer, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]
+    ) -> None:
+        """As `deliver_from_peer`, of messages that are routed by `target` and show their own subjects."""
+        ...
+
+    def backlog_here(self, account: str, target: bytes) -> int:
+        """Bytes that the slowest client of this node that takes `target` has not been sent yet."""
+        ...
+
+    def backlog_told(self, peer: RemotePeer, account: str, target: bytes, mark: int, waiting: int) -> None:
+        """A peer's answer to `RemotePeer.ask_backlog`."""
         ...

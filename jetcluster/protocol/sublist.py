@@ -6,7 +6,8 @@ A trie by token with `*` and `>` branches, and two bounded caches of compiled an
 * `prefixes`: all tokens but the last -> answer, for subjects whose last token is taken by wildcards only. Each
   reply to a client's inbox (`_INBOX.<id>.<unique>`) has a new subject and the same answer: that is every PubAck.
 
-An answer may be in either cache; inserting or removing a subscription removes every answer that it changes.
+An answer may be in either cache; inserting or removing a subscription removes every answer that it changes. A third
+cache, for acks, is asked by `match_deep` only.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from jetcluster.protocol import subjects
 
 MAX_CACHED = 32_768
 """Answers per cache; a cache that is full is emptied (nats-server sweeps its cache of 1,024 at random)."""
+
+DEEP = 5
+"""Last tokens of an ack's subject, a consumer's numbers, each of which is taken by wildcards only."""
 
 _DOT = b"."
 _STAR = b"*"
@@ -91,6 +95,8 @@ class Sublist(Generic[S, A]):
 
     __slots__ = (
         "_compile",
+        "_deep",
+        "_deep_roots",
         "_heads",
         "_root",
         "count",
@@ -107,6 +113,10 @@ class Sublist(Generic[S, A]):
         self._root: _Node[S] = _Node()
         self._heads: dict[bytes, set[bytes]] = {}
         """All tokens but the last -> cached literals, to find what a new `head.*` changes."""
+        self._deep: dict[bytes, A] = {}
+        """All tokens but the last DEEP -> answer, where those are taken by wildcards only."""
+        self._deep_roots = {_STAR, _FULL}
+        """First tokens of subscriptions that may change one of these."""
         self.literals: dict[bytes, A] = {}
         self.prefixes: dict[bytes, A] = {}
         self.count = 0
@@ -165,6 +175,9 @@ class Sublist(Generic[S, A]):
     def forget(self, subject: bytes) -> None:
         """Drops every cached answer that a subscription to `subject` takes part in."""
         head, _, last = subject.rpartition(_DOT)
+        if self._deep and subject.partition(_DOT)[0] in self._deep_roots:
+            self._deep.clear()
+            self._deep_roots = {_STAR, _FULL}
         if not self.literals and not self.prefixes:
             return
         if subjects.is_literal(subject):
@@ -195,6 +208,20 @@ class Sublist(Generic[S, A]):
                 answer = self._walk(subject, head)
         return answer
 
+    def match_deep(self, subject: bytes) -> A:
+        """As `match`, for subjects that are used once and differ in their last DEEP tokens only: acks."""
+        parts = subject.rsplit(_DOT, DEEP)
+        answer = self._deep.get(parts[0])
+        if answer is not None and len(parts) > DEEP and b"" not in parts:
+            return answer
+        answer, free = self._compiled(subject)
+        if free >= DEEP and len(parts) > DEEP:
+            if len(self._deep) >= MAX_CACHED:
+                self._deep.clear()
+            self._deep[parts[0]] = answer
+            self._deep_roots.add(subject.partition(_DOT)[0])
+        return answer
+
     def remember(self, subject: bytes, answer: A) -> None:
         """Caches by subject an answer that came by prefix: worth it for a subject that is published to repeatedly."""
         literals = self.literals
@@ -205,15 +232,8 @@ class Sublist(Generic[S, A]):
         literals[subject] = answer
 
     def _walk(self, subject: bytes, head: bytes) -> A:
-        self.matches += 1
-        tokens = subject.split(_DOT)
-        plain: list[S] = []
-        queues: dict[bytes, list[S]] = {}
-        shared = False
-        if b"" not in tokens:
-            shared = self._collect(tokens, plain, queues)
-        answer = self._compile(subject, plain, queues)
-        if shared and head:
+        answer, free = self._compiled(subject)
+        if free and head:
             if len(self.prefixes) >= MAX_CACHED:
                 self.prefixes.clear()
             self.prefixes[head] = answer
@@ -221,26 +241,39 @@ class Sublist(Generic[S, A]):
             self.remember(subject, answer)
         return answer
 
-    def _collect(self, tokens: list[bytes], plain: list[S], queues: dict[bytes, list[S]]) -> bool:
-        """Fills `plain` and `queues`; True when the last token was taken by wildcards only, so that any other token
-        in its place would give the same."""
+    def _compiled(self, subject: bytes) -> tuple[A, int]:
+        """The answer, and how many of the last tokens could be any others."""
+        self.matches += 1
+        tokens = subject.split(_DOT)
+        plain: list[S] = []
+        queues: dict[bytes, list[S]] = {}
+        free = self._collect(tokens, plain, queues) if b"" not in tokens else 0
+        return self._compile(subject, plain, queues), free
+
+    def _collect(self, tokens: list[bytes], plain: list[S], queues: dict[bytes, list[S]]) -> int:
+        """Fills `plain` and `queues`; returns how many of the last tokens were taken by wildcards only, so that any
+        others in their place would give the same."""
         live = [self._root]
         last = tokens.pop()
+        free = 0
         for token in tokens:
             following: list[_Node[S]] = []
+            free += 1
             for node in live:
                 if node.full is not None:
                     _take(node.full, plain, queues)
-                child = node.children.get(token)
-                if child is not None:
-                    following.append(child)
+                if node.children:
+                    free = 0
+                    child = node.children.get(token)
+                    if child is not None:
+                        following.append(child)
                 if node.star is not None:
                     following.append(node.star)
             live = following
-        shared = True
+        free += 1
         for node in live:
             if node.leaves:
-                shared = False
+                free = 0
                 child = node.children.get(last)
                 if child is not None:
                     _take(child, plain, queues)
@@ -248,7 +281,7 @@ class Sublist(Generic[S, A]):
                 _take(node.full, plain, queues)
             if node.star is not None:
                 _take(node.star, plain, queues)
-        return shared
+        return free
 
     def __iter__(self) -> Iterator[S]:
         """All subscriptions, in no order."""

@@ -32,6 +32,10 @@ class NotLeaderError(RaftError):
         self.leader = leader
 
 
+class LeavingError(NotLeaderError):
+    """This replica leads still, and is handing that over: as far as it knows nobody else leads yet."""
+
+
 class BackpressureError(RaftError):
     """Too many bytes proposed and not yet committed (or the journal's queue is full)."""
 
@@ -126,6 +130,12 @@ class RaftGroup(Protocol):
 
     @property
     def commit_index(self) -> int: ...
+
+    @property
+    def told_index(self) -> int:
+        """What somebody may have been told is stored, as far as this replica has heard: above `commit_index` while it
+        lacks entries that its leader has, because its disk is full or it was away. May go down again."""
+        ...
 
     @property
     def last_index(self) -> int: ...

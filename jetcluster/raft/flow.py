@@ -99,6 +99,8 @@ class Flow:
         elif self.state == FlowState.PROBE:
             if self.probe_prev is not None and index >= self.probe_prev:
                 self._replicate(index)
+                if self.next > index + 1:  # what the probe carried is not answered yet, and maybe was not taken
+                    self.out.append((self.next - 1, 0))
         elif self.next <= index:
             self.next = index + 1
         return news
@@ -106,6 +108,7 @@ class Flow:
     def _replicate(self, index: int) -> None:
         self.state = FlowState.REPLICATE
         self.probe_prev = None
+        self.sent_commit = 0  # beside a probe it counted only as far as the probe matched
         self.next = max(self.next, index + 1)
 
     def rejected(self, prev_index: int, hint: int, last_index: int) -> bool:

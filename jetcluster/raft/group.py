@@ -18,6 +18,7 @@ from jetcluster.raft.api import (
     BackpressureError,
     EntryTooLargeError,
     GroupStatus,
+    LeavingError,
     NotLeaderError,
     PeerStatus,
     Role,
@@ -63,6 +64,8 @@ class Group(Outbox):
         self._told: tuple[Role, int, str | None] | None = None
         self._first_own = 0
         self._uncommitted = 0
+        self._timed = (0, 0.0)
+        """(index, when) of a proposal whose commit is being timed; index 0: none is."""
         self._held = HeldFrames()
         self._transfer: tuple[str, float, bool] | None = None
         self._members = log.config
@@ -85,6 +88,11 @@ class Group(Outbox):
         return self.engine.commit_index()
 
     @property
+    def told_index(self) -> int:
+        commit = self.engine.commit_index()
+        return commit if self.engine.leads() else max(commit, self.receiver.told)
+
+    @property
     def last_index(self) -> int:
         return self.log.last_index
 
@@ -94,8 +102,10 @@ class Group(Outbox):
 
     def propose(self, command: bytes, reserve: bool = False) -> int:
         """See `api.RaftGroup`."""
-        if self.role is not Role.LEADER or self._transfer is not None or self.stopped:
+        if self.role is not Role.LEADER or self.stopped:
             raise NotLeaderError(self.leader if self.leader != self.me else None)
+        if self._transfer is not None:
+            raise LeavingError(None)
         size = len(command)
         if size > self.config.max_entry:
             raise EntryTooLargeError(f"a command of {size} bytes (the limit is {self.config.max_entry})")
@@ -108,6 +118,8 @@ class Group(Outbox):
             raise BackpressureError("the journal's queue is full")
         self._uncommitted += size
         index = self.log.append(REGULAR, self.term, command)
+        if not self._timed[0]:
+            self._timed = index, self.now()
         self.node.mark(self)
         return index
 
@@ -313,6 +325,7 @@ class Group(Outbox):
         self.mark()
 
     def _dropped(self) -> None:
+        self._timed = 0, 0.0
         if self.log.last_index > self.applied_index:
             self.call(self.machine.on_dropped, max(self.applied_index + 1, self._first_own))
 
@@ -406,6 +419,10 @@ class Group(Outbox):
         if gate > before:
             engine.commit_gate = gate
             self.tick_engine()
+            index, since = self._timed
+            if index and engine.commit_index() >= index:
+                self._timed = 0, 0.0
+                self.node.commit_latency.observe(self.now() - since)
 
     def tick_engine(self) -> None:
         """The core's turn, with fresh knowledge of who is alive (its check-quorum runs in every turn)."""
@@ -425,7 +442,8 @@ class Group(Outbox):
             if self.reads.waiting:
                 self.reads.serve()
             return
-        until = self.now() + self.config.apply_slice
+        start = self.now()
+        until = start + self.config.apply_slice
         machine_apply = self.machine.apply
         leads = self.engine.leads()
         try:
@@ -458,6 +476,7 @@ class Group(Outbox):
             self.fail(error)
             return
         self.engine.set_applied(self.applied_index)
+        self.node.apply_latency.observe(self.now() - start)
         self._applied(leads)
         if self.applied_index < limit:
             self.mark()

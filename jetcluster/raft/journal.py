@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import errno
 import functools
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from jetcluster.clock import Rng, Timers
+from jetcluster.latency import Latency
 from jetcluster.raft import records
 from jetcluster.raft.disk import Disk
 from jetcluster.raft.grouplog import GroupLog, JournalDamageError
@@ -101,6 +103,8 @@ class Journal:
     ) -> None:
         self.options = options or JournalOptions()
         self.counters = JournalCounters()
+        self.sync_latency = Latency()
+        """Of writes that are made durable."""
         self.groups: dict[int, GroupLog] = {}
         self.damage: list[Damage] = []
         """What `open` found; empty on a sound disk."""
@@ -118,6 +122,10 @@ class Journal:
         self._on_fatal = on_fatal or _raise
         self._open = _OpenBatch()
         self._oldest = 1
+        self._forget_to = 0
+        """Segments up to it are to go, whatever retention says."""
+        self._roll = False
+        """The batch that is open ends its segment."""
         self._start = 0
         self._end = 0
         self._fresh_segment = False
@@ -336,7 +344,8 @@ class Journal:
         self._seq += 1
         self._fresh_segment = False
         self._open = _OpenBatch()
-        if self._end >= self.options.segment_bytes:
+        if self._end >= self.options.segment_bytes or self._roll:
+            self._roll = False
             self._begin_segment(self.segment + 1)
         else:
             self._begin_batch(self._end)
@@ -352,7 +361,10 @@ class Journal:
             if batch.segment - 1 in self._seeds and batch.seq - 1 > self._synced:
                 self._disk.sync(batch.segment - 1)
             self._create(batch)
+        start = time.perf_counter()
         self._disk.write(batch.segment, batch.offset, batch.chunks, batch.sync)
+        if batch.sync:
+            self.sync_latency.observe(time.perf_counter() - start)
 
     def _create(self, batch: _Sealed) -> None:
         try:
@@ -474,7 +486,7 @@ class Journal:
         limit = self._retained_segments
         while self._oldest < self.segment:
             pinning = self._pinning()
-            if pinning and self.segment - self._oldest >= limit:
+            if pinning and (self.segment - self._oldest >= limit or self._oldest <= self._forget_to):
                 self._release(pinning)
                 pinning = self._pinning()
             if pinning:
@@ -483,6 +495,14 @@ class Journal:
             self._doomed.append((self._oldest, self._seq if self._open.count else self._seq - 1))
             self._oldest += 1
         self._delete_doomed()
+
+    def forget_old(self) -> None:
+        """Has all that was written so far leave the disk: a new segment is begun, what is live is carried there, and
+        `collect` deletes the older ones. For bytes of compactable entries that are not to be left anywhere."""
+        self._forget_to, self._roll = self.segment, True
+        for log in self.groups.values():
+            self.append_state(log, 0)  # something to write, should nothing come
+            return
 
     @property
     def wants_compaction(self) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jetcluster.clock import Clock, Rng, TimerHandle, Timers
+from jetcluster.latency import Latency
 from jetcluster.raft import codec
 from jetcluster.raft.api import StateMachine, Transport
 from jetcluster.raft.config import RaftConfig
@@ -62,6 +63,10 @@ class RaftNode:
         self.config = config or RaftConfig()
         self.counters = RaftCounters()
         self.groups: dict[int, Group] = {}
+        self.commit_latency = Latency()
+        """From a proposal to its commit, on leaders: one entry at a time and group."""
+        self.apply_latency = Latency()
+        """Of applying what a group has committed, per turn."""
         self.losses: list[str] = []
         """What groups without another replica lost to damage of the journal found at this start (monitoring)."""
         self._transport = transport

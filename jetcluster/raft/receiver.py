@@ -19,6 +19,11 @@ class Receiver:
         """A term whose leader's log was found equal to this one at or above its base."""
         self.context = 0
         """Read context that the next ack has to echo."""
+        self._committed = 0
+        """The most that any leader said is committed."""
+        self.told = 0
+        """What a leader said is committed, or what the last message held if this replica could not even take its
+        entries: the leader may have acked them by now."""
 
     def on_message(self, peer: str, message: codec.Message) -> None:
         if self._group.stopped:
@@ -98,6 +103,8 @@ class Receiver:
         if message.term == self._group.term and self._group.engine.leads():
             self._group.fail(f"two leaders in term {message.term}: {self._group.me} and {peer}")
             return
+        self._committed = max(self._committed, message.commit)  # a new leader may know of less at first
+        self.told = self._committed
         matched = self._matched_term == message.term
         planned = append.plan(self._group.log, self._group.engine.commit_index(), message, matched)
         if isinstance(planned, append.New):
@@ -108,6 +115,7 @@ class Receiver:
             self._group.engine.receive_leader(peer, message.term, self._group.engine.commit_index())
             self._group.sync()
             if isinstance(planned, append.Rejected):
+                self.told = max(self.told, message.prev_index)
                 self._group.send(
                     peer,
                     codec.encode_reject(
@@ -122,6 +130,7 @@ class Receiver:
             # No ack, no entry: the leader asks again. Its leadership is still worth knowing. A follower goes deeper
             # than a leader, which keeps publishes out before: where all disks are equally full, a purge gets through.
             self._group.engine.receive_leader(peer, message.term, self._group.engine.commit_index())
+            self.told = max(self.told, planned.prev_index + len(planned.entries))
             return
         self._matched_term = message.term
         self.context = message.context

@@ -109,7 +109,10 @@ class Replicator:
         """An append without entries: proves leadership, carries a read context or the commit index."""
         group = self._group
         log = group.log
-        prev = flow.next - 1 if context == codec.NO_REPLY else flow.match
+        if context != codec.NO_REPLY:
+            prev = flow.match
+        else:  # where a probe stands the follower may not be, but it hears of the commit index all the same
+            prev = flow.next - 1 if flow.probe_prev is None else flow.probe_prev
         prev = max(prev, log.base_index)
         term = log.term_at(prev)
         if term is None:
@@ -127,7 +130,8 @@ class Replicator:
         over the same link first."""
         commit = self._group.engine.commit_index()
         for flow in self.flows.values():
-            if flow.connected and flow.state == FlowState.REPLICATE and flow.sent_commit < commit:
+            told = flow.state == FlowState.REPLICATE or flow.probe_prev is not None
+            if flow.connected and told and flow.sent_commit < commit:
                 self.beat(flow, codec.NO_REPLY)
 
     # -- answers

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from jetcluster.clock import Rng
-from jetcluster.protocol.bus import Bus
+from jetcluster.consumer.ports import DeliveryBus
+from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import InterestListener, RemotePeer, Switchboard
 from jetcluster.server.router import Router
 
@@ -20,11 +21,15 @@ class Accounts:
         self._rng = rng
         self._routers: dict[str, Router] = {}
         self.listener: InterestListener | None = None
+        self.on_router: Callable[[Router], None] | None = None
+        """Told of every router that is made."""
 
     def __getitem__(self, name: str) -> Router:
         router = self._routers.get(name)
         if router is None:
             router = self._routers[name] = Router(name, self._rng, self._changed)
+            if self.on_router is not None:
+                self.on_router(router)
         return router
 
     def __iter__(self) -> Iterator[Router]:
@@ -65,7 +70,18 @@ class Accounts:
     ) -> None:
         self[account].deliver_from_peer(peer, subject, reply, queues, headers, payload)
 
+    def deliver_many_from_peer(
+        self, peer: RemotePeer, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]
+    ) -> None:
+        self[account].deliver_many_from_peer(peer, target, queues, messages)
 
-def _contracts(accounts: Accounts, router: Router) -> tuple[Switchboard, Bus]:
+    def backlog_here(self, account: str, target: bytes) -> int:
+        return self[account].backlog_here(target)
+
+    def backlog_told(self, peer: RemotePeer, account: str, target: bytes, mark: int, waiting: int) -> None:
+        self[account].far.told(peer, target, mark, waiting)
+
+
+def _contracts(accounts: Accounts, router: Router) -> tuple[Switchboard, DeliveryBus]:
     """For the type checker: these classes are what the rooms below were promised."""
     return accounts, router

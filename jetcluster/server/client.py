@@ -5,22 +5,31 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jetcluster.protocol import subjects, writer
-from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Parser
+from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Command, Parser
 from jetcluster.server.connection import Connection
-from jetcluster.server.options import AuthResult, Permissions
+from jetcluster.server.options import Authenticator, AuthResult, Permissions
 from jetcluster.server.permissions import ConnectionPermissions
-from jetcluster.server.route import RESERVED_REPLIES
-from jetcluster.server.router import SYSTEM_QUEUE, Router
+from jetcluster.server.route import RESERVED_REPLIES, SYSTEM_QUEUE
+from jetcluster.server.router import Router
 from jetcluster.server.subscription import ClientSubscription, Sink
 
 if TYPE_CHECKING:
     from jetcluster.server.server import Server
 
 log = logging.getLogger("jetcluster.server")
+
+_T = TypeVar("_T")
+
+PORTION_OUTPUT = 8192
+PORTION_MESSAGES = 1024
+"""Bytes of answers and messages after which the rest of what a client sent waits for the loop's next turn. What is
+answered goes out meanwhile, so that client and server work at the same time, not by turns; and one client's 256 KiB
+do not keep the others waiting."""
 
 _CONNECT_TYPES: dict[str, type] = {
     **dict.fromkeys(("verbose", "pedantic", "echo", "headers", "no_responders", "tls_required"), bool),
@@ -30,7 +39,10 @@ _CONNECT_TYPES: dict[str, type] = {
 
 
 class Client(Connection):
-    """One connection of a client of the `STANDARD` type."""
+    """One connection of a client of the `STANDARD` type; `ws_client.WsClient` is the other one."""
+
+    client_type = "nats"
+    """As monitoring calls it."""
 
     def __init__(self, server: Server, cid: int) -> None:
         super().__init__(server, cid)
@@ -54,6 +66,10 @@ class Client(Connection):
         self._credentials: dict[str, Any] = {}
         """The CONNECT that let this client in, for the next reload of the configuration."""
         self._connected = False
+        self._rest: list[Command] = []
+        """What was read and waits for its turn."""
+        self._in_clear = False
+        """True until the TLS handshake that follows the INFO is done: nothing that comes is obeyed."""
         self._router: Router | None = None
         self._permissions: ConnectionPermissions | None = None
 
@@ -61,28 +77,57 @@ class Client(Connection):
 
     def opened(self) -> None:
         server = self.server
-        options = server.options
         self.nonce = server.new_nonce()
         self.out.append(writer.info(server.info_for(self, first=True)))
-        self.flush()
         if not server.admit(self):
             self.close("Maximum Connections Exceeded", "maximum connections exceeded")
             return
         self._expect_credentials()
-        if options.tls is not None and not options.tls_handshake_first:
+        if self._wants_tls:
+            self._in_clear = True
             self.transport.pause_reading()
             server.spawn(self._start_tls())
+        else:
+            self.flush()
 
     def _expect_credentials(self) -> None:
+        if self.authenticator.required:
+            self._arm("auth", self._auth_patience, self.close, "Authentication Timeout", "Authentication Timeout")
+
+    @property
+    def authenticator(self) -> Authenticator:
+        return self.server.authenticator
+
+    @property
+    def no_auth_user(self) -> str:
+        return self.server.options.no_auth_user
+
+    @property
+    def _auth_patience(self) -> float:
         options = self.server.options
-        if self.server.authenticator.required:
-            patience = options.auth_timeout + (options.tls_timeout + 1 if options.tls is not None else 0)
-            self._arm("auth", patience, self.close, "Authentication Timeout", "Authentication Timeout")
+        return options.auth_timeout + (options.tls_timeout + 1 if options.tls is not None else 0)
+
+    @property
+    def _wants_tls(self) -> bool:
+        """The INFO goes out in clear, and TLS follows."""
+        options = self.server.options
+        return options.tls is not None and not options.tls_handshake_first
+
+    def told(self, info: dict[str, Any]) -> dict[str, Any]:
+        """The server's INFO as it is for the listener this client has come by."""
+        return info
+
+    def _check(self, connect: dict[str, Any]) -> AuthResult:
+        """Raises to refuse."""
+        return self.server.authenticator.check(connect, self.nonce)
 
     async def _start_tls(self) -> None:
         """Turns the connection to TLS after the INFO in clear, as nats clients expect it."""
         options = self.server.options
         assert options.tls is not None
+        if self.close_reason:
+            return
+        self.flush()  # and in the same turn what comes is no longer read here
         try:
             transport = await asyncio.get_running_loop().start_tls(
                 self.transport, self, options.tls, server_side=True, ssl_handshake_timeout=options.tls_timeout
@@ -95,6 +140,7 @@ class Client(Connection):
             self.abort("TLS Handshake Failure")
             return
         self.transport = transport
+        self._in_clear = False
         transport.set_write_buffer_limits(high=64 * 1024, low=0)
 
     def ended(self) -> None:
@@ -106,6 +152,15 @@ class Client(Connection):
             for subscription in self.subscriptions.values():
                 self._router.remove_client(subscription)
         self.subscriptions.clear()
+
+    @property
+    def permissions(self) -> Permissions | None:
+        """What the authenticator gave this user; None: everything."""
+        return None if self._permissions is None else self._permissions.of_user
+
+    def tell_lame_duck(self) -> None:
+        """As if the server went away: this one client looks for another."""
+        self.send(writer.info({**self.server.info_for(self, first=False), "ldm": True}))
 
     def client_info(self) -> dict[str, Any]:
         """Who this is, as the `client` of an advisory has it (sheet core 6)."""
@@ -123,28 +178,50 @@ class Client(Connection):
             "server": server.name,
             "cluster": server.options.cluster_name,
             "kind": "Client",
-            "client_type": "nats",
+            "client_type": self.client_type,
         }
-        return {key: value for key, value in info.items() if value != "" and value != 0}
+        return {key: value for key, value in info.items() if key == "rtt" or (value != "" and value != 0)}
 
     # ---- input
 
     def data_received(self, data: bytes) -> None:
         if self.close_reason:
             return
+        if self._in_clear:  # uvloop reads from a connection's first moment on, also when `opened` has paused it
+            log.info("cid %d: TLS handshake error: the client does not wait for it", self.cid)
+            self.abort("TLS Handshake Failure")
+            return
+        self._attempt(self._process, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._holds.add("over")  # the transport is gone: nothing pauses or resumes it
+        while self._rest and not self.close_reason:
+            self._continue()  # it was read, so it counts
+        super().connection_lost(exc)
+
+    def _attempt(self, work: Callable[[_T], None], what: _T) -> None:
         try:
-            self._process(data)
+            work(what)
         except Exception:  # a fault of ours with one client's input must not reach the loop or another client
             log.exception("cid %d: internal error, closing the connection", self.cid)
             self.close("Internal Error")
 
     def _process(self, data: bytes) -> None:
         self.last_activity = self.server.clock.monotonic()
-        parser = self._parser
+        commands = self._parser.feed(data)
+        if self._rest:  # reading is paused, but this may have been under way
+            self._rest += commands
+        else:
+            self._run(commands)
+
+    def _run(self, commands: list[Command]) -> None:
+        """Runs commands up to the end of this turn's portion; the others follow in the next turn."""
         router = self._router
         in_bytes = 0
         in_msgs = 0
-        for kind, a, b, c, d in parser.feed(data):
+        mark = self.pending + PORTION_OUTPUT
+        left = iter(commands)
+        for kind, a, b, c, d in left:
             if self.close_reason:
                 break
             if router is None and kind != CONNECT:
@@ -169,14 +246,29 @@ class Client(Connection):
                         self._tell_no_responders(router, a, b)
                 except Exception:  # a callback's contract is not to raise; its mistake costs one message, not all
                     log.exception("cid %d: error in a subscription to %r", self.cid, a)
+                if self.pending > mark or in_msgs >= PORTION_MESSAGES:
+                    break
             else:
                 self._command(kind, a, b, c)
                 router = self._router
         self.in_msgs += in_msgs
         self.in_bytes += in_bytes
-        if parser.error is not None and not self.close_reason:
-            log.debug("cid %d: %s", self.cid, parser.error)
-            self.close(parser.error.reason, parser.error.text)
+        if self.close_reason:
+            return
+        self._rest = list(left)
+        if self._rest:
+            self.pause_reading("portion")
+            self.server.timers.call_soon(self._continue)
+            return
+        self.resume_reading("portion")
+        if self._parser.error is not None:
+            log.debug("cid %d: %s", self.cid, self._parser.error)
+            self.close(self._parser.error.reason, self._parser.error.text)
+
+    def _continue(self) -> None:
+        rest, self._rest = self._rest, []
+        if rest and not self.close_reason:
+            self._attempt(self._run, rest)
 
     def _command(self, kind: int, a: bytes, b: bytes, c: bytes) -> None:
         if kind == CONNECT:
@@ -197,7 +289,7 @@ class Client(Connection):
 
     def _serve_unconnected(self) -> Router | None:
         """Without authorization, or with a no_auth_user, every verb is served before CONNECT (sheet 1.1)."""
-        if self.server.authenticator.required and not self.server.options.no_auth_user:
+        if self.authenticator.required and not self.no_auth_user:
             self.close("Authentication Failure", "Authorization Violation")
         else:
             self._log_in({})
@@ -245,18 +337,20 @@ class Client(Connection):
         self._credentials = connect
         self.account = identity.account
         self.user = identity.user
-        router = self.server.accounts[identity.account]
+        router, first = self.server.accounts[identity.account], self._router is None
         permissions = identity.permissions
         if router is not self._router or permissions is not None:
             self._drop_subscriptions()  # made before CONNECT, by the rules of somebody else
         self._router = router
         self._obey(permissions)
+        if first and self.server.watcher is not None:
+            self.server.watcher.connected(self)
         return True
 
     def _identify(self, connect: dict[str, Any]) -> AuthResult | None:
         """Who these credentials belong to; None when they are refused, and the connection is closed."""
         try:
-            return self.server.authenticator.check(connect, self.nonce)
+            return self._check(connect)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the answer is no
             text = getattr(error, "text", None)
             log.info("cid %d: authentication refused: %s", self.cid, error)

@@ -80,8 +80,12 @@ class Connection(asyncio.Protocol):
         self.server.transports.add(self)
         self.opened()
 
+    @property
+    def ping_interval(self) -> float:
+        return self.server.options.ping_interval
+
     def _arm_ping(self) -> None:
-        interval = min(_FIRST_PING, self.server.options.ping_interval)
+        interval = min(_FIRST_PING, self.ping_interval)
         self._arm("ping", interval * (1 + 0.2 * self.server.rng.random()), self._ping_due)
 
     def opened(self) -> None:
@@ -247,7 +251,7 @@ class Connection(asyncio.Protocol):
         now = self.server.clock.monotonic()
         options = self.server.options
         fresh = self.rtt > 0 and now - self._rtt_at < _RTT_AGE
-        if not fresh or now - self.last_activity >= options.ping_interval:
+        if not fresh or now - self.last_activity >= self.ping_interval:
             if self._pings_out + 1 > options.ping_max:
                 self.server.stale_connections += 1
                 self.close("Stale Connection", "Stale Connection")
@@ -255,7 +259,7 @@ class Connection(asyncio.Protocol):
             self._pings_out += 1
             self._ping_sent = now
             self.send(writer.PING)
-        self._arm("ping", options.ping_interval, self._ping_due)
+        self._arm("ping", self.ping_interval, self._ping_due)
 
     def pong_received(self) -> None:
         if self._pings_out:

@@ -58,11 +58,11 @@ def advertised(options: ServerOptions, port: int) -> str:
         return host_port(options.client_advertise.strip("[]"), port)
     host = options.host
     if host in ("", "0.0.0.0", "::"):  # noqa: S104 - compared, not bound
-        host = _own_address()
+        host = own_address()
     return host_port(host, port)
 
 
-def _own_address() -> str:
+def own_address() -> str:
     """The address of this machine that faces outwards; loopback when there is none. Sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

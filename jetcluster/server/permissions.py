@@ -16,7 +16,7 @@ class ConnectionPermissions:
     """`Permissions` of a user as one connection asks them (reference sheet core 2.3)."""
 
     def __init__(self, permissions: Permissions, clock: Clock) -> None:
-        self._permissions = permissions
+        self.of_user = self._permissions = permissions
         self._clock = clock
         self._publish: dict[bytes, bool] = {}
         self._deliver: dict[bytes, bool] = {}

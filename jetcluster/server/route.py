@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from jetcluster.protocol.bus import Callback
 from jetcluster.protocol.interest import RemotePeer
+from jetcluster.server.leaf_peer import LeafPeer
 from jetcluster.server.subscription import (
     AnySubscription,
     ClientSubscription,
     InternalSubscription,
+    LeafInterest,
     LocalSubscription,
     RemoteInterest,
 )
@@ -18,11 +22,14 @@ RESERVED_SUBJECTS = (b"_GR_.", b"$NRG.")
 RESERVED_REPLIES = (b"$JS.ACK.", b"_R_.", b"_GR_.")
 """Clients may not use these as reply subjects."""
 
+SYSTEM_QUEUE = b"_sys_"
+"""The queue group of Direct Get responders: any member's answer is as good, so the nearest one gives it."""
+
 
 class QueueRoute:
     """One queue group: its members on this node, and the peers that have some, with their member counts."""
 
-    __slots__ = ("local", "name", "remote", "shared", "weight")
+    __slots__ = ("leaves", "local", "name", "nearest", "remote", "shared", "weight")
 
     def __init__(self, name: bytes, members: list[AnySubscription]) -> None:
         self.name = name
@@ -32,9 +39,16 @@ class QueueRoute:
         )
         """Members that other nodes know of: those that may take a peer's message."""
         self.remote: tuple[tuple[RemotePeer, int], ...] = tuple(
-            (m.peer, m.count) for m in members if isinstance(m, RemoteInterest)
+            (m.peer, m.count) for m in members if isinstance(m, RemoteInterest) and not isinstance(m, LeafInterest)
         )
+        self.leaves: tuple[tuple[LeafPeer, int], ...] = tuple(
+            (cast(LeafPeer, m.peer), m.count) for m in members if isinstance(m, LeafInterest)
+        )
+        """Leaf links behind which there are members: they get what nobody in this cluster can take."""
         self.weight = len(self.local) + sum(count for _, count in self.remote)
+        only = self.local[0] if name == SYSTEM_QUEUE and len(self.local) == 1 else None
+        self.nearest: Callback | None = only.callback if isinstance(only, InternalSubscription) else None
+        """Takes every message of this node's clients: see SYSTEM_QUEUE."""
 
     def remote_at(self, point: int) -> RemotePeer:
         """The peer at `point` of the remote members laid end to end, 0 <= point < sum of counts."""
@@ -52,6 +66,9 @@ class Route:
         "callbacks",
         "client",
         "clients",
+        "leaves",
+        "nodes",
+        "open",
         "peers",
         "queues",
         "reserved",
@@ -65,18 +82,37 @@ class Route:
         self, subject: bytes, plain: list[AnySubscription], queues: dict[bytes, list[AnySubscription]]
     ) -> None:
         internal = [s for s in plain if isinstance(s, InternalSubscription)]
+        exclusive = [s for s in internal if s.exclusive]
+        self.open: Route | None = None
+        """What the server itself and peers deliver to, where an exclusive subscription takes what clients publish."""
+        if exclusive:
+            self.open = Route(subject, [s for s in plain if s not in exclusive], queues)
+            plain, internal, queues = [*exclusive], exclusive, {}
         self.callbacks: tuple[Callback, ...] = tuple(s.callback for s in internal)
         self.shared_callbacks: tuple[Callback, ...] = tuple(s.callback for s in internal if not s.local_only)
         self.clients: tuple[ClientSubscription, ...] = tuple(s for s in plain if isinstance(s, ClientSubscription))
         # A peer with several matching interests still gets one copy: a dict keeps the order and drops the repeats.
         self.peers: tuple[RemotePeer, ...] = tuple({s.peer: None for s in plain if isinstance(s, RemoteInterest)})
+        self.leaves: tuple[LeafPeer, ...] = tuple(
+            {cast(LeafPeer, s.peer): None for s in plain if isinstance(s, LeafInterest)}
+        )
+        """Those of `peers` that are leaf links; `nodes` are the others."""
+        self.nodes: tuple[RemotePeer, ...] = tuple(peer for peer in self.peers if peer not in self.leaves)
         self.queues: tuple[QueueRoute, ...] = tuple(QueueRoute(name, members) for name, members in queues.items())
         self.takers = len(plain) + len(self.queues)
         self.reserved = subject.startswith(RESERVED_SUBJECTS)
         self.seen = b""
         """The subject last looked up through this route: a repeat is worth an entry of its own in the cache."""
         alone = self.takers == 1 and not self.reserved
-        self.single: Callback | None = self.callbacks[0] if alone and self.callbacks else None
+        self.single: Callback | None = None
+        if alone:
+            self.single = self.callbacks[0] if self.callbacks else self.queues[0].nearest if self.queues else None
         self.client: ClientSubscription | None = (
             self.clients[0] if alone and self.clients and not self.clients[0].special else None
         )
+
+    def group(self, name: bytes) -> QueueRoute | None:
+        for group in self.queues:
+            if group.name == name:
+                return group
+        return None

@@ -11,21 +11,26 @@ from typing import cast
 
 from jetcluster.clock import Rng
 from jetcluster.protocol import subjects
-from jetcluster.protocol.bus import Callback, Origin, Subscription
+from jetcluster.protocol.bus import Callback, Origin, Outgoing, Subscription
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
 from jetcluster.protocol.sublist import Sublist
 from jetcluster.protocol.writer import CRLF, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
-from jetcluster.server.route import QueueRoute, Route
+from jetcluster.server import bulk
+from jetcluster.server.far_backlog import FarBacklog
+from jetcluster.server.leaf_peer import LeafPeer, take_origin
+from jetcluster.server.route import SYSTEM_QUEUE, QueueRoute, Route
 from jetcluster.server.subscription import (
     AnySubscription,
     ClientSubscription,
     InternalSubscription,
+    LeafInterest,
     RemoteInterest,
     Sink,
 )
+from jetcluster.server.watches import InterestWatches
 
-SYSTEM_QUEUE = b"_sys_"
-"""The queue group of Direct Get responders: any member's answer is as good, so the nearest one gives it."""
+ACKS = b"$JS.ACK."
+"""Subjects that differ in a message's numbers and are published to once."""
 
 _HERE = object()
 """What `_offer` answers when a local member took the message."""
@@ -56,21 +61,32 @@ class Router:
         self.index: Sublist[AnySubscription, Route] = Sublist(Route)
         self.literals = self.index.literals
         """Cached routes by subject, for the read loop's inlined lookup."""
-        self._rng = rng
+        self.rng = rng
         self._interest_changed = interest_changed
+        self.far = FarBacklog(account)
+        self._watches = InterestWatches()
         self._interest: dict[Interest, int] = {}
         self._remote: dict[RemotePeer, dict[Interest, RemoteInterest]] = {}
+        self.leaf_links: list[LeafPeer] = []
+        """Links that have been told what this account wants, and hear of every change."""
         self._internal = ServerOrigin("internal", account)
         self._origins: dict[RemotePeer, ServerOrigin] = {}
 
     # ---- subscriptions
 
     def subscribe(
-        self, subject: bytes, callback: Callback, queue: bytes | None = None, *, local_only: bool = False
+        self,
+        subject: bytes,
+        callback: Callback,
+        queue: bytes | None = None,
+        *,
+        local_only: bool = False,
+        exclusive: bool = False,
     ) -> Subscription:
         if not subjects.is_valid(subject):
             raise ValueError(f"invalid subject {subject!r}")
-        subscription = InternalSubscription(subject, queue, callback, local_only)
+        assert not exclusive or (local_only and queue is None)
+        subscription = InternalSubscription(subject, queue, callback, local_only, exclusive)
         self.index.insert(subscription)
         if not local_only:
             self._count(subject, queue, 1)
@@ -108,7 +124,8 @@ class Router:
             subscription.special = special
             self.index.forget(subscription.subject)
 
-    def _count(self, subject: bytes, queue: bytes | None, change: int) -> None:
+    def _count(self, subject: bytes, queue: bytes | None, change: int, source: LeafPeer | None = None) -> None:
+        """Interest that the mesh is told of. `source`: the leaf link that has it, None when it is of this node."""
         key = (subject, queue)
         before = self._interest.get(key, 0)
         count = before + change
@@ -117,6 +134,10 @@ class Router:
             self._interest[key] = count
         else:
             del self._interest[key]
+        if self._watches and (not before or not count):
+            self._watches.changed(subject)
+        for link in self.leaf_links:
+            link.interest_changed(source, subject, queue, change)
         if self._interest_changed is None:
             return
         if queue is not None:
@@ -130,13 +151,38 @@ class Router:
             yield subject, queue, count if queue is not None else 1
 
     def has_interest(self, subject: bytes) -> bool:
-        return self.index.match(subject).takers > 0
+        return self._open(subject).takers > 0
+
+    def has_listener(self, subject: bytes) -> bool:
+        return any(subscription.subject == subject for subscription in self._open(subject).clients)
+
+    def queue_interest(self, subject: bytes, queue: bytes) -> bool:
+        """True when a member of queue group `queue` would get what is published to `subject`."""
+        return self._open(subject).group(queue) is not None
+
+    def _open(self, subject: bytes) -> Route:
+        """The takers of what this node itself publishes."""
+        route = self.literals.get(subject) or self.index.match(subject)
+        return route.open or route
+
+    def watch_interest(self, subject: bytes, callback: Callable[[], None]) -> Callable[[], None]:
+        """See `consumer.ports.DeliveryBus`. Interest that is `local_only` is not seen."""
+        return self._watches.add(subject, callback)
+
+    def wanted_by(self, peer: RemotePeer) -> int:
+        """How many subscriptions a peer has told."""
+        return len(self._remote.get(peer, ()))
 
     # ---- messages
 
     def lookup(self, subject: bytes) -> Route:
         """The route of a subject that is not among `literals`; a subject that comes twice running gets in there."""
-        route = self.index.match(subject)
+        if subject.startswith(ACKS):
+            return self.index.match_deep(subject)
+        head, _, last = subject.rpartition(b".")
+        route = self.index.prefixes.get(head) if last else None  # first of all what `match` finds most often
+        if route is None:
+            route = self.index.match(subject)
         if route.seen == subject:
             self.index.remember(subject, route)
         else:
@@ -145,6 +191,9 @@ class Router:
 
     def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
         route = self.literals.get(subject) or self.lookup(subject)
+        subscription = (route.open or route).client
+        if subscription is not None:
+            return subscription.take(subject, reply, headers, payload, self._internal)
         return self.deliver(route, subject, reply, headers, payload, self._internal)
 
     def publish_many(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
@@ -174,20 +223,29 @@ class Router:
                 owner.congested(self._internal)
 
     def publish_frames(self, subject: bytes, frames: Sequence[tuple[bytes, bytes]]) -> int:
-        taken = 0
         route = self.literals.get(subject) or self.lookup(subject)
-        for at, (headers, payload) in enumerate(frames):
-            subscription = route.client
-            if subscription is not None and not subscription.closed:
-                return subscription.take_frames(subject, frames if not at else frames[at:], self._internal)
-            taken = self.deliver(route, subject, b"", headers, payload, self._internal)
-            route = self.literals.get(subject) or self.lookup(subject)  # a delivery may end a subscription
-        return taken
+        subscription = (route.open or route).client
+        if subscription is not None:
+            return subscription.take_frames(subject, frames, self._internal)
+        return self.deliver_many(subject, [(subject, b"", headers, payload) for headers, payload in frames])
+
+    def deliver_many(self, target: bytes, messages: Sequence[Outgoing]) -> int:
+        """See `consumer.ports.DeliveryBus`."""
+        if not messages:
+            return 0
+        route = self.literals.get(target) or self.lookup(target)
+        route = route.open or route
+        subscription = route.client
+        if subscription is not None:
+            return subscription.take_many(messages, self._internal)
+        return bulk.deliver(route, self.account, target, messages, self._internal, self.rng, self.far)
 
     def deliver(
         self, route: Route, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin
     ) -> int:
         """Hands one message of this node to all takers of its route; returns how many there were."""
+        if route.open is not None and origin is self._internal:
+            route = route.open
         taken = 0
         for callback in route.callbacks:
             callback(subject, reply, headers, payload, origin)
@@ -219,23 +277,41 @@ class Router:
         it, or None. The start is random over all members, local ones and those of peers weighing the same."""
         local = group.local
         count = len(local)
-        start = int(self._rng.random() * group.weight) if group.weight > 1 else 0
+        start = int(self.rng.random() * group.weight) if group.weight > 1 else 0
         if count and start >= count and group.name == SYSTEM_QUEUE:
             start %= count
-        if start >= count:
+        if start >= count and group.remote:
             return group.remote_at(start - count)
         for step in range(count):
             if local[(start + step) % count].take(subject, reply, headers, payload, origin):
                 return _HERE
-        return group.remote_at(int(self._rng.random() * (group.weight - count))) if group.remote else None
+        if group.remote:
+            return group.remote_at(int(self.rng.random() * (group.weight - count)))
+        return group.leaves[int(self.rng.random() * len(group.leaves))][0] if group.leaves else None
 
     def backlog(self, subject: bytes) -> int:
-        """Bytes that the slowest connection of this node that takes `subject` has not been sent yet. Whoever publishes
-        a lot to one reply subject waits while this is large: a client would be closed as a slow consumer, and a
-        congested link drops messages in the middle of an answer."""
-        route = self.index.match(subject)
-        waiting = [client.owner.pending for client in route.clients]
-        waiting += [peer.pending for peer in route.peers]
+        """Bytes that the slowest taker of `subject` has not been sent yet: a connection of this node, or what other
+        nodes have for their clients. Whoever publishes a lot to one reply subject waits while this is large: a client
+        would be closed as a slow consumer, and a congested link drops messages in the middle of an answer."""
+        route = self._open(subject)
+        waiting = [client.backlog for client in route.clients]
+        waiting += [max(peer.pending, self.far.of(peer, subject)) for peer in route.peers]
+        waiting += [self._group_backlog(group, subject) for group in route.queues]
+        return max(waiting, default=0)
+
+    def _group_backlog(self, group: QueueRoute, subject: bytes) -> int:
+        """Of the member that is least behind: the others are passed over."""
+        waiting = [member.backlog for member in group.local]
+        waiting += [max(peer.pending, self.far.of(peer, subject)) for peer, _ in group.remote]
+        waiting += [leaf.pending for leaf, _ in group.leaves]
+        return min(waiting, default=0)
+
+    def backlog_here(self, subject: bytes) -> int:
+        """`backlog` without other nodes."""
+        route = self._open(subject)
+        waiting = [client.backlog for client in route.clients]
+        waiting += [leaf.pending for leaf in route.leaves]
+        waiting += [min([member.backlog for member in group.local], default=0) for group in route.queues]
         return max(waiting, default=0)
 
     def subscription_of(self, owner: Sink, subject: bytes) -> ClientSubscription | None:
@@ -249,25 +325,85 @@ class Router:
 
     def set_remote_interest(self, peer: RemotePeer, subject: bytes, queue: bytes | None, count: int) -> None:
         """See `protocol.interest.Switchboard`; the account is this router's. An invalid subject is ignored."""
+        change = self._want(peer, subject, queue, count, RemoteInterest)
+        if change:
+            for link in self.leaf_links:
+                link.interest_changed(peer, subject, queue, change)
+
+    def _want(
+        self, peer: RemotePeer, subject: bytes, queue: bytes | None, count: int, kind: type[RemoteInterest]
+    ) -> int:
+        """Returns by how much the number of members has changed."""
         wants = self._remote.setdefault(peer, {})
         known = wants.get((subject, queue))
         if known is not None:
+            before = known.count
             if count > 0:
-                if known.count != count:
+                if before != count:
                     known.count = count
                     self.index.forget(subject)
             else:
                 del wants[subject, queue]
                 self.index.remove(known)
-        elif count > 0 and subjects.is_valid(subject):
-            interest = RemoteInterest(peer, subject, queue, count)
-            wants[subject, queue] = interest
-            self.index.insert(interest)
+                self._watches.changed(subject)
+            return max(count, 0) - before
+        if count <= 0 or not subjects.is_valid(subject):
+            return 0
+        interest = kind(peer, subject, queue, count)
+        wants[subject, queue] = interest
+        self.index.insert(interest)
+        self._watches.changed(subject)
+        return count
 
     def drop_peer(self, peer: RemotePeer) -> None:
-        for interest in self._remote.pop(peer, {}).values():
+        gone = self._remote.pop(peer, {}).values()
+        for interest in gone:
             self.index.remove(interest)
         self._origins.pop(peer, None)
+        self.far.drop_peer(peer)
+        for interest in gone:
+            self._watches.changed(interest.subject)
+            for link in self.leaf_links:
+                link.interest_changed(peer, interest.subject, interest.queue, -interest.count)
+
+    # ---- leaf links
+
+    def set_leaf_interest(self, link: LeafPeer, subject: bytes, queue: bytes | None, count: int) -> int:
+        """Replaces what the other end of a link wants; count 0 removes it. An invalid subject is ignored. Returns 1
+        when that is a new entry, -1 when one is gone."""
+        wants = self._remote.get(link)
+        before = len(wants) if wants else 0
+        change = self._want(link, subject, queue, count if queue is not None else min(count, 1), LeafInterest)
+        if change and not link.spoke:
+            self._count(subject, queue, change, link)
+        elif change:
+            for other in self.leaf_links:
+                other.interest_changed(link, subject, queue, change)
+        return len(self._remote[link]) - before
+
+    def add_leaf(self, link: LeafPeer) -> list[tuple[RemotePeer | None, bytes, bytes | None, int]]:
+        """Takes a link in; returns what is wanted now, as `LeafPeer.interest_changed` hears of what comes later."""
+        here = dict(self._interest)
+        found: list[tuple[RemotePeer | None, bytes, bytes | None, int]] = []
+        for peer, wants in self._remote.items():
+            for key, interest in wants.items():
+                found.append((peer, *key, interest.count))
+                if isinstance(interest, LeafInterest) and not cast(LeafPeer, peer).spoke:
+                    here[key] -= interest.count
+        found += [(None, *key, count) for key, count in here.items() if count]
+        self.leaf_links.append(link)
+        return found
+
+    def drop_leaf(self, link: LeafPeer) -> None:
+        """Forgets a link that is gone."""
+        if link in self.leaf_links:
+            for subject, queue in list(self._remote.get(link, ())):
+                self.set_leaf_interest(link, subject, queue, 0)
+            self.leaf_links.remove(link)
+        self._remote.pop(link, None)
+        self.far.drop_peer(link)
+
+    # ---- messages of the mesh
 
     def deliver_from_peer(
         self, peer: RemotePeer, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
@@ -277,34 +413,52 @@ class Router:
         if origin is None:
             origin = self._origins[peer] = ServerOrigin("peer", self.account, peer.peer_id)
         route = self.literals.get(subject) or self.lookup(subject)
+        route = route.open or route
+        came_from, queues = take_origin(queues)
         handed_on = bool(queues) and queues[0].startswith(FORWARDED)
+        leaves: dict[LeafPeer, list[bytes]] = {}
         if not handed_on:
             for callback in route.shared_callbacks:
                 callback(subject, reply, headers, payload, origin)
             for client in route.clients:
                 client.take(subject, reply, headers, payload, origin)
+            leaves = {leaf: [] for leaf in route.leaves if not leaf.spoke and leaf.remote_cluster != came_from}
         for name in queues:
-            group = _group(route, name[len(FORWARDED) :] if handed_on else name)
-            if group is None or self._take_here(group, subject, reply, headers, payload, origin) or handed_on:
+            group = route.group(name[len(FORWARDED) :] if handed_on else name)
+            if group is None or self._take_here(group, subject, reply, headers, payload, origin):
+                continue
+            behind = [leaf for leaf, _ in group.leaves if not leaf.spoke and leaf.remote_cluster != came_from]
+            if behind:
+                leaves.setdefault(behind[int(self.rng.random() * len(behind))], []).append(group.name)
+                continue
+            if handed_on:
                 continue
             others = [other for other, _ in group.remote if other is not peer]
             if others:
-                other = others[int(self._rng.random() * len(others))]
+                other = others[int(self.rng.random() * len(others))]
                 other.send_msg(self.account, subject, reply, [FORWARDED + name], headers, payload)
+        for leaf, names in leaves.items():
+            leaf.send_msg(self.account, subject, reply, names, headers, payload)
+
+    def deliver_many_from_peer(
+        self, peer: RemotePeer, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]
+    ) -> None:
+        """See `protocol.interest.Switchboard`; the account is this router's."""
+        origin = self._origins.get(peer) or self._origin_of(peer)
+        route = self.literals.get(target) or self.lookup(target)
+        route = route.open or route
+        bulk.deliver_from_peer(route, self.account, peer, target, queues, messages, origin, self.rng)
+
+    def _origin_of(self, peer: RemotePeer) -> ServerOrigin:
+        origin = self._origins[peer] = ServerOrigin("peer", self.account, peer.peer_id)
+        return origin
 
     def _take_here(
         self, group: QueueRoute, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin
     ) -> bool:
         members = group.shared
         count = len(members)
-        start = int(self._rng.random() * count) if count > 1 else 0
+        start = int(self.rng.random() * count) if count > 1 else 0
         return any(
             members[(start + step) % count].take(subject, reply, headers, payload, origin) for step in range(count)
         )
-
-
-def _group(route: Route, name: bytes) -> QueueRoute | None:
-    for group in route.queues:
-        if group.name == name:
-            return group
-    return None

@@ -8,7 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.protocol import writer
@@ -20,6 +20,9 @@ from jetcluster.server.lame_duck import enter_lame_duck
 from jetcluster.server.listener import advertised, bound_address, listen
 from jetcluster.server.options import AccountLimits, Authenticator, ServerOptions
 from jetcluster.server.router import Router
+
+if TYPE_CHECKING:
+    from jetcluster.server.ws_port import WsPort
 
 log = logging.getLogger("jetcluster.server")
 
@@ -49,6 +52,7 @@ class ClosedClient:
     in_bytes: int
     out_bytes: int
     subscriptions: int
+    client_type: str = "nats"
 
 
 @dataclass(slots=True)
@@ -59,6 +63,26 @@ class Totals:
     out_msgs: int = 0
     in_bytes: int = 0
     out_bytes: int = 0
+    slow_consumers: int = 0
+    """Connections that were closed because they did not read."""
+
+    def add(self, other: Totals | Client) -> None:
+        self.in_msgs += other.in_msgs
+        self.out_msgs += other.out_msgs
+        self.in_bytes += other.in_bytes
+        self.out_bytes += other.out_bytes
+
+
+class ConnectionWatcher(Protocol):
+    """Called from the read loop: must not block and not raise."""
+
+    def connected(self, client: Client) -> None:
+        """The client has logged in; its account is known."""
+        ...
+
+    def disconnected(self, client: Client) -> None:
+        """`close_reason` says why. Also of connections that never logged in: their account is ""."""
+        ...
 
 
 class Server:
@@ -88,9 +112,14 @@ class Server:
         self.stale_connections = 0
         self.stalled_clients = 0
         self.lame_duck = False
-        self._closed_totals = Totals()
+        self.watcher: ConnectionWatcher | None = None
+        """Told of clients that log in and of connections that end (`$SYS` events)."""
+        self.closed_totals: dict[str, Totals] = {}
+        """Traffic of connections that are gone, by account."""
         self._next_cid = 0
         self._peer_urls: list[str] = []
+        self.ws_port: WsPort | None = None
+        """The other port for clients, if there is one; the node opens it."""
         self._listener: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._drained: asyncio.Event | None = None
@@ -106,6 +135,8 @@ class Server:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
+        if self.ws_port is not None:
+            self.ws_port.close()
 
     async def stop(self) -> None:
         """Closes the port and every connection, after what is queued for them has been written."""
@@ -164,8 +195,11 @@ class Server:
     # ---- connections
 
     def _new_client(self) -> Client:
+        return Client(self, self.new_cid())
+
+    def new_cid(self) -> int:
         self._next_cid += 1
-        return Client(self, self._next_cid)
+        return self._next_cid
 
     def admit(self, client: Client) -> bool:
         """Takes a new connection in; False when max_connections is reached."""
@@ -184,11 +218,9 @@ class Server:
         """Called once by every connection that ends."""
         if self.clients.pop(client.cid, None) is None:
             return
-        totals = self._closed_totals
-        totals.in_msgs += client.in_msgs
-        totals.out_msgs += client.out_msgs
-        totals.in_bytes += client.in_bytes
-        totals.out_bytes += client.out_bytes
+        closed = self.closed_totals.setdefault(client.account, Totals())
+        closed.add(client)
+        closed.slow_consumers += client.close_reason.startswith("Slow Consumer")
         self.closed.append(
             ClosedClient(
                 cid=client.cid,
@@ -208,19 +240,20 @@ class Server:
                 in_bytes=client.in_bytes,
                 out_bytes=client.out_bytes,
                 subscriptions=len(client.subscriptions),
+                client_type=client.client_type,
             )
         )
+        if self.watcher is not None:
+            self.watcher.disconnected(client)
 
     def totals(self) -> Totals:
         """Traffic since the start, of connections open and closed."""
-        closed = self._closed_totals
-        clients = self.clients.values()
-        return Totals(
-            closed.in_msgs + sum(c.in_msgs for c in clients),
-            closed.out_msgs + sum(c.out_msgs for c in clients),
-            closed.in_bytes + sum(c.in_bytes for c in clients),
-            closed.out_bytes + sum(c.out_bytes for c in clients),
-        )
+        found = Totals()
+        for closed in self.closed_totals.values():
+            found.add(closed)
+        for client in self.clients.values():
+            found.add(client)
+        return found
 
     # ---- INFO
 
@@ -291,12 +324,12 @@ class Server:
 
     def info_for(self, client: Client, *, first: bool) -> dict[str, Any]:
         """INFO for one connection: the first, or a later one, which also says where the client has landed."""
-        info = self.info
+        info = client.told(self.info)
         info["client_id"] = client.cid
         info["client_ip"] = client.ip
         if first:
             # Clients with no credentials would give up at once, though no_auth_user lets them in (sheet 1.2).
-            if self.options.no_auth_user:
+            if client.no_auth_user:
                 info.pop("auth_required", None)
             nonce = client.nonce
             if nonce:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from jetcluster.protocol.bus import Callback, Origin
+from jetcluster.protocol.bus import Callback, Origin, Outgoing
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.protocol.writer import CRLF, HMSG_, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
+
+SMALL = 1024
+"""Bytes: a frame up to there is rendered in one piece, as joining many costs more than copying twice."""
 
 
 class Sink(Origin, Protocol):
@@ -73,9 +76,12 @@ class ClientSubscription:
         size = len(payload)
         if headers and owner.headers:
             length = len(headers)
-            lead = b"%b %d " % (reply, length) if reply else b"%d " % length
             size += length
-            out += (HMSG_, subject, self.mid, lead, size_line(size), headers, payload, CRLF)
+            if reply or size > SMALL:
+                lead = b"%b %d " % (reply, length) if reply else b"%d " % length
+                out += (HMSG_, subject, self.mid, lead, size_line(size), headers, payload, CRLF)
+            else:
+                out.append(b"HMSG %b%b%d %d\r\n%b%b\r\n" % (subject, self.mid, length, size, headers, payload))
         elif reply:
             line = SIZE_LINES[size] if size < SIZE_LINES_LEN else size_line(size)
             out += (MSG_, subject, self.mid, reply, b" ", line, payload, CRLF)
@@ -124,17 +130,73 @@ class ClientSubscription:
             owner.congested(origin)
         return 1
 
+    def take_many(self, messages: Sequence[Outgoing], origin: Origin) -> int:
+        """As `take` for each message; 1 when it took the last one, else 0."""
+        if self.special:
+            taken = False
+            for subject, reply, headers, payload in messages:
+                taken = self.take(subject, reply, headers, payload, origin)
+            return taken
+        owner = self.owner
+        if self.closed:
+            return 0
+        out = owner.out
+        if not out:
+            owner.wake()
+        mid = self.mid
+        show = owner.headers
+        size = overhead = 0
+        for subject, reply, headers, payload in messages:
+            length = len(payload)
+            overhead += len(subject) + len(reply)
+            if headers and show:
+                block = len(headers)
+                lead = b"%b %d " % (reply, block) if reply else b"%d " % block
+                length += block
+                out += (HMSG_, subject, mid, lead, size_line(length), headers, payload, CRLF)
+            else:
+                line = SIZE_LINES[length] if length < SIZE_LINES_LEN else size_line(length)
+                if reply:
+                    out += (MSG_, subject, mid, reply, b" ", line, payload, CRLF)
+                else:
+                    out += (MSG_, subject, mid, line, payload, CRLF)
+            size += length
+        count = len(messages)
+        owner.out_msgs += count
+        owner.out_bytes += size
+        owner.pending += size + overhead + count * 24
+        self.delivered += count
+        if owner.pending > owner.congestion_mark:
+            owner.congested(origin)
+        return 1
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that its connection has not been sent yet."""
+        return self.owner.pending
+
 
 class InternalSubscription:
     """A callback of the server itself."""
 
-    __slots__ = ("callback", "closed", "local_only", "queue", "subject")
+    __slots__ = ("callback", "closed", "exclusive", "local_only", "queue", "subject")
 
-    def __init__(self, subject: bytes, queue: bytes | None, callback: Callback, local_only: bool) -> None:
+    backlog = 0
+
+    def __init__(
+        self,
+        subject: bytes,
+        queue: bytes | None,
+        callback: Callback,
+        local_only: bool,
+        exclusive: bool = False,
+    ) -> None:
         self.subject = subject
         self.queue = queue
         self.callback = callback
         self.local_only = local_only
+        self.exclusive = exclusive
+        """See `Bus.subscribe`."""
         self.closed = False
 
     def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
@@ -154,6 +216,12 @@ class RemoteInterest:
         self.subject = subject
         self.queue = queue
         self.count = count
+
+
+class LeafInterest(RemoteInterest):
+    """What the other end of a leaf link wants; `peer` is a `leaf_peer.LeafPeer`."""
+
+    __slots__ = ()
 
 
 LocalSubscription = ClientSubscription | InternalSubscription

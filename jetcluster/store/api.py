@@ -6,7 +6,7 @@ whole block from `NATS/1.0` to the empty line, b"" when the message has none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from jetcluster.store.batch import Batch
@@ -18,6 +18,22 @@ class Msg(NamedTuple):
     subject: bytes
     headers: bytes
     payload: bytes
+
+
+class Columns(NamedTuple):
+    """Messages in ascending order, one list per field of `Msg`, all of one length."""
+
+    seqs: list[int]
+    times: list[int]
+    subjects: list[bytes]
+    headers: list[bytes]
+    payloads: list[bytes]
+
+    def head(self, count: int) -> Columns:
+        """The first `count` messages."""
+        return Columns(
+            self.seqs[:count], self.times[:count], self.subjects[:count], self.headers[:count], self.payloads[:count]
+        )
 
 
 class SubjectState(NamedTuple):
@@ -46,6 +62,41 @@ class DamagedError(Exception):
         super().__init__(f"damaged block holding sequences {first_seq}..{last_seq}")
         self.first_seq = first_seq
         self.last_seq = last_seq
+
+
+class LostViewError(Exception):
+    """Messages of a view were removed and could not be kept for it: what it gave so far is not all."""
+
+
+class View(Protocol):
+    """Some messages of a stream as they were when the view was made, read piece by piece (store/view.py)."""
+
+    @property
+    def ended(self) -> bool:
+        """All messages were given."""
+        ...
+
+    @property
+    def frozen(self) -> bool:
+        """It keeps old data in memory and on disk: not for long, please."""
+        ...
+
+    def first(self) -> Msg | None:
+        """The message that comes next, None when there is none. Right after the view was made only."""
+        ...
+
+    def take(self, want: int, size: int) -> Columns:
+        """The following ones, ascending: at most `want`, about `size` bytes with OVERHEAD for each. None may come
+        before `ended`, as a good moment to let others run: `hold` before that. Raises DamagedError, LostViewError."""
+        ...
+
+    def hold(self) -> None:
+        """Others run now, who may change the stream. Only between commands; may be repeated."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of what it holds; nothing comes any more."""
+        ...
 
 
 class MessageStore(Protocol):
@@ -82,6 +133,14 @@ class MessageStore(Protocol):
 
     def count(self, filter: bytes, seq: int) -> int:
         """How many messages >= `seq` match `filter`."""
+        ...
+
+    def view(self, filter: bytes, seq: int) -> View:
+        """The messages from `seq` to the last one of now that match `filter`, as of now."""
+        ...
+
+    def view_of(self, seqs: Sequence[int]) -> View:
+        """The messages at the ascending `seqs`, all of which are there, as of now."""
         ...
 
     def subject(self, subject: bytes) -> SubjectState | None:

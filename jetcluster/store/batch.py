@@ -241,6 +241,28 @@ class Batch:
         self._asked = FEW
         return map(self.message, range(self.count))
 
+    def columns(self, low: int, high: int) -> tuple[list[bytes], list[bytes], list[bytes]]:
+        """Subjects, header blocks and payloads of messages low..high-1, 0 <= low < high <= count."""
+        raw, count = self._buffer, high - low
+        subjects = self.subjects
+        index = self._index
+        found = subjects * count if index is None else [subjects[number] for number in index[low:high]]
+        self._span(high - 1)  # for its bounds, and the offsets
+        ends = self._ends
+        if ends is None:
+            size = self._payload_length
+            at = self._body + low * size
+            if not size:
+                return found, [b""] * count, [b""] * count
+            return found, [b""] * count, [raw[at : at + size] for at in range(at, at + count * size, size)]
+        spans = pairwise(ends[low : high + 1])
+        if self._header_lengths is None:
+            return found, [b""] * count, [raw[start:end] for start, end in spans]
+        middles = list(map(add, ends[low:high], self._header_lengths[low:high]))
+        headers = [raw[start:middle] for start, middle in zip(ends[low:high], middles, strict=True)]
+        payloads = [raw[middle:end] for middle, end in zip(middles, ends[low + 1 : high + 1], strict=True)]
+        return found, headers, payloads
+
     def unpack(self) -> Batch:
         """Says that many messages will be asked for; returns itself."""
         self._asked = FEW
@@ -285,6 +307,20 @@ class Batch:
         if memory:
             return size + MEMORY_RECORD
         return size + FILE_RECORD + (FILE_HEADER_LENGTH if self._header_length(i) else 0)
+
+    def bytes_of(self, indices: Sequence[int], subjects: Iterable[bytes], *, memory: bool = False) -> int:
+        """Sum of `record_size` over the messages at `indices`, whose subjects are known."""
+        total = sum(map(len, subjects)) + len(indices) * (MEMORY_RECORD if memory else FILE_RECORD)
+        if self._payload_lengths is None:
+            total += len(indices) * self._payload_length
+        else:
+            total += sum(map(self._payload_lengths.__getitem__, indices))
+        if self._header_lengths is not None:
+            lengths = list(map(self._header_lengths.__getitem__, indices))
+            total += sum(lengths)
+            if not memory:
+                total += FILE_HEADER_LENGTH * (len(lengths) - lengths.count(0))
+        return total
 
     def record_bytes(self, *, memory: bool = False) -> int:
         """Sum of `record_size` over all messages; no step per message for one subject and no headers."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 
 from jetcluster.store import keys
-from jetcluster.store.api import DamagedError, Msg
-from jetcluster.store.batch import Batch
+from jetcluster.store.api import Columns, DamagedError, Msg
+from jetcluster.store.batch import FEW, Batch
 from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.blocks import BlockTable, decode_block
 from jetcluster.store.kv import Kv, KvDamagedError
 
 _new_tuple = tuple.__new__
 """A NamedTuple's own constructor costs three times as much."""
+
+
+OVERHEAD = 200
+"""Bytes that a message takes besides its own, in `BlockReader.take`: most of a reply's headers."""
 
 
 class BlockReader:
@@ -50,11 +55,99 @@ class BlockReader:
                 continue
             if seq >= end:
                 at = blocks.find(seq)
+                if at < 0:
+                    raise DamagedError(seq, seq)  # the index leads astray
                 first = blocks.firsts[at]
                 end = first + blocks.counts[at]
                 shift = blocks.times[at] - first
                 message = self.batch(at).unpack().message
             yield _new_tuple(Msg, (seq, shift + seq, *message(seq - first)))
+
+    def read(self, seqs: Iterable[int]) -> list[Msg]:
+        """The messages at the ascending `seqs`; those that are not stored are left out."""
+        found = []
+        for seqs_here, shift, batch, first in self._by_block(seqs):
+            message = batch.unpack().message
+            found += [_new_tuple(Msg, (seq, shift + seq, *message(seq - first))) for seq in seqs_here]
+        return found
+
+    def read_columns(self, seqs: Iterable[int]) -> Columns:
+        columns = Columns([], [], [], [], [])
+        for seqs_here, shift, batch, first in self._by_block(seqs):
+            columns.seqs.extend(seqs_here)
+            columns.times.extend([shift + seq for seq in seqs_here])
+            low, high = seqs_here[0] - first, seqs_here[-1] - first + 1
+            subjects, headers, payloads = batch.unpack().columns(low, high)
+            if len(seqs_here) < high - low:
+                low += first
+                wanted = [seq - low for seq in seqs_here]
+                subjects = [subjects[i] for i in wanted]
+                headers = [headers[i] for i in wanted]
+                payloads = [payloads[i] for i in wanted]
+            columns.subjects.extend(subjects)
+            columns.headers.extend(headers)
+            columns.payloads.extend(payloads)
+        return columns
+
+    def take(self, seqs: Sequence[int], size: int) -> Columns:
+        """The first of the messages at the ascending `seqs`, which are all live: about `size` bytes, one at least."""
+        blocks = self._blocks
+        columns = found, times, subjects, headers, payloads = Columns([], [], [], [], [])
+        begin, total = 0, len(seqs)
+        while begin < total and size > 0:
+            seq = seqs[begin]
+            at = blocks.find(seq)
+            if at < 0:
+                raise DamagedError(seq, seq)  # the index leads astray
+            first = blocks.firsts[at]
+            shift = blocks.times[at] - first
+            batch = self._cache.get(self._stream, first) or self._load(at)
+            behind = first + blocks.counts[at]
+            count = 1
+            if begin + 1 < total and seqs[begin + 1] < behind:
+                each = batch.body_bytes // batch.count + OVERHEAD
+                count = bisect_left(seqs, behind, begin + 1, min(begin + size // each + 1, total)) - begin
+                size -= (count - 1) * each
+            here = seqs[begin : begin + count] if count > 1 else (seq,)
+            begin += count
+            if count > FEW and here[-1] - seq == count - 1:
+                found += here
+                times += range(shift + seq, shift + seq + count)
+                three = batch.unpack().columns(seq - first, seq - first + count)
+                for column, more in zip(columns[2:], three, strict=True):
+                    column += more
+                size -= len(payloads[-1]) + OVERHEAD
+                continue
+            for seq in here:
+                subject, stored, payload = batch.message(seq - first)
+                found.append(seq)
+                times.append(shift + seq)
+                subjects.append(subject)
+                headers.append(stored)
+                payloads.append(payload)
+            size -= len(payload) + OVERHEAD
+        return columns
+
+    def _by_block(self, seqs: Iterable[int]) -> Iterator[tuple[list[int], int, Batch, int]]:
+        """Of ascending `seqs`, block by block: those stored, what to add to a sequence for its time, the batch, and
+        its first sequence."""
+        blocks = self._blocks
+        ordered = list(seqs)
+        begin = 0
+        while begin < len(ordered):
+            at = blocks.containing(ordered[begin])
+            if at < 0:
+                begin += 1
+                continue
+            first = blocks.firsts[at]
+            end = bisect_left(ordered, first + blocks.counts[at], begin)
+            here = ordered[begin:end]
+            begin = end
+            dead = blocks.dead_bits(at)
+            if dead:
+                here = [seq for seq in here if not dead >> (seq - first) & 1]
+            if here:
+                yield here, blocks.times[at] - first, self.batch(at), first
 
     def _load(self, at: int) -> Batch:
         first, count = self._blocks.firsts[at], self._blocks.counts[at]

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from jetcluster.store import keys, transfer
-from jetcluster.store.api import DamagedError, Msg, StoreState, SubjectState
+from jetcluster.store.api import Columns, DamagedError, Msg, StoreState, SubjectState
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_cache import BlockCache, cache_of
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.block_writer import BlockWriter
-from jetcluster.store.blocks import BlockTable, decode_info
+from jetcluster.store.blocks import BlockTable
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.kv import Kv
+from jetcluster.store.matches import Matches, kept_of
 from jetcluster.store.queries import Queries
 from jetcluster.store.state_record import Counters, decode_state, encode_state
 from jetcluster.store.subject_index import SubjectIndex
+from jetcluster.store.view import View, Views
 
+BULKY = (keys.BLOCK, keys.INFO, keys.POSTING, keys.SIDE)
 ALL_KINDS = (keys.BLOCK, keys.INFO, keys.POSTING, keys.STATE, keys.SIDE, keys.INSTALLING)
 
 
@@ -35,10 +38,15 @@ class BlockStore:
         self._blocks = BlockTable()
         self._index = SubjectIndex(kv, stream, self._blocks)
         self._reader = BlockReader(kv, stream, self._blocks, self._cache)
-        self._queries = Queries(self._reader, self._blocks, self._index)
-        self._writer = BlockWriter(kv, stream, self._blocks, self._index, self._reader, self._cache, memory)
+        self._matches = Matches(kept_of(kv))
+        self._queries = Queries(self._reader, self._blocks, self._index, self._matches)
+        self._views = Views(kv, stream, self._blocks, self._reader, self._queries)
+        self._writer = BlockWriter(
+            kv, stream, self._blocks, self._index, self._reader, self._cache, self._matches, memory
+        )
         self._last_seq = 0
         self._last_ts = 0
+        self._added = 0
         self._dirty = False
         self._machine_state: bytes | Callable[[], bytes] | None = None
         self._import: transfer.Importer | None = None
@@ -92,6 +100,12 @@ class BlockStore:
         return self._last_seq + 1 - self._blocks.first_seq - self._blocks.messages
 
     @property
+    def removals(self) -> int:
+        """Counts up with every message removed, for whatever reason, and when everything was loaded anew; begins
+        anywhere. What was counted at another value may have to be counted again."""
+        return self._added - self._blocks.messages
+
+    @property
     def state(self) -> StoreState:
         return StoreState(
             self._blocks.messages,
@@ -112,6 +126,7 @@ class BlockStore:
         assert first_seq + batch.count <= MAX_SEQ
         self._mutating()
         self._writer.append(batch, first_seq, ts)
+        self._added += batch.count
         self._last_seq = first_seq + batch.count - 1
         self._last_ts = ts + batch.count - 1
 
@@ -120,7 +135,7 @@ class BlockStore:
         `Kv.outdated`."""
         if self._blocks.find(seq) < 0:
             return False
-        self._mutating()
+        self._removing(seq, seq)
         self._writer.delete([seq], self._last_seq, erase=True)
         return True
 
@@ -152,7 +167,7 @@ class BlockStore:
         if first_seq <= self._blocks.first_seq:
             return 0
         target = self._blocks.next_live(first_seq)
-        self._mutating()
+        self._removing(self._blocks.first_seq, first_seq - 1)
         if target is None:
             self._last_seq = max(first_seq - 1, self._last_seq)
             self._writer.clear(self._last_seq + 1)
@@ -196,7 +211,7 @@ class BlockStore:
         """After a command failed in its middle: takes this stream back to the last commit, on disk and in memory.
 
         Without it the next commit of the node would make half of the command durable, and a restart would apply it
-        to that once more. A MemKv has no open writes to take back. Raises DamagedError like opening.
+        to that once more. A MemKv takes nothing back. Raises DamagedError like opening.
         """
         self._kv.discard(self._stream)
         self._import = None
@@ -220,8 +235,27 @@ class BlockStore:
     def scan(self, filter: bytes, seq: int) -> Iterator[Msg]:
         return self._queries.scan(filter, seq)
 
+    def next_seqs(self, filters: Sequence[bytes], seq: int, want: int) -> list[int]:
+        """The first `want` sequences at or above `seq` whose subject matches one of `filters`, ascending. The filters
+        do not overlap."""
+        return self._queries.next_seqs(filters, seq, want)
+
+    def read(self, seqs: Sequence[int]) -> list[Msg]:
+        """The messages at the ascending `seqs`; those that are not stored are left out."""
+        return self._reader.read(seqs)
+
+    def read_columns(self, seqs: Sequence[int]) -> Columns:
+        """As `read`, in columns: several times cheaper for neighbours, as nothing is made per message but slices."""
+        return self._reader.read_columns(seqs)
+
     def count(self, filter: bytes, seq: int) -> int:
         return self._queries.count(filter, seq)
+
+    def view(self, filter: bytes, seq: int) -> View:
+        return View(self._views, filter, max(seq, self._blocks.first_seq), self._last_seq)
+
+    def view_of(self, seqs: Sequence[int]) -> View:
+        return View(self._views, b"", 0, self._last_seq, seqs)
 
     def subject(self, subject: bytes) -> SubjectState | None:
         return self._queries.subject(subject)
@@ -325,6 +359,10 @@ class BlockStore:
         self._import.feed(chunk)
         self._kv.commit()
 
+    async def reclaim(self) -> None:
+        """What this stream has deleted leaves the disk, durably. Raises KvError."""
+        await self._kv.reclaim([(keys.stream_prefix(k, self._stream), keys.stream_end(k, self._stream)) for k in BULKY])
+
     def import_end(self) -> None:
         """Raises DamagedError when chunks are missing; the store then stays marked, begin again."""
         assert self._import is not None
@@ -341,8 +379,14 @@ class BlockStore:
         self._reader.version += 1
         self.touch()
 
-    def _delete(self, seqs: Sequence[int]) -> None:
+    def _removing(self, low: int, high: int) -> None:
+        """Before messages within low..high go."""
         self._mutating()
+        if self._views.held:
+            self._views.removing(low, high)
+
+    def _delete(self, seqs: Sequence[int]) -> None:
+        self._removing(seqs[0], seqs[-1])
         self._writer.delete(seqs, self._last_seq)
 
     def _write_state(self) -> None:
@@ -356,6 +400,7 @@ class BlockStore:
 
     def _load(self) -> None:
         """Everything in memory from the records; reads neither blocks nor messages."""
+        removals = self.removals
         key = keys.stream_prefix(keys.STATE, self._stream)
         value = self._kv.get(key)
         self._reset()
@@ -366,19 +411,21 @@ class BlockStore:
         blocks = self._blocks
         blocks.first_seq = counters.first_seq
         start = keys.stream_prefix(keys.INFO, self._stream)
-        for key, value in self._kv.scan(start, keys.stream_end(keys.INFO, self._stream)):
-            ts, count, size, bits = decode_info(key, value)
-            blocks.add(keys.seq_of(key), count, ts, size, bits)
+        for records in self._kv.chunks(start, keys.stream_end(keys.INFO, self._stream)):
+            blocks.add_records(records)
         blocks.settle(counters.bytes)
         indexed = self._index.load()
         if not blocks.messages == indexed == counters.messages:
             raise DamagedError(counters.first_seq, counters.last_seq)
+        self._added = removals + 1 + blocks.messages
 
     def _reset(self) -> None:
+        self._views.removing(0, MAX_SEQ)
         self._reader.version += 1
         self._blocks.clear()
         self._blocks.first_seq = 1
         self._index.clear()
+        self._matches.clear()
         self._cache.drop_stream(self._stream)
         self._last_seq = self._last_ts = 0
         self._machine_state = None
@@ -404,8 +451,18 @@ class BlockStore:
         if len(index.table) == 1:
             self._keep_newest(limit)
             return
+        candidates = list(dict.fromkeys(subjects))
+        blocks = self._blocks
+        if limit == 1 and blocks.messages and blocks.lives[-1] == blocks.counts[-1]:
+            replaced = index.replaced(candidates, self._reader.batch(len(blocks.firsts) - 1), blocks.firsts[-1])
+            candidates = replaced.others
+            if replaced.before:
+                self._removing(min(replaced.before), max(replaced.before))
+                candidates += self._writer.delete_replaced(replaced.before, self._last_seq)
+            if replaced.inside:
+                self._delete(replaced.inside)
         doomed: list[int] = []
-        for subject in dict.fromkeys(subjects):
+        for subject in candidates:
             excess = index.count_of(subject) - limit
             if excess > 0:
                 doomed += index.oldest(subject, excess)

@@ -14,6 +14,7 @@ from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.blocks import BlockTable, encode_block, encode_info
 from jetcluster.store.kv import Kv
+from jetcluster.store.matches import Matches
 from jetcluster.store.subject_index import SubjectIndex
 
 REWRITE_BYTES = 4096
@@ -37,6 +38,7 @@ class BlockWriter:
         index: SubjectIndex,
         reader: BlockReader,
         cache: BlockCache,
+        matches: Matches,
         memory: bool,
     ) -> None:
         self._kv = kv
@@ -45,14 +47,16 @@ class BlockWriter:
         self._index = index
         self._reader = reader
         self._cache = cache
+        self._matches = matches
         self._memory = memory
 
     def append(self, batch: Batch, first_seq: int, ts: int) -> None:
         blocks = self._blocks
         size = batch.record_bytes(memory=self._memory)
         key = keys.block(self._stream, first_seq)
-        self._kv.put(key, encode_block(key, ts, batch.raw))
-        self._put_info(first_seq, ts, batch.count, size, 0)
+        self._kv.put_new((key,), encode_block(key, ts, batch.raw))
+        key = keys.info(self._stream, first_seq)
+        self._kv.put_new((key,), encode_info(key, ts, batch.count, size, 0))
         if not blocks.messages:
             blocks.first_seq = first_seq
         blocks.add(first_seq, batch.count, ts, size)
@@ -67,6 +71,7 @@ class BlockWriter:
                 self._kv.delete_range(start, keys.stream_end(kind, self._stream))
         self._blocks.clear()
         self._index.clear()
+        self._matches.clear()
         self._cache.drop_stream(self._stream)
         self._blocks.first_seq = first_seq
 
@@ -97,15 +102,66 @@ class BlockWriter:
         """Removes messages at the ascending live `seqs`, from wherever they are. With `erase` their blocks are written
         anew without their bytes, or else once they are mostly dead."""
         blocks = self._blocks
+        self._matches.removed(seqs)
         start = 0
         while start < len(seqs):
             at = blocks.find(seqs[start])
-            end = start + 1
-            behind = blocks.firsts[at] + blocks.counts[at]
-            while end < len(seqs) and seqs[end] < behind:
-                end += 1
+            end = bisect_left(seqs, blocks.firsts[at] + blocks.counts[at], start)
             self._delete_in_block(at, seqs[start:end], erase)
             start = end
+        self._settle_first(last_seq)
+
+    def delete_replaced(self, replaced: dict[int, bytes], last_seq: int) -> list[bytes]:
+        """As `delete`, for what `SubjectIndex.replaced` found. Returns the subjects where that takes a closer look, for
+        a message that does not live or has another one behind or before it in its posting; nothing was done there."""
+        blocks = self._blocks
+        seqs = sorted(replaced)
+        left: list[bytes] = []
+        start = 0
+        while start < len(seqs):
+            at = blocks.containing(seqs[start])
+            if at < 0:
+                left.append(replaced[seqs[start]])
+                start += 1
+                continue
+            end = bisect_left(seqs, blocks.firsts[at] + blocks.counts[at], start)
+            gone = seqs[start:end]
+            subjects = [replaced[seq] for seq in gone]
+            if self._delete_singles(at, gone, subjects):
+                self._matches.removed(gone)
+            else:
+                left += subjects
+            start = end
+        self._settle_first(last_seq)
+        return left
+
+    def _delete_singles(self, at: int, gone: list[int], subjects: list[bytes]) -> bool:
+        """False when the block is no such: some are gone already, or were cut off and are still in postings."""
+        blocks = self._blocks
+        first, lives, count = blocks.firsts[at], blocks.lives[at], blocks.counts[at]
+        old = blocks.bits.get(first, 0)
+        bits = _bits_of(gone, first)
+        if bits & old or blocks.dead_bits(at) != old:
+            return False
+        if len(gone) == 1 and count > 1 and self._reader.batch(at).subject_count == 1:
+            return False
+        if len(gone) == lives:
+            self._index.remove_replaced(gone, subjects)
+            self._drop_records(at)
+            return True
+        batch = self._reader.batch(at)
+        self._index.remove_replaced(gone, subjects)
+        gone_bytes = batch.bytes_of([seq - first for seq in gone], subjects, memory=self._memory)
+        bits |= old
+        size = blocks.sizes[at] - gone_bytes
+        self._put_info(first, blocks.times[at], count, size, bits)
+        blocks.set_bits(at, bits, size)
+        self._rewrite_if_halved(at, batch, lives)
+        return True
+
+    def _settle_first(self, last_seq: int) -> None:
+        """Moves the first sequence up to the first live message."""
+        blocks = self._blocks
         target = blocks.next_live(blocks.first_seq)
         if target is None:
             blocks.first_seq = last_seq + 1
@@ -135,8 +191,12 @@ class BlockWriter:
     def _drop_block(self, at: int, batch: Batch) -> None:
         first = self._blocks.firsts[at]
         self._index.delete_postings(batch, first, self._blocks.bits.get(first, 0))
-        self._kv.delete(keys.block(self._stream, first))
-        self._kv.delete(keys.info(self._stream, first))
+        self._drop_records(at)
+
+    def _drop_records(self, at: int) -> None:
+        """All of the block but its postings."""
+        first = self._blocks.firsts[at]
+        self._kv.delete_each((keys.block(self._stream, first), keys.info(self._stream, first)))
         self._cache.drop(self._stream, first)
         self._blocks.drop(at)
 
@@ -172,10 +232,15 @@ class BlockWriter:
         self._put_info(first, blocks.times[at], batch.count, size, bits)
         blocks.set_bits(at, bits, size)
         self._uncount(batch, first, gone)
-        if batch.encoded_bytes > REWRITE_BYTES and _halved(batch.count, lives, blocks.lives[at]):
-            self._rewrite(at, batch)
-        elif erase:
+        if not self._rewrite_if_halved(at, batch, lives) and erase:
             self._erase(at, batch, gone)
+
+    def _rewrite_if_halved(self, at: int, batch: Batch, before: int) -> bool:
+        """`before`: live messages of the block before some were deleted."""
+        if batch.encoded_bytes <= REWRITE_BYTES or not _halved(batch.count, before, self._blocks.lives[at]):
+            return False
+        self._rewrite(at, batch)
+        return True
 
     def _erase(self, at: int, batch: Batch, gone: Sequence[int]) -> None:
         """Zeros for what the messages at `gone` were, also for a subject that no live message of the block has."""
@@ -192,19 +257,22 @@ class BlockWriter:
         """Writes the block without the bodies of its dead messages; their places stay."""
         blocks = self._blocks
         first, ts, size = blocks.firsts[at], blocks.times[at], blocks.sizes[at]
-        self._index.delete_postings(batch, first, blocks.bits.get(first, 0))
-        dead = blocks.dead_bits(at)
-        messages = list(batch.messages())
-        some_subject = batch.subject_of(blocks.live_seqs(at)[0] - first)
-        for position in range(batch.count):
-            if dead >> position & 1:
-                messages[position] = some_subject, b"", b""
-        smaller = Batch.of(*(list(column) for column in zip(*messages, strict=True)))
+        old, dead = blocks.bits.get(first, 0), blocks.dead_bits(at)
+        alive = [seq - first for seq in blocks.live_seqs(at)]
+        message = batch.unpack().message
+        # the dead ones cost nothing here, or the last rewrites of a block would cost as much as the first
+        subjects = [batch.subject_of(alive[0])] * batch.count
+        headers, payloads = [b""] * batch.count, [b""] * batch.count
+        for position in alive:
+            subjects[position], headers[position], payloads[position] = message(position)
+        smaller = Batch.of(subjects, headers if batch.has_headers else (), payloads)
+        if old != dead or smaller.subject_count == 1:  # else its live messages have the same postings
+            self._index.delete_postings(batch, first, old)
+            self._index.put_postings(smaller, first, dead)
         key = keys.block(self._stream, first)
         self._kv.put(key, encode_block(key, ts, smaller.raw))
         self._put_info(first, ts, batch.count, size, dead)
         blocks.set_bits(at, dead, size)
-        self._index.put_postings(smaller, first, dead)
         self._cache.drop(self._stream, first)
 
     def _one_scan_is_cheaper(self, head_first: int) -> bool:
@@ -262,6 +330,17 @@ class _Sums(Sequence[int]):
     def __getitem__(self, i: int | slice) -> int | Sequence[int]:
         assert isinstance(i, int)
         return self._at(i)
+
+
+def _bits_of(seqs: list[int], first: int) -> int:
+    """Ascending sequences as bits from `first`."""
+    count = len(seqs)
+    if seqs[-1] - seqs[0] == count - 1:
+        return ((1 << count) - 1) << (seqs[0] - first)
+    bits = 0
+    for seq in seqs:
+        bits |= 1 << (seq - first)
+    return bits
 
 
 def _halved(count: int, before: int, after: int) -> bool:

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch, BatchError
+from jetcluster.store.kv import KeyValue
 
 _VALUE_HEAD = struct.Struct("<Iq")
 _INFO = struct.Struct("<qHI")
@@ -71,6 +72,10 @@ def decode_info(key: bytes, value: bytes) -> tuple[int, int, int, int]:
     return ts, count, size, bits
 
 
+ROW = 24
+"""Bytes of memory per block in a `BlockTable`."""
+
+
 class BlockTable:
     """Sorted columns of blocks: first sequence, count, live messages, their record bytes, time. 24 bytes each.
 
@@ -108,6 +113,30 @@ class BlockTable:
             live -= (bits | self._cut(first)).bit_count()
         self.lives.append(live)
         self.messages += live
+
+    def add_records(self, records: list[KeyValue]) -> None:
+        """As `add`, for the INFO records of further blocks, ascending. Raises DamagedError."""
+        values = [value for _, value in records]
+        tails = [key[keys.STREAM_PREFIX :] for key, _ in records]
+        firsts = array("Q", b"".join(tails))
+        firsts.byteswap()
+        if set(map(len, values)) == {_INFO_FIXED} and firsts[0] >= self.first_seq:
+            # whole blocks, as nearly all are: in columns
+            joined = b"".join(values)
+            checks = array("I", map(zlib.crc32, [value[4:] for value in values], map(zlib.crc32, tails)))
+            if checks == _column("I", joined, 0):
+                counts, sizes = _column("H", joined, 12), _column("I", joined, 14)
+                self.firsts += firsts
+                self.counts += counts
+                self.lives += counts
+                self.sizes += sizes
+                self.times += _column("q", joined, 4)
+                self.messages += sum(counts)
+                self.bytes += sum(sizes)
+                return
+        for key, value in records:
+            ts, count, size, bits = decode_info(key, value)
+            self.add(keys.seq_of(key), count, ts, size, bits)
 
     def find(self, seq: int) -> int:
         """Index of the block that holds live message `seq`, or -1."""
@@ -286,6 +315,17 @@ class BlockTable:
         self.bytes -= self.sizes[at] - size
         self.sizes[at] = size
 
+    def part(self, low: int, high: int) -> BlockTable:
+        """A copy of the rows low..high-1, which shares nothing with this table; without its sums."""
+        part = BlockTable()
+        for name in ("firsts", "counts", "lives", "sizes", "times"):
+            setattr(part, name, getattr(self, name)[low:high])
+        part.first_seq = self.first_seq
+        if part.firsts and self.bits:
+            first, last = part.firsts[0], part.firsts[-1]
+            part.bits = {seq: bits for seq, bits in self.bits.items() if first <= seq <= last}
+        return part
+
     def clear(self) -> None:
         for column in (self.firsts, self.counts, self.lives, self.sizes, self.times):
             del column[:]
@@ -301,3 +341,12 @@ class BlockTable:
             column = getattr(self, name)
             setattr(self, name, array(column.typecode, map(column.__getitem__, live)))
         self._head = self._dropped = 0
+
+
+def _column(code: str, records: bytes, at: int) -> array[int]:
+    """The numbers at offset `at` of all INFO records, which have no bits."""
+    width = array(code).itemsize
+    raw = bytearray(len(records) // _INFO_FIXED * width)
+    for byte in range(width):
+        raw[byte::width] = records[at + byte :: _INFO_FIXED]
+    return array(code, bytes(raw))

@@ -6,6 +6,9 @@ import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
+Matcher = Callable[[bytes], object]
+"""Gives something true for the subjects that match."""
+
 
 def is_literal(subject_filter: bytes) -> bool:
     """True when no token is `*` or a final `>`."""
@@ -16,7 +19,7 @@ def is_literal(subject_filter: bytes) -> bool:
 
 
 @lru_cache(256)
-def matcher(subject_filter: bytes) -> Callable[[bytes], object]:
+def matcher(subject_filter: bytes) -> Matcher:
     """A callable that gives something true for the subjects the filter matches.
 
     `*` stands for exactly one token, a final `>` for one or more; elsewhere the two are plain characters.

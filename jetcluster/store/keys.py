@@ -6,6 +6,7 @@ Stream ids are never reused, so a late write to a deleted stream cannot show up 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 BLOCK = 1
 """stream | first sequence -> check u32, time i64, the encoded batch."""
@@ -56,6 +57,19 @@ def seq_of(key: bytes) -> int:
 def posting_prefix(stream: int, subject: bytes) -> bytes:
     """The length comes first, so that no subject's keys fall among another's, whatever bytes it is made of."""
     return _STREAM_SUBJECT.pack(POSTING, stream, len(subject)) + subject
+
+
+def postings(stream: int, subjects: Iterable[bytes], seqs: Iterable[int]) -> list[bytes]:
+    """The posting keys of the pairs."""
+    heads: dict[int, bytes] = {}
+    found = []
+    for subject, seq in zip(subjects, seqs, strict=True):
+        size = len(subject)
+        head = heads.get(size)
+        if head is None:
+            head = heads[size] = _STREAM_SUBJECT.pack(POSTING, stream, size)
+        found.append(head + subject + seq.to_bytes(8))
+    return found
 
 
 seq_suffix = _SEQ.pack

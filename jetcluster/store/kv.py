@@ -9,10 +9,19 @@ at or behind the last flush is there, over all streams.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Protocol
 
 KeyValue = tuple[bytes, bytes]
+CHUNK = 8192
+
+HELD_BYTES = 1 << 20
+HELD_WRITES = 4096
+"""An open batch as large as either is committed at the end of the turn: to write it takes some milliseconds."""
+EAGER_COMMITS = 4
+"""After a search among the open writes, which has to sort them, so many turns each end with a commit: where searches
+come all the time there is little to sort. A single one, such as a stream that is deleted, is over soon."""
 
 
 class KvError(Exception):
@@ -46,9 +55,24 @@ class Kv(Protocol):
         """Size of the open writes; commit earlier than at the end of the turn when it grows large."""
         ...
 
+    @property
+    def pressing(self) -> bool:
+        """The open writes should be committed at the end of this turn. Else that may wait a while, for what later turns
+        delete or overwrite again is then never written."""
+        ...
+
     def get(self, key: bytes) -> bytes | None: ...
     def put(self, key: bytes, value: bytes) -> None: ...
+    def put_new(self, keys: Iterable[bytes], value: bytes) -> None:
+        """As `put` of each, for keys that were never there before, neither open nor committed. What is deleted again
+        before it is committed is then never written at all."""
+        ...
+
     def delete(self, key: bytes) -> None: ...
+    def delete_each(self, keys: Iterable[bytes]) -> None:
+        """As `delete` of each."""
+        ...
+
     def delete_range(self, start: bytes, end: bytes) -> None:
         """Deletes start <= key < end."""
         ...
@@ -70,8 +94,20 @@ class Kv(Protocol):
         """Pairs with start <= key < end, ascending. Writes made after the call may or may not show up in it."""
         ...
 
+    def chunks(self, start: bytes, end: bytes) -> Iterator[list[KeyValue]]:
+        """As `scan`, for very many pairs at once: lists of up to CHUNK."""
+        ...
+
     wants_flush: bool
     """Space is short, and a flush would free some."""
+
+    damage: str
+    """What the store below has found damaged in its own files, "" while nothing is. Other streams than the one that was
+    read are in these files too, and writes will fail before long."""
+
+    def check_files(self) -> None:
+        """Looks whether the files of the store below are there and whole in size; see `damage`."""
+        ...
 
     def at_commit(self, hook: Callable[[], None]) -> None:
         """Calls `hook` once, at the start of the next commit, to add what its owner left dirty."""
@@ -87,6 +123,20 @@ class Kv(Protocol):
 
     def snapshot(self) -> Snapshot:
         """Commits, then a fixed view of everything. Only between commands."""
+        ...
+
+    def pinned_bytes(self) -> int:
+        """Memory of writes that are not flushed yet, or that snapshots keep from being freed."""
+        ...
+
+    @property
+    def spare_bytes(self) -> int:
+        """Free space that something large may fill: what is kept for flushes, for the journal and for a compaction that
+        frees what was deleted is not among it. Negative when that is touched already."""
+        ...
+
+    async def reclaim(self, ranges: list[tuple[bytes, bytes]]) -> None:
+        """Flushes; then what was deleted within `ranges` leaves the disk, as far as nobody reads it. Raises KvError."""
         ...
 
     async def flush(self) -> None:
@@ -111,10 +161,14 @@ class OpenWrites:
     half a command, therefore this overlay.
     """
 
-    __slots__ = ("_sorted", "_unsorted", "ranges", "size", "values")
+    __slots__ = ("_new", "_sorted", "_unsorted", "ranges", "searched", "size", "values")
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes | None] = {}
+        self._new: set[bytes] = set()
+        """Keys that the store below does not hold, for sure: nothing has to be deleted there."""
+        self.searched = False
+        """The keys were asked for in order."""
         self.ranges: list[tuple[bytes, bytes]] = []
         self.size = 0
         self._sorted: list[bytes] = []
@@ -128,6 +182,30 @@ class OpenWrites:
             self._unsorted.append(key)
         self.values[key] = value
         self.size += len(key) + (len(value) if value is not None else 0)
+
+    def put_new(self, keys: Iterable[bytes], value: bytes) -> None:
+        added = dict.fromkeys(keys, value)
+        self.values.update(added)
+        self._new.update(added)
+        self._unsorted += added
+        self.size += sum(map(len, added)) + len(added) * len(value)
+
+    def delete_each(self, keys: Iterable[bytes]) -> None:
+        values, new = self.values, self._new
+        for key in keys:
+            if key in new:
+                value = values.pop(key, None)
+                if value is not None:
+                    self.size -= len(key) + len(value)
+            else:
+                if key not in values:
+                    self._unsorted.append(key)
+                values[key] = None
+                self.size += len(key)
+
+    def written(self) -> None:
+        """The store below may hold everything from here on, as after a commit that failed halfway."""
+        self._new.clear()
 
     def delete_range(self, start: bytes, end: bytes) -> None:
         keys = self.keys()
@@ -146,10 +224,13 @@ class OpenWrites:
 
     def keys(self) -> list[bytes]:
         """All keys of `values`, ascending."""
+        self.searched = True
         if self._unsorted:
             self._sorted += self._unsorted
             self._sorted.sort()  # timsort: linear, as the list is two runs or few
             self._unsorted.clear()
+        if len(self._sorted) > len(self.values):  # new ones were deleted again
+            self._sorted = sorted(self.values)
         return self._sorted
 
     def span(self, start: bytes, end: bytes) -> list[tuple[bytes, bytes | None]]:
@@ -193,10 +274,17 @@ class OpenWrites:
 
     def clear(self) -> None:
         self.values.clear()
+        self._new.clear()
+        self.searched = False
         self.ranges.clear()
         self._sorted.clear()
         self._unsorted.clear()
         self.size = 0
+
+
+def chunked(pairs: Iterator[KeyValue]) -> Iterator[list[KeyValue]]:
+    while chunk := list(islice(pairs, CHUNK)):
+        yield chunk
 
 
 class Commits:
@@ -206,6 +294,7 @@ class Commits:
         self.commits = 0
         self.durable = 0
         self.wants_flush = False
+        self.damage = ""
         self._hooks: list[Callable[[], None]] = []
         self._callbacks: list[Callable[[int], None]] = []
 

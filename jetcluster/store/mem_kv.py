@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from jetcluster.store.kv import Commits, KeyValue
+from jetcluster.store.kv import Commits, KeyValue, chunked
 
 BUCKET = 1_000
 """A bucket is cut in two when it holds twice as many keys: insertion then moves at most 16 KB of pointers."""
@@ -115,6 +116,10 @@ class MemKv(Commits):
     def open_bytes(self) -> int:
         return 0
 
+    @property
+    def pressing(self) -> bool:
+        return False
+
     def get(self, key: bytes) -> bytes | None:
         return self._values.get(key)
 
@@ -123,6 +128,14 @@ class MemKv(Commits):
             self._keys.add(key)
         self._values[key] = value
         self._dirty = True
+
+    def put_new(self, keys: Iterable[bytes], value: bytes) -> None:
+        for key in keys:
+            self.put(key, value)
+
+    def delete_each(self, keys: Iterable[bytes]) -> None:
+        for key in keys:
+            self.delete(key)
 
     def delete(self, key: bytes) -> None:
         if self._values.pop(key, None) is not None:
@@ -148,6 +161,9 @@ class MemKv(Commits):
             if value is not None:
                 yield key, value
 
+    def chunks(self, start: bytes, end: bytes) -> Iterator[list[KeyValue]]:
+        return chunked(self.scan(start, end))
+
     def commit(self) -> int:
         self._run_hooks()
         if self._dirty:
@@ -159,11 +175,25 @@ class MemKv(Commits):
         """Nothing is left of it."""
 
     def discard(self, stream: int) -> None:
-        """There is nothing open, and no crash to survive."""
+        """There are no open writes to take back. What is written at a commit only must not be missing beside them."""
+        self.commit()
 
     def snapshot(self) -> MemSnapshot:
         self.commit()
         return MemSnapshot([(key, self._values[key]) for key in self._keys.range(b"", b"\xff" * 16)])
+
+    def check_files(self) -> None:
+        """There are none."""
+
+    def pinned_bytes(self) -> int:
+        return 0
+
+    @property
+    def spare_bytes(self) -> int:
+        return sys.maxsize
+
+    async def reclaim(self, ranges: list[tuple[bytes, bytes]]) -> None:
+        self.flush_now()
 
     async def flush(self) -> None:
         self.flush_now()

@@ -6,7 +6,8 @@ walks the blocks and looks at each block's subjects, or asks the postings of eve
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from jetcluster.store import filters
@@ -14,6 +15,7 @@ from jetcluster.store.api import DamagedError, Msg, SubjectState
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.blocks import BlockTable
 from jetcluster.store.keys import MAX_SEQ
+from jetcluster.store.matches import MAX_EACH, Matched, Matches
 from jetcluster.store.subject_index import SubjectIndex
 
 WINDOW = 512
@@ -32,42 +34,87 @@ SAMPLE = 256
 """So many of the matching subjects tell how many messages one has."""
 
 BACKWARD_BLOCKS = 64
+COUNTED_KEPT = 64
 
 
 class Queries:
-    def __init__(self, reader: BlockReader, blocks: BlockTable, index: SubjectIndex) -> None:
+    def __init__(self, reader: BlockReader, blocks: BlockTable, index: SubjectIndex, matches: Matches) -> None:
+        self._matches = matches
+        self._counted: dict[bytes, int] = {}
+        """Wildcard -> blocks that were counted for it."""
         self._reader = reader
         self._blocks = blocks
         self._index = index
 
     def last_by_subject(self, subject_filter: bytes, up_to: int | None) -> Msg | None:
-        up_to = MAX_SEQ if up_to is None else up_to
+        if up_to is None:
+            # What a key-value get asks for. A subject that is stored may still look like a wildcard.
+            seq = self._index.last_of(subject_filter)
+            if seq and b"*" not in subject_filter and b">" not in subject_filter:
+                msg = self._reader.get(seq)
+                if msg is None or msg.subject != subject_filter:
+                    raise DamagedError(seq, seq)
+                return msg
+            up_to = MAX_SEQ
         if filters.is_literal(subject_filter):
-            seq = self._index.last_at_or_before(subject_filter, up_to)
+            found = self._index.last_at_or_before(subject_filter, up_to)
         elif self._index.covers_all(subject_filter):
-            seq = self._blocks.prev_live(up_to)
+            found = self._blocks.prev_live(up_to)
         else:
-            seq = self._last_matching(subject_filter, up_to)
-        return self._checked(seq, subject_filter)
+            found = self._last_matching(subject_filter, up_to)
+        return self._checked(found, subject_filter)
 
     def next_by_subject(self, subject_filter: bytes, seq: int) -> Msg | None:
         if filters.is_literal(subject_filter):
             return self._checked(self._index.next_at_or_after(subject_filter, seq), subject_filter)
-        window = self._window(subject_filter, seq, 1)
+        window = self.window(subject_filter, seq, 1)
         return self._checked(window[0], subject_filter) if window else None
 
     def scan(self, subject_filter: bytes, seq: int) -> Iterator[Msg]:
         want = FIRST_WINDOW
         while True:
-            window = self._window(subject_filter, seq, min(want, WINDOW))
+            window = self.window(subject_filter, seq, min(want, WINDOW))
             if not window:
                 return
             yield from self._reader.messages(window)
             seq = window[-1] + 1
             want *= 2
 
+    def next_seqs(self, subject_filters: Sequence[bytes], seq: int, want: int) -> list[int]:
+        """The first `want` live sequences at or above `seq` that match one of the filters, which do not overlap. Every
+        filter is only asked for what lies below what the others have given already."""
+        found: list[int] = []
+        end = MAX_SEQ
+        last_of = self._index.last_of
+        for subject_filter in subject_filters:
+            if last_of(subject_filter) < seq and b"*" not in subject_filter and b">" not in subject_filter:
+                continue  # of many filters most have nothing new
+            found += self._some(subject_filter, seq, end, want)
+            if len(subject_filters) > 1:
+                found.sort()
+                del found[want:]
+                if len(found) == want:
+                    end = found[-1]
+        return found
+
+    def _some(self, subject_filter: bytes, seq: int, end: int, want: int) -> list[int]:
+        """The first `want` live sequences in seq..end-1 that match."""
+        found: list[int] = []
+        while len(found) < want and seq < end:
+            window = self.window(subject_filter, seq, want - len(found))
+            if not window:
+                break
+            found += window
+            seq = window[-1] + 1
+        if seq > end:
+            del found[bisect_left(found, end) :]
+        del found[want:]
+        return found
+
     def count(self, subject_filter: bytes, seq: int) -> int:
         index, blocks = self._index, self._blocks
+        if index.last_of(subject_filter) < seq and b"*" not in subject_filter and b">" not in subject_filter:
+            return 0
         if index.covers_all(subject_filter):
             return blocks.live_at_or_above(seq)
         if filters.is_literal(subject_filter):
@@ -75,8 +122,12 @@ class Queries:
         matching = index.matching(subject_filter)
         if seq <= blocks.first_seq:
             return sum(map(index.count_of, matching))
-        first_block = blocks.from_seq(seq)
-        if (len(blocks.firsts) - first_block) * BLOCK_COST < len(matching) * COUNT_COST:
+        matched = self._matched(subject_filter, matching)
+        if matched is None and self._is_worth_keeping(subject_filter, seq):
+            matched = self._collect(subject_filter, matching)
+        if matched is not None:
+            return len(matched.seqs) - bisect_left(matched.seqs, seq)
+        if self._walk_is_cheaper(matching, seq):
             return sum(len(part) for part in self._walk_blocks(matching, seq))
         return sum(index.count_from(subject, seq) for subject in matching)
 
@@ -144,7 +195,7 @@ class Queries:
 
     # -- the next matching sequences ------------------------------------------------------------------------------
 
-    def _window(self, subject_filter: bytes, seq: int, want: int) -> list[int] | range:
+    def window(self, subject_filter: bytes, seq: int, want: int) -> list[int] | range:
         """Live matching sequences >= `seq`, ascending and without gaps: about `want`, none only when there are none."""
         index = self._index
         if index.covers_all(subject_filter):
@@ -154,6 +205,10 @@ class Queries:
         matching = index.matching(subject_filter)
         if not matching:
             return []
+        matched = self._matched(subject_filter, matching)
+        if matched is not None:
+            at = bisect_left(matched.seqs, max(seq, self._blocks.first_seq))
+            return matched.seqs[at : at + want].tolist()
         if self._blocks_are_cheaper(matching, seq, want):
             found: list[int] = []
             for part in self._walk_blocks(matching, seq):
@@ -193,6 +248,47 @@ class Queries:
         first = self._blocks.firsts[at]
         number = batch.subject_number
         return [seq for seq in live if number(seq - first) in wanted]
+
+    def _matched(self, subject_filter: bytes, matching: dict[bytes, None]) -> Matched | None:
+        """All that a wildcard matches, if that was collected before."""
+        matched = self._matches.get(subject_filter, self._blocks.first_seq)
+        if matched is None:
+            return None
+        blocks = self._blocks
+        if blocks.firsts and matched.behind <= blocks.firsts[-1]:
+            for part in self._walk_blocks(matching, matched.behind):
+                matched.seqs.extend(part)
+            matched.behind = blocks.firsts[-1] + blocks.counts[-1]
+            self._matches.grown(matched)
+        return matched
+
+    def _is_worth_keeping(self, subject_filter: bytes, seq: int) -> bool:
+        """True when as much of the stream was counted for this filter as collecting it all costs, about."""
+        blocks = self._blocks
+        counted = self._counted.pop(subject_filter, 0) + len(blocks.firsts) - blocks.from_seq(seq)
+        if counted * 2 >= len(blocks.firsts):
+            return True
+        if len(self._counted) >= COUNTED_KEPT:
+            self._counted.clear()
+        self._counted[subject_filter] = counted
+        return False
+
+    def _collect(self, subject_filter: bytes, matching: dict[bytes, None]) -> Matched | None:
+        """Costs about as much as counting them from the middle does; None when they are too many to be kept."""
+        index, blocks = self._index, self._blocks
+        if not blocks.firsts or sum(map(index.count_of, matching)) > MAX_EACH:
+            return None
+        if self._walk_is_cheaper(matching, 0):
+            found = [seq for part in self._walk_blocks(matching, 0) for seq in part]
+        else:
+            found = [seq for subject in matching for seq in index.seqs(subject, 0, MAX_SEQ, MAX_SEQ)]
+            found.sort()
+        return self._matches.keep(subject_filter, found, blocks.firsts[-1] + blocks.counts[-1])
+
+    def _walk_is_cheaper(self, matching: dict[bytes, None], seq: int) -> bool:
+        """For all that match from `seq` on."""
+        blocks = self._blocks
+        return (len(blocks.firsts) - blocks.from_seq(seq)) * BLOCK_COST < len(matching) * COUNT_COST
 
     def _blocks_are_cheaper(self, matching: dict[bytes, None], seq: int, want: int) -> bool:
         index, blocks = self._index, self._blocks

@@ -9,15 +9,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from jetcluster.store import keys
-from jetcluster.store.kv import Commits, KeyValue, KvDamagedError, KvError, KvFullError, OpenWrites
+from jetcluster.store.kv import (
+    EAGER_COMMITS,
+    HELD_BYTES,
+    HELD_WRITES,
+    Commits,
+    KeyValue,
+    KvDamagedError,
+    KvError,
+    KvFullError,
+    OpenWrites,
+    chunked,
+)
 
 MEMTABLE = 32 << 20
 """On a small disk less: a full memtable needs that much room to be flushed."""
+TABLE_FILE = 64 << 20
+"""On a small disk less, too: a compaction writes whole files anew before it deletes the old ones. One that finds the
+disk full would leave RocksDB refusing all others that are as large as what is free, also those that free space."""
 MEMTABLES = 3
 BLOCK_CACHE = 32 << 20
 """Bounds of RocksDB's own memory: 3 x 32 MiB of writes under load, nearly nothing when idle, and 32 MiB of blocks
@@ -54,28 +69,45 @@ class RocksSnapshot:
         self._cursor = cursor
 
     def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
+        if self._cursor is None:
+            raise KvError("the database was closed")
         for pair in _pairs(self._cursor, None, start):
             if pair[0] >= end:
                 return
             yield pair
 
+    def close(self) -> None:
+        """Scans raise KvError from here on."""
+        self._cursor = None
+
 
 class RocksKv(Commits):
     """Opens or makes the database in directory `path`. Raises KvError when that fails.
 
-    `free_bytes` tells the free space of the file system; the default asks the operating system.
+    `free_bytes` tells the free space of the file system, `total_bytes` its size; the default asks the operating system.
     """
 
-    def __init__(self, path: Path, *, free_bytes: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        free_bytes: Callable[[], int] | None = None,
+        total_bytes: int | None = None,
+        salvage: bool = False,
+    ) -> None:
+        """`salvage`: only to be read; opens with whatever files are there, and says of each read whether it is good."""
         super().__init__()
+        self._path = path
         import rocksdict  # here, as a server without file streams need not load it
 
         self._rocks = rocksdict
         self._open = OpenWrites()
+        self._eager = 0
         no_wal: Any = rocksdict.WriteOptions()
         no_wal.disable_wal = True  # an attribute; the published stubs call it a method
         self._no_wal = no_wal
         self._flushing = asyncio.Lock()
+        self._snapshots: WeakSet[RocksSnapshot] = WeakSet()
         self._free_bytes = free_bytes or (lambda: shutil.disk_usage(path).free)
         self._unchecked = ROOM_CHECK
         self._tight = False
@@ -84,16 +116,51 @@ class RocksKv(Commits):
         """While space is tight. Kind and stream -> the keys among which something was deleted since the last flush."""
         self._outdated: set[bytes] = set()
         path.mkdir(parents=True, exist_ok=True)
-        total = shutil.disk_usage(path).total
+        total = shutil.disk_usage(path).total if total_bytes is None else total_bytes
         self._reserve = min(RESERVE, total // 10)
         try:
-            self._db = rocksdict.Rdict(str(path), _options(rocksdict, min(MEMTABLE, max(total // 32, 1 << 20))))
+            options = _options(rocksdict, *(min(most, max(total // 32, 1 << 20)) for most in (MEMTABLE, TABLE_FILE)))
+            if salvage:
+                options.set_paranoid_checks(False)
+                options.set_disable_auto_compactions(True)
+            self._db = rocksdict.Rdict(str(path), options)
         except Exception as error:
-            raise KvError(f"cannot open {path}: {error}") from error
+            raise type(_failure(error))(f"cannot open {path}: {error}") from error
+
+    def check_files(self) -> None:
+        """Notes in `damage` a table file that is gone or has another size than it was written with: a look at each
+        file, no reading."""
+        for file in self._db.live_files():
+            name, size = str(file["name"]).lstrip("/"), int(file["size"])
+            try:
+                found = (self._path / name).stat().st_size
+            except FileNotFoundError:
+                # Unless a compaction has just replaced it.
+                found = size if all(str(f["name"]).lstrip("/") != name for f in self._db.live_files()) else 0
+            if found != size:
+                self.damage = self.damage or f"{name} has {found} bytes, {size} were written"
+
+    def _failed(self, error: Exception) -> KvError:
+        failure = _failure(error)
+        if isinstance(failure, KvDamagedError):
+            self.damage = self.damage or str(failure)
+        return failure
 
     @property
     def open_bytes(self) -> int:
-        return self._open.size
+        return self._open.size if self._open else 0
+
+    @property
+    def pressing(self) -> bool:
+        held = self._open
+        return bool(
+            self._eager
+            or self._tight
+            or held.searched
+            or held.ranges
+            or held.size >= HELD_BYTES
+            or len(held.values) >= HELD_WRITES
+        )
 
     def get(self, key: bytes) -> bytes | None:
         if self._open:
@@ -105,14 +172,20 @@ class RocksKv(Commits):
         try:
             value: bytes | None = self._db.get(key)
         except Exception as error:
-            raise _failure(error) from error
+            raise self._failed(error) from error
         return value
 
     def put(self, key: bytes, value: bytes) -> None:
         self._open.put(key, value)
 
+    def put_new(self, keys: Iterable[bytes], value: bytes) -> None:
+        self._open.put_new(keys, value)
+
     def delete(self, key: bytes) -> None:
-        self._open.put(key, None)
+        self._open.delete_each((key,))
+
+    def delete_each(self, keys: Iterable[bytes]) -> None:
+        self._open.delete_each(keys)
 
     def delete_range(self, start: bytes, end: bytes) -> None:
         if start < end:
@@ -152,6 +225,25 @@ class RocksKv(Commits):
         newer: list[KeyValue] = [(key, value) for key, value in entries if value is not None]
         return _merge(newer, _without(pairs, hidden, ranges))
 
+    def chunks(self, start: bytes, end: bytes) -> Iterator[list[KeyValue]]:
+        if self._open or start >= end:
+            return chunked(self.scan(start, end))
+        return self._stored_chunks(start, end)
+
+    def _stored_chunks(self, start: bytes, end: bytes) -> Iterator[list[KeyValue]]:
+        """rocksdict's own iterator over pairs takes half the time of a cursor, but ends without a word where RocksDB
+        fails: a cursor tells whether that was the end."""
+        bounds = self._rocks.ReadOptions()
+        bounds.set_iterate_upper_bound(end)
+        try:
+            pairs: Any = self._db.items(from_key=start, read_opt=bounds)
+            for chunk in chunked(pairs):
+                start = chunk[-1][0] + b"\0"
+                yield chunk
+        except Exception as error:
+            raise self._failed(error) from error
+        yield from chunked(self._pairs(start, end))
+
     def commit(self) -> int:
         self._run_hooks()
         if not self._open:
@@ -170,9 +262,11 @@ class RocksKv(Commits):
         try:
             self._db.write(batch, self._no_wal)
         except Exception as error:
-            raise _failure(error) from error
+            self._open.written()
+            raise self._failed(error) from error
         if self._tight:
             self._note_garbage()
+        self._eager = EAGER_COMMITS if self._open.searched else max(self._eager - 1, 0)
         self._open.clear()
         self.commits += 1
         return self.commits
@@ -183,16 +277,34 @@ class RocksKv(Commits):
     def snapshot(self) -> RocksSnapshot:
         self.commit()
         try:
-            return RocksSnapshot(self._db.iter())
+            snapshot = RocksSnapshot(self._db.iter())
         except Exception as error:
-            raise _failure(error) from error
+            raise self._failed(error) from error
+        self._snapshots.add(snapshot)
+        return snapshot
+
+    def pinned_bytes(self) -> int:
+        return self._db.property_int_value("rocksdb.size-all-mem-tables") or 0
+
+    @property
+    def spare_bytes(self) -> int:
+        unflushed = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
+        return self._free_bytes() - self._reserve - unflushed - self._open.size - self.compaction_bytes() // 2
+
+    async def reclaim(self, ranges: list[tuple[bytes, bytes]]) -> None:
+        async with self._flushing:
+            await self._flush_open()
+            await asyncio.to_thread(self._compact, ranges)
+
+    async def _flush_open(self) -> None:
+        commit = self.commit()
+        if commit > self.durable:
+            await asyncio.to_thread(self._flush_memtable)
+            self._set_durable(commit)
 
     async def flush(self) -> None:
         async with self._flushing:
-            commit = self.commit()
-            if commit > self.durable:
-                await asyncio.to_thread(self._flush_memtable)
-                self._set_durable(commit)
+            await self._flush_open()
             if self._outdated and not self._tight:
                 outdated, self._outdated = self._outdated, set()
                 await asyncio.to_thread(self._compact, [(key, key + b"\0") for key in sorted(outdated)])
@@ -210,10 +322,12 @@ class RocksKv(Commits):
     def close(self) -> None:
         """Open writes are gone, as in a crash; what was committed RocksDB flushes here, as it has no log."""
         self._open.clear()
+        for snapshot in list(self._snapshots):
+            snapshot.close()  # RocksDB stays open, and locked, as long as there is an iterator
         try:
             self._db.close()
         except Exception as error:
-            raise _failure(error) from error
+            raise self._failed(error) from error
 
     def memory_bytes(self) -> int:
         """What RocksDB holds in memtables and its block cache."""
@@ -236,7 +350,7 @@ class RocksKv(Commits):
         try:
             self._db.flush(True)
         except Exception as error:
-            raise _failure(error) from error
+            raise self._failed(error) from error
 
     def compaction_bytes(self) -> int:
         """Free space that a compaction may need. Where it is missing nothing that was deleted can be freed any more:
@@ -286,7 +400,7 @@ class RocksKv(Commits):
                 cursor.prev()
             cursor.status()
         except Exception as error:
-            raise _failure(error) from error
+            raise self._failed(error) from error
         return None
 
     def _pairs(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
@@ -298,14 +412,15 @@ class RocksKv(Commits):
         try:
             cursor = self._db.iter(bounds)
         except Exception as error:
-            raise _failure(error) from error
-        return _pairs(cursor, bounds, start)
+            raise self._failed(error) from error
+        return _pairs(cursor, bounds, start, self._failed)
 
 
-def _options(rocks: Any, memtable: int) -> Any:
+def _options(rocks: Any, memtable: int, table_file: int) -> Any:
     options = rocks.Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_write_buffer_size(memtable)
+    options.set_target_file_size_base(table_file)
     options.set_max_write_buffer_number(MEMTABLES)
     options.set_max_background_jobs(2)
     options.set_max_open_files(256)
@@ -326,7 +441,9 @@ def _options(rocks: Any, memtable: int) -> Any:
     return options
 
 
-def _pairs(cursor: Any, bounds: Any, start: bytes) -> Iterator[KeyValue]:
+def _pairs(
+    cursor: Any, bounds: Any, start: bytes, failed: Callable[[Exception], KvError] | None = None
+) -> Iterator[KeyValue]:
     """`bounds` is only held: rocksdict's iterator points into it, and reads freed memory when it is gone first."""
     try:
         cursor.seek(start)
@@ -336,7 +453,7 @@ def _pairs(cursor: Any, bounds: Any, start: bytes) -> Iterator[KeyValue]:
             step()
         cursor.status()
     except Exception as error:
-        raise _failure(error) from error
+        raise (failed or _failure)(error) from error
 
 
 def _failure(error: Exception) -> KvError:

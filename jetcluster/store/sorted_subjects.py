@@ -90,6 +90,9 @@ class _Walk:
         """One `*`: from token to token, as long as that skips something."""
         run = self._run
         ends_here = depth == len(self._tokens) - 1
+        if not ends_here and b"*" not in (rest := self._tokens[depth + 1 :]) and rest[-1] != b">":
+            yield from self._same_ends(low, high, offset, b"." + b".".join(rest))
+            return
         at = low
         steps = 0
         while at < high:
@@ -107,6 +110,37 @@ class _Walk:
             behind = bisect_left(run, subject[:dot] + _BEHIND_DOT, at, high)
             if not ends_here:
                 yield from self.below(at, behind, subject[: dot + 1], depth + 1)
+            at = behind
+
+    def _same_ends(self, low: int, high: int, offset: int, rest: bytes) -> Iterator[bytes]:
+        """One `*` and then nothing but literal tokens: where the last step found something, relative to where it began,
+        is looked at first, as the children of neighbours are often alike."""
+        run = self._run
+        at = low
+        place = length = 1
+        steps = 0
+        while at < high:
+            steps += 1
+            if steps > PATIENCE and at - low < WORTH * steps:
+                yield from self._each(at, high)
+                return
+            subject = run[at]
+            dot = subject.find(b".", offset)
+            if dot < 0:
+                at += 1
+                continue
+            wanted = subject[:dot] + rest
+            found = at + place
+            if found >= high or run[found] != wanted:
+                found = bisect_left(run, wanted, at, high)
+            if found < high and run[found] == wanted:
+                yield wanted
+                place = found - at
+            behind = at + length
+            end = subject[:dot] + _BEHIND_DOT
+            if behind > high or run[behind - 1] >= end or (behind < high and run[behind] < end):
+                behind = bisect_left(run, end, min(found, high), high)
+                length = behind - at
             at = behind
 
     def _each(self, low: int, high: int) -> Iterator[bytes]:

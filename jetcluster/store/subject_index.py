@@ -19,12 +19,13 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from jetcluster.store import filters, keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
 from jetcluster.store.blocks import BlockTable
-from jetcluster.store.kv import Kv
+from jetcluster.store.kv import KeyValue, Kv
 from jetcluster.store.sorted_subjects import SortedSubjects
 
 WHOLE_BLOCK = b"*"
@@ -34,8 +35,21 @@ _COUNT_BITS = 32
 _COUNT_MASK = (1 << _COUNT_BITS) - 1
 _CRC = struct.Struct("<I")
 _SEQ = struct.Struct(">Q")
+_DISTANCE = struct.Struct("=H")
 POSTING_PREFIX = len(keys.posting_prefix(0, b""))
 """Where the subject begins in a posting's key."""
+
+
+_ONE = [0]
+
+
+class Replaced(NamedTuple):
+    before: dict[int, bytes]
+    """Sequence -> subject: the only message of the subject below the newest block, if it lives."""
+    inside: list[int]
+    """Sequences in the newest block that are not the last of their subject."""
+    others: list[bytes]
+    """Subjects with more than one message that are neither."""
 
 
 class SubjectIndex:
@@ -75,6 +89,56 @@ class SubjectIndex:
                 self._keep_hint(subject, packed >> _COUNT_BITS)
             self.table[subject] = last << _COUNT_BITS | ((packed & _COUNT_MASK) + count)
 
+    def _add_each(self, subjects: Sequence[bytes], first: int) -> None:
+        """One message of each, at `first` and on."""
+        table, hints = self.table, self._first_hints
+        if len(hints) + len(subjects) > HINTS_KEPT:
+            hints.clear()
+        for last, subject in enumerate(subjects, first):
+            packed = table.get(subject)
+            if packed is None:
+                self._arrivals.append(subject)
+                self._sorted.add(subject)
+                table[subject] = last << _COUNT_BITS | 1
+            else:
+                count = packed & _COUNT_MASK
+                if count == 1:
+                    hints[subject] = packed >> _COUNT_BITS
+                table[subject] = last << _COUNT_BITS | count + 1
+
+    def replaced(self, subjects: Iterable[bytes], newest: Batch, first: int) -> Replaced:
+        """What a limit of one message per subject pushes out after `newest` was appended at `first`."""
+        get, hint_of = self.table.get, self._first_hints.get
+        positions: dict[bytes, list[int]] = {}
+        if newest.subject_count < newest.count:
+            positions = dict(zip(newest.subjects, newest.positions(), strict=True))
+        found = Replaced({}, [], [])
+        for subject in subjects:
+            packed = get(subject, 0)
+            count = packed & _COUNT_MASK
+            if count < 2:
+                continue
+            inside = positions.get(subject, _ONE) if packed >> _COUNT_BITS >= first else []
+            seq = hint_of(subject, 0)
+            if count == len(inside) + 1 and 0 < seq < first:
+                found.before[seq] = subject
+            elif count != len(inside):
+                found.others.append(subject)
+                continue
+            if len(inside) > 1:
+                found.inside.extend([first + position for position in inside[:-1]])
+        found.inside.sort()
+        return found
+
+    def remove_replaced(self, seqs: Sequence[int], subjects: Sequence[bytes]) -> None:
+        """Takes live messages out of `Replaced.before`, each the only live one of its subject in its block, which has
+        several subjects or one message. With their postings."""
+        table, hints = self.table, self._first_hints
+        for subject in subjects:
+            table[subject] -= 1
+            del hints[subject]
+        self._kv.delete_each(keys.postings(self._stream, subjects, seqs))
+
     def remove(self, subject: bytes, count: int, removed_last: int) -> None:
         """`count` messages of the subject are gone, the highest of them `removed_last`; postings are up to date."""
         packed = self.table[subject]
@@ -110,26 +174,38 @@ class SubjectIndex:
 
     def add_block(self, batch: Batch, first: int) -> None:
         """Postings and counts of a block just added to the block table, all of it live."""
-        self.put_postings(batch, first, 0)
-        if len(batch.subjects) == 1:
-            self._add(batch.subjects[0], batch.count, first + batch.count - 1)
+        subjects = batch.subjects
+        if len(subjects) == batch.count:
+            self._kv.put_new(keys.postings(self._stream, subjects, range(first, first + batch.count)), b"")
+            self._add_each(subjects, first)
             return
-        for subject, positions in zip(batch.subjects, batch.positions(), strict=True):
+        if len(subjects) == 1:
+            key = keys.posting_prefix(self._stream, subjects[0]) + keys.seq_suffix(first)
+            self._kv.put_new((key,), WHOLE_BLOCK)
+            self._add(subjects[0], batch.count, first + batch.count - 1)
+            return
+        single: list[bytes] = []
+        seqs: list[int] = []
+        for subject, positions in zip(subjects, batch.positions(), strict=True):
             self._add(subject, len(positions), first + positions[-1])
+            if len(positions) == 1:
+                single.append(subject)
+                seqs.append(first + positions[0])
+            else:
+                self._put_positions(subject, first, positions)
+        self._kv.put_new(keys.postings(self._stream, single, seqs), b"")
 
     def put_postings(self, batch: Batch, first: int, dead: int) -> None:
-        stream, put = self._stream, self._kv.put
         if len(batch.subjects) == 1:
             value = WHOLE_BLOCK if batch.count > 1 else b""
-            put(keys.posting_prefix(stream, batch.subjects[0]) + keys.seq_suffix(first), value)
+            self._kv.put(keys.posting_prefix(self._stream, batch.subjects[0]) + keys.seq_suffix(first), value)
             return
         for subject, positions in zip(batch.subjects, batch.positions(), strict=True):
             self._put_positions(subject, first, _alive(positions, dead))
 
     def delete_postings(self, batch: Batch, first: int, dead: int) -> None:
         """The postings that `put_postings` with the same arguments leaves."""
-        for key in self._posting_keys(batch, first, dead):
-            self._kv.delete(key)
+        self._kv.delete_each(self._posting_keys(batch, first, dead))
 
     def update_postings(self, batch: Batch, first: int, old_dead: int, gone: Iterable[int]) -> None:
         """The live sequences `gone` of the block were deleted: rewrites the postings of their subjects."""
@@ -209,18 +285,53 @@ class SubjectIndex:
         Raises DamagedError."""
         self.clear()
         table = self.table
-        current = b""
-        count = last = total = 0
+        total = 0
+        for chunk in self._kv.chunks(*self._posting_range()):
+            total += self._load_singles(chunk) or self._load_any(chunk)
+        self._arrivals = list(table)
+        self._sorted.rebuild(list(table))
+        return total
+
+    def _load_singles(self, chunk: list[KeyValue]) -> int:
+        """Postings of one message each, and each of another subject; 0 when that is not what they are."""
+        table = self.table
+        if b"".join([value for _, value in chunk]):
+            return 0
+        subjects = [key[POSTING_PREFIX:-8] for key, _ in chunk]
+        if subjects[0] in table or len(set(subjects)) < len(subjects):
+            return 0
+        seqs = array("Q", b"".join([key[-8:] for key, _ in chunk]))
+        seqs.byteswap()
+        if min(seqs) < self._blocks.first_seq:
+            return 0
+        table.update(zip(subjects, [seq << _COUNT_BITS | 1 for seq in seqs], strict=True))
+        return len(chunk)
+
+    def _load_any(self, chunk: list[KeyValue]) -> int:
+        table = self.table
+        total = 0
         first_seq = self._blocks.first_seq
-        seq_at = _SEQ.unpack_from
-        for key, value in self._kv.scan(*self._posting_range()):
+        seq_at, distance_at = _SEQ.unpack_from, _DISTANCE.unpack_from
+        # a subject's postings lie together; those of the first one may have begun in the chunk before
+        current = chunk[0][0][POSTING_PREFIX:-8]
+        last, count = divmod(table.get(current, 0), 1 << _COUNT_BITS)
+        before = count
+        for key, value in chunk:
             end = len(key) - 8
             subject = key[POSTING_PREFIX:end]
             if subject != current:
-                if count:  # a subject's postings lie together, so it comes once
+                if count:
                     table[current] = last << _COUNT_BITS | count
                     total += count
                 current, count, last = subject, 0, 0
+            if len(value) >= 6:
+                # As `_posting_seqs` would say: how many, and the last one, without making a list of them.
+                (seq,) = seq_at(key, end)
+                if seq >= first_seq:
+                    check_posting(key, value)
+                    count += len(value) // 2 - 1
+                    last = seq + distance_at(value, len(value) - 2)[0]
+                    continue
             if value:
                 seqs = self._posting_seqs(key, value)
                 if seqs:
@@ -234,9 +345,7 @@ class SubjectIndex:
         if count:
             table[current] = last << _COUNT_BITS | count
             total += count
-        self._arrivals = list(table)
-        self._sorted.rebuild(list(table))
-        return total
+        return total - before
 
     # -- one subject ----------------------------------------------------------------------------------------------
 
@@ -258,7 +367,7 @@ class SubjectIndex:
         last = packed >> _COUNT_BITS
         if last <= seq or packed & _COUNT_MASK == 1:
             return last if last >= seq and packed else None
-        for part in self._walk(subject, seq):
+        for part in self.walk(subject, seq):
             return part[0]
         return None
 
@@ -297,7 +406,7 @@ class SubjectIndex:
         if packed & _COUNT_MASK == 1:
             return [last] if last < end else []
         found: list[int] = []
-        for part in self._walk(subject, start, end):
+        for part in self.walk(subject, start, end):
             if part[-1] >= end:
                 found += part[: bisect_left(part, end)]
                 break
@@ -319,7 +428,7 @@ class SubjectIndex:
             return count - len(self.seqs(subject, blocks.first_seq, seq, count))
         return len(self.seqs(subject, seq, keys.MAX_SEQ, count))
 
-    def _walk(self, subject: bytes, seq: int, end: int = keys.MAX_SEQ) -> Iterator[list[int] | range]:
+    def walk(self, subject: bytes, seq: int, end: int = keys.MAX_SEQ) -> Iterator[list[int] | range]:
         """Non-empty parts of the subject's live sequences from `seq` upward, one per posting that begins before
         `end`. To be used up before the next mutation."""
         prefix = keys.posting_prefix(self._stream, subject)
@@ -364,8 +473,7 @@ class SubjectIndex:
             if at < 0:
                 raise DamagedError(seq, seq)  # a posting of a block that is not there
             return self._blocks.live_seqs(at)
-        if len(value) < 6 or _CRC.unpack_from(value)[0] != _check(key, value[4:]):
-            raise DamagedError(seq, seq)
+        check_posting(key, value)
         further = array("H")
         further.frombytes(value[4:])
         found = [seq]
@@ -412,6 +520,13 @@ class SubjectIndex:
         if len(self._filters) >= FILTERS_KEPT:
             self._filters.popitem(last=False)
         self._filters[subject_filter] = matched, len(self._arrivals)
+
+
+def check_posting(key: bytes, value: bytes) -> None:
+    """Raises DamagedError. One sequence alone, and a whole block, are told by values without a checksum."""
+    if value and value != WHOLE_BLOCK and (len(value) < 6 or _CRC.unpack_from(value)[0] != _check(key, value[4:])):
+        seq = keys.seq_of(key)
+        raise DamagedError(seq, seq)
 
 
 def _check(key: bytes, further: bytes) -> int:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
-from jetcluster.protocol.bus import Bus
-from jetcluster.raft.api import BackpressureError, EntryTooLargeError, NotLeaderError, RaftError, StorageFullError
+from jetcluster.raft.api import (
+    BackpressureError,
+    EntryTooLargeError,
+    LeavingError,
+    NotLeaderError,
+    RaftError,
+    StorageFullError,
+)
 from jetcluster.stream.acks import PubAcks
 
 PENDING_BYTES: Final = 128 << 20
@@ -24,10 +30,26 @@ _TOO_LARGE: Final = errors.by_code(errors.MESSAGE_TOO_LARGE)
 _FAILED: Final = errors.by_code(10008)
 
 
+class RefusedError(RaftError):
+    """There is no room for what is to be proposed: `error` is what the publisher is told."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Publisher(Protocol):
+    """The part of a `Bus` that tells publishers something."""
+
+    def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int: ...
+
+    def publish_many(self, messages: Sequence[tuple[bytes, bytes]]) -> None: ...
+
+
 class Answers:
     __slots__ = ("acks", "bus", "no_ack", "refused")
 
-    def __init__(self, bus: Bus, acks: PubAcks, *, no_ack: bool = False) -> None:
+    def __init__(self, bus: Publisher, acks: PubAcks, *, no_ack: bool = False) -> None:
         self.bus = bus
         self.acks = acks
         self.no_ack = no_ack
@@ -42,11 +64,17 @@ class Answers:
         self._refuse(replies, self.acks.error(_TOO_MANY), TOO_MANY_REQUESTS)
 
     def not_proposed(self, replies: Sequence[bytes], error: RaftError) -> None:
-        """What could not be proposed was not stored: `ingest` says what each reason is told as."""
-        if isinstance(error, NotLeaderError):
+        """What could not be proposed was not stored here: `ingest` says what each reason is told as."""
+        if isinstance(error, LeavingError):
             self._refuse(replies, b"", NO_RESPONDERS)
+        elif isinstance(error, NotLeaderError):
+            # Not a word, it would be a lie: the publisher's node may know of the next leader, too, which has taken the
+            # same message.
+            self.refused += len(replies)
         elif isinstance(error, BackpressureError):
             self.too_many(replies)
+        elif isinstance(error, RefusedError):
+            self.refuse(replies, error.error)
         elif isinstance(error, EntryTooLargeError):
             self.refuse(replies, _TOO_LARGE)
         else:

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 MAGIC: Final = b"NATSARC1"
 END: Final = bytes(5)
 STATE_NAME: Final = b"state.json"
+CONSUMER_PREFIX: Final = b"consumers/"
 MAX_NAME: Final = 65_535
 MAX_BODY: Final = 72 << 20
 """Header block and payload of one entry: above nats-server's largest max_payload."""

@@ -22,9 +22,6 @@ MAX_ID: Final = 64
 """Longest batch id, bytes (10179)."""
 MESSAGE_OVERHEAD: Final = 160
 """What a staged message costs besides its bytes: three bytes objects and their places in lists."""
-BATCH_API_LEVEL: Final = max(API_LEVEL, 4)
-"""Highest Nats-Required-Api-Level a batch message may ask for. `eob` is level 3 in the specification and 4 in the
-final ADR; it is implemented, whatever level the server reports (streams.md R14)."""
 
 BATCH_ID: Final = b"\r\nNats-Batch-Id:"
 _SEQUENCE: Final = b"\r\nNats-Batch-Sequence:"
@@ -309,4 +306,4 @@ def _size(sequence: int, commit: bytes | None) -> int:
 def _level_is_met(level: bytes | None) -> bool:
     if not level:
         return True
-    return level.isdigit() and len(level) < 10 and int(level) <= BATCH_API_LEVEL
+    return level.isdigit() and len(level) < 10 and int(level) <= API_LEVEL

@@ -14,6 +14,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from jetcluster.store.batch import Batch, BatchError
+from jetcluster.stream import replacing, sourced
+from jetcluster.stream.replacing import Guard, Replace
+from jetcluster.stream.runs import Run, decode_runs
+from jetcluster.stream.sourced import Sourced
 
 PUBLISH: Final = 1
 PURGE: Final = 2
@@ -22,10 +26,20 @@ EXPIRE: Final = 4
 UPDATE_CONFIG: Final = 5
 BATCH_PART: Final = 6
 BATCH_COMMIT: Final = 7
+SOURCED: Final = 8
 FIRE: Final = 10
 RESTORE: Final = 16
 RESTORE_END: Final = 17
-# 8, 9 and 11..15 are kept for fast batches and sourced messages, 18..31 for consumers.
+REPLACE: Final = 32
+CONSUMER_CREATE: Final = 18
+CONSUMER_DELETE: Final = 19
+CONSUMER_TURN: Final = 20
+CONSUMER_PAUSE: Final = 21
+CONSUMER_RESET: Final = 22
+CONSUMER_OWNER: Final = 23
+FIRST_EXTENDED: Final = 18
+LAST_EXTENDED: Final = 31
+# 9 and 11..15 are kept for fast batches. 18..31 go to the machine's extension (`consumer`).
 
 HEAD: Final = struct.Struct("<BBQ")
 _PURGE_BODY: Final = struct.Struct("<QQ")
@@ -33,8 +47,8 @@ _U64: Final = struct.Struct("<Q")
 _U16: Final = struct.Struct("<H")
 _COMMIT_BODY: Final = struct.Struct("<BxH")
 _FIRING: Final = struct.Struct("<QQQBB")
-_RUN: Final = struct.Struct("<QqI")
 _RESTORE_END: Final = struct.Struct("<Qq")
+_NO_ERASE: Final = b"\x01"
 _PLAIN: Final = 1
 _ALLOW_MSG_ID: Final = 2
 
@@ -62,6 +76,8 @@ class Purge(NamedTuple):
 class DeleteMsg(NamedTuple):
     ts: int
     seq: int
+    erase: bool = True
+    """The message's bytes are overwritten; else they stay until their block is compacted."""
 
 
 class Expire(NamedTuple):
@@ -124,14 +140,6 @@ class Fire(NamedTuple):
     firings: list[Firing]
 
 
-class Run(NamedTuple):
-    """Messages of an archive that follow each other: the k-th has sequence `seq + k` and time `ts + k`."""
-
-    seq: int
-    ts: int
-    batch: Batch
-
-
 class Restore(NamedTuple):
     """Messages of an archive (`restoring`), ascending. Those the stream has passed already are skipped."""
 
@@ -147,7 +155,29 @@ class RestoreEnd(NamedTuple):
     last_ts: int
 
 
-Command = Publish | BatchPart | BatchCommit | Purge | DeleteMsg | Expire | Fire | UpdateConfig | Restore | RestoreEnd
+class Extended(NamedTuple):
+    """A command of the machine's extension, which knows what is in it."""
+
+    ts: int
+    kind: int
+    body: bytes
+
+
+Command = (
+    Publish
+    | BatchPart
+    | BatchCommit
+    | Purge
+    | DeleteMsg
+    | Expire
+    | Fire
+    | UpdateConfig
+    | Restore
+    | RestoreEnd
+    | Replace
+    | Sourced
+    | Extended
+)
 
 
 def encode_publish(ts: int, batch: bytes) -> bytes:
@@ -171,8 +201,13 @@ def encode_purge(ts: int, filter: bytes = b"", seq: int = 0, keep: int = 0) -> b
     return HEAD.pack(PURGE, 0, ts) + _PURGE_BODY.pack(seq, keep) + filter
 
 
-def encode_delete_msg(ts: int, seq: int) -> bytes:
-    return HEAD.pack(DELETE_MSG, 0, ts) + _U64.pack(seq)
+def encode_delete_msg(ts: int, seq: int, *, erase: bool = True) -> bytes:
+    return HEAD.pack(DELETE_MSG, 0, ts) + _U64.pack(seq) + (b"" if erase else _NO_ERASE)
+
+
+def erases(command: bytes) -> bool:
+    """Is it a DELETE_MSG after which the message's bytes may be nowhere?"""
+    return command[0] == DELETE_MSG and not command.startswith(_NO_ERASE, HEAD.size + _U64.size)
 
 
 def encode_expire(ts: int) -> bytes:
@@ -186,13 +221,13 @@ def encode_fire(ts: int, firings: Sequence[Firing]) -> bytes:
     return b"".join(parts)
 
 
-def encode_runs(runs: Sequence[Run]) -> bytes:
-    """The body of a RESTORE."""
-    return b"".join(_RUN.pack(run.seq, run.ts, run.batch.encoded_bytes) + run.batch.raw for run in runs)
+def encode_replace(ts: int, guards: Sequence[Guard], purges: Sequence[bytes], batch: bytes = b"") -> bytes:
+    """`batch`: an encoded `Batch` of what is to be stored, b"" for nothing."""
+    return HEAD.pack(REPLACE, 0, ts) + replacing.encode_body(guards, purges, batch)
 
 
 def encode_restore(ts: int, runs: bytes) -> bytes:
-    """`runs` as `encode_runs` makes them."""
+    """`runs` as `runs.encode_runs` makes them."""
     return HEAD.pack(RESTORE, 0, ts) + runs
 
 
@@ -200,8 +235,18 @@ def encode_restore_end(ts: int, last_seq: int, last_ts: int) -> bytes:
     return HEAD.pack(RESTORE_END, 0, ts) + _RESTORE_END.pack(last_seq, last_ts)
 
 
+def encode_sourced(ts: int, body: bytes) -> bytes:
+    """`body` as `sourced.encode_body` makes it."""
+    return HEAD.pack(SOURCED, 0, ts) + body
+
+
 def encode_update_config(ts: int, config: Mapping[str, Any], revision: int = 0) -> bytes:
     return HEAD.pack(UPDATE_CONFIG, 0, ts) + _U64.pack(revision) + dump_config(config)
+
+
+def encode_extended(ts: int, kind: int, body: bytes) -> bytes:
+    assert FIRST_EXTENDED <= kind <= LAST_EXTENDED, kind
+    return HEAD.pack(kind, 0, ts) + body
 
 
 def dump_config(config: Mapping[str, Any]) -> bytes:
@@ -255,33 +300,27 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
         seq, keep = _PURGE_BODY.unpack_from(command, at)
         return Purge(ts, command[at + _PURGE_BODY.size :], seq, keep)
     if kind == DELETE_MSG:
-        (seq,) = _U64.unpack(command[at:])
-        return DeleteMsg(ts, seq)
+        (seq,) = _U64.unpack_from(command, at)
+        rest = command[at + _U64.size :]
+        if rest not in (b"", _NO_ERASE):
+            raise ValueError("trailing bytes")
+        return DeleteMsg(ts, seq, erase=not rest)
     if kind == FIRE:
         return _decode_fire(ts, command)
     if kind == UPDATE_CONFIG:
         (revision,) = _U64.unpack_from(command, at)
         return UpdateConfig(ts, load_config(command[at + _U64.size :]), revision)
     if kind == RESTORE:
-        return _decode_restore(ts, command)
+        return Restore(ts, decode_runs(command, at))
+    if kind == SOURCED:
+        return sourced.decode_body(ts, command, at)
+    if kind == REPLACE:
+        return replacing.decode_body(ts, command, at)
     if kind == RESTORE_END:
         return RestoreEnd(ts, *_RESTORE_END.unpack(command[at:]))
+    if FIRST_EXTENDED <= kind <= LAST_EXTENDED:
+        return Extended(ts, kind, command[at:])
     raise ValueError("unknown kind")
-
-
-def _decode_restore(ts: int, command: bytes) -> Restore:
-    at = HEAD.size
-    runs: list[Run] = []
-    last = 0
-    while at < len(command):
-        seq, first_ts, size = _RUN.unpack_from(command, at)
-        at += _RUN.size + size
-        batch = Batch.decode(command[at - size : at], verify=False)
-        if seq <= last:
-            raise ValueError("runs out of order")
-        last = seq + batch.count - 1
-        runs.append(Run(seq, first_ts, batch))
-    return Restore(ts, runs)
 
 
 def _decode_fire(ts: int, command: bytes) -> Fire:

@@ -1,29 +1,31 @@
 """`DirectGet`: answers of one replica to `$JS.API.DIRECT.GET...` requests, from its local store.
 
-shared/reference/streams.md section 1. The answer is an iterable of frames (header block, payload), to be published to
-the request's reply subject in order. A single get is a tuple of one frame; batches are lazy, so the caller publishes
-as fast as the requester takes them and never holds 64 MB.
+shared/reference/streams.md section 1. The answer is frames (header block, payload), to be published to the request's
+reply subject in order: a tuple of one frame for a single get, a `Reply` for the others, made piece by piece as fast as
+the requester takes them, so that nobody ever holds 64 MB.
 
-A lazy answer is bounded by the last sequence at the time of the request; messages that are deleted or evicted while it
-runs are stepped over. DamagedError comes out of `answer` (nothing was sent: hand the request to another replica) or
-out of the iteration (stop there without an EOB: the client's batch is visibly incomplete). It is never a 404.
+All frames of one answer are of one applied index, the one of the request. DamagedError comes out of `answer` (nothing
+was sent: hand the request to another replica) or out of `Reply.take` (stop there without an EOB: the client's batch is
+visibly incomplete). It is never a 404.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import chain, islice
-from typing import Final
+from bisect import bisect_left
+from typing import Final, TypeAlias, Union
 
 from jetcluster import API_LEVEL
 from jetcluster.protocol import headers as header_block
-from jetcluster.store.api import Msg
+from jetcluster.store.api import Columns, DamagedError, LostViewError, Msg, View
+from jetcluster.store.kv import KvError
 from jetcluster.stream import times
 from jetcluster.stream.get_request import GetRequest, MalformedRequest
 from jetcluster.stream.ports import ReadStore
 
 Frame = tuple[bytes, bytes]
 """(header block or b"", payload)."""
+
+Answer: TypeAlias = Union[tuple[Frame], "Reply"]
 
 MAX_BYTES: Final = 64 << 20
 """Default of `max_bytes`: nats-server's max_pending."""
@@ -56,19 +58,27 @@ _OWN_NAMES: Final = (
 _PAGE_HEAD: Final = (
     b"%b%b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %b\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n\r\n"
 )
+_BATCH_END: Final = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n\r\n"
+
+
+PROOF: Final = b"Jc-Proof"
+"""A request header (ours, docs/compatibility.md): the end of the answer is to say how much this replica had applied."""
 
 
 class DirectGet:
-    """Stateless but for the store. `stream` is the name of the stream that answers: a mirror's own."""
+    """Stateless but for the store. `stream` is the name of the stream that answers: a mirror's own. `server` is told
+    to those who ask for a proof."""
 
-    __slots__ = ("_first_line", "_stream_line", "store")
+    __slots__ = ("_first_line", "_server", "_stream", "_stream_line", "store")
 
-    def __init__(self, stream: str, store: ReadStore) -> None:
+    def __init__(self, stream: str, store: ReadStore, server: str = "") -> None:
         self.store = store
-        self._stream_line = b"Nats-Stream: %b\r\nNats-Subject: " % stream.encode()
+        self._server = server.encode()
+        self._stream = stream.encode()
+        self._stream_line = b"Nats-Stream: %b\r\nNats-Subject: " % self._stream
         self._first_line = b"NATS/1.0\r\n" + self._stream_line
 
-    def answer(self, payload: bytes, headers: bytes = b"") -> Iterable[Frame]:
+    def answer(self, payload: bytes, headers: bytes = b"") -> Answer:
         """The body endpoint. Raises DamagedError."""
         if headers and not level_is_met(headers):
             return API_LEVEL_TOO_LOW
@@ -82,18 +92,19 @@ class DirectGet:
             return EMPTY_REQUEST
         if request.conflicts:
             return BAD_REQUEST
+        proof = self._proof() if headers and header_block.get(headers, PROOF) is not None else b""
         if request.multi_last:
-            return self._multi(request)
+            return self._multi(request, proof)
         if request.batch:
-            return self._batch(request)
+            return self._batch(request, proof)
         message = find_one(self.store, request)
         if message is None:
-            return NOT_FOUND
+            return _with_proof(NOT_FOUND, proof)
         return ((b"" if request.no_hdr else self._head(message, b""), message.payload),)
 
     def answer_subject(
         self, subject: bytes, payload: bytes, headers: bytes = b"", *, with_pending: bool = False
-    ) -> Iterable[Frame]:
+    ) -> tuple[Frame]:
         """The subject-appended form: last message of `subject`. `with_pending` is the LAST alias (1.10), which adds how
         many older messages of the subject are stored. Raises DamagedError."""
         if headers and not level_is_met(headers):
@@ -127,46 +138,22 @@ class DirectGet:
         when = times.render(ts)
         return b"%b%b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %b\r\n%b\r\n" % (start, subject, seq, when, extra)
 
-    def _batch(self, request: GetRequest) -> Iterable[Frame]:
+    def _proof(self) -> bytes:
+        proof = b"Jc-Applied-Seq: %d\r\nJc-Stream: %b\r\nJc-Peer: %b\r\n"
+        return proof % (self.store.last_seq, self._stream, self._server)
+
+    def _batch(self, request: GetRequest, proof: bytes) -> Answer:
         store = self.store
-        start = max(_start(store, request), store.first_seq)
         filter = request.next_by_subj or b">"
-        messages = store.scan(filter, start)
-        first = next(messages, None)
+        view = store.view(filter, max(_start(store, request), store.first_seq))
+        first = view.first()
         if first is None:
-            return NOT_FOUND
-        return self._batch_frames(request, filter, first, messages, store.count(filter, first.seq))
+            return _with_proof(NOT_FOUND, proof)
+        return Reply(
+            self._first_line, self._stream_line, view, request, store.count(filter, first.seq), _BATCH_END, proof
+        )
 
-    def _batch_frames(
-        self, request: GetRequest, filter: bytes, first: Msg, rest: Iterator[Msg], pending: int
-    ) -> Iterator[Frame]:
-        state = self.store.state
-        ceiling = state.last_seq
-        limit = request.max_bytes or MAX_BYTES
-        frame, no_headers = self._batch_frame, request.no_hdr
-        size = last = 0
-        for message in islice(chain((first,), rest), request.batch):
-            seq, _, subject, headers, payload = message
-            if seq > ceiling:
-                break
-            pending = pending - 1 if pending else 0
-            yield frame(message, no_headers, pending, last)
-            last = seq
-            size += len(subject) + len(headers) + len(payload)
-            if size >= limit:
-                break
-        if self.store.state != state:  # more came, or some went: count again (1.8)
-            pending = self.store.count(filter, last + 1)
-        yield b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n\r\n" % (pending, last), b""
-
-    def _batch_frame(self, message: Msg, no_headers: bool, pending: int, last: int) -> Frame:
-        if no_headers:
-            return b"", message.payload
-        seq, ts, subject, stored, payload = message
-        start = _stored_fields(stored) + self._stream_line if stored else self._first_line
-        return _PAGE_HEAD % (start, subject, seq, times.render(ts), pending, last), payload
-
-    def _multi(self, request: GetRequest) -> Iterable[Frame]:
+    def _multi(self, request: GetRequest, proof: bytes) -> Answer:
         store = self.store
         ceiling = request.up_to_seq or store.last_seq
         if request.up_to_time is not None:
@@ -176,26 +163,119 @@ class DirectGet:
         if found is None:
             return TOO_MANY_RESULTS
         if not found:
-            return NO_RESULTS
-        return self._multi_frames(request, found, ceiling)
+            return _with_proof(NO_RESULTS, proof)
+        page = found[bisect_left(found, request.seq) :]  # those below count down too (1.8)
+        end = _BATCH_END[:-2] + b"Nats-UpTo-Sequence: %d\r\n\r\n" % ceiling
+        return Reply(self._first_line, self._stream_line, store.view_of(page), request, len(page), end, proof)
 
-    def _multi_frames(self, request: GetRequest, found: list[int], ceiling: int) -> Iterator[Frame]:
-        limit = request.max_bytes or MAX_BYTES
-        pending = len(found)
-        sent = size = last = 0
-        for seq in found:
-            message = self.store.get(seq) if seq >= request.seq else None
-            pending -= 1
-            if message is None:  # below the page asked for, or gone in the meantime
-                continue
-            yield self._batch_frame(message, request.no_hdr, pending, last)
-            last = seq
-            sent += 1
-            size += len(message.subject) + len(message.headers) + len(message.payload)
-            if sent == request.batch or size >= limit:
+
+class Reply:
+    """The frames of a batch or multi_last, made as the requester takes them. All of it, headers and the EOB too, is of
+    the moment of the request, whatever happens to the stream meanwhile."""
+
+    __slots__ = (
+        "_end",
+        "_fields",
+        "_first_line",
+        "_last",
+        "_left",
+        "_no_headers",
+        "_pending",
+        "_room",
+        "_stream_line",
+        "_trouble",
+        "_view",
+        "done",
+    )
+
+    def __init__(
+        self,
+        first_line: bytes,
+        stream_line: bytes,
+        view: View,
+        request: GetRequest,
+        pending: int,
+        end: bytes,
+        proof: bytes = b"",
+    ) -> None:
+        """`end` is the template of the EOB. `proof` is added to it; who asks for one also knows to look for our fields
+        behind the stored ones, which then come as they are."""
+        self._first_line = first_line
+        self._stream_line = stream_line
+        self._view = view
+        self._no_headers = request.no_hdr
+        self._left = request.batch or MAX_SUBJECTS
+        self._room = request.max_bytes or MAX_BYTES
+        self._pending = pending
+        self._last = 0
+        self._end = end[:-2] + proof.replace(b"%", b"%%") + end[-2:]
+        self._fields = _whole_fields if proof else _stored_fields
+        self._trouble: Exception | None = None
+        self.done = False
+        """The EOB was taken."""
+
+    @property
+    def frozen(self) -> bool:
+        """It keeps data that is gone from the stream: not for long, please."""
+        return self._view.frozen
+
+    def take(self, size: int) -> list[Frame]:
+        """The next frames, of about `size` bytes; may be few or none before `done`. Then `hold`, and let others run.
+        Raises DamagedError, KvError or LostViewError: there is no more then, and no EOB; frames made before the
+        trouble come first."""
+        frames: list[Frame] = []
+        if self._trouble is None:
+            try:
+                self._fill(frames, size)
+            except (DamagedError, KvError, LostViewError) as error:
+                self._trouble = error
+        if self._trouble is not None and not frames:
+            raise self._trouble
+        return frames
+
+    def hold(self) -> None:
+        self._view.hold()
+
+    def close(self) -> None:
+        self._view.close()
+
+    def _fill(self, frames: list[Frame], size: int) -> None:
+        view = self._view
+        while size > 0 and self._left and (self._room > 0 or not self._last):  # one at least (1.9)
+            columns = view.take(self._left, size)
+            if not columns.seqs:
                 break
-        eob = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\nNats-UpTo-Sequence: %d\r\n\r\n"
-        yield eob % (pending, last, ceiling), b""
+            size -= self._render(columns, frames)
+        if not self._left or self._room <= 0 or view.ended:
+            frames.append((self._end % (self._pending, self._last), b""))
+            self.done = True
+
+    def _render(self, columns: Columns, frames: list[Frame]) -> int:
+        """Adds frames until `max_bytes` is reached; returns their size."""
+        pending, last = self._pending, self._last
+        room, line, no_headers = self._room, self._first_line, self._no_headers
+        size, begin = 0, len(frames)
+        whens = map(times.render, columns.times)
+        for seq, when, subject, stored, payload in zip(
+            columns.seqs, whens, columns.subjects, columns.headers, columns.payloads, strict=True
+        ):
+            pending -= 1
+            if no_headers:
+                head = b""
+            elif stored:
+                start = self._fields(stored) + self._stream_line
+                head = _PAGE_HEAD % (start, subject, seq, when, pending, last)
+            else:
+                head = _PAGE_HEAD % (line, subject, seq, when, pending, last)
+            frames.append((head, payload))
+            last = seq
+            size += len(head) + len(payload)
+            room -= len(subject) + len(stored) + len(payload)
+            if room <= 0:
+                break
+        self._left -= len(frames) - begin
+        self._pending, self._last, self._room = pending, last, room
+        return size
 
 
 def find_one(store: ReadStore, request: GetRequest) -> Msg | None:
@@ -232,6 +312,11 @@ def level_is_met(headers: bytes) -> bool:
     return level.isdigit() and len(level) < 10 and int(level) <= API_LEVEL
 
 
+def _with_proof(answer: tuple[Frame], proof: bytes) -> tuple[Frame]:
+    """A status without payload, and `proof` in its header block."""
+    return ((answer[0][0][:-2] + proof + b"\r\n", b""),) if proof else answer
+
+
 def _start(store: ReadStore, request: GetRequest) -> int:
     return store.seq_at_time(request.start_time) if request.start_time is not None else request.seq
 
@@ -245,3 +330,8 @@ def _stored_fields(block: bytes) -> bytes:
         for name in _OWN_NAMES:
             block = header_block.remove(block, name)
     return block[:-2]
+
+
+def _whole_fields(block: bytes) -> bytes:
+    """The same, nothing left out."""
+    return block[:-2] if block.endswith(b"\r\n\r\n") else b"NATS/1.0\r\n"

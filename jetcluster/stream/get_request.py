@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
-from jetcluster.stream import times
+from jetcluster.model.times import parse_rfc3339
 
 _U64_MAX: Final = (1 << 64) - 1
 _INT_MAX: Final = (1 << 63) - 1
@@ -138,7 +138,7 @@ def _time(value: Any) -> int:
     if type(value) is not str:
         raise MalformedRequest("not a time")
     try:
-        return times.parse(value)
+        return parse_rfc3339(value)
     except ValueError as error:
         raise MalformedRequest(str(error)) from error
 

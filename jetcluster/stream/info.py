@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from jetcluster.stream import times
@@ -50,8 +49,8 @@ def subjects_page(store: ReadStore, filter: bytes, offset: int = 0) -> tuple[dic
     one page."""
     counts = dict(store.subject_counts(filter))
     total = len(counts)
-    offset = min(max(offset, 0), total)
+    offset = max(offset, 0)  # one behind the end is echoed as it is
     names = list(counts) if total <= SUBJECTS_PAGE and not offset else sorted(counts)
-    page = islice(names, offset, offset + SUBJECTS_PAGE)
+    page = names[offset : offset + SUBJECTS_PAGE]
     subjects = {name.decode(errors="replace"): counts[name] for name in page}
     return subjects, SubjectsPage(total, offset, SUBJECTS_PAGE)

@@ -18,14 +18,16 @@ from typing import Any, Final
 from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
-from jetcluster.stream import atomic_checks, commands, restoring
+from jetcluster.stream import atomic_checks, commands, replacing, restoring, sourced
 from jetcluster.stream.atomic_checks import AtomicChecks
 from jetcluster.stream.atomic_parts import BatchParts
 from jetcluster.stream.commands import (
     BatchCommit,
     BatchPart,
+    CommandError,
     DeleteMsg,
     Expire,
+    Extended,
     Fire,
     Publish,
     Purge,
@@ -36,12 +38,14 @@ from jetcluster.stream.commands import (
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.firing import fire
-from jetcluster.stream.ports import SIDE_CONFIG, MachineStore
+from jetcluster.stream.ports import SIDE_CONFIG, Extension, MachineStore
 from jetcluster.stream.publish import Admission, mapped
+from jetcluster.stream.replacing import Replace
 from jetcluster.stream.results import BatchResult, Result, digest_bytes
-from jetcluster.stream.rules import StreamRules
+from jetcluster.stream.rules import INTEREST, StreamRules
 from jetcluster.stream.scheduler import FindZone, Scheduler, system_zone
 from jetcluster.stream.schedules import Schedules
+from jetcluster.stream.sourced import Cursor, Cursors, Sourced
 from jetcluster.stream.staging import OnAppend, Staging, enforce
 
 _STATE: Final = struct.Struct("<BQQQ16s")
@@ -71,8 +75,8 @@ class StreamMachine:
     apart from one that was there when the stream was created.
     """
 
-    def __init__(self, name: str, rules: StreamRules, store: MachineStore) -> None:
-        """Continues where the store stands. Raises StateError."""
+    def __init__(self, name: str, rules: StreamRules, store: MachineStore, extension: Extension | None = None) -> None:
+        """Continues where the store stands. Without an extension its commands are unknown. Raises StateError."""
         self.name = name
         self.rules = StreamRules.from_config({"name": name, "storage": "memory" if rules.memory else "file"})
         self.configured = False
@@ -91,6 +95,8 @@ class StreamMachine:
         self._expiry: Expiry
         self._schedules: Schedules
         self._parts: BatchParts
+        self._cursors: Cursors
+        self._extension = extension
         self.reload()
 
     def reload(self) -> None:
@@ -103,6 +109,10 @@ class StreamMachine:
         self._schedules = Schedules(self.store)
         self._admit_by(self.rules, state[_STATE.size :] if state is not None else b"")
         self._parts = BatchParts(self.store)
+        self._cursors = Cursors(self.store)
+        if self._extension is not None:
+            self._extension.reload()
+            self._extension.configure(self.rules)
         self.store.save_machine_state(self._state)
 
     def apply(self, index: int, term: int, command: bytes) -> Result:
@@ -114,6 +124,7 @@ class StreamMachine:
         """
         assert index > self.applied_index, (index, self.applied_index)
         decoded = commands.decode(command)
+        first_seq = self.store.first_seq
         if isinstance(decoded, Publish):
             result: Result = self._publish(decoded)
         elif isinstance(decoded, BatchCommit):
@@ -121,9 +132,17 @@ class StreamMachine:
         elif isinstance(decoded, BatchPart):
             self._parts.add(index, term, decoded)
             result = 0
+        elif isinstance(decoded, Extended):
+            result = self._extend(index, decoded)
+        elif isinstance(decoded, Sourced):
+            self.clock = max(self.clock, decoded.ts)
+            result = sourced.apply(decoded, self._cursors, self._admission, self.store, self.clock)
+            self.clock = max(self.clock, self.store.state.last_ts)
         else:
             self.clock = max(self.clock, decoded.ts)
             result = self._administer(decoded)
+        if self._extension is not None and self.store.first_seq != first_seq:
+            self._extension.trimmed()
         if self._parts and not isinstance(decoded, BatchPart):
             self._parts.clear()
         self._advance(index, term, command, result)
@@ -135,9 +154,22 @@ class StreamMachine:
         return self.rules.config
 
     @property
+    def consumer_count(self) -> int:
+        """Without those of mirrors and sources."""
+        return self._extension.public_count if self._extension is not None else 0
+
+    @property
     def dedupe_ids(self) -> int:
         """How many message ids are remembered (monitoring)."""
         return len(self._dedupe)
+
+    def seq_of_id(self, msg_id: bytes) -> int | None:
+        """Sequence of the message that was stored with this Nats-Msg-Id inside the window."""
+        return self._dedupe.seq_of(msg_id) if self._dedupe.window else None
+
+    def cursor(self, key: bytes) -> Cursor | None:
+        """How far a link (`rules.links`) has come; None when it never began."""
+        return self._cursors.get(key)
 
     @property
     def next_expiry(self) -> int | None:
@@ -181,6 +213,8 @@ class StreamMachine:
 
     def _state(self) -> bytes:
         """Asked for once per commit of the store, however many commands that holds."""
+        if self._extension is not None:
+            self._extension.flush()
         saved = _STATE.pack(_STATE_VERSION, self.applied_index, self.applied_term, self.clock, self.hash)
         return saved + self._staging.last_msg_id
 
@@ -188,6 +222,8 @@ class StreamMachine:
         self._staging = Staging(rules, self.store, self._dedupe, self._expiry, self._schedules)
         self._staging.last_msg_id = last_msg_id
         self._staging.on_append = self._on_append
+        if self._extension is not None and rules.retention == INTEREST:
+            self._staging.on_stored = self._extension.stored
         self._admission = Admission(self.name, rules, self.store, self._dedupe, self._staging)
 
     def _publish(self, command: Publish) -> Result:
@@ -227,8 +263,14 @@ class StreamMachine:
         self.clock = base + batch.count - 1
         return BatchResult(first_seq + batch.count - 1, batch.count, None)
 
+    def _extend(self, index: int, command: Extended) -> Result:
+        if self._extension is None:
+            raise CommandError(f"kind {command.kind}: no extension")
+        self.clock = max(self.clock, command.ts)
+        return self._extension.apply(command.kind, self.clock, index, command.body)
+
     def _administer(
-        self, command: Purge | DeleteMsg | Expire | Fire | UpdateConfig | Restore | RestoreEnd
+        self, command: Purge | DeleteMsg | Expire | Fire | UpdateConfig | Restore | RestoreEnd | Replace
     ) -> int | ApiError:
         if isinstance(command, Expire):
             return self._expire()
@@ -237,15 +279,27 @@ class StreamMachine:
         if isinstance(command, Purge):
             return self._purge(command)
         if isinstance(command, DeleteMsg):
-            return self._delete(command.seq)
+            return self._delete(command.seq, erase=command.erase)
         if isinstance(command, Restore | RestoreEnd):
             return self._take_back(command)
+        if isinstance(command, Replace):
+            return self._replace(command)
         return self._update(StreamRules.from_config(command.config), command.revision)
+
+    def _replace(self, command: Replace) -> int | ApiError:
+        removed = replacing.make_room(self.store, self.rules, command)
+        if isinstance(removed, ApiError) or command.batch is None:
+            return removed
+        self._store_own(command.batch, roomy=True)
+        return self.store.last_seq
 
     def _take_back(self, command: Restore | RestoreEnd) -> int | ApiError:
         """From an archive. What is stored later must not be older."""
         if isinstance(command, Restore):
-            result = restoring.restore(self.store, self.rules, self._expiry, self._schedules, command)
+            into = restoring.Into(self.store, self.rules, self._dedupe, self._expiry, self._schedules)
+            result = restoring.restore(into, command)
+            if command.runs:
+                self._staging.last_msg_id = restoring.last_msg_id(command)
         else:
             result = restoring.finish(self.store, self.rules, command)
         self.clock = max(self.clock, self.store.state.last_ts)
@@ -256,13 +310,13 @@ class StreamMachine:
         self._store_own(markers)
         return removed
 
-    def _store_own(self, batch: Batch | None) -> int:
-        """Messages that the stream made itself; how many were stored."""
+    def _store_own(self, batch: Batch | None, *, roomy: bool = False) -> int:
+        """Messages that the stream made itself; how many were stored. `roomy`: others went for them."""
         if batch is None:
             return 0
         base = self.clock + 1
         self.clock = base + batch.count - 1
-        return self._admission.store_own(batch, base)
+        return self._admission.store_own(batch, base, roomy=roomy)
 
     def _purge(self, command: Purge) -> int | ApiError:
         """shared/reference/streams.md 5.7."""
@@ -272,16 +326,22 @@ class StreamMachine:
             return _PURGE_DENIED
         if command.seq and command.keep:
             return _BAD_REQUEST
-        filtered = command.filter not in (b"", b">")
         if command.seq == 1:
             return 0
+        if command.filter not in (b"", b">"):
+            removed = self.store.purge(command.filter, before=command.seq or None, keep=command.keep)
+            if self._extension is not None:
+                self._extension.removed(())
+            return removed
         if command.keep:
-            return self.store.purge(command.filter or b">", keep=command.keep)
-        if filtered:
-            return self.store.purge(command.filter, before=command.seq or None)
-        return self.store.compact(command.seq or self.store.last_seq + 1)
+            removed = self.store.purge(keep=command.keep)
+        else:
+            removed = self.store.compact(command.seq or self.store.last_seq + 1)
+        if self._extension is not None:
+            self._extension.purged()
+        return removed
 
-    def _delete(self, seq: int) -> int | ApiError:
+    def _delete(self, seq: int, *, erase: bool) -> int | ApiError:
         if self.rules.sealed:
             return _SEALED
         if self.rules.deny_delete:
@@ -290,7 +350,9 @@ class StreamMachine:
             return _DELETE_NOTHING
         if seq > self.store.last_seq:
             return _DELETE_EOF
-        if self.store.delete(seq):
+        if self.store.delete(seq) if erase else self.store.delete_all([seq]):
+            if self._extension is not None:
+                self._extension.removed((seq,))
             return 1
         return errors.by_code(10043, seq=seq)
 
@@ -309,7 +371,10 @@ class StreamMachine:
         if rules.duplicate_window != self._dedupe.window:
             self._dedupe.set_window(rules.duplicate_window)
         self._expiry.rules = rules
+        self._cursors.keep(rules.links)
         self._admit_by(rules, self._staging.last_msg_id)
+        if self._extension is not None:
+            self._extension.configure(rules)
         subjects = [subject for subject, _ in self.store.subject_counts(b">")] if rules.max_msgs_per_subject else []
         removed = enforce(self.store, rules, subjects) if rules.evicts else 0
         return removed + self._expire()

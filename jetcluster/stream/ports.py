@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from jetcluster.store.api import MessageStore
+from jetcluster.stream.results import Result
+from jetcluster.stream.rules import StreamRules
 
 
 class ReadStore(MessageStore, Protocol):
@@ -102,3 +104,59 @@ SIDE_NEVER = 5
 """One row, key b"", while messages may be stored that never expire (`Nats-TTL: never`)."""
 SIDE_SCHEDULES = 6
 """`due_index.DueIndex`: when scheduled messages are due."""
+SIDE_CONSUMERS = 7
+"""A row per consumer, and one, key b"", with the next consumer id (`consumer.table`)."""
+SIDE_PENDING = 8
+"""Pages of `consumer.pending`."""
+SIDE_WAITING = 9
+"""Key consumer id | reply subject, empty value: the pulls that wait."""
+SIDE_SESSIONS = 10
+"""Rows of `consumer.sessions`."""
+SIDE_EXHAUSTED = 11
+"""Key consumer id | sequence, empty value: messages that are kept although they will not be delivered again."""
+
+SIDE_SOURCES = 12
+"""Rows of `sourced.Cursors`."""
+
+
+class Extension(Protocol):
+    """Other state that lives in the stream's log, applied together with the messages (`consumer.table`)."""
+
+    @property
+    def public_count(self) -> int:
+        """Consumers of the stream, without those of mirrors and sources."""
+        ...
+
+    def reload(self) -> None:
+        """Reads its state from the store: at start and after a snapshot was installed. `configure` follows."""
+        ...
+
+    def flush(self) -> None:
+        """Writes what has changed into its side tables: called once per commit of the store, at its start."""
+        ...
+
+    def apply(self, kind: int, ts: int, index: int, body: bytes) -> Result:
+        """Applies a command of kinds 18..31 at the stream's time `ts`, which never goes back; returns its outcome, with
+        `digest_bytes` for the rolling hash when it is neither int nor ApiError. Raises CommandError, DamagedError."""
+        ...
+
+    def configure(self, rules: StreamRules) -> None:
+        """The stream's configuration in force: after `reload` and whenever it changes."""
+        ...
+
+    def purged(self) -> None:
+        """A purge without a filter has moved the first sequence."""
+        ...
+
+    def trimmed(self) -> None:
+        """A command has moved the first sequence."""
+        ...
+
+    def removed(self, seqs: Sequence[int]) -> None:
+        """Messages were deleted on purpose: those at `seqs`, or unknown ones when empty."""
+        ...
+
+    def stored(self, first_seq: int, last_seq: int) -> None:
+        """New messages are in the store of a stream with interest retention; limits are not enforced yet. Removes what
+        nobody will want."""
+        ...

@@ -60,13 +60,13 @@ _ROLLUP_NOT_PERMITTED: Final = errors.by_code(10111, err="rollup not permitted")
 class Admission:
     """`admit` one command after the other. Built anew when the rules change."""
 
-    __slots__ = ("_base", "_batch", "_dedupe", "_name", "_rules", "_staging", "_store")
+    __slots__ = ("_base", "_batch", "_dedupe", "_name", "_rules", "_staging", "_store", "rules")
 
     def __init__(
         self, name: str, rules: StreamRules, store: MachineStore, dedupe: DedupeWindow, staging: Staging
     ) -> None:
         self._name = name.encode()
-        self._rules = rules
+        self.rules = self._rules = rules
         self._store = store
         self._dedupe = dedupe
         self._staging = staging
@@ -93,9 +93,9 @@ class Admission:
             return PublishResult(first_seq, batch.count, None)
         return PublishResult(first_seq, batch.count, verdicts)
 
-    def store_own(self, batch: Batch, base: int) -> int:
+    def store_own(self, batch: Batch, base: int, *, roomy: bool = False) -> int:
         """Stores messages that need no check: made by the stream itself. Their headers have all
-        their effects. Only a full discard-new stream still refuses; returns how many were stored."""
+        their effects. Only a full discard-new stream still refuses, unless `roomy`; returns how many were stored."""
         staging, rules = self._staging, self._rules
         self._batch, self._base = batch, base
         staging.begin(batch, base)
@@ -106,10 +106,52 @@ class Admission:
             if isinstance(rewritten, ApiError):
                 continue
             made: Message = (subject, *rewritten[:2])
-            if rules.discard_new and self._check_room(made, staging.rollup(headers, fields)) is not None:
+            bounded = rules.discard_new and not roomy
+            if bounded and self._check_room(made, staging.rollup(headers, fields)) is not None:
                 continue
             staging.stage(i, made, fields, rewritten[2], changed=made != message)
         return staging.finish()
+
+    def admit_sourced(self, batch: Batch, base: int, first_seq: int = 0) -> tuple[int, ApiError | None]:
+        """Stores messages of an upstream: with sequences from `first_seq` on, which may leave a gap, or as what comes
+        next (0). Their headers are the upstream's: nothing is checked against them, but they have their effects where
+        this stream allows those. Returns how many were taken before one did not fit, and why it did not."""
+        rules, staging, store = self._rules, self._staging, self._store
+        if rules.subject_transform is not None:
+            batch = mapped(batch, rules.subject_transform, base)
+        dedupe = self._dedupe if self._dedupe.window and batch.has_headers else None
+        if dedupe is not None:
+            dedupe.advance(base, first_seq or store.last_seq + 1)
+        inert = dedupe is None and not staging.has_effects
+        if self._fits_whole(batch) and (inert or not batch.has_headers or FIELD not in batch.raw):
+            seq = first_seq or store.last_seq + 1
+            last_id = nats_fields(batch.headers_of(batch.count - 1)).get(b"Nats-Msg-Id")
+            staging.store_whole(batch, seq, base, [(seq + batch.count - 1, last_id)] if last_id else [])
+            return batch.count, None
+        self._batch, self._base = batch, base
+        staging.begin(batch, base, first_seq)
+        taken, error = batch.count, None
+        for i in range(batch.count):
+            message = batch.message(i)
+            fields = nats_fields(message[1])
+            msg_id = fields.get(b"Nats-Msg-Id")
+            if msg_id and dedupe is not None and not first_seq and dedupe.seq_of(msg_id) is not None:
+                continue
+            error = self._check_sourced(message, fields)
+            if error is not None:
+                taken = i
+                break
+            staging.stage(i, message, fields)
+        staging.finish()
+        return taken, error
+
+    def _check_sourced(self, message: Message, fields: dict[bytes, bytes]) -> ApiError | None:
+        rules = self._rules
+        if rules.max_msg_size and len(message[1]) + len(message[2]) > rules.max_msg_size:
+            return _TOO_LARGE
+        if not rules.discard_new:
+            return None
+        return self._check_room(message, self._staging.rollup(message[1], fields))
 
     def _fits_whole(self, batch: Batch) -> bool:
         rules = self._rules

@@ -8,50 +8,51 @@ makes it an ordinary stream; limits and expiry hold from then on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.store.api import Msg
-from jetcluster.store.batch import MAX_COUNT, Batch
-from jetcluster.stream.commands import Restore, RestoreEnd, Run
+from jetcluster.stream.commands import Restore, RestoreEnd
 from jetcluster.stream.cron import CronError
+from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.ports import MachineStore
 from jetcluster.stream.rules import StreamRules
+from jetcluster.stream.runs import Run, cut
 from jetcluster.stream.schedules import PATTERN, Schedules, pattern_of
+from jetcluster.stream.sourced import skip_to
 from jetcluster.stream.ttl import parse_ttl
 
 _REFUSED: Final = errors.by_code(10062, err="the stream is not being restored")
-_GAP_SUBJECT: Final = b"_"
+_MSG_ID: Final = b"Nats-Msg-Id:"
 
 
 def runs_of(messages: Sequence[Msg]) -> list[Run]:
-    """The ascending messages as batches: as long as sequences and times go on by one, which they do in what one of our
-    own streams took in as one batch."""
-    runs: list[Run] = []
-    start = 0
-    for i in range(1, len(messages) + 1):
-        if i < len(messages) and i - start < MAX_COUNT:
-            before, message = messages[i - 1], messages[i]
-            if message.seq == before.seq + 1 and message.ts == before.ts + 1:
-                continue
-        part = messages[start:i]
-        headers = [message.headers for message in part]
-        batch = Batch.of([m.subject for m in part], headers if any(headers) else [], [m.payload for m in part])
-        runs.append(Run(part[0].seq, part[0].ts, batch))
-        start = i
-    return runs
+    """The ascending messages as runs (`runs.cut`)."""
+    if not messages:
+        return []
+    seqs, times, subjects, headers, payloads = (list(column) for column in zip(*messages, strict=True))
+    return cut(seqs, times, subjects, headers, payloads)
 
 
-def restore(
-    store: MachineStore, rules: StreamRules, expiry: Expiry, schedules: Schedules, command: Restore
-) -> int | ApiError:
+class Into(NamedTuple):
+    """The stream, and what it keeps beside its messages."""
+
+    store: MachineStore
+    rules: StreamRules
+    dedupe: DedupeWindow
+    expiry: Expiry
+    schedules: Schedules
+
+
+def restore(into: Into, command: Restore) -> int | ApiError:
     """Stores what is not there yet (a command may come twice, after a change of leaders); how many messages."""
-    if not rules.restoring:
+    if not into.rules.restoring:
         return _REFUSED
-    wanted = rules.restored()
+    wanted = into.rules.restored()
+    store = into.store
     stored = 0
     for run in command.runs:
         if run.seq <= store.last_seq:
@@ -59,24 +60,40 @@ def restore(
         store.append(run.batch, run.seq, run.ts)
         stored += run.batch.count
         if wanted.allow_msg_ttl or wanted.allow_msg_schedules:
-            _note(run, wanted, expiry, schedules)
-    expiry.seal()
+            _note(run, wanted, into.expiry, into.schedules)
+        if wanted.duplicate_window and run.ts + wanted.duplicate_window > command.ts:
+            _note_ids(run, into.dedupe)
+    into.expiry.seal()
     return stored
+
+
+def last_msg_id(command: Restore) -> bytes:
+    """Nats-Msg-Id of the last message, b"" when it has none."""
+    batch = command.runs[-1].batch
+    return _msg_id(batch.headers_of(batch.count - 1))
 
 
 def finish(store: MachineStore, rules: StreamRules, command: RestoreEnd) -> int | ApiError:
     """The last sequences may be those of deleted messages: the stream goes on behind them all the same."""
     if not rules.restoring:
         return _REFUSED
-    last = command.last_seq
-    if last <= store.last_seq:
-        return 0
-    if not store.messages:
-        store.compact(last + 1)
-        return 0
-    store.append(Batch.of([_GAP_SUBJECT], [], [b""]), last, max(command.last_ts, store.state.last_ts))
-    store.delete(last)
+    skip_to(store, command.last_seq, command.last_ts)
     return 0
+
+
+def _note_ids(run: Run, dedupe: DedupeWindow) -> None:
+    """The ids of messages that are young enough: whoever sent them may send them once more."""
+    batch = run.batch
+    ids = [(run.seq + i, _msg_id(batch.headers_of(i))) for i in range(batch.count if batch.has_headers else 0)]
+    ids = [(seq, msg_id) for seq, msg_id in ids if msg_id]
+    for seq, msg_id in ids:
+        dedupe.add(msg_id, seq)
+    if ids:
+        dedupe.seal(run.ts, ids)
+
+
+def _msg_id(headers: bytes) -> bytes:
+    return nats_fields(headers).get(b"Nats-Msg-Id", b"") if _MSG_ID in headers else b""
 
 
 def _note(run: Run, wanted: StreamRules, expiry: Expiry, schedules: Schedules) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from jetcluster.errors import ApiError
 
@@ -43,9 +43,18 @@ class BatchResult(NamedTuple):
     error: ApiError | None
 
 
-Result = PublishResult | BatchResult | int | ApiError
+class Digestible(Protocol):
+    """What a command of the machine's extension gives."""
+
+    def digest_bytes(self) -> bytes:
+        """Short, unambiguous bytes for the rolling hash."""
+        ...
+
+
+Result = PublishResult | BatchResult | int | ApiError | Digestible
 """PublishResult of PUBLISH; BatchResult of BATCH_COMMIT; 0 of BATCH_PART; number of messages removed by PURGE,
-DELETE_MSG and EXPIRE (and by UPDATE_CONFIG, 0); ApiError when the command was refused."""
+DELETE_MSG and EXPIRE (and by UPDATE_CONFIG, 0); REPLACE gives the sequence of the last message stored, or removed
+messages when it stores none; ApiError when the command was refused."""
 
 
 def digest_bytes(result: Result) -> bytes:
@@ -58,7 +67,9 @@ def digest_bytes(result: Result) -> bytes:
         return b"b%d+%d" % (result.last_seq, result.size) if result.error is None else _verdict_bytes(result.error)
     if isinstance(result, ApiError):
         return _verdict_bytes(result)
-    return b"n%d" % result
+    if isinstance(result, int):
+        return b"n%d" % result
+    return b"x" + result.digest_bytes()
 
 
 def _verdict_bytes(verdict: Verdict) -> bytes:

@@ -6,13 +6,21 @@ Built from the normalised configuration (the JSON object that STREAM.INFO shows)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from jetcluster.model.transforms import SubjectTransform
 
 RESTORING = "restoring"
 """Key of a configuration, true while the stream is being restored; no client ever sees it."""
+
+_BASE62: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+LIMITS = "limits"
+INTEREST = "interest"
+WORKQUEUE = "workqueue"
+"""Retention policies."""
 
 
 class StreamRules:
@@ -34,12 +42,15 @@ class StreamRules:
         "evicts",
         "first_seq",
         "kv_purge",
+        "links",
         "max_age",
         "max_bytes",
+        "max_consumers",
         "max_msg_size",
         "max_msgs",
         "max_msgs_per_subject",
         "memory",
+        "mirror",
         "mirror_direct",
         "name",
         "no_ack",
@@ -47,6 +58,7 @@ class StreamRules:
         "republish",
         "republish_headers_only",
         "restoring",
+        "retention",
         "sealed",
         "subject_delete_marker_ttl",
         "subject_transform",
@@ -66,6 +78,8 @@ class StreamRules:
         self.max_msgs_per_subject = _limit(config, "max_msgs_per_subject")
         self.max_msg_size = _limit(config, "max_msg_size")
         self.max_age = _limit(config, "max_age")
+        self.max_consumers = _limit(config, "max_consumers")
+        self.retention: str = config.get("retention") or LIMITS
         self.duplicate_window = _limit(config, "duplicate_window")
         self.first_seq = _limit(config, "first_seq")
         self.num_replicas: int = config.get("num_replicas") or 1
@@ -89,6 +103,9 @@ class StreamRules:
         self.republish = _transform(config.get("republish"))
         self.republish_headers_only = bool((config.get("republish") or {}).get("headers_only"))
         may_roll_up = self.allow_rollup_hdrs and not self.deny_purge
+        self.mirror: Mapping[str, Any] | None = config.get("mirror")
+        self.links: tuple[bytes, ...] = (b"",) if self.mirror is not None else links_of(config.get("sources") or ())
+        """Keys of what the stream is fed by: b"" is the mirror's upstream, the others are sources."""
         self.kv_purge = self.name.startswith("KV_") and may_roll_up
         """`KV-Operation: PURGE` alone rolls its subject up (core-and-consumers.md Q19)."""
         old = not self.discard_new and (self.max_msgs or self.max_bytes)
@@ -109,6 +126,38 @@ def _transform(config: Mapping[str, Any] | None) -> SubjectTransform | None:
     if config is None or not config.get("dest"):
         return None
     return SubjectTransform(config.get("src", "").encode(), config.get("dest", "").encode())
+
+
+def links_of(sources: Sequence[Mapping[str, Any]]) -> tuple[bytes, ...]:
+    return tuple(link_key(source) for source in sources)
+
+
+def link_key(source: Mapping[str, Any]) -> bytes:
+    """What tells the sources of a stream apart: name, api prefix, filters and destinations (streams.md 7.6)."""
+    return b" ".join((link_index(source), *link_filters(source)))
+
+
+def link_index(source: Mapping[str, Any]) -> bytes:
+    """How Nats-Stream-Source names the upstream."""
+    name = source["name"].encode()
+    prefix = (source.get("external") or {}).get("api", "").encode()
+    return b"%b:%b" % (name, short_hash(prefix)) if prefix else name
+
+
+def link_filters(source: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    """Filter and destination as Nats-Stream-Source shows them."""
+    transforms = source.get("subject_transforms") or ()
+    if transforms:
+        return (
+            b"\f".join([(t.get("src") or ">").encode() for t in transforms]),
+            b"\f".join([(t.get("dest") or ">").encode() for t in transforms]),
+        )
+    return (source.get("filter_subject") or ">").encode(), b">"
+
+
+def short_hash(data: bytes) -> bytes:
+    """Eight characters."""
+    return bytes(_BASE62[byte % 62] for byte in hashlib.sha256(data).digest()[:8])
 
 
 def _limit(config: Mapping[str, Any], key: str) -> int:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from datetime import UTC, tzinfo
 from typing import Final, NamedTuple
 
-from jetcluster.stream import durations, times
+from jetcluster.model.times import parse_rfc3339
+from jetcluster.stream import durations
 from jetcluster.stream.cron import Cron, CronError
 from jetcluster.stream.durations import SECOND
 
@@ -62,7 +63,7 @@ def parse(value: bytes, zone: bytes | None) -> Pattern | None:
 
 def _parse_at(text: str) -> Pattern | None:
     try:
-        return Pattern(at=times.parse(text))
+        return Pattern(at=parse_rfc3339(text))
     except ValueError:
         return None
 

@@ -5,7 +5,8 @@ a check of a wildcard, the last room of a discard-new stream. Storing a message 
 
 - evict older ones (limits), purge its subject, the stream (Nats-Rollup) or a schedule (Nats-Schedule-Next: purge);
 - make something due later: its own end (Nats-TTL), a message to be produced (Nats-Schedule);
-- be told to `on_append` (republish).
+- be told to `on_append` (republish);
+- be seen by `on_stored`, which removes what nobody wants (interest retention).
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ MAX_BLOCK: Final = 512 << 10
 
 OnAppend = Callable[[Batch, int, int], None]
 """(batch, first sequence, time of the first message), right before it is stored."""
+OnStored = Callable[[int, int], None]
+"""(first, last sequence), right after they were stored and before limits are enforced; it may remove them again."""
 Message = tuple[bytes, bytes, bytes]
 """Subject, header block, payload."""
 
@@ -48,7 +51,6 @@ class Staging:
         "_changed",
         "_dedupe",
         "_expiry",
-        "_has_effects",
         "_ids",
         "_last",
         "_rules",
@@ -56,9 +58,11 @@ class Staging:
         "_staged",
         "_store",
         "_stored",
+        "has_effects",
         "last_msg_id",
         "next_seq",
         "on_append",
+        "on_stored",
         "totals",
     )
 
@@ -70,7 +74,8 @@ class Staging:
         self._dedupe = dedupe
         self._expiry = expiry
         self._schedules = due
-        self._has_effects = rules.allow_msg_ttl or rules.allow_msg_schedules or rules.allow_rollup_hdrs
+        self.has_effects = rules.allow_msg_ttl or rules.allow_msg_schedules or rules.allow_rollup_hdrs
+        """Headers may mean something: an end, a message to be produced, a purge."""
         self._batch: Batch
         self._base = 0
         self._stored = 0
@@ -88,12 +93,14 @@ class Staging:
         self.last_msg_id = b""
         """Nats-Msg-Id of the last message stored, b"" when it had none."""
         self.on_append: OnAppend | None = None
+        self.on_stored: OnStored | None = None
 
-    def begin(self, batch: Batch, base: int) -> None:
-        """The k-th stored message of `batch` gets the time `base + k`."""
+    def begin(self, batch: Batch, base: int, first_seq: int = 0) -> None:
+        """The k-th stored message of `batch` gets the time `base + k`, and the sequence `first_seq + k`; 0: those that
+        come next."""
         self._batch, self._base, self._stored = batch, base, 0
         self._ids = []
-        self.next_seq = self._store.last_seq + 1
+        self.next_seq = first_seq or self._store.last_seq + 1
 
     def finish(self) -> int:
         """Stores the rest; returns how many messages of the command were stored."""
@@ -153,7 +160,7 @@ class Staging:
         if msg_id and self._dedupe.window:
             self._dedupe.add(msg_id, seq)
             self._ids.append((seq, msg_id))
-        if self._has_effects and (fields or KV_OPERATION in headers):
+        if self.has_effects and (fields or KV_OPERATION in headers):
             self._effects(seq, ts, message, fields)
         return seq if total is None else Counted(seq, total)
 
@@ -237,12 +244,15 @@ class Staging:
         return Batch.of(subjects, headers, payloads)
 
     def _append(self, batch: Batch, first_seq: int, ts: int) -> None:
+        seq = first_seq
         for piece in _blocks(batch):
             if self.on_append is not None:
-                self.on_append(piece, first_seq, ts)
-            self._store.append(piece, first_seq, ts)
-            first_seq += piece.count
+                self.on_append(piece, seq, ts)
+            self._store.append(piece, seq, ts)
+            seq += piece.count
             ts += piece.count
+        if self.on_stored is not None:
+            self.on_stored(first_seq, seq - 1)  # before the limits: what is not kept pushes nothing out
         if self._rules.evicts:
             enforce(self._store, self._rules, batch.subjects)
 

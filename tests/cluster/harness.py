@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import random
@@ -51,27 +52,46 @@ def find_nats_cli() -> str | None:
     return str(local) if local.is_file() else shutil.which("nats")
 
 
+PORTS = range(16000, 32000)
+"""Below the ephemeral range, so that no outgoing connection takes the port while its node is down."""
+BLOCK = 500
+_mine: list[int] = []
+"""Ports of the blocks that this process has, in the order in which they are given out; used ones go to the end."""
+_locks: list[int] = []
+"""File descriptors: a block is this process's while its file is locked."""
+
+
+def _claim_block() -> None:
+    """Between the moment a port is found free and the moment its server listens, nobody else may find it free: other
+    test processes take their ports from other blocks. Raises HarnessError."""
+    folder = Path(tempfile.gettempdir()) / f"jetcluster-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    for start in random.SystemRandom().sample(PORTS[::BLOCK], len(PORTS) // BLOCK):
+        lock = os.open(folder / str(start), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            continue
+        _locks.append(lock)
+        _mine.extend(range(start, start + BLOCK))
+        return
+    raise HarnessError(f"all ports from {PORTS.start} to {PORTS.stop} are claimed by other test processes ({folder})")
+
+
 def free_ports(count: int) -> list[int]:
-    """Below the ephemeral range, so that no outgoing connection takes the port while its node is down."""
+    """On 127.0.0.1. No other test process is given them."""
     found: list[int] = []
-    sockets: list[socket.socket] = []
-    rng = random.SystemRandom()
-    try:
-        for _ in range(1000):
-            port = rng.randrange(16000, 32000)
-            one = socket.socket()
-            sockets.append(one)
-            try:
-                one.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            found.append(port)
-            if len(found) == count:
-                return found
-    finally:
-        for one in sockets:
-            one.close()
-    raise HarnessError(f"no {count} free ports on 127.0.0.1 between 16000 and 32000")
+    while len(found) < count:
+        for _ in range(len(_mine)):
+            port = _mine.pop(0)
+            _mine.append(port)
+            if port not in found and not busy_ports([port]):
+                found.append(port)
+                if len(found) == count:
+                    return found
+        _claim_block()
+    return found
 
 
 def busy_ports(ports: Iterable[int]) -> list[int]:
@@ -106,6 +126,8 @@ class Node:
         self.store = root / "store"
         self.log_path = root / "log"
         self.args = list(args)
+        self.env: dict[str, str] = {}
+        """Added to its environment."""
         self._command = list(command)
         self.process: subprocess.Popen[bytes] | None = None
         self.http_port = 0
@@ -126,6 +148,8 @@ class Node:
         """Starts the process and returns at once."""
         assert not self.alive, f"{self.name} runs already"
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(TOP), os.environ.get("PYTHONPATH", "")]))}
+        env.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling everything at every start costs more than the start itself
+        env |= self.env
         self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
             self._spawned = time.monotonic()

@@ -306,13 +306,13 @@ async def one_death(
     client.close()
 
 
-async def test_the_leader_steps_aside_in_the_middle_of_a_batch(cluster: ProcessCluster) -> None:
-    async with await cluster[0].connect() as client:
+async def test_the_leader_steps_aside_in_the_middle_of_a_batch(tidy: ProcessCluster) -> None:
+    async with await tidy[0].connect() as client:
         await create(client, "S", 3)
-        leader = await cluster.stream_leader("S")
+        leader = await tidy.stream_leader("S")
         assert await send(client, "S.x", "b", 1) == 0
         await client.api("STREAM.LEADER.STEPDOWN.S")
-        await eventually(lambda: _other_leader(cluster, leader), 15, "no other leader")
+        await eventually(lambda: _other_leader(tidy, leader), 15, "no other leader")
 
         async def unknown() -> bool:
             return await send(client, "S.x", "b", 2, "1") == 10176
@@ -327,14 +327,14 @@ async def _other_leader(cluster: ProcessCluster, old: Node) -> bool:
     return False
 
 
-async def test_no_reply_shows_part_of_a_batch(cluster: ProcessCluster, server: str) -> None:
+async def test_no_reply_shows_part_of_a_batch(tidy: ProcessCluster, server: str) -> None:
     """Readers on all three nodes during many commits: what one reply holds and announces is a multiple of a batch."""
     size = 7
     batches = Batches()
-    async with await cluster[0].connect() as client:
+    async with await tidy[0].connect() as client:
         await create(client, "S", 3)
         await publish_batch(client, batches, size)
-        for node in cluster.nodes:
+        for node in tidy.nodes:
             async with await node.connect() as reader:
                 await wait_direct(reader, "S", size)
         deadline = time.monotonic() + 4
@@ -359,5 +359,5 @@ async def test_no_reply_shows_part_of_a_batch(cluster: ProcessCluster, server: s
                     replies += 1
             return replies
 
-        counts = await asyncio.gather(write(), *map(read, cluster.nodes))
+        counts = await asyncio.gather(write(), *map(read, tidy.nodes))
     assert len(batches.acked) > 20 and all(count and count > 20 for count in counts[1:]), (len(batches.acked), counts)

@@ -100,3 +100,37 @@ async def test_one_full_node_of_three_does_not_stop_the_stream(tiny_disk: Path, 
         for _ in range(5):
             assert await _writable(client)
         await cluster.wait_current("S", within=60)
+
+
+async def test_a_snapshot_that_does_not_fit_leaves_room_and_comes_when_it_does(
+    tiny_disk: Path, tmp_path: Path, server: str
+) -> None:
+    """n1 was away for more than the log of the others holds, and the stream is larger than its disk. It gives back what
+    it could not use: a purge of the stream, which it only hears of by the next snapshot, is enough to heal it."""
+    if server == "nats-server":
+        pytest.skip("about this server's reserves")
+    (tmp_path / "nodes" / "n1").mkdir(parents=True)
+    (tmp_path / "nodes" / "n1" / "store").symlink_to(tiny_disk)
+    async with ProcessCluster(3, server, root=tmp_path / "nodes") as cluster, await cluster[1].connect() as client:
+        await create_stream(client, "S", ["s"], 3)
+        for _ in range(20):
+            assert await _writable(client)
+        await cluster.wait_current("S")
+        cluster[0].kill9()
+        await eventually(lambda: _writable(client), 10, "no leader", cluster[1])
+        for _ in range(160):
+            assert await _writable(client)
+        await cluster[0].start()
+
+        async def gave_up() -> bool:
+            return "there is no room for the state" in cluster[0].log()
+
+        async def has_room() -> bool:
+            free = os.statvfs(tiny_disk)
+            return free.f_bavail > free.f_blocks // 2
+
+        await eventually(gave_up, 30, "it was never full", cluster[0])
+        await eventually(has_room, 10, "half a state is of no use, and is kept", cluster[0])
+        assert (await client.api("STREAM.PURGE.S"))["success"]
+        assert await _writable(client)
+        await cluster.wait_current("S", within=30)

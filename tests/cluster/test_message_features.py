@@ -45,9 +45,9 @@ def replicas(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
-async def test_counters_rollups_transforms_republish(cluster: ProcessCluster, replicas: int) -> None:
+async def test_counters_rollups_transforms_republish(tidy: ProcessCluster, replicas: int) -> None:
     heard: list[tuple[str, str | None, str | None, bytes]] = []
-    async with await cluster[0].connect() as client, await cluster[1].connect() as other:
+    async with await tidy[0].connect() as client, await tidy[1].connect() as other:
         other.subscribe(
             "out.>",
             lambda m: heard.append((m.subject.decode(), m.get("Nats-Sequence"), m.get("Nats-Last-Sequence"), m.data)),
@@ -81,9 +81,9 @@ async def test_counters_rollups_transforms_republish(cluster: ProcessCluster, re
     assert heard == [("out.x", "1", "0", b"1"), ("out.x", "2", "1", b"2")]
 
 
-async def test_ttl_markers_and_schedules_in_time(cluster: ProcessCluster, replicas: int) -> None:
+async def test_ttl_markers_and_schedules_in_time(tidy: ProcessCluster, replicas: int) -> None:
     marker = "Nats-Marker-Reason: MaxAge\r\nNats-TTL: 2s\r\nNats-Rollup: sub"
-    async with await cluster[0].connect() as client:
+    async with await tidy[0].connect() as client:
         await create_stream(client, "M", ["m.>"], replicas, subject_delete_marker_ttl=2_000_000_000)
         await create_stream(client, "S", ["s.>"], replicas, allow_msg_schedules=True, allow_msg_ttl=True)
         await publish(client, "m.a", b"1", Nats_TTL="2")

@@ -16,8 +16,8 @@ def payloads(count: int, prefix: str = "m") -> list[bytes]:
     return [b"%s-%d" % (prefix.encode(), n) for n in range(count)]
 
 
-async def test_publish_through_every_node_and_read_from_every_node(cluster: ProcessCluster) -> None:
-    clients = [await node.connect() for node in cluster.nodes]
+async def test_publish_through_every_node_and_read_from_every_node(tidy: ProcessCluster) -> None:
+    clients = [await node.connect() for node in tidy.nodes]
     await create_stream(clients[0], "S", ["s.>"], 3)
     ledger = await publish_all(clients[0], "s.a", payloads(300, "n1"))
     for at in (1, 2):
@@ -28,7 +28,7 @@ async def test_publish_through_every_node_and_read_from_every_node(cluster: Proc
     for client in clients:
         await wait_direct(client, "S", 900)
         check_exactly_once(ledger, await read_all(client, "S"))
-    info = await cluster.wait_current("S")
+    info = await tidy.wait_current("S")
     assert info["state"]["messages"] == 900
     assert {info["cluster"]["leader"], *(p["name"] for p in info["cluster"]["replicas"])} == {"n1", "n2", "n3"}
     for client in clients:
@@ -57,8 +57,8 @@ async def test_each_replica_answers_alone(cluster: ProcessCluster, server: str) 
         await cluster.wait_meta()
 
 
-async def test_dedupe_and_expected_sequence(cluster: ProcessCluster) -> None:
-    async with await cluster[1].connect() as client:
+async def test_dedupe_and_expected_sequence(tidy: ProcessCluster) -> None:
+    async with await tidy[1].connect() as client:
         await create_stream(client, "S", ["s.>"], 3)
         first = (await client.request("s.a", b"1", headers={"Nats-Msg-Id": "x"})).json()
         again = (await client.request("s.a", b"1", headers={"Nats-Msg-Id": "x"})).json()
@@ -79,9 +79,9 @@ async def test_dedupe_and_expected_sequence(cluster: ProcessCluster) -> None:
     assert stored == {1: b"1", 2: b"2", 3: b"4"}
 
 
-async def test_only_one_of_many_compare_and_set_writers_wins(cluster: ProcessCluster) -> None:
+async def test_only_one_of_many_compare_and_set_writers_wins(tidy: ProcessCluster) -> None:
     """The same expected sequence through three nodes at once: the log order decides, for one of them."""
-    clients = [await node.connect() for node in cluster.nodes]
+    clients = [await node.connect() for node in tidy.nodes]
     await create_stream(clients[0], "S", ["s"], 3)
     for round_ in range(20):
         headers = {"Nats-Expected-Last-Sequence": str(round_)}
@@ -94,13 +94,13 @@ async def test_only_one_of_many_compare_and_set_writers_wins(cluster: ProcessClu
         client.close()
 
 
-async def test_direct_get_forms_on_every_node(cluster: ProcessCluster) -> None:
-    async with await cluster[0].connect() as client:
+async def test_direct_get_forms_on_every_node(tidy: ProcessCluster) -> None:
+    async with await tidy[0].connect() as client:
         await create_stream(client, "S", ["s.>"], 3)
         for n in range(1, 11):
             await client.request(f"s.{n % 2}", b"%d" % n)
-    await cluster.wait_current("S")
-    for node in cluster.nodes:
+    await tidy.wait_current("S")
+    for node in tidy.nodes:
         async with await node.connect() as client:
             await wait_direct(client, "S", 10)
             get = "$JS.API.DIRECT.GET.S"
@@ -121,16 +121,16 @@ async def test_direct_get_forms_on_every_node(cluster: ProcessCluster) -> None:
             assert (batch[-1].get("Nats-Num-Pending"), batch[-1].get("Nats-Last-Sequence")) == ("1", "7")
 
 
-async def test_a_stream_without_a_subject_match_has_no_responders(cluster: ProcessCluster) -> None:
-    async with await cluster[2].connect() as client:
+async def test_a_stream_without_a_subject_match_has_no_responders(tidy: ProcessCluster) -> None:
+    async with await tidy[2].connect() as client:
         await create_stream(client, "S", ["s"], 3)
         assert (await client.request("nobody", b"x")).status == 503
         assert (await client.request("$JS.API.DIRECT.GET.NOPE", b'{"seq":1}')).status == 503
 
 
 @pytest.mark.parametrize(("replicas", "storage"), [(1, "file"), (1, "memory"), (3, "memory")])
-async def test_other_replica_counts_and_storage(cluster: ProcessCluster, replicas: int, storage: str) -> None:
-    clients = [await node.connect() for node in cluster.nodes]
+async def test_other_replica_counts_and_storage(tidy: ProcessCluster, replicas: int, storage: str) -> None:
+    clients = [await node.connect() for node in tidy.nodes]
     await create_stream(clients[0], "S", ["s"], replicas, storage)
     for at, client in enumerate(clients):
         ledger = await publish_all(client, "s", payloads(200, f"c{at}"))
@@ -141,14 +141,14 @@ async def test_other_replica_counts_and_storage(cluster: ProcessCluster, replica
         client.close()
 
 
-async def test_delete_and_purge_reach_every_node(cluster: ProcessCluster) -> None:
-    async with await cluster[0].connect() as client, await cluster[2].connect() as other:
+async def test_delete_and_purge_reach_every_node(tidy: ProcessCluster) -> None:
+    async with await tidy[0].connect() as client, await tidy[2].connect() as other:
         await create_stream(client, "S", ["s.>"], 3)
         await publish_all(client, "s.a", payloads(50))
         await publish_all(client, "s.b", payloads(10, "b"))
         assert (await other.api("STREAM.PURGE.S", {"filter": "s.a"}))["purged"] == 50
-        await cluster.wait_current("S")
-        for node in cluster.nodes:
+        await tidy.wait_current("S")
+        for node in tidy.nodes:
             async with await node.connect() as reader:
                 stored = await read_all(reader, "S")
                 assert sorted(stored.values()) == sorted(payloads(10, "b"))

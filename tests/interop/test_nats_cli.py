@@ -39,8 +39,8 @@ class Cli:
         return json.loads(out)
 
 
-async def test_streams(cluster: ProcessCluster, tool: str) -> None:
-    cli = Cli(tool, cluster.urls[1])
+async def test_streams(tidy: ProcessCluster, tool: str) -> None:
+    cli = Cli(tool, tidy.urls[1])
     await cli("stream", "add", "ORDERS", "--subjects", "orders.>", "--replicas", "3", "--storage", "file",
               "--allow-direct", "--defaults")  # fmt: skip
     info = await cli.json("stream", "info", "ORDERS", "--json")
@@ -70,10 +70,10 @@ async def test_streams(cluster: ProcessCluster, tool: str) -> None:
     assert "ORDERS" not in await cli("stream", "ls")
 
 
-async def test_core_request_and_checks(cluster: ProcessCluster, tool: str) -> None:
-    cli = Cli(tool, cluster.urls[0])
+async def test_core_request_and_checks(tidy: ProcessCluster, tool: str) -> None:
+    cli = Cli(tool, tidy.urls[0])
     responder = await asyncio.create_subprocess_exec(
-        tool, "--server", cluster.urls[2], "reply", "help", "we are here",
+        tool, "--server", tidy.urls[2], "reply", "help", "we are here",
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     try:
@@ -87,4 +87,4 @@ async def test_core_request_and_checks(cluster: ProcessCluster, tool: str) -> No
     assert "OK" in await cli("server", "check", "connection")
     assert "no responders" in (await cli("request", "nobody", "x")).lower()
     assert "Maximum Payload" in await cli("account", "info")
-    assert cluster.urls[0] in await cli("rtt")
+    assert tidy.urls[0] in await cli("rtt")

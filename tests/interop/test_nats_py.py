@@ -18,8 +18,8 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
-async def nc(cluster: ProcessCluster) -> AsyncIterator[NATS]:
-    connection = await nats.connect(cluster.urls, dont_randomize=True)
+async def nc(tidy: ProcessCluster) -> AsyncIterator[NATS]:
+    connection = await nats.connect(tidy.urls, dont_randomize=True)
     yield connection
     await connection.close()
 
@@ -43,9 +43,9 @@ async def test_core(nc: NATS) -> None:
         await nc.request("nobody.home", b"")
 
 
-async def test_request_reply_and_queue_group_across_nodes(cluster: ProcessCluster) -> None:
+async def test_request_reply_and_queue_group_across_nodes(tidy: ProcessCluster) -> None:
     served = [0, 0, 0]
-    connections = [await nats.connect(url) for url in cluster.urls]
+    connections = [await nats.connect(url) for url in tidy.urls]
 
     def responder(at: int):  # type: ignore[no-untyped-def]
         async def answer(msg: object) -> None:
@@ -66,8 +66,8 @@ async def test_request_reply_and_queue_group_across_nodes(cluster: ProcessCluste
         await connection.close()
 
 
-async def test_headers_survive_the_mesh(cluster: ProcessCluster) -> None:
-    a, b = await nats.connect(cluster.urls[0]), await nats.connect(cluster.urls[1])
+async def test_headers_survive_the_mesh(tidy: ProcessCluster) -> None:
+    a, b = await nats.connect(tidy.urls[0]), await nats.connect(tidy.urls[1])
     sub = await b.subscribe("h")
     await b.flush()
     await asyncio.sleep(0.2)

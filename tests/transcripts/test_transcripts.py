@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,12 +15,13 @@ import pytest
 from jetcluster.clock import SeededRng, SystemClock
 from jetcluster.server.options import OpenAuthenticator, OpenIdentity, ServerOptions
 from jetcluster.server.server import Server
+from tests.cluster.harness import find_server
 
 from .conversation import Transcript, load, play
 
 HERE = Path(__file__).parent
 TRANSCRIPTS = [load(path) for path in sorted(HERE.glob("*.txt"))]
-NATS_SERVER = shutil.which("nats-server") or shutil.which("/opt/gobin/nats-server")
+NATS_SERVER = (find_server("nats-server") or [None])[0]
 _INTS = ("max_payload", "max_control_line", "max_connections", "max_subscriptions", "max_sub_tokens")
 _SECONDS = ("auth_timeout", "ping_interval")
 
@@ -96,7 +96,7 @@ async def test_our_server(transcript: Transcript) -> None:
 
 
 @pytest.mark.interop
-@pytest.mark.skipif(NATS_SERVER is None, reason="no nats-server on PATH or in /opt/gobin")
+@pytest.mark.skipif(NATS_SERVER is None, reason="no nats-server on this machine: run `make tools` (needs Go)")
 @pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda t: t.name)
 async def test_real_server(transcript: Transcript, tmp_path: Path) -> None:
     async with _real(transcript, tmp_path) as port:

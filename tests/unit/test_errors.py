@@ -7,7 +7,7 @@ import pytest
 from jetcluster import errors
 from jetcluster.errors import TABLE, ApiError, by_code, render
 
-PLACEHOLDERS = {"err", "header", "id", "msg", "prefix", "seq", "size", "subject"}
+PLACEHOLDERS = {"err", "header", "id", "limit", "max", "msg", "prefix", "seq", "size", "subject"}
 
 
 def test_error_object_has_exactly_the_three_keys_that_nats_py_takes() -> None:

@@ -38,8 +38,8 @@ class FakeOrigin:
 
 
 class FakeSubscription:
-    def __init__(self, subject: bytes, callback: Callback, queue: bytes | None) -> None:
-        self.subject, self.callback, self.queue = subject, callback, queue
+    def __init__(self, subject: bytes, callback: Callback, queue: bytes | None, exclusive: bool = False) -> None:
+        self.subject, self.callback, self.queue, self.exclusive = subject, callback, queue, exclusive
 
 
 class FakeBus:
@@ -49,9 +49,15 @@ class FakeBus:
         self.subscriptions: list[FakeSubscription] = []
 
     def subscribe(
-        self, subject: bytes, callback: Callback, queue: bytes | None = None, *, local_only: bool = False
+        self,
+        subject: bytes,
+        callback: Callback,
+        queue: bytes | None = None,
+        *,
+        local_only: bool = False,
+        exclusive: bool = False,
     ) -> FakeSubscription:
-        subscription = FakeSubscription(subject, callback, queue)
+        subscription = FakeSubscription(subject, callback, queue, exclusive)
         self.subscriptions.append(subscription)
         return subscription
 
@@ -62,10 +68,15 @@ class FakeBus:
         return [s for s in self.subscriptions if is_subset(subject.decode("latin-1"), s.subject.decode())]
 
     def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
-        takers = self._takers(subject)
+        takers = [taker for taker in self._takers(subject) if not taker.exclusive]
         for taker in takers:
             taker.callback(subject, reply, headers, payload, FakeOrigin())
         return len(takers)
+
+    def publish_as_client(self, subject: bytes, payload: bytes = b"", reply: bytes = b"") -> None:
+        takers = self._takers(subject)
+        for taker in [taker for taker in takers if taker.exclusive] or takers:
+            taker.callback(subject, reply, b"", payload, FakeOrigin())
 
     def publish_many(self, messages: Any) -> None:
         for subject, payload in messages:
@@ -73,6 +84,9 @@ class FakeBus:
 
     def has_interest(self, subject: bytes) -> bool:
         return bool(self._takers(subject))
+
+    def has_listener(self, subject: bytes) -> bool:
+        return False
 
     def collect(self, subject: bytes) -> list[tuple[bytes, dict[str, Any]]]:
         """Everything published to `subject` from now on, decoded."""
@@ -123,6 +137,10 @@ class FakeCluster:
     def assignment(self, account: str, name: str) -> Assignment | None:
         return None if self.lagging else self.machine.assignment(account, name)
 
+    def mirrors_of(self, account: str, name: str) -> list[str]:
+        links = [(a.name, a.config.get("mirror")) for a in self.machine.assignments(account)]
+        return [stream for stream, mirror in links if mirror and mirror["name"] == name]
+
     async def meta_request(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
         # As over the mesh: what is not JSON must not get through.
         result: dict[str, Any] = json.loads(json.dumps(await self.service.handle(kind, json.loads(json.dumps(body)))))
@@ -149,8 +167,8 @@ class FakeCluster:
     async def settle(self, revision: int) -> None:
         self.settled.append(revision)
 
-    async def used(self, account: str) -> tuple[int, int]:
-        return 0, 300
+    async def used(self, account: str) -> tuple[int, int, int]:
+        return 0, 300, 4
 
 
 class FakeLog:

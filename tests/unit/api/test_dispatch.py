@@ -13,7 +13,10 @@ from tests.unit.api.fakes import Client
 async def test_every_endpoint_is_subscribed_and_nothing_else() -> None:
     from jetcluster.api import endpoints
 
-    bus = Client().bus
+    client = Client()
+    bus = client.bus
+    assert not bus.has_interest(b"$JS.API.META.LEADER.STEPDOWN") and not bus.has_interest(b"$JS.API.SERVER.REMOVE")
+    dispatch.JetStreamApi(client.context, bus, system=True).start()
     for endpoint in endpoints._ALL:
         subject = ".".join(["$JS.API", endpoint.name, *["x"] * endpoint.args[0]])
         assert bus.has_interest(subject.encode()), subject
@@ -24,8 +27,23 @@ async def test_every_endpoint_is_subscribed_and_nothing_else() -> None:
     assert not bus.has_interest(b"$JS.hub.API.INFO")
 
 
+async def test_a_put_by_the_domain_s_name_reaches_the_bucket() -> None:
+    bus = Client(domain="hub").bus
+    found: list[tuple[bytes, ...]] = []
+    for subject in (b"$KV.b.>", b"in"):
+        bus.subscribe(subject, lambda *message: found.append(message[:4]))
+    headers = b"NATS/1.0\r\nKV-Operation: DEL\r\n\r\n"
+    bus.publish(b"$JS.hub.API.$KV.b.a.key", b"v", b"in", headers)
+    bus.publish(b"$JS.hub.API.$KV.none.key", b"v", b"in")
+    bus.publish(b"$JS.other.API.$KV.b.key", b"v", b"in")
+    assert found == [
+        (b"$KV.b.a.key", b"in", headers, b"v"),
+        (b"in", b"", b"NATS/1.0 503\r\n\r\n", b""),
+    ]
+
+
 @pytest.mark.parametrize(
-    ("level", "passes"), [(b"0", True), (b"3", True), (b"4", False), (b"x", False), (b"-1", False)]
+    ("level", "passes"), [(b"0", True), (b"4", True), (b"5", False), (b"x", False), (b"-1", False)]
 )
 async def test_required_api_level(level: bytes, passes: bool) -> None:
     headers = b"NATS/1.0\r\nNats-Required-Api-Level: " + level + b"\r\n\r\n"

@@ -110,3 +110,6 @@ def test_connection_types(make) -> None:
     ] }""")
     assert refused(auth, {"user": "ws", "pass": "p"})
     assert who(auth.check({"user": "std", "pass": "p"}, b"")) == ("$G", "std")
+    link = make("authorization { users: [ {user: l, password: p, allowed_connection_types: [LEAFNODE]} ] }")
+    assert refused(link, {"user": "l", "pass": "p"})
+    assert who(link.check({"user": "l", "pass": "p"}, b"", connection_type="LEAFNODE")) == ("$G", "l")

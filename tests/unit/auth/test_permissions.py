@@ -79,3 +79,19 @@ def test_allow_responses_alone_denies_every_other_publish() -> None:
     assert both.can_publish(b"a")
     assert both.allow_responses == (1, 120.0)
     assert permissions().allow_responses is None
+
+
+@pytest.mark.parametrize(
+    ("allow", "deny", "allowed"),
+    [
+        (["$JS.API.DIRECT.GET.S"], None, True),
+        (["$JS.API.DIRECT.GET.T", "$JS.API.DIRECT.GET.S.>", "$JS.API.DIRECT.PEER.>"], None, False),
+        (["$JS.API.>"], ["$JS.API.DIRECT.GET.S"], False),
+        (["$JS.API.>"], ["$JS.API.DIRECT.GET.T"], True),
+    ],
+)
+def test_a_direct_get_that_names_a_replica_is_a_direct_get(
+    allow: list[str], deny: list[str] | None, allowed: bool
+) -> None:
+    mine = permissions(pub=SubjectLists(allow, deny))
+    assert mine.can_publish(b"$JS.API.DIRECT.PEER.S.n1.example") is allowed

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import jetcluster
-from jetcluster.cli.main import main
+from jetcluster.cli.main import OVERVIEW, main
 
 ROOT = str(Path(jetcluster.__file__).parents[1])
 
@@ -172,3 +172,19 @@ def test_the_serve_path_imports_nothing_heavy(tmp_path: Path) -> None:
     )
     done = python("-c", code, cwd=tmp_path)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_the_overview_names_every_command() -> None:
+    import typer
+
+    from jetcluster.cli.commands import app
+
+    listed = {line.split()[0] for line in OVERVIEW.partition("Commands:\n")[2].splitlines() if line.strip()}
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert set(commands) | {"serve", "bench", "pipeline"} == listed
+
+
+def test_the_module_of_the_entry_point_runs_as_well() -> None:
+    done = python("-m", "jetcluster.cli.main", "version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("nats-server: v")

@@ -76,8 +76,8 @@ def test_what_no_server_can_run_with(argv: list[str], text: str) -> None:
 
 
 def test_flags_without_effect_are_told() -> None:
-    found = options("-ms", "1", "--profile", "2", "-T")
-    assert found.warnings == ["Accepted, but without effect in this version: --https_port, --profile"]
+    found = options("-s", "--profile", "2", "-T")
+    assert found.warnings == ["Accepted, but without effect in this version: --syslog, --profile"]
 
 
 def test_a_random_cluster_without_a_name_is_told() -> None:

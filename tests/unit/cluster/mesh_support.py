@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jetcluster.clock import ManualTime, SystemRng
@@ -13,6 +13,7 @@ from jetcluster.cluster.mesh import MeshOptions, NodeMesh, Route
 from jetcluster.cluster.mesh_api import NodeInfo
 from jetcluster.cluster.mesh_info import split_url
 from jetcluster.cluster.mesh_memory import InMemoryMesh, MemoryNetwork
+from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import RemotePeer
 
 _RNG = SystemRng()
@@ -55,6 +56,8 @@ class FakeSwitchboard:
         self.remote: dict[str, dict[tuple[str, bytes, bytes | None], int]] = {}
         self.links: dict[str, RemotePeer] = {}
         self.messages: list[tuple[str, str, bytes, bytes, list[bytes], bytes, bytes]] = []
+        self.deliveries: list[tuple[str, str, bytes, list[bytes], list[Outgoing]]] = []
+        self.waiting: dict[tuple[str, bytes], int] = {}
         self.log: list[tuple[Any, ...]] = []
 
     def interests(self) -> Iterator[tuple[str, bytes, bytes | None, int]]:
@@ -92,6 +95,17 @@ class FakeSwitchboard:
         payload: bytes,
     ) -> None:
         self.messages.append((peer.peer_id, account, subject, reply, queues, headers, payload))
+
+    def deliver_many_from_peer(
+        self, peer: RemotePeer, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]
+    ) -> None:
+        self.deliveries.append((peer.peer_id, account, target, queues, list(messages)))
+
+    def backlog_here(self, account: str, target: bytes) -> int:
+        return self.waiting[account, target]
+
+    def backlog_told(self, peer: RemotePeer, account: str, target: bytes, mark: int, waiting: int) -> None:
+        self.log.append(("backlog", peer.peer_id, account, target, mark, waiting))
 
 
 class Recorder:

@@ -294,9 +294,10 @@ class Cluster:
         node.mesh.stop_now()
         if node.js._ticker is not None:
             node.js._ticker.cancel()
-        tasks = [*node.js._tasks, *node.context.catchup._pulls.values()]
+        node.js.scrubber.stop()
+        tasks = [*node.js.background.tasks, *node.context.catchup._pulls.values()]
         tasks += [r.reads._joining for r in node.js.replicas.values() if r.reads._joining is not None]
-        for task in [*tasks, *([node.js._flushing] if node.js._flushing is not None else [])]:
+        for task in [*tasks, *([node.js.flusher.running] if node.js.flusher.running is not None else [])]:
             task.cancel()
         node.js._stopped = True
         node.context.turn_commit.stop()

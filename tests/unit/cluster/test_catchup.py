@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from jetcluster.clock import SeededRng
 from jetcluster.cluster import catchup
-from jetcluster.cluster.catchup import EXPORT_IDLE_SECONDS, CatchUp, Cut, SnapshotOwner
-from jetcluster.cluster.mesh_api import MeshError
+from jetcluster.cluster.catchup import (
+    EXPORT_IDLE_SECONDS,
+    FULL_SECONDS,
+    RESUME_SECONDS,
+    CatchUp,
+    Cut,
+    SnapshotOwner,
+)
+from jetcluster.cluster.mesh_api import MeshError, MeshRefusedError
 from jetcluster.cluster.mesh_memory import InMemoryMesh, MemoryNetwork
 from jetcluster.store.api import DamagedError
-from jetcluster.store.kv import KvError
-from tests.unit.cluster.nodes import SMALL_LOG, Cluster, ListLog, Node
+from jetcluster.store.kv import KvError, KvFullError
+from tests.unit.cluster.nodes import SMALL_LOG, Cluster, CrashKv, ListLog, Node
 from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
 
 GID = 5
@@ -29,13 +37,19 @@ class Owner:
         self.taken: list[bytes] = []
         self.log: list[str] = []
         self.pause = 0.0
+        self.room = 1 << 20
+        self.keeps_state = False
+
+    def export_failed(self, error: DamagedError) -> None:
+        self.log.append("export failed")
 
     @property
     def state_index(self) -> int:
         return self.index
 
     def snapshot_export(self, chunk_bytes: int) -> Cut:
-        return Cut(self.index, 1, ("A", "B"), self._read(), ("L",))
+        size = sum(len(chunk) for chunk in self.chunks if isinstance(chunk, bytes))
+        return Cut(self.index, 1, ("A", "B"), self._read(), ("L",), size, 10 * len(self.chunks))
 
     def _read(self) -> Iterator[bytes]:
         for chunk in self.chunks:
@@ -46,6 +60,13 @@ class Owner:
     def snapshot_begin(self) -> None:
         self.log.append("begin")
         self.taken = []
+
+    async def snapshot_room(self, size: int) -> None:
+        if sum(map(len, self.taken)) + size > self.room:
+            raise KvFullError("no room")
+
+    async def snapshot_abandon(self) -> None:
+        self.log.append("abandon")
 
     def snapshot_chunk(self, chunk: bytes) -> None:
         if chunk == b"bad":
@@ -87,13 +108,28 @@ class Pair:
             await asyncio.sleep(0.001)
 
 
+async def begun(source: Owner, target: Owner) -> Pair:
+    """One chunk has come."""
+    pair = Pair(source, target)
+    await asyncio.sleep(0.001)
+    pair.sides[1].pull(GID, pair.meshes[0].me.peer_id, 1)
+    while not target.taken:
+        await asyncio.sleep(0)
+    return pair
+
+
+async def settled(pair: Pair) -> None:
+    while pair.sides[1].running(GID):
+        await asyncio.sleep(0.001)
+
+
 @virtual_time
 async def test_all_chunks_in_order_and_nothing_left() -> None:
     source, target = Owner(9, b"1", b"2", b"3"), Owner()
     pair = Pair(source, target)
     await pair.pull()
     assert (target.taken, target.log, target.index) == ([b"1", b"2", b"3"], ["begin", "end"], 9)
-    assert pair.sides[0].exports == 0 and pair.sides[1].received == {}
+    assert pair.sides[0].exports == 0 and pair.sides[1].transfers == {}
 
 
 @virtual_time
@@ -130,20 +166,115 @@ async def test_trouble_on_either_side_ends_the_pull_and_says_so() -> None:
 
 
 @virtual_time
-async def test_a_lost_peer_leaves_no_open_export_and_the_next_pull_begins_anew() -> None:
-    source, target = Owner(9, b"1", b"2"), Owner()
+async def test_both_sides_know_how_many_messages_are_missing() -> None:
+    source, target = Owner(9, b"1" * 50, b"2" * 50, b"3" * 100), Owner()
     pair = Pair(source, target)
-    await asyncio.sleep(0.001)
-    pair.sides[1].pull(GID, pair.meshes[0].me.peer_id, 1)
-    while not target.taken:
+    giver, taker = pair.sides
+    seen: list[tuple[int | None, int, int]] = []
+
+    async def look(size: int) -> None:
+        ((pull, _),) = taker.progress()
+        seen.append((giver.missing(GID, pair.meshes[1].me.peer_id), pull.missing, pull.received))
+
+    target.snapshot_room = look  # type: ignore[method-assign]
+    await pair.pull()
+    assert seen == [(23, 30, 0), (15, 23, 50), (0, 15, 100)], "one chunk is on its way"
+    assert giver.missing(GID, pair.meshes[1].me.peer_id) is None and taker.progress() == []
+
+
+@virtual_time
+async def test_a_state_that_does_not_fit_is_given_back_and_fetched_again_when_it_is_smaller_or_later() -> None:
+    source, target = Owner(9, b"1" * 60, b"2" * 60), Owner()
+    target.room = 100
+    pair = Pair(source, target)
+    await pair.pull()
+    assert target.log == ["begin", "abandon"] and len(pair.logs[1].events("error")) == 1
+    await pair.pull()
+    assert target.log == ["begin", "abandon"], "it is as large as it was"
+    source.chunks = [b"3" * 60]
+    await pair.pull()
+    assert (target.log, target.index) == (["begin", "abandon", "begin", "end"], 9)
+
+    source, target = Owner(9, b"1" * 120), Owner()
+    target.room = 100
+    pair = Pair(source, target)
+    await pair.pull()
+    target.room = 200
+    await asyncio.sleep(FULL_SECONDS)
+    await pair.pull()
+    assert target.index == 9, "there may be more room by now"
+
+
+@virtual_time
+@pytest.mark.parametrize("cut_after", range(4))
+async def test_a_lost_link_is_waited_for_and_the_transfer_goes_on_where_it_was(cut_after: int) -> None:
+    """Wherever the link breaks, also when a chunk or the end is on its way and is lost with it."""
+    source, target = Owner(9, b"1", b"2", b"3"), Owner()
+    pair = await begun(source, target)
+    a, b = (mesh.me.peer_id for mesh in pair.meshes)
+    while len(target.taken) < min(cut_after, 3):
         await asyncio.sleep(0)
-    pair.network.cut(pair.meshes[0].me.peer_id, pair.meshes[1].me.peer_id)
+    for _ in range(cut_after % 2):
+        await asyncio.sleep(0)
+    pair.network.cut(a, b)
+    await asyncio.sleep(RESUME_SECONDS - 1)
+    assert pair.sides[1].running(GID) and target.log == ["begin"]
+    pair.network.heal(a, b)
+    await settled(pair)
+    assert target.taken == [b"1", b"2", b"3"] and target.log == ["begin", "end"]
     assert pair.sides[0].exports == 0
-    while pair.sides[1].running(GID):
-        await asyncio.sleep(0.01)
+
+
+@virtual_time
+async def test_a_lost_answer_is_given_again_and_no_other_chunk_twice() -> None:
+    pair = Pair(Owner(9, b"1", b"2"), Owner())
+    a, b = pair.meshes
+    await asyncio.sleep(0.001)
+    opened = json.loads(await b.call(a.me.peer_id, "snapshot.open", b'{"gid": %d, "index": 1}' % GID))
+
+    async def chunk(number: int) -> bytes:
+        return await b.call(a.me.peer_id, "snapshot.next", b"%b %d" % (opened["id"].encode(), number))
+
+    assert [await chunk(n) for n in (0, 0, 1, 1, 2, 2)] == [b"1", b"1", b"2", b"2", b"", b""]
+    for wrong in (0, 1, 3):
+        with pytest.raises(MeshRefusedError, match="is asked for"):
+            await chunk(wrong)
+    assert pair.sides[0].exports == 0
+    await asyncio.sleep(EXPORT_IDLE_SECONDS + 1)
+    pair.sides[0].tick()
+    with pytest.raises(MeshRefusedError, match="no such snapshot"):
+        await chunk(2)
+
+
+@virtual_time
+async def test_a_peer_that_stays_away_is_given_up_and_the_next_pull_begins_anew() -> None:
+    source, target = Owner(9, b"1", b"2"), Owner()
+    pair = await begun(source, target)
+    pair.network.cut(pair.meshes[0].me.peer_id, pair.meshes[1].me.peer_id)
+    await asyncio.sleep(EXPORT_IDLE_SECONDS + 1)
+    pair.sides[0].tick()
+    assert pair.sides[0].exports == 0 and not pair.sides[1].running(GID)
     pair.network.heal(pair.meshes[0].me.peer_id, pair.meshes[1].me.peer_id)
     await pair.pull()
     assert target.taken == [b"1", b"2"] and target.log == ["begin", "begin", "end"]
+
+
+@virtual_time
+async def test_nobody_waits_for_a_peer_out_of_reach_when_another_can_give_the_state() -> None:
+    source, target = Owner(9, b"1", b"2"), Owner()
+    pair = await begun(source, target)
+    a, b = (mesh.me.peer_id for mesh in pair.meshes)
+    pair.sides[1].pull(GID, "C" * 8, 1)
+    await asyncio.sleep(0)
+    assert pair.sides[1].running(GID), "a pull that moves is not ended for another peer's sake"
+    pair.network.cut(a, b)
+    await asyncio.sleep(1)
+    pair.sides[1].pull(GID, a, 1)
+    await asyncio.sleep(0.01)
+    assert pair.sides[1].running(GID), "the same peer: it may come back"
+    pair.sides[1].pull(GID, "C" * 8, 1)
+    await asyncio.sleep(0.01)
+    assert not pair.sides[1].running(GID)
 
 
 @virtual_time
@@ -194,7 +325,7 @@ async def far_behind(cluster: Cluster, *, messages: int = 200) -> Node:
     for number in range(10, messages):
         await cluster["A"].publish(b"s", b"%d" % number + b"." * 200)
     for name in "AB":
-        await cluster[name].js._flush()
+        await cluster[name].js.flusher.flush()
         assert cluster[name].replica("S").group.log.base_index > 20  # type: ignore[attr-defined]
     return cluster.restart("C")
 
@@ -221,7 +352,7 @@ async def test_a_follower_behind_the_log_fetches_a_snapshot_while_the_leader_ser
 
 
 @virtual_time
-async def test_an_interrupted_transfer_is_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_interrupted_transfer_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     slow(monkeypatch)
     async with Cluster(options=SMALL_LOG) as cluster:
         node = await far_behind(cluster)
@@ -231,6 +362,38 @@ async def test_an_interrupted_transfer_is_begun_again(monkeypatch: pytest.Monkey
         await asyncio.sleep(3)
         assert node.replica("S").installing and not node.reads("S")
         cluster.heal()
+        await cluster.equal("S")
+        await cluster.all_read("S")
+
+
+@virtual_time
+@pytest.mark.parametrize("frees", [True, False])
+async def test_on_a_full_disk_the_given_up_state_goes_first_and_no_half_of_a_new_one_stays(
+    monkeypatch: pytest.MonkeyPatch, frees: bool
+) -> None:
+    slow(monkeypatch)
+    async with Cluster(options=SMALL_LOG) as cluster:
+        node = await far_behind(cluster)
+        room = {"spare": 0}
+        reclaimed: list[int] = []
+
+        async def reclaim(kv: CrashKv, ranges: list[tuple[bytes, bytes]]) -> None:
+            assert kv is node.kv and ranges
+            reclaimed.append(node.replica("S").store.messages)
+            room["spare"] = 1 << 20 if frees else 0
+
+        monkeypatch.setattr(
+            CrashKv, "spare_bytes", property(lambda kv: room["spare"] if kv is node.kv else 1 << 20), raising=True
+        )
+        monkeypatch.setattr(CrashKv, "reclaim", reclaim)
+        await cluster.until(lambda: bool(reclaimed), what="it is freed")
+        assert reclaimed[0] == 0, "before anything of the new state was there"
+        if not frees:
+            await asyncio.sleep(FULL_SECONDS / 2)
+            assert not node.reads("S") and not node.replica("S").store.messages
+            assert len(reclaimed) == 2, "once to find room, once to leave nothing behind; not again and again"
+            room["spare"] = 1 << 20
+        await cluster.until(lambda: node.replica("S").sound, 3 * FULL_SECONDS, "there is room")
         await cluster.equal("S")
         await cluster.all_read("S")
 
@@ -264,7 +427,7 @@ async def test_the_source_dies_in_the_middle_and_the_new_leader_gives_its_state(
         for number in range(200):
             await cluster["A" if cluster["A"].alive else "B"].publish(b"s", b"%d" % number + b"." * 200)
         for node in cluster:
-            await node.js._flush()
+            await node.js.flusher.flush()
         node = cluster.restart("C")
         await cluster.until(lambda: node.has("S") and node.replica("S").installing, what="an import under way")
         cluster.crash(cluster.leader("S").name)
@@ -288,7 +451,7 @@ async def test_nothing_is_applied_to_half_a_state_when_a_new_leader_has_the_log(
         for number in range(200):
             await leader.publish(b"s", b"%d" % number + b"." * 200)
         await cluster.equal("S", leader.name, other.name)
-        await leader.js._flush()  # only the leader forgets
+        await leader.js.flusher.flush()  # only the leader forgets
         assert other.replica("S").group.log.base_index == 0  # type: ignore[attr-defined]
         behind = cluster.restart(behind.name)
         await cluster.until(lambda: behind.has("S") and behind.replica("S").installing, what="an import under way")
@@ -310,7 +473,7 @@ async def test_deletion_while_the_state_is_being_fetched(monkeypatch: pytest.Mon
         await asyncio.sleep(5)
         assert not node.context.catchup.running(gid) and all(n.context.catchup.exports == 0 for n in cluster)
         assert node.log.events("error") == []
-        await node.js._flush()
+        await node.js.flusher.flush()
         assert not [key for key, _ in node.kv.scan(b"\x01", b"\xff") if key[1:5] == gid.to_bytes(4, "big")]
 
 
@@ -319,13 +482,13 @@ async def test_the_meta_group_catches_up_the_same_way() -> None:
     async with Cluster(options=SMALL_LOG) as cluster:
         await cluster.create("OLD", subjects=["old"])
         gone = (await cluster.create("GONE", subjects=["gone"])).gid
-        await cluster["C"].js._flush()
+        await cluster["C"].js.flusher.flush()
         cluster.crash("C")
         for number in range(60):
             await cluster.create(f"S{number}", 1, subjects=[f"s{number}"])
         await cluster.delete("GONE")
         for name in "AB":
-            await cluster[name].js._flush()
+            await cluster[name].js.flusher.flush()
             assert cluster[name].js.meta.group.log.base_index > 20  # type: ignore[union-attr]
         node = cluster.restart("C")
         assert gone in node.js.replicas

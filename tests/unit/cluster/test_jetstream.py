@@ -8,7 +8,7 @@ import itertools
 
 import pytest
 
-from jetcluster.cluster.jetstream import FLUSH_SECONDS
+from jetcluster.cluster.flusher import FLUSH_SECONDS
 from jetcluster.errors import ApiError
 from jetcluster.raft.disk import MemoryDisk
 from jetcluster.store import keys
@@ -47,7 +47,7 @@ async def test_power_failure_of_all_nodes_loses_no_acked_message() -> None:
         for number in range(20):
             await cluster["ABC"[number % 3]].publish(b"s", b"%d" % number)
             if number == 10:
-                await cluster["A"].js._flush()
+                await cluster["A"].js.flusher.flush()
         for name in "ABC":
             cluster.crash(name)
         for name in "ABC":
@@ -112,7 +112,7 @@ async def test_two_of_three_start_and_the_third_joins_later() -> None:
     cluster = Cluster("AB", expected=3)
     for node in cluster:
         # one route leads nowhere yet
-        node.js._settled = lambda: False
+        node.js.joining.settled = lambda: False
     async with cluster:
         await cluster.create("S", 1)
         third = cluster.add("C")
@@ -281,7 +281,7 @@ async def test_deletion_removes_everything_on_all_replicas_also_one_that_was_dow
         for _ in range(5):
             await cluster["A"].publish(b"s")
         for node in cluster:
-            await node.js._flush()
+            await node.js.flusher.flush()
         cluster.crash("C")
         assert await cluster.delete("S", ask="A") == gid
         with pytest.raises(NoRespondersError):
@@ -310,7 +310,7 @@ async def test_a_crash_right_after_a_deletion_brings_back_no_half_stream() -> No
             await cluster["A"].publish(b"s", b"1")
             await cluster.equal("S")
             for node in cluster:
-                await node.js._flush()
+                await node.js.flusher.flush()
             await cluster.delete("S")
             if flush:
                 for node in cluster:
@@ -354,7 +354,7 @@ async def test_one_broken_stream_stops_neither_the_node_nor_its_meta_group() -> 
         await cluster.create("T")
         await cluster["A"].publish(b"s", b"1")
         await cluster.equal("S")
-        await cluster["C"].js._flush()
+        await cluster["C"].js.flusher.flush()
         kv = cluster["C"].kv
         key = stored(cluster["C"], gid)[1]
         assert key[0] == keys.INFO
@@ -417,7 +417,7 @@ async def test_a_restart_in_the_middle_of_shrinking_leaves_the_group_its_majorit
         await asyncio.sleep(1)
         assert all(node.has("S") for node in rest)
         for name in "ABC":
-            await cluster[name].js._flush()
+            await cluster[name].js.flusher.flush()
         for name in "ABC":
             cluster.crash(name)
         for name in "ABC":
@@ -449,11 +449,11 @@ async def test_a_failing_flush_keeps_the_journal_and_is_told_once() -> None:
         await node.publish(b"s")
         node.kv.broken = True
         for _ in range(3):
-            await node.js._flush()
+            await node.js.flusher.flush()
         assert log.compactable == 0
         assert sum("cannot be flushed" in event for event in node.log.events("error")) == 1
         node.kv.broken = False
-        await node.js._flush()
+        await node.js.flusher.flush()
         assert log.compactable == node.replica("S").machine.applied_index
 
 
@@ -504,5 +504,35 @@ async def test_nodes_are_registered_with_what_they_say_of_themselves_later() -> 
         node.mesh.update_me(dataclasses.replace(node.mesh.me, tags=("az:1",)))
         await cluster.until(lambda: cluster["C"].js.meta.machine.nodes[node.me].tags == ("az:1",), what="tags")
         await cluster.until(
-            lambda: sum(len(n.js._tasks) for n in cluster) == 1, what="only the leader's registration runs"
+            lambda: sum(len(n.js.background.tasks) for n in cluster) == 1, what="only the leader's registration runs"
         )
+
+
+@virtual_time
+@pytest.mark.parametrize("replicas", [1, 3])
+async def test_an_erased_message_is_nowhere_after_a_while(replicas: int) -> None:
+    def holders(cluster: Cluster) -> set[str]:
+        found = set()
+        for node in cluster:
+            files = [bytes(node.disk._files[number]) for number in node.disk.segments()]
+            if any(b"THE-SECRET" in raw for raw in (*files, *node.kv._values.values())):
+                found.add(node.name)
+        return found
+
+    async with Cluster() as cluster:
+        assignment = await cluster.create("S", replicas)
+        for n in range(9):
+            await cluster["A"].publish(b"s", b"THE-SECRET" if n == 4 else b"%d" % n)
+        await asyncio.sleep(0.1)
+        assert len(holders(cluster)) == replicas
+        await cluster["A"].js.stream_request(assignment, "msg_delete", {"seq": 5})
+        await asyncio.sleep(2 * FLUSH_SECONDS + 5)
+        assert holders(cluster) == set()
+        for node in [node for node in cluster if node.has("S")]:
+            cluster.crash(node.name)
+            cluster.restart(node.name)
+        await cluster.led("S")
+        assert (await cluster["A"].publish(b"s"))["seq"] == 10
+        await cluster.equal("S")
+        kept = next(node for node in cluster if node.has("S")).replica("S").store
+        assert [message.payload for message in kept.scan(b">", 1)][:8] == [b"%d" % n for n in range(9) if n != 4]

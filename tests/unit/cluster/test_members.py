@@ -62,9 +62,9 @@ def test_a_lost_learner_goes_first() -> None:
 
 def test_a_lost_peer_stays_while_the_others_do_not_carry_the_group() -> None:
     assert steps(FakeGroup("ABC", up=""), "ABD", "AD") == [("add", "D")]
-    assert not may_go(FakeGroup("ABC", up=""), "A", "C")  # type: ignore[arg-type]
-    assert not may_go(FakeGroup("ABC", up="B", behind="B"), "A", "C")  # type: ignore[arg-type]
-    assert may_go(FakeGroup("ABC", up="B"), "A", "C")  # type: ignore[arg-type]
+    assert not may_go(FakeGroup("ABC", up=""), "C")  # type: ignore[arg-type]
+    assert not may_go(FakeGroup("ABC", up="B", behind="B"), "C")  # type: ignore[arg-type]
+    assert may_go(FakeGroup("ABC", up="B"), "C")  # type: ignore[arg-type]
 
 
 def test_an_absent_successor_is_not_added() -> None:

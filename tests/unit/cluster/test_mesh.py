@@ -10,20 +10,24 @@ import socket
 import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
 
 from jetcluster.clock import SystemRng
-from jetcluster.cluster.mesh import Credentials, MeshOptions, NodeMesh, Route
+from jetcluster.cluster.mesh import Credentials, MeshOptions, MeshTls, NodeMesh, Route
 from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.cluster.mesh_auth import Handshake, derive_key
 from jetcluster.cluster.mesh_frames import FrameReader, Kind, frame
 from jetcluster.cluster.mesh_info import encode_info
 from jetcluster.cluster.mesh_interest import MeshInterest
 from jetcluster.cluster.mesh_link import TcpLink
+from jetcluster.config.options import TlsOptions
+from jetcluster.config.tls import client_context, server_context
 from tests.unit.cluster.mesh_support import FakeSwitchboard, Proxy, full, info, node, route_to, until
+from tests.unit.server.certificate import Authority
 
 Start = Callable[..., Awaitable[NodeMesh]]
 LOW, MIDDLE, HIGH = "00000000", "MMMMMMMM", "zzzzzzzz"
@@ -522,6 +526,39 @@ async def test_interest_barrier_and_messages_over_tcp(start: Start) -> None:
     assert link.stats.out_msgs == b.links[a.me.peer_id].stats.in_msgs == 2000
     assert link.stats.out_bytes > 4_000_000
     assert b.links[a.me.peer_id].stats.in_bytes > 4_000_000
+
+
+def mesh_tls(authority: Authority, name: str, hosts: tuple[str, ...] = ("localhost", "127.0.0.1")) -> MeshTls:
+    cert, key = map(str, authority.issue(name, hosts))
+    tls = TlsOptions(cert_file=cert, key_file=key, ca_file=str(authority.file))
+    return MeshTls(server_context(tls, mutual=True), client_context(tls))
+
+
+async def test_routes_with_tls(start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "other").mkdir()
+    authority, other = Authority(tmp_path), Authority(tmp_path / "other")
+    a = await start(node("a", tls=mesh_tls(authority, "a")))
+    b = await start(node("b", route_to(a), tls=mesh_tls(authority, "b")))
+    await until(lambda: full(a, b))
+    assert "has no authorization" not in caplog.text
+    frames: list[bytes] = []
+    a.on_raft = lambda peer, gid, frame: frames.append(frame)
+    large = bytes(2_000_000)
+    for text in (b"one", large, b"two"):
+        assert b.send_raft(a.me.peer_id, 1, text)
+    await until(lambda: frames == [b"one", large, b"two"])
+    await start(node("plain", route_to(a)))
+    await start(node("foreign", route_to(a), tls=mesh_tls(other, "foreign")))
+    misnamed = await start(node("c", tls=mesh_tls(authority, "c", ("elsewhere",))))
+    await start(node("d", route_to(misnamed), tls=mesh_tls(authority, "d")))
+    for told in (
+        "to the cluster port: TLS handshake error: the other end does not speak TLS",
+        "TLS handshake error: the other end's certificate is refused: ",
+        "IP address mismatch",
+    ):
+        await until(lambda told=told: told in caplog.text, what=told)
+    assert full(a, b)
+    assert not misnamed.peers
 
 
 async def test_client_urls_and_changed_info_reach_the_peers(start: Start) -> None:

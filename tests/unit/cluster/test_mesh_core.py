@@ -57,14 +57,17 @@ def test_client_urls_follow_the_connected_peers() -> None:
     network = MemoryNetwork(time, clock=time)
     a, b = network.mesh("a", A, client_url="h:1"), network.mesh("b", B, client_url="h:2")
     seen: list[tuple[str, ...]] = []
+    leaves: list[tuple[str, ...]] = []
     a.on_client_urls = seen.append
+    a.on_leaf_urls = leaves.append
     a.start_now()
     b.start_now()
     time.advance(0)
-    b.update_me(type(b.me)(B, "b", b.me.boot_id, "", "h:3"))
+    b.update_me(type(b.me)(B, "b", b.me.boot_id, "", "h:3", leaf_url="h:9"))
     time.advance(0)
     network.cut(A, B)
     assert seen == [("h:2",), ("h:3",), ()]
+    assert leaves == [("h:9",), ()]
 
 
 def test_too_large_or_unknown_things_are_refused_without_harm() -> None:

@@ -17,13 +17,17 @@ from jetcluster.cluster.mesh_frames import (
     FrameReader,
     Kind,
     decode_answer,
+    decode_backlog,
     decode_call,
+    decode_deliver,
     decode_msg,
     decode_notice,
     decode_ping,
     decode_raft,
     decode_sub,
+    encode_backlog,
     encode_call,
+    encode_deliver,
     encode_error,
     encode_msg,
     encode_notice,
@@ -38,8 +42,13 @@ names = st.text(min_size=1, max_size=20)
 short = st.binary(max_size=40)
 some = st.binary(min_size=1, max_size=40)
 u32 = st.integers(0, 2**32 - 1)
+u64 = st.integers(0, 2**64 - 1)
+
+deliveries = st.lists(st.tuples(some, short, short, st.binary(max_size=300)), min_size=1, max_size=6)
 
 frames = st.one_of(
+    st.builds(encode_backlog, st.just(Kind.BACKLOG), names, some, u64, u64),
+    st.builds(encode_deliver, names, some, st.lists(short, max_size=3), deliveries),
     st.builds(encode_msg, names, some, short, st.lists(short, max_size=4), short, st.binary(max_size=300)),
     st.builds(encode_raft, u32, short),
     st.builds(encode_sub, names, some, st.none() | short, u32),
@@ -203,3 +212,29 @@ def test_names_too_long_for_a_frame() -> None:
         encode_msg("$G", b"s" * 65536, b"", [], b"", b"")
     with pytest.raises(ValueError):
         encode_sub("$G", b"s", b"q" * 0xFFFF, 1)
+
+
+@given(names, some, st.lists(short, max_size=3), deliveries, st.data())
+def test_deliveries_come_back_as_they_were_and_damage_is_refused(
+    account: str, target: bytes, queues: list[bytes], messages: list[tuple[bytes, ...]], data: st.DataObject
+) -> None:
+    raw = encode_deliver(account, target, queues, messages)  # type: ignore[arg-type]
+    assert decode_deliver(raw, 5, len(raw)) == (account, target, queues, messages)
+    cut = data.draw(st.integers(5, len(raw) - 1))
+    with pytest.raises(FrameError):
+        decode_deliver(raw[:cut], 5, cut)
+    with pytest.raises(FrameError):
+        decode_deliver(raw + b"x", 5, len(raw) + 1)
+    many = bytearray(raw)
+    many[11:15] = b"\xff\xff\xff\xff"
+    with pytest.raises(FrameError):
+        decode_deliver(bytes(many), 5, len(many))
+
+
+@given(names, some, u64, u64)
+def test_backlogs(account: str, target: bytes, mark: int, waiting: int) -> None:
+    raw = encode_backlog(Kind.BACKLOG, account, target, mark, waiting)
+    assert decode_backlog(raw[5:]) == (account, target, mark, waiting)
+    for size in (0, 10, 18 + len(account.encode())):
+        with pytest.raises(FrameError):
+            decode_backlog(raw[5 : 5 + size])

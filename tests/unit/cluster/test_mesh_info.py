@@ -22,11 +22,29 @@ from jetcluster.cluster.mesh_info import (
     split_url,
 )
 
-NODE = NodeInfo("Abcdefg1", "n1", "Bootboo1", "10.0.0.1:6222", "10.0.0.1:4222", ("ssd", "eu"), jetstream=False)
+NODE = NodeInfo(
+    "Abcdefg1",
+    "n1",
+    "Bootboo1",
+    "10.0.0.1:6222",
+    "10.0.0.1:4222",
+    ("ssd", "eu"),
+    jetstream=False,
+    leaf_url="10.0.0.1:7422",
+)
 
 
 def test_round_trip() -> None:
     assert decode_info(encode_info(NODE)[5:], "10.9.9.9") == NODE
+
+
+@pytest.mark.parametrize("url", ["host", 7422])
+def test_nodes_need_not_take_leaf_links_but_must_say_it_right(url: Any) -> None:
+    data = json.loads(encode_info(NODE)[5:])
+    with pytest.raises(FrameError):
+        decode_info(json.dumps(data | {"leaf_url": url}).encode(), "")
+    del data["leaf_url"]
+    assert decode_info(json.dumps(data).encode(), "").leaf_url == ""
 
 
 def test_a_wildcard_host_becomes_the_address_the_peer_was_seen_from() -> None:

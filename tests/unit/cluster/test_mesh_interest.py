@@ -67,6 +67,52 @@ def test_messages_reach_the_peer_once_with_their_queues_and_are_not_forwarded() 
     assert a_board.messages == []
 
 
+def test_many_messages_of_one_target_keep_their_place_among_the_others() -> None:
+    a_board, b_board = FakeSwitchboard(), FakeSwitchboard(("$G", b">", None, 1))
+    order: list[bytes] = []
+    b_board.deliver_from_peer = lambda *delivery: order.append(delivery[2])  # type: ignore[method-assign]
+    b_board.deliver_many_from_peer = lambda *delivery: order.extend(  # type: ignore[method-assign]
+        subject for subject, _, _, _ in delivery[4]
+    )
+    time, _, _, _ = pair(a_board, b_board)
+    time.advance(0)
+    link = a_board.links[B]
+    link.send_msg("$G", b"before", b"", [], b"", b"")
+    link.send_many("$G", b"inbox", [], [(b"s%d" % n, b"r", b"", b"x" * 1000) for n in range(1000)])
+    link.send_msg("$G", b"after", b"", [], b"", b"")
+    time.advance(0)
+    assert order == [b"before", *(b"s%d" % n for n in range(1000)), b"after"], "one order, in several frames"
+
+
+def test_many_messages_show_what_was_sent() -> None:
+    a_board, b_board = FakeSwitchboard(), FakeSwitchboard(("$G", b">", None, 1))
+    time, _, a, b = pair(a_board, b_board)
+    time.advance(0)
+    messages = [(b"s", b"$JS.ACK.1", b"NATS/1.0\r\n\r\n", b"one"), (b"t", b"", b"", b"")]
+    link = a_board.links[B]
+    link.send_many("ACC", b"inbox", [b"q"], messages)
+    link.send_many("ACC", b"s" * 70_000, [], [messages[0]])
+    link.send_many("ACC", b"inbox", [], [(b"s", b"", b"", b"x" * (17 << 20))])
+    time.advance(0)
+    assert b_board.deliveries == [(A, "ACC", b"inbox", [b"q"], messages)]
+    assert a.counters.dropped_msgs == 2, "names or messages that no frame can hold"
+    assert b.links[A].stats.in_msgs == a.links[B].stats.out_msgs == 2
+
+
+def test_a_peer_is_asked_for_its_backlog_behind_the_messages() -> None:
+    a_board, b_board = FakeSwitchboard(), FakeSwitchboard(("$G", b">", None, 1))
+    time, _, _, _ = pair(a_board, b_board)
+    time.advance(0)
+    b_board.waiting["$G", b"inbox"] = 0
+    b_board.deliver_many_from_peer = lambda *delivery: b_board.waiting.update(  # type: ignore[method-assign]
+        {("$G", b"inbox"): len(delivery[4])}
+    )
+    a_board.links[B].send_many("$G", b"inbox", [], [(b"s", b"", b"", b"x")] * 7)
+    a_board.links[B].ask_backlog("$G", b"inbox", 1 << 40)
+    time.advance(0)
+    assert a_board.log[-1] == ("backlog", B, "$G", b"inbox", 1 << 40, 7)
+
+
 def test_a_lost_peer_is_dropped_and_told_everything_anew() -> None:
     a_board, b_board = FakeSwitchboard(("$G", b"old", None, 1)), FakeSwitchboard()
     time, network, _, _ = pair(a_board, b_board)

@@ -141,8 +141,6 @@ def test_update_replaces_and_tells_both() -> None:
     ("fields", "text"),
     [
         ({"storage": "memory"}, "stream configuration update can not change storage type"),
-        ({"num_replicas": 3}, "changing num_replicas is not implemented yet"),
-        ({"placement": {"tags": ["x"]}}, "changing placement is not implemented yet"),
     ],
 )
 def test_refused_updates(fields: dict[str, Any], text: str) -> None:
@@ -151,6 +149,71 @@ def test_refused_updates(fields: dict[str, Any], text: str) -> None:
     result = driver.update("S", **fields)
     assert (result["error"]["err_code"], result["error"]["description"]) == (10052, text)
     assert driver.effects == []
+
+
+def moved(driver: Driver, peers: list[str], tag: str, come_from: list[str] | None = None) -> dict[str, Any]:
+    wanted = config("S", num_replicas=3, placement={"tags": [tag]})
+    body = {"account": "A", "limits": NO_LIMITS, "from": come_from or ["n1", "n2", "n3"], "at": 9}
+    return driver.apply("stream_update", config=wanted, peers=peers, **body)
+
+
+def test_a_new_placement_moves_the_stream_and_can_be_cancelled() -> None:
+    driver = Driver()
+    driver.create("S", num_replicas=3)
+    result = moved(driver, ["n4", "n2", "n5"], "x")
+    assert result["assignment"]["peers"] == ["n4", "n2", "n5"]
+    assert result["assignment"]["origin"] == {"peers": ("n1", "n2", "n3"), "placement": None, "since_ns": 9}
+    assert result["assignment"]["config"]["placement"] == {"tags": ["x"]}
+    assert result["assignment"]["founders"] == ["n2"]  # the others wait for the leader to bring them up
+    other = MetaMachine()
+    other.restore(driver.machine.snapshot())
+    assert other.assignment("A", "S") == driver.machine.assignment("A", "S")
+    revision = result["revision"]
+    assert err(driver.apply("stream_move_cancel", account="A", name="S", revision=revision - 1)) == 10129
+    assert err(driver.apply("stream_move_cancel", account="A", name="T", revision=revision)) == 10059
+    back = driver.apply("stream_move_cancel", account="A", name="S", revision=revision)["assignment"]
+    assert (back["peers"], back["origin"], "placement" in back["config"]) == (["n1", "n2", "n3"], None, False)
+    again = driver.apply("stream_move_cancel", account="A", name="S", revision=back["revision"])
+    assert err(again) == 10129
+
+
+def test_a_move_worked_out_for_other_peers_is_void() -> None:
+    driver = Driver()
+    driver.create("S", num_replicas=3)
+    assert err(moved(driver, ["n4", "n5", "n6"], "x", ["n1", "n2", "n9"])) == 10226
+    assert err(driver.update("S", num_replicas=3, placement={"tags": ["x"]})) == 10226  # nobody says where
+    assert err(driver.update("S", num_replicas=1)) == 10226
+    assert err(moved(driver, ["n4", "n5"], "x")) == 10051
+    assert driver.machine.assignment("A", "S").peers == ("n1", "n2", "n3")  # type: ignore[union-attr]
+
+
+def test_an_allowed_placement_moves_nothing() -> None:
+    driver = Driver()
+    driver.create("S", num_replicas=3)
+    result = moved(driver, ["n1", "n2", "n3"], "x")["assignment"]
+    assert (result["peers"], result["origin"]) == (["n1", "n2", "n3"], None)
+    moved(driver, ["n4", "n2", "n3"], "y")
+    renamed = driver.apply(
+        "stream_update", account="A", limits=NO_LIMITS,
+        config=config("S", num_replicas=3, placement={"tags": ["y"]}, description="d"),
+    )  # fmt: skip
+    assert renamed["assignment"]["origin"]["peers"] == ("n1", "n2", "n3")  # still to be cancelled
+
+
+def test_while_a_stream_is_restored_nothing_changes_it_but_the_end() -> None:
+    driver = Driver()
+    restoring = {**config("S", subjects=["s.>"]), "restoring": True}
+    where = {"peers": ["n1"], "leader": "n1", "created": 5, "limits": NO_LIMITS}
+    gid = driver.apply("stream_create", account="A", config=restoring, **where)["assignment"]["gid"]
+    refused = driver.update("S", subjects=["s.>"], max_msgs=1)
+    assert refused["error"]["description"] == "stream is being restored"
+    assert driver.effects == []
+    assert err(driver.apply("stream_restored", account="A", name="S", gid=gid + 1)) == 10059
+    assert err(driver.apply("stream_delete", account="A", name="S", gid=gid + 1)) == 10059
+    result = driver.apply("stream_restored", account="A", name="S", gid=gid)
+    assert result["assignment"]["config"] == config("S", subjects=["s.>"])
+    assert err(driver.apply("stream_restored", account="A", name="S", gid=gid)) == 10059
+    assert driver.apply("stream_delete", account="A", name="S", gid=gid)["removed"] == gid
 
 
 def test_an_update_of_the_replicas_says_where_they_are() -> None:

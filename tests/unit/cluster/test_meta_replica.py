@@ -19,7 +19,7 @@ async def test_the_state_comes_back_from_the_store_and_the_rest_from_the_log() -
     async with Cluster() as cluster:
         await cluster.create("OLD", 1, subjects=["old"])
         for node in cluster:
-            await node.js._flush()
+            await node.js.flusher.flush()
         await cluster.create("NEW", 1, subjects=["new"])
         digest = cluster["A"].js.meta.machine.digest
         for name in "ABC":
@@ -69,7 +69,7 @@ async def test_only_a_leader_with_a_majority_passes_the_barrier() -> None:
 async def test_before_there_is_a_group_nothing_can_be_asked() -> None:
     cluster = Cluster("A", expected=3)
     meta = cluster["A"].js.meta
-    cluster["A"].js._settled = lambda: False
+    cluster["A"].js.joining.settled = lambda: False
     await asyncio.sleep(10)
     assert meta.group is None and not meta.leading
     for attempt in (meta.propose(b"{}"), meta.barrier()):

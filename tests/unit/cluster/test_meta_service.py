@@ -9,6 +9,7 @@ import pytest
 from jetcluster.clock import ManualTime
 from jetcluster.cluster.meta import MetaMachine
 from jetcluster.cluster.meta_service import MetaService
+from jetcluster.cluster.meta_state import Assignment
 from jetcluster.errors import ApiError
 from jetcluster.model.stream import StreamConfig
 from jetcluster.raft.api import NotLeaderError
@@ -179,3 +180,50 @@ async def test_unknown_requests() -> None:
     with pytest.raises(ApiError) as caught:
         await Leader().service.handle("lookup", {"account": "A", "name": "S"})
     assert caught.value.err_code == 10059
+
+
+async def test_another_node_takes_the_place_of_a_removed_peer() -> None:
+    leader = Leader(4)
+    before = Assignment.from_dict((await leader.create("S", num_replicas=3))["assignment"])
+    (spare,) = leader.online - set(before.peers)
+    body = {"request": "r", "account": "A", "name": "S", "peer": before.peers[1]}
+    result = await leader.service.handle("stream_peer_remove", body)
+    assert result["assignment"]["peers"] == [before.peers[0], spare, before.peers[2]]
+
+    async def refused(**other: str) -> int:
+        with pytest.raises(ApiError) as caught:
+            await leader.service.handle("stream_peer_remove", {**body, "request": "q", **other})
+        return caught.value.err_code
+
+    assert await refused(name="T") == 10059
+    assert await refused(peer=before.peers[1]) == await refused(peer="nobody") == 10040
+    leader.online.discard(before.peers[1])
+    assert await refused(peer=spare) == 10075  # nobody is there to come
+
+
+async def test_a_single_replica_that_is_gone_is_not_replaced_by_an_empty_one() -> None:
+    leader = Leader(2)
+    (peer,) = (await leader.create("S"))["assignment"]["peers"]
+    leader.online.discard(peer)
+    with pytest.raises(ApiError) as caught:
+        body = {"request": "r", "account": "A", "name": "S", "peer": peer}
+        await leader.service.handle("stream_peer_remove", body)
+    assert caught.value.err_code == 10075
+
+
+async def test_a_move_keeps_the_peers_that_the_new_placement_allows() -> None:
+    leader = Leader(4)
+    for peer, tags in (("n1", ["x"]), ("n2", ["x", "y"]), ("n3", ["y"]), ("n4", ["y"])):
+        await leader.service.handle(
+            "node", {"request": f"t{peer}", "peer": peer, "name": peer, "tags": tags, "jetstream": True}
+        )
+    first = await leader.create("S", num_replicas=2, placement={"tags": ["x"]})
+    assert set(first["assignment"]["peers"]) == {"n1", "n2"}
+    moved = await leader.update("S", num_replicas=2, placement={"tags": ["y"]})
+    assert moved["peers"][0] == "n2" and moved["peers"][1] in {"n3", "n4"}
+    for placement, text in (({"tags": ["z"]}, "tags not matched ['z']"), ({"cluster": "D"}, "not enabled in cluster")):
+        with pytest.raises(ApiError) as caught:
+            await leader.update("S", num_replicas=2, placement=placement)
+        assert caught.value.err_code == 10005 and text in caught.value.description
+    back = await leader.update("S", num_replicas=2, placement={"cluster": "C"})
+    assert back["peers"] == moved["peers"]

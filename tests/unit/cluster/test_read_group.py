@@ -10,9 +10,11 @@ import pytest
 
 from jetcluster.cluster import read_group
 from jetcluster.cluster.read_group import MAX_STREAMING
+from jetcluster.raft.journal import JournalOptions
+from jetcluster.store import view
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
-from tests.unit.cluster.nodes import Cluster, NoRespondersError
+from tests.unit.cluster.nodes import Cluster, Message, Node, NoRespondersError
 from tests.unit.cluster.virtual_loop import virtual_time
 
 GET = b"$JS.API.DIRECT.GET.S"
@@ -30,7 +32,7 @@ async def test_a_follower_answers_only_once_it_has_what_its_leader_had_committed
     async with Cluster() as cluster:
         await filled(cluster)
         node = cluster.followers("S")[0]
-        await node.js._flush()
+        await node.js.flusher.flush()
         cluster.crash(node.name)
         await cluster.led("S")
         for number in range(6, 9):
@@ -47,6 +49,18 @@ async def test_a_follower_answers_only_once_it_has_what_its_leader_had_committed
             await asyncio.sleep(0.0005)
         assert node.replica("S").store.last_seq == 8
         assert (await node.get(b"S", 8))[2] == b"8"
+
+
+@virtual_time
+async def test_some_reads_are_timed_by_role(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_group, "TIMED_EVERY", 4)
+    async with Cluster() as cluster:
+        await filled(cluster)
+        for role, node in (("leader", cluster.leader("S")), ("follower", cluster.followers("S")[0])):
+            for _ in range(8):
+                await node.get(b"S", 1)
+            timed = node.context.read_latency
+            assert {name: sum(latency.counts) for name, latency in timed.items() if sum(latency.counts)} == {role: 2}
 
 
 @virtual_time
@@ -86,6 +100,26 @@ async def test_a_follower_that_lags_leaves_and_comes_back(monkeypatch: pytest.Mo
 
 
 @virtual_time
+async def test_a_follower_with_a_full_disk_shows_no_client_less_than_it_was_told() -> None:
+    """It takes no entries, so its own commit index stands still: found by chaos (`all`, seed 3), 4 s of old reads."""
+    options = JournalOptions(segment_bytes=1 << 20, reserve_bytes=10_000)
+    async with Cluster(options=options) as cluster:
+        await filled(cluster)
+        node = cluster.followers("S")[0]
+        node.disk.reported_free = 0
+        node.journal.housekeep()
+        assert node.journal.scarce and node.reads("S")
+        for number in range(6, 40):
+            ack = await node.publish(b"s", b"%d" % number)
+            assert (await node.get(b"S", ack["seq"]))[2] == b"%d" % number
+        assert node.replica("S").store.last_seq == 5 and not node.reads("S")
+        node.disk.reported_free = None
+        node.journal.housekeep()
+        await cluster.until(lambda: node.reads("S"), what="it is back")
+        assert node.replica("S").store.last_seq == 39
+
+
+@virtual_time
 async def test_allow_direct_is_followed_by_all_replicas() -> None:
     async with Cluster() as cluster:
         await filled(cluster)
@@ -111,13 +145,15 @@ async def test_damage_is_no_answer_and_the_replica_leaves() -> None:
         def damaged(seq: int) -> None:
             raise DamagedError(1, 5)
 
-        replica.store.get = damaged  # type: ignore[method-assign, assignment]
+        replica.store.get = damaged  # type: ignore[method-assign]
         _, headers, payload = await node.get(b"S", 3)
         assert (headers, payload) == (b"NATS/1.0 503\r\n\r\n", b"")
         assert not node.reads("S") and replica.damaged and not replica.sound
-        await asyncio.sleep(2)
+        assert (await node.get(b"S", 3))[2] == b"3", "another replica answers"
         assert not node.reads("S")
-        assert (await node.get(b"S", 3))[2] == b"3"
+        del replica.store.get
+        await cluster.until(lambda: node.reads("S"), what="it is rebuilt")
+        assert replica.repair.repaired == 1 and (await node.get(b"S", 3))[2] == b"3"
 
 
 @virtual_time
@@ -146,7 +182,7 @@ async def test_a_store_that_cannot_be_read_for_now_answers_503_and_stays() -> No
         def fails(seq: int) -> None:
             raise KvError("Input/output error")
 
-        store.get = fails  # type: ignore[method-assign, assignment]
+        store.get = fails  # type: ignore[method-assign]
         assert (await node.get(b"S", 3))[1] == b"NATS/1.0 503\r\n\r\n"
         store.get = real  # type: ignore[method-assign]
         assert (await node.get(b"S", 3))[2] == b"3"
@@ -196,6 +232,57 @@ async def test_a_batch_waits_for_a_slow_reader_and_goes_on(monkeypatch: pytest.M
         await asyncio.sleep(0.006)
         await cluster.until(lambda: reader.ended, what="all of it", seconds=1)
         assert len(reader.frames) == 31
+        assert node.replica("S").reads._streaming == 0
+
+
+async def evict(cluster: Cluster) -> None:
+    """Twenty of thirty messages."""
+    for number in range(31, 51):
+        await cluster["A"].publish(b"s", b"%d" % number)
+    await cluster.equal("S")
+    assert all(node.replica("S").store.first_seq == 21 for node in cluster)
+
+
+@virtual_time
+async def test_a_batch_is_of_the_moment_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the stream's limit evicts messages before the reader took anything, or in the middle."""
+    monkeypatch.setattr(read_group, "SLICE_BYTES", 1000)
+    async with Cluster() as cluster:
+        await filled(cluster, 30, 200, max_msgs=30)
+        node = cluster["A"]
+        blocked, reading = Slow(node, backlog=read_group.MAX_BACKLOG + 1), Slow(node)
+        blocked.ask(30)
+        reading.ask(30)
+        assert blocked.frames == [] and 0 < len(reading.frames) < 10
+        reading.backlog = read_group.MAX_BACKLOG + 1
+        await evict(cluster)
+        blocked.backlog = reading.backlog = 0
+        for reader in (blocked, reading):
+            await cluster.until(lambda reader=reader: reader.ended, what="all of it")  # type: ignore[misc]
+            assert [int(payload.rstrip(b".")) for _, payload in reader.frames[:-1]] == list(range(1, 31))
+            assert reader.frames[-1][0].endswith(b"Nats-Num-Pending: 0\r\nNats-Last-Sequence: 30\r\n\r\n")
+        assert node.replica("S").reads._streaming == 0
+
+
+@virtual_time
+@pytest.mark.parametrize("why", ["too long", "no room"])
+async def test_a_batch_whose_rest_cannot_be_kept_ends_without_eob(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_group, "SLICE_BYTES", 1000)
+    if why == "no room":
+        monkeypatch.setattr(view, "MAX_FROZEN_BYTES", 0)
+    async with Cluster() as cluster:
+        await filled(cluster, 30, 200, max_msgs=30)
+        node = cluster["A"]
+        reader = Slow(node)
+        reader.ask(30)
+        reader.backlog = read_group.MAX_BACKLOG + 1
+        await asyncio.sleep(2 * read_group.LONGEST_FROZEN)  # as long as nothing is removed a reader may be slow
+        await evict(cluster)
+        if why == "too long":
+            await asyncio.sleep(read_group.LONGEST_FROZEN + 1)
+        reader.backlog = 0
+        await asyncio.sleep(1)
+        assert 0 < len(reader.frames) < 10 and not reader.ended
         assert node.replica("S").reads._streaming == 0
 
 
@@ -293,3 +380,51 @@ async def test_a_batch_for_another_node_waits_for_the_link(monkeypatch: pytest.M
         congested[0] = 0
         await cluster.until(lambda: reader.ended, what="all of it")
         assert len(reader.frames) == 31
+
+
+@virtual_time
+async def test_a_replica_can_be_addressed_and_says_what_it_lacks() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster)
+        slow = cluster.followers("S")[0]
+        group: Any = slow.replica("S").group
+        applying = group._apply
+        group._apply = lambda: None
+        lacking = slow.replica("S").store.last_seq
+        for number in range(6, 10):
+            await cluster.leader("S").publish(b"s", b"%d" % number)
+        await cluster.until(lambda: all(node is slow or node.replica("S").store.last_seq == 9 for node in cluster))
+        assert lacking < 9
+        for asked in cluster:
+            for addressed in cluster:
+                subject = f"$JS.API.DIRECT.PEER.S.{addressed.name}".encode()
+                _, headers, _ = await addressed_get(asked, subject)
+                applied = lacking if addressed is slow else 9
+                assert f"Jc-Applied-Seq: {applied}\r\nJc-Stream: S\r\nJc-Peer: {addressed.name}\r\n".encode() in headers
+        with pytest.raises(NoRespondersError):
+            await addressed_get(slow, b"$JS.API.DIRECT.PEER.S.nobody")
+        group._apply = applying
+        group.mark()
+        await cluster.all_read("S")
+        slow.replica("S").reads.abort()
+        with pytest.raises(NoRespondersError):
+            await addressed_get(slow, f"$JS.API.DIRECT.PEER.S.{slow.name}".encode())
+        await cluster.update("S", allow_direct=False)
+        await cluster.until(lambda: not any(node.reads("S") for node in cluster), what="all leave")
+        for node in cluster:
+            with pytest.raises(NoRespondersError):
+                await addressed_get(node, f"$JS.API.DIRECT.PEER.S.{node.name}".encode())
+
+
+async def addressed_get(node: Node, subject: bytes) -> Message:
+    """What comes for a batch from beyond the end."""
+    inbox = b"_INBOX.addressed"
+    got: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+    subscription = node.bus.subscribe(inbox, lambda s, r, h, p, o: got.set_result((s, h, p)))
+    try:
+        if not node.bus.publish(subject, b'{"seq":100,"batch":1}', inbox, b"NATS/1.0\r\nJc-Proof: 1\r\n\r\n"):
+            raise NoRespondersError(subject)
+        async with asyncio.timeout(2):
+            return await got
+    finally:
+        node.bus.unsubscribe(subscription)

@@ -112,11 +112,15 @@ async def test_stepdown_moves_the_leadership_to_whom_was_asked_for() -> None:
     async with Cluster() as cluster:
         await cluster.create("S")
         target = cluster.followers("S")[1]
-        assert await ask(cluster["A"], "stepdown", preferred=target.name) == {}
+        assert await ask(cluster["A"], "stepdown", placement={"preferred": target.name}) == {}
         await cluster.until(lambda: target.replica("S").leading, what="it leads", seconds=1)
         await cluster.create("R", 1, subjects=["r"])
+        assert await ask(cluster["A"], "stepdown", "R", placement={}) == {}  # nobody else is there
+        cluster.isolate(target.name)
+        await cluster.led("S")
+        rest = [node for node in cluster if node is not target and not node.replica("S").leading]
         with pytest.raises(ApiError) as refused:
-            await ask(cluster["A"], "stepdown", "R", preferred="")
+            await ask(rest[0], "stepdown", placement={"preferred": target.name})
         assert refused.value.err_code == 10005
 
 

@@ -1,11 +1,13 @@
-"""One commit per turn, refusal while it fails (cluster/turn_commit.py)."""
+"""At most one commit per turn and few under load, refusal while it fails (cluster/turn_commit.py)."""
 
 from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from jetcluster.clock import ManualTime
-from jetcluster.cluster.turn_commit import RETRY_SECONDS, TurnCommit
+from jetcluster.cluster.turn_commit import HOLD_SECONDS, RETRY_SECONDS, TurnCommit
 from tests.unit.cluster.nodes import Cluster, CrashKv, ListLog
 from tests.unit.cluster.virtual_loop import virtual_time
 
@@ -19,10 +21,38 @@ def test_many_marks_of_one_turn_are_one_commit() -> None:
     assert kv.commits == 0
     time.advance(0)
     assert kv.commits == 1
-    kv.put(b"c", b"")
+
+
+def test_turns_soon_after_a_commit_share_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    time, kv = ManualTime(), CrashKv()
+    commit = TurnCommit(kv, time, ListLog())
+    for n in range(3):
+        kv.put(b"%d" % n, b"")
+        commit.mark()
+        time.advance(0)
+        assert kv.commits == 1
+    time.advance(HOLD_SECONDS)
+    assert kv.commits == 2
+    time.advance(10 * HOLD_SECONDS)
+    kv.put(b"first after a pause", b"")
     commit.mark()
     time.advance(0)
-    assert kv.commits == 2
+    assert kv.commits == 3
+    monkeypatch.setattr(CrashKv, "pressing", True)
+    kv.put(b"pressing", b"")
+    commit.mark()
+    time.advance(0)
+    assert kv.commits == 4
+
+
+def test_under_load_there_is_one_commit_per_hold() -> None:
+    time, kv = ManualTime(), CrashKv()
+    commit = TurnCommit(kv, time, ListLog())
+    for n in range(1000):
+        kv.put(b"%d" % n, b"")
+        commit.mark()
+        time.advance(HOLD_SECONDS / 100)
+    assert 10 <= kv.commits <= 11
 
 
 def test_a_failed_commit_is_repeated_and_told_once() -> None:

@@ -116,7 +116,7 @@ def test_errors_are_worded_as_by_the_real_server(text: str, expected: str) -> No
         ("authorization { auth_callout { issuer: A } }\n", "auth_callout is not supported"),
         ("jetstream { key: abc, store_dir: x }\n", "encryption at rest is not supported"),
         ("tls { cert_file: a, key_file: b, verify_and_map: true }\n", "verify_and_map is not supported"),
-        ("cluster { listen: 1, tls { verify: true } }\n", "tls between cluster nodes is not supported"),
+        ("cluster { listen: 1, tls { verify: true } }\n", "tls of a port needs cert_file and key_file"),
         ("accounts { A { users: [{user: a}] }, B { users: [{user: a}] } }\n", 'Duplicate user "a" detected'),
         ("accounts { A { users: [{user: a}] } }\nauthorization { token: t }\n", "Can not have a token and accounts"),
         (
@@ -219,6 +219,10 @@ def test_accounts_users_and_permissions() -> None:
     assert options.problem() is None
 
 
+def test_mqtt_is_refused_by_name() -> None:
+    assert error_of("mqtt { port: 1883 }\n") == "c.conf:1:0: mqtt is not supported\n"
+
+
 def test_what_nats_js_configures_is_accepted_and_reported_as_inert() -> None:
     options = load("""
         listen: "127.0.0.1:-1"
@@ -228,7 +232,9 @@ def test_what_nats_js_configures_is_accepted_and_reported_as_inert() -> None:
         leafnodes { port: -1, remotes: [ {url: "nats://x:1"} ] }
         mappings { foo: bar }
     """)
-    assert options.inert == ['"websocket"', '"leafnodes"', '"mappings"']
+    assert options.inert == ['"mappings"']
+    assert (options.websocket.port, options.websocket.no_tls) == (-1, True)
+    assert (options.leafnodes.port, options.leafnodes.remotes[0].urls) == (-1, ["nats://x:1"])
     assert (options.http_host, options.http_port) == ("", 8222)
 
 
@@ -309,7 +315,7 @@ def test_a_relaxed_sync_interval_is_told_at_start() -> None:
         ("jetstream { limits { max_ha_assets: 3, duplicate_window: '5m' } }", ['"jetstream.limits.max_ha_assets"']),
         (
             "accounts { A { jetstream { max_streams: 1, max_ack_pending: 2 }, limits { max_conn: 1, max_leafs: 2 } } }",
-            ['"accounts.A.jetstream.max_ack_pending"', '"accounts.A.limits.max_leafs"'],
+            [],
         ),
         ("max_payload: 1000\nlogtime_utc: true\nno_header_support: true", []),
     ],
@@ -333,3 +339,8 @@ def test_an_empty_file_is_a_warning(text: str) -> None:
     options, pedantic = load_file("c.conf", {})
     assert pedantic == ["c.conf: config has no values or is empty"]
     assert options.port == 4222
+
+
+def test_limits_of_the_object_service() -> None:
+    options = load('jetstream { limits { objects { max_uploads: 5, idle_timeout: "30s" } } }')
+    assert (options.jetstream.max_object_uploads, options.jetstream.object_idle_timeout) == (5, 30.0)

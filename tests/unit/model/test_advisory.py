@@ -3,19 +3,28 @@ from __future__ import annotations
 import json
 
 from jetcluster.clock import ManualTime, SeededRng
-from jetcluster.model.advisory import Advisories, batch_abandoned_events, leader_elected_subject
+from jetcluster.model.advisory import Advisories, batch_abandoned_events, leader_elected, quorum_lost
 
 
 def test_leader_elected() -> None:
     advisories = Advisories(ManualTime(), SeededRng(1), "N1")
-    event = json.loads(advisories.leader_elected("S", "N1", [{"name": "N1", "current": True}]))
-    assert leader_elected_subject("S") == b"$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.S"
+    told = leader_elected("S", "N1", [{"name": "N1", "current": True}])
+    assert told.subject == b"$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.S"
+    event = json.loads(advisories.render(told))
     assert list(event) == ["type", "id", "timestamp", "stream", "leader", "replicas"]
     assert event["type"] == "io.nats.jetstream.advisory.v1.stream_leader_elected"
-    system = json.loads(advisories.leader_elected("S", "N1", [], account="A"))
+    system = json.loads(advisories.render(leader_elected("S", "N1", [], "A")))
     assert system["account"] == "A"
     assert system["id"] != event["id"]
     assert len(event["id"]) == 22
+
+
+def test_quorum_lost() -> None:
+    told = quorum_lost("S", [{"name": "N1", "current": True}], "A")
+    assert told.subject == b"$JS.EVENT.ADVISORY.STREAM.QUORUM_LOST.S"
+    event = json.loads(Advisories(ManualTime(), SeededRng(1), "N1").render(told))
+    assert list(event) == ["type", "id", "timestamp", "account", "stream", "replicas"]
+    assert event["type"] == "io.nats.jetstream.advisory.v1.stream_quorum_lost"
 
 
 def test_batch_abandoned_on_the_real_subject_and_on_the_specifications() -> None:

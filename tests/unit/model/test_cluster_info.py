@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from jetcluster.model.cluster_info import ReplicaInfo, cluster_wire, group_name
+from jetcluster.model.cluster_info import ReplicaInfo, cluster_wire, desired_wire, group_name
 
 
 def test_standalone_and_r1_show_little() -> None:
@@ -37,3 +37,20 @@ def test_group_names_are_stable_and_distinct() -> None:
     assert all(re.fullmatch(r"S-R3F-[0-9A-Za-z]{8}", name) for name in names)
     assert group_name(2, 1, True).startswith("S-R1M-")
     assert group_name(2, 1, True)[6:] == group_name(2, 3, False)[6:]
+
+
+def test_desired_while_a_stream_is_moved() -> None:
+    desired = desired_wire(
+        name="C", since_ns=1_000_000_000, peers=[("n4", "p4")], origin_replicas=1,
+        origin_placement={"tags": ["old"]}, catching_up=True,
+    )  # fmt: skip
+    assert desired == {
+        "created": "1970-01-01T00:00:01Z",
+        "name": "C",
+        "replicas": [{"name": "n4", "peer": "p4"}],
+        "origin": {"replicas": 1, "placement": {"tags": ["old"]}},
+        "status": {"description": "waiting for desired peers to catch up", "type": "catchup"},
+    }
+    wire = cluster_wire(name="C", leader="n1", gid=5, replicas=1, memory=False, desired=desired)
+    assert wire == {"name": "C", "leader": "n1", "desired": desired}
+    assert "desired" not in cluster_wire(name="C", leader="n1", gid=5, replicas=3, memory=False)

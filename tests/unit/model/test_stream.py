@@ -88,7 +88,7 @@ def test_normalisation(given: dict[str, Any], shown: dict[str, Any]) -> None:
 
 
 def test_a_mirror_gets_neither_subjects_nor_a_duplicate_window() -> None:
-    got = wire(mirror={"name": "UP", "filter_subject": "a"})
+    got = wire(mirror={"name": "UP", "filter_subject": "a"}, duplicate_window=60 * SECOND)
     assert "subjects" not in got
     assert "duplicate_window" not in got
     assert got["mirror"] == {"name": "UP", "filter_subject": "a"}

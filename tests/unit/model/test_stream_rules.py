@@ -85,7 +85,6 @@ BAD_CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"placement": {"preferred": "x"}}, "preferred server not permitted in placement"),
     ({"sealed": True}, "stream configuration for create can not be sealed"),
     ({"mirror_direct": True}, "stream has no mirror but does have mirror direct"),
-    ({"retention": "interest"}, "interest retention is not implemented yet"),
 ]
 
 

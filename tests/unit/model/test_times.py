@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.model.times import rfc3339
+from jetcluster.model.times import parse_rfc3339, rfc3339
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,26 @@ from jetcluster.model.times import rfc3339
 )
 def test_rfc3339(ns: int, text: str) -> None:
     assert rfc3339(ns) == text
+
+
+def test_offsets_and_long_fractions() -> None:
+    assert parse_rfc3339("2026-11-20T10:36:25.1234567899+01:00") == 1_795_167_385_123_456_789
+    assert parse_rfc3339("2026-11-20T09:06:25-00:30") == 1_795_167_385_000_000_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "now", "2026-11-20", "2026-11-20T09:36:25", "2026-11-20 09:36:25Z", "2026-13-01T00:00:00Z",
+        "2026-02-29T00:00:00Z", "2026-01-01T24:00:00Z", "2026-01-01T00:60:00Z", "2026-01-01T00:00:61Z",
+        "2026-01-01T00:00:00.Z", "2026-01-01T00:00:00+24:00", "0000-01-01T00:00:00Z", "\uff12026-01-01T00:00:00Z",
+    ],
+)  # fmt: skip
+def test_everything_else_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"not an|out of range|year"):
+        parse_rfc3339(text)
+
+
+def test_leap_day_and_zero_time() -> None:
+    assert rfc3339(parse_rfc3339("2028-02-29T00:00:00Z")) == "2028-02-29T00:00:00Z"
+    assert parse_rfc3339("0001-01-01T00:00:00Z") < 0

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from jetcluster.clock import ManualTime
+from jetcluster.cluster.restart_safety import Risk, Safety
+from jetcluster.monitor.healthz import healthz
 from jetcluster.monitor.node_source import NodeSource
-from jetcluster.monitor.source import Health
+from jetcluster.monitor.source import Health, NotAskedError
 from jetcluster.server.server import Server
 from tests.unit.monitor import twins
 
@@ -24,7 +27,7 @@ def ask(node: Any, **query: str) -> dict[str, Any]:
 
 
 def health(node: Any, **query: str) -> Health:
-    return NodeSource(node).healthz({name.replace("_", "-"): value for name, value in query.items()})
+    return healthz(node, {name.replace("_", "-"): value for name, value in query.items()})
 
 
 async def test_jsz_begins_with_this_node(node: Any) -> None:
@@ -32,12 +35,19 @@ async def test_jsz_begins_with_this_node(node: Any) -> None:
     assert (found["memory"], found["storage"], found["reserved_storage"]) == (0, 500, 1000)
     assert (found["accounts"], found["ha_assets"]) == (1, 2)
     assert (found["streams"], found["streams_leader"], found["consumers"]) == (1, 1, 0)
-    assert (found["messages"], found["bytes"], found["total"]) == (5, 500, 1)
+    assert (found["messages"], found["bytes"], found["total"], found["object_uploads"]) == (5, 500, 1, 2)
     assert found["api"]["total"] == 9
     assert found["config"]["sync_always"] is True
     assert (found["config"]["store_dir"], found["config"]["domain"]) == ("/data/jetstream", "hub")
     assert (found["config"]["max_memory"], found["config"]["max_storage"]) == (1 << 30, 1 << 40)
     assert "account_details" not in found
+
+
+async def test_configured_limits(node: Any) -> None:
+    assert ask(node)["limits"] == {}
+    node.options.jetstream.max_batch_timeout, node.options.jetstream.max_ha_assets = 1.5, 20
+    expected = {"max_ha_assets": 20, "max_batch_timeout": 1_500_000_000}
+    assert ask(node)["limits"] == NodeSource(node).varz({})["jetstream"]["limits"] == expected
 
 
 async def test_the_meta_leader_knows_the_replicas(node: Any) -> None:
@@ -78,7 +88,8 @@ async def test_a_follower_names_the_leader(server: Server) -> None:
     assert cluster["leader"] == "n2"
     assert "replicas" not in cluster
     assert "stream_detail" not in ask(node, streams="1", stream_leader_only="1")["account_details"][0]
-    assert ask(node, leader_only="1")["streams"] == 0
+    with pytest.raises(NotAskedError, match="not leader"):
+        ask(node, leader_only="1")
 
 
 async def test_without_jetstream(server: Server) -> None:
@@ -131,6 +142,7 @@ async def test_no_meta_leader(server: Server) -> None:
         (lambda replica: setattr(replica, "failed", "boom"), "is stopped: boom"),
         (lambda replica: setattr(replica, "damaged", "bad checksum"), "has damaged data: bad checksum"),
         (lambda replica: setattr(replica, "suspect", "differs"), "is not to be trusted: differs"),
+        (lambda replica: setattr(replica, "doubt", "differs"), "may be wrong: differs"),
         (lambda replica: setattr(replica, "installing", True), "is not current"),
         (lambda replica: setattr(replica.group, "commit_index", 5000), "is not current"),
         (lambda replica: setattr(replica.group, "leader", None), "has no leader"),
@@ -158,3 +170,34 @@ async def test_a_stream_that_could_not_be_started_and_data_that_belongs_to_none(
 async def test_jetstream_that_is_not_up_yet(node: Any) -> None:
     node.jetstream = None
     assert health(node).body == {"status": "unavailable", "error": "JetStream not enabled"}
+
+
+@pytest.mark.parametrize("risks", [0, 1, 30])
+async def test_safe_to_restart_says_which_groups_need_this_node(node: Any, risks: int) -> None:
+    async def check() -> Safety:
+        return Safety(40, tuple(Risk("$G", f"S{n}", 2, 1) for n in range(risks)))
+
+    node.jetstream.jetstream.restart_safety = SimpleNamespace(check=check)
+    node.jetstream.jetstream.context.meta_current = True
+    found = await NodeSource(node).healthz({"safe-to-restart": "true"})
+    if not risks:
+        assert (found.status, found.body) == (200, {"status": "ok", "groups": 40})
+        return
+    assert (found.status, found.body["unsafe"], found.body["groups"]) == (503, risks, 40)
+    assert found.body["error"] == f"{risks} of 40 groups would lose their majority"
+    text = "stream '$G > S0': 1 of 2 other voters connected and caught up, 2 needed"
+    assert found.body["first"][0] == text and len(found.body["first"]) == min(risks, 10)
+    node.jetstream.jetstream.context.meta_current = False
+    assert (await NodeSource(node).healthz({"safe-to-restart": "1"})).status == 503
+    assert (await NodeSource(node).healthz({})).status == 200
+
+
+async def test_jsz_shows_damage_and_catch_up(node: Any) -> None:
+    found = ask(node)
+    assert found["scrub"] == {
+        "passes": 4, "bytes": 1000, "damaged_replicas": 0, "damage_found": 3, "replicas_repaired": 2,
+    }  # fmt: skip
+    assert found["hashes"] == {"compared": 7, "rebuilt": 1, "undecided": ["S"]}
+    assert found["catching_up"] == [
+        {"stream": "S", "bytes": 300, "total_bytes": 900, "lag": 20, "seconds": 1.6},
+    ]  # fmt: skip

@@ -31,7 +31,7 @@ class LinkTwin:
     pending = 5
 
     def __init__(self, peer_id: str, name: str, stats: SimpleNamespace) -> None:
-        self.peer_id, self.info, self.stats = peer_id, SimpleNamespace(name=name), stats
+        self.peer_id, self.info, self.stats = peer_id, SimpleNamespace(name=name, server_id=""), stats
 
 
 def state(messages: int, size: int) -> SimpleNamespace:
@@ -46,6 +46,10 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
     peers = ("AAAAAAAA", "BBBBBBBB", "CCCCCCCC")[:replicas]
     names = {peer: SimpleNamespace(name=f"n{number}") for number, peer in enumerate(peers, 1)}
     context = SimpleNamespace(
+        catchup=SimpleNamespace(
+            missing=lambda gid, peer: None,
+            progress=lambda: [(SimpleNamespace(gid=7, received=300, size=900, missing=20), 1.55)],
+        ),
         me="AAAAAAAA", name="n1", cluster_name="c1", clock=clock, nodes=lambda: names,
         mesh=SimpleNamespace(peers={peer: names[peer] for peer in peers[1:]}),
     )  # fmt: skip
@@ -53,14 +57,23 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
     assignment = Assignment(7, "$G", "S", config, peers, 1_700_000_000_000_000_000, peers[0], 3)
     replica = SimpleNamespace(
         assignment=assignment, group=GroupTwin(7, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", failed="",
-        damaged="", suspect="", installing=False, leader_since_ns=0, store=SimpleNamespace(state=state(5, 500)),
-        machine=SimpleNamespace(rules=SimpleNamespace(memory=False)),
+        repair=SimpleNamespace(found=3, repaired=2),
+        damaged="", suspect="", doubt="", divergences=1, installing=False, leader_since_ns=0,
+        store=SimpleNamespace(state=state(5, 500)),
+        machine=SimpleNamespace(rules=SimpleNamespace(memory=False), consumer_count=0),
+        objects=SimpleNamespace(open_uploads=2),
+        mirrors=SimpleNamespace(links=SimpleNamespace(info=lambda **_: {})),
+        consumers=SimpleNamespace(
+            table=SimpleNamespace(by_cid={}, by_name={}), owner=lambda cid: None, owns=0, hosted=0
+        ),
     )  # fmt: skip
     return SimpleNamespace(
         context=context,
         clustered=True,
         replicas={7: replica},
         broken={},
+        scrubber=SimpleNamespace(passes=4, bytes=1000),
+        drift=SimpleNamespace(compared=7, votes=SimpleNamespace(undecided=[7])),
         unassigned=(),
         meta=SimpleNamespace(group=GroupTwin(1, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA"),
         assignment=lambda account, name: assignment if (account, name) == ("$G", "S") else None,
@@ -79,4 +92,12 @@ def node(server: Any, clock: Any, jetstream: Any = None) -> SimpleNamespace:
             cluster_port=6222, apis={"$G": SimpleNamespace(counters=counters)},
             store_dir="/data/jetstream", capacity=SimpleNamespace(max_memory=1 << 30, max_storage=1 << 40),
         )  # fmt: skip
-    return SimpleNamespace(options=options, clock=clock, server=server, jetstream=jetstream, monitor=None)
+    return SimpleNamespace(
+        options=options,
+        clock=clock,
+        server=server,
+        jetstream=jetstream,
+        monitor=None,
+        monitor_source=None,
+        config_load_ns=0,
+    )

@@ -53,10 +53,17 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=500, deadline=None)
-@given(steps)
-def test_every_answer_is_right_whatever_is_cached(script: list[tuple[str, object, bytes | None]]) -> None:
+@pytest.mark.parametrize("deep", [1, 2, 5])
+@settings(max_examples=300, deadline=None)
+@given(script=steps)
+def test_every_answer_is_right_whatever_is_cached(deep: int, script: list[tuple[str, object, bytes | None]]) -> None:
     index: Sublist[Sub, Answer] = Sublist(compile_answer)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sublist, "DEEP", deep)
+        run_script(index, script)
+
+
+def run_script(index: Sublist[Sub, Answer], script: list[tuple[str, object, bytes | None]]) -> None:
     subs: list[Sub] = []
     for action, value, queue in script:
         if action == "add":
@@ -67,6 +74,7 @@ def test_every_answer_is_right_whatever_is_cached(script: list[tuple[str, object
             assert isinstance(value, int)
             assert index.remove(subs.pop(value % len(subs)))
         elif isinstance(value, bytes):
+            assert index.match_deep(value) == expected(subs, value), value
             assert index.match(value) == expected(subs, value), value
             if action == "remember":
                 index.remember(value, index.match(value))
@@ -85,6 +93,39 @@ def test_unique_replies_are_served_from_the_prefix() -> None:
         assert index.match(b"_INBOX.abc.%d" % n)[0] == {inbox}
     assert index.matches == 1, "one walk of the trie for all of them"
     assert not index.literals
+
+
+def test_a_short_subject_is_not_taken_for_what_stands_before_the_numbers() -> None:
+    index: Sublist[Sub, Answer] = Sublist(compile_answer)
+    five, six = Sub(b"*.*.*.*.*"), Sub(b"*.*.*.*.*.*")
+    index.insert(five)
+    index.insert(six)
+    assert index.match_deep(b"a.1.2.3.4")[0] == {five}
+    assert index.match_deep(b"a.1.2.3.4.5")[0] == {six}
+
+
+def test_acks_are_served_from_what_stands_before_their_numbers() -> None:
+    index: Sublist[Sub, Answer] = Sublist(compile_answer)
+    acks, other = Sub(b"$JS.ACK.S.C.*.*.*.*.*"), Sub(b"$JS.ACK._.hash.S.C.>")
+    index.insert(acks)
+    index.insert(other)
+    index.insert(Sub(b"_INBOX.a.*"))
+    for n in range(1000):
+        assert index.match_deep(b"$JS.ACK.S.C.1.%d.%d.%d.0" % (n, n, n))[0] == {acks}
+    assert index.matches == 1
+    assert not index.literals
+    for short in (b"$JS.ACK.S.C.1.2.3.4", b"$JS.ACK.S.C.1.2..4.5", b"$JS.ACK.S.C.1.2.3.4.5.6", b"$JS"):
+        assert index.match_deep(short)[0] == frozenset()
+    assert index.match_deep(b"$JS.ACK._.hash.S.C.1.2.3.4.5.6")[0] == {other}
+    before = index.matches
+    index.insert(Sub(b"_INBOX.b.*"))
+    index.match_deep(b"$JS.ACK.S.C.1.2.3.4.5")
+    assert index.matches == before, "unrelated subscriptions do not matter"
+    tap = Sub(b"$JS.ACK.>")
+    index.insert(tap)
+    assert index.match_deep(b"$JS.ACK.S.C.1.2.3.4.5")[0] == {acks, tap}
+    index.remove(acks)
+    assert index.match_deep(b"$JS.ACK.S.C.1.2.3.4.5")[0] == {tap}
 
 
 def test_a_literal_beside_a_wildcard_ends_the_sharing() -> None:

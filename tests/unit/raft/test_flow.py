@@ -23,6 +23,17 @@ def test_a_probe_waits_for_its_answer() -> None:
     assert flow.next == 13
 
 
+def test_what_a_probe_carried_is_watched_until_it_is_acked() -> None:
+    """The answer to something else, a read context, can confirm where the probe stands but not that it was taken."""
+    flow = Flow("B", 11, connected=True)
+    flow.sent(10, 12, 50, 0.0)
+    flow.acked(10, 0.0)
+    assert flow.state is FlowState.REPLICATE
+    assert flow.stalled(2.0, 1.0), "it would never be sent again"
+    flow.acked(12, 0.5)
+    assert not flow.stalled(2.0, 1.0)
+
+
 def test_an_ack_never_rewinds() -> None:
     flow = replicating()
     flow.sent(10, 12, 10, 0.0)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.raft.api import BackpressureError, NotLeaderError, Role, StorageFullError
+from jetcluster.raft.api import BackpressureError, LeavingError, NotLeaderError, Role, StorageFullError
 from jetcluster.raft.config import RaftConfig
 from tests.unit.raft.loopback import Loopback
 from tests.unit.raft.test_deviations import crowd
@@ -81,6 +81,32 @@ def test_status_tells_what_monitoring_needs() -> None:
     assert all(net.time.monotonic() - p.last_seen < 0.2 for p in status.peers)
 
 
+def test_commits_applies_and_syncs_are_timed() -> None:
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    node = net["A"].node
+    before = sum(node.commit_latency.counts), sum(node.apply_latency.counts), sum(node.journal.sync_latency.counts)
+    for _ in range(10):
+        leader.propose(b"x")  # of one turn: one is timed
+    net.run(0.1)
+    assert sum(node.commit_latency.counts) == before[0] + 1
+    assert 0 < node.commit_latency.seconds < 0.1
+    assert sum(node.apply_latency.counts) > before[1]
+    assert sum(node.journal.sync_latency.counts) > before[2]
+    assert sum(net["B"].node.commit_latency.counts) == 0
+    net.isolate("A")
+    leader.propose(b"lost")
+    net.run(3.0)
+    net.connect_all()
+    net.run(3.0)
+    again = next(name for name in "ABC" if net[name].group().role is Role.LEADER)
+    count = sum(net[again].node.commit_latency.counts)
+    net[again].group().propose(b"y")
+    net.run(0.1)
+    assert sum(net[again].node.commit_latency.counts) == count + 1
+
+
 def test_a_removed_group_refuses_and_is_forgotten() -> None:
     net = Loopback()
     leader = net.start()
@@ -150,6 +176,11 @@ def test_leadership_lost_with_everything_applied_drops_nothing() -> None:
     crowd(net, leader, 3)
     net.run(0.1)
     assert leader.transfer("B")
+    with pytest.raises(LeavingError):
+        leader.propose(b"x")  # nobody else leads yet, so it is certain that nobody takes it
     net.run(0.3)
     assert leader.role is Role.FOLLOWER
+    with pytest.raises(NotLeaderError) as refused:
+        leader.propose(b"x")
+    assert not isinstance(refused.value, LeavingError)
     assert net["A"].machine().dropped == []

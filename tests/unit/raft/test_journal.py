@@ -368,3 +368,30 @@ def test_where_no_whole_segment_fits_a_small_batch_still_does() -> None:
     assert not bench.journal.stuck
     assert log.durable_index == log.last_index
     assert bench.crash().groups[1].last_index == log.last_index
+
+
+def test_what_is_to_be_forgotten_leaves_the_disk_and_what_is_live_stays() -> None:
+    bench = Bench()
+    erased, live = bench.log(1), bench.log(2)
+    erased.append(REGULAR, 1, b"THE-SECRET")
+    fill(erased, 3)
+    fill(live, 3)
+    bench.settle()
+    before = content(live)
+    erased.compactable = 2
+    bench.journal.trim(erased)  # retention for slow followers keeps it
+    assert erased.base_index == 0
+    bench.journal.forget_old()
+    for _ in range(5):
+        bench.settle(1.0)
+        bench.journal.housekeep()
+    assert bench.disk.segments() == [2]
+    assert not any(b"THE-SECRET" in bench.disk._files[number] for number in bench.disk.segments())
+    assert erased.base_index == 2
+    kept = content(erased)
+    bench.settle(5.0)
+    bench.journal.housekeep()
+    assert bench.disk.segments() == [2]  # once
+    bench.crash()
+    assert (content(bench.log(2)), content(bench.log(1))) == (before, kept)
+    assert [index for index, _, _ in kept] == [3, 4]

@@ -23,9 +23,24 @@ def test_a_follower_with_a_full_disk_takes_nothing_and_catches_up_later() -> Non
     assert follower.last_index == end
     assert leader.commit_index == leader.last_index, "the other two go on"
     assert follower.leader == "A"
+    assert follower.commit_index <= end < follower.told_index <= leader.last_index
     net["C"].disk.reported_free = None
     net.run(3.0)
+    assert follower.told_index == follower.commit_index == leader.told_index
     assert net["C"].machine().commands() == net["A"].machine().commands()
+
+
+def test_what_was_told_as_committed_stays_told() -> None:
+    """A new leader does not know at first how far its predecessor had committed; clients do."""
+    net = Loopback()
+    leader = net.start()
+    crowd(net, leader, 5)
+    net.run(0.2)
+    follower = net["C"].group()
+    told = follower.told_index
+    assert told == leader.commit_index
+    follower.receiver.on_message("B", codec.Append(leader.term + 1, told, leader.term, told - 3, 0, []))
+    assert (follower.term, follower.told_index, follower.receiver.told) == (leader.term + 1, told, told)
 
 
 def test_a_leader_whose_disk_is_full_refuses_and_loses_nothing() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from jetcluster.raft import codec
+from jetcluster.raft.flow import FlowState
 from tests.unit.raft.loopback import Loopback
 from tests.unit.raft.test_deviations import crowd
 
@@ -39,6 +40,26 @@ def test_a_big_backlog_goes_out_in_bounded_frames() -> None:
     net.run(0.5)
     assert max(sizes) <= leader.config.frame_bytes + 1_000
     assert net["B"].group().last_index == leader.last_index
+
+
+def test_a_follower_that_is_probed_hears_what_is_committed_meanwhile() -> None:
+    """Its answer takes a while (a slow disk); clients of its node are told of what the others commit."""
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    net.cut("A", "C")
+    net.run(0.1)
+    net.filter = lambda source, target, gid, frame: not (gid and source == "C")
+    net.connect("A", "C")
+    follower = net["C"].group()
+    for _ in range(5):
+        crowd(net, leader, 3)
+        net.run(0.05)
+        assert leader.replicator.flows["C"].state is FlowState.PROBE
+        assert leader.commit_index == leader.last_index == follower.told_index
+    net.filter = None
+    net.run(3.0)
+    assert follower.commit_index == leader.commit_index
 
 
 def test_a_batch_that_was_swallowed_is_sent_again() -> None:

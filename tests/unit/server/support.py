@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from jetcluster.clock import ManualTime, SeededRng
+from jetcluster.protocol.bus import Outgoing
 from jetcluster.server.client import Client
 from jetcluster.server.options import Authenticator, OpenAuthenticator, ServerOptions
 from jetcluster.server.server import Server
@@ -127,8 +129,16 @@ class FakePeer:
         self.peer_id = peer_id
         self.pending = 0
         self.sent: list[tuple[str, bytes, bytes, list[bytes], bytes, bytes]] = []
+        self.asked: list[tuple[str, bytes, int]] = []
+        self.sent_many: list[tuple[str, bytes, list[bytes], list[Outgoing]]] = []
 
     def send_msg(
         self, account: str, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
     ) -> None:
         self.sent.append((account, subject, reply, queues, headers, payload))
+
+    def send_many(self, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]) -> None:
+        self.sent_many.append((account, target, queues, list(messages)))
+
+    def ask_backlog(self, account: str, target: bytes, mark: int) -> None:
+        self.asked.append((account, target, mark))

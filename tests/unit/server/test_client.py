@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jetcluster.server.client import PORTION_MESSAGES, PORTION_OUTPUT
 from jetcluster.server.options import OpenIdentity
 
 from .support import QUIET, Bench, FakePeer
@@ -243,3 +244,67 @@ def test_garbage_never_harms_another_client(chunks: list[bytes]) -> None:
     assert other.read().endswith(b"MSG private 1 2\r\nok\r\n")
     assert other.ask(b"PING").startswith(b"PONG\r\n")
     assert not other.closed
+
+
+class TestPortions:
+    """What one client has sent is run in portions, one per turn of the loop."""
+
+    def test_a_long_read_is_run_in_portions_and_in_order(self) -> None:
+        bench = Bench()
+        reader, writer = bench.client(b"SUB n 1"), bench.client()
+        count = 2 * PORTION_MESSAGES + 10
+        writer.send(b"".join(b"PUB n %d\r\n%d\r\n" % (len(b"%d" % n), n) for n in range(count)))
+        assert reader.connection.out_msgs == PORTION_MESSAGES
+        reading = [writer.transport.reading]
+        writer.send(b"PUB n 4\r\nlast\r\n")  # it was under way when reading was paused
+        numbers = reader.read().split(b"\r\n")[1::2]
+        assert numbers == [b"%d" % n for n in range(count)] + [b"last"]
+        reading.append(writer.transport.reading)
+        assert reading == [False, True], "no more is read than is run"
+        assert writer.connection.in_msgs == count + 1
+
+    def test_answers_go_out_between_portions(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        bench = Bench()
+        peer = bench.client(b"SUB s 1")
+        body = b"x" * (PORTION_OUTPUT // 4)
+        peer.send(b"".join(b"PUB s %d\r\n%b\r\n" % (len(body), body) for _ in range(12)))
+        assert peer.connection.out_msgs == 4
+        writes: list[int] = []
+        keep = peer.transport.write
+
+        def write(data: bytes) -> None:
+            writes.append(len(data))
+            keep(data)
+
+        monkeypatch.setattr(peer.transport, "write", write)
+        assert peer.read().count(body) == 12
+        assert len(writes) == 3
+
+    def test_what_was_read_counts_though_the_client_went_away(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        bench = Bench()
+        reader, writer = bench.client(b"SUB n 1"), bench.client()
+        writer.send(b"PUB n 1\r\nx\r\n" * (3 * PORTION_MESSAGES))
+        monkeypatch.setattr(writer.transport, "pause_reading", _gone)
+        monkeypatch.setattr(writer.transport, "resume_reading", _gone)
+        writer.connection.connection_lost(None)
+        assert reader.read().count(b"\r\nx\r\n") == 3 * PORTION_MESSAGES
+        assert writer.closed == "Client Closed"
+
+    def test_an_error_is_told_behind_what_came_before_it(self) -> None:
+        bench = Bench()
+        reader, writer = bench.client(b"SUB n 1"), bench.client()
+        writer.send(b"PUB n 1\r\nx\r\n" * (PORTION_MESSAGES + 1) + b"NONSENSE\r\n")
+        assert not writer.closed
+        assert writer.read().startswith(b"-ERR 'Unknown Protocol Operation'")
+        assert reader.read().count(b"\r\nx\r\n") == PORTION_MESSAGES + 1
+
+    def test_nothing_is_run_for_a_client_that_was_closed(self) -> None:
+        bench = Bench()
+        reader, writer = bench.client(b"SUB n 1"), bench.client()
+        writer.send(b"PUB n 1\r\nx\r\n" * (2 * PORTION_MESSAGES))
+        writer.connection.close("Server Shutdown")
+        assert reader.read().count(b"\r\nx\r\n") == PORTION_MESSAGES
+
+
+def _gone() -> None:
+    raise RuntimeError("the transport is closed")

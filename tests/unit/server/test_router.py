@@ -41,6 +41,13 @@ def test_internal_publish_and_subscribe(bench: Bench) -> None:
     assert not bench.router.has_interest(b"a.b")
 
 
+def test_a_listener_is_somebody_with_that_very_subject(bench: Bench) -> None:
+    bench.client(b"SUB _INBOX.abc.* 7")
+    assert bench.router.has_interest(b"_INBOX.abc.1") and not bench.router.has_listener(b"_INBOX.abc.1")
+    bench.client(b"SUB _INBOX.abc.1 8")
+    assert bench.router.has_listener(b"_INBOX.abc.1")
+
+
 def test_invalid_internal_subject(bench: Bench) -> None:
     with pytest.raises(ValueError, match="invalid subject"):
         bench.router.subscribe(b"a..b", collector()[1])
@@ -130,6 +137,26 @@ def test_system_queue_prefers_this_node(bench: Bench) -> None:
     bench.router.unsubscribe(responder)
     client.send(b"PUB $JS.API.DIRECT.GET.S _INBOX.1 0", b"")
     assert remote.sent == [("$G", b"$JS.API.DIRECT.GET.S", b"_INBOX.1", [b"_sys_"], b"", b"")]
+
+
+def test_the_only_member_of_the_system_queue_here_is_called_directly(bench: Bench) -> None:
+    subject, router = b"$JS.API.DIRECT.GET.S", bench.router
+    router.set_remote_interest(FakePeer("p"), subject, b"_sys_", 2)
+    assert router.lookup(subject).single is None
+    callback = collector()[1]
+    responder = router.subscribe(subject, callback, queue=b"_sys_")
+    assert router.lookup(subject).single is callback
+    other = router.subscribe(subject, collector()[1], queue=b"_sys_")
+    assert router.lookup(subject).single is None, "two share the work"
+    router.unsubscribe(other)
+    listener = bench.client(b"SUB $JS.API.DIRECT.GET.S 1")
+    assert router.lookup(subject).single is None, "others hear of it too"
+    listener.send(b"UNSUB 1")
+    assert router.lookup(subject).single is callback
+    router.unsubscribe(responder)
+    assert router.lookup(subject).single is None
+    router.subscribe(b"other", callback, queue=b"g")
+    assert router.lookup(b"other").single is None, "an ordinary queue group shares with other nodes"
 
 
 def test_a_peer_gets_one_copy_with_all_its_queues(bench: Bench) -> None:
@@ -285,7 +312,39 @@ def test_publish_frames_reaches_peers(bench: Bench) -> None:
     remote = FakePeer("p")
     bench.router.set_remote_interest(remote, b"_INBOX.far.*", None, 1)
     assert bench.router.publish_frames(b"_INBOX.far.1", [(b"h", b"one"), (b"", b"two")]) == 1
-    assert remote.sent == [
-        ("$G", b"_INBOX.far.1", b"", [], b"h", b"one"),
-        ("$G", b"_INBOX.far.1", b"", [], b"", b"two"),
-    ]
+    messages = [(b"_INBOX.far.1", b"", b"h", b"one"), (b"_INBOX.far.1", b"", b"", b"two")]
+    assert remote.sent_many == [("$G", b"_INBOX.far.1", [], messages)]
+    assert remote.sent == []
+
+
+def test_an_exclusive_subscription_takes_what_clients_publish_and_nothing_else(bench: Bench) -> None:
+    got, plain = collector()
+    claimed, claim = collector()
+    peer = FakePeer("n2")
+    bench.router.subscribe(b"a.>", plain)
+    bench.router.set_remote_interest(peer, b"a.b", None, 1)
+    listener = bench.client(b"SUB a.b 1", b"SUB a.b q 2")
+    listener.read()
+    publisher = bench.client()
+    subscription = bench.router.subscribe(b"a.*", claim, local_only=True, exclusive=True)
+    publisher.send(b"PUB a.b r 1", b"x")
+    assert [m[:4] for m in claimed] == [(b"a.b", b"r", b"", b"x")]
+    assert (got, peer.sent, listener.read()) == ([], [], b"")
+    # what the server itself says, and what peers say, goes to all others
+    assert bench.router.publish(b"a.b", b"y") == 4
+    bench.router.deliver_from_peer(peer, b"a.b", b"", [], b"", b"z")
+    assert [m[3] for m in got] == [b"y", b"z"]
+    assert len(peer.sent) == 1
+    assert listener.read() == b"MSG a.b 1 1\r\ny\r\nMSG a.b 2 1\r\ny\r\nMSG a.b 1 1\r\nz\r\n"
+    assert len(claimed) == 1
+    assert not bench.router.has_interest(b"a.") and bench.router.has_interest(b"a.c")
+    bench.router.unsubscribe(subscription)
+    publisher.send(b"PUB a.b 1", b"w")
+    assert (len(claimed), got[-1][3]) == (1, b"w")
+
+
+def test_an_exclusive_subscription_is_no_interest_of_others(bench: Bench) -> None:
+    bench.router.subscribe(b"a.*", collector()[1], local_only=True, exclusive=True)
+    assert not bench.router.has_interest(b"a.b")
+    assert bench.router.publish(b"a.b") == 0
+    assert list(bench.router.interests()) == []

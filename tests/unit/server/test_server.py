@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -109,6 +110,30 @@ def test_port_in_use(run: Callable[[Body], None]) -> None:
             assert str(error.value) == (
                 f'Error listening on port: {where}, "listen tcp {where}: bind: address already in use"'
             )
+
+    run(body)
+
+
+def test_what_comes_before_the_tls_handshake_is_not_obeyed(run: Callable[[Body], None], tmp_path: Path) -> None:
+    """On uvloop a connection reads from its first moment on, whatever `connection_made` says."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*make_certificate(tmp_path))
+
+    async def body() -> None:
+        async with serving(tls=context) as server:
+            for _ in range(20):
+                plain = socket.create_connection(("127.0.0.1", server.port))
+                plain.sendall(b"CONNECT {}\r\nPING\r\n")
+                plain.setblocking(False)
+                reader, writer = await asyncio.open_connection(sock=plain)
+                try:
+                    said = await reader.read()
+                except ConnectionResetError:
+                    said = b""
+                assert b"PONG" not in said
+                assert b"+OK" not in said
+                writer.close()
+            assert {c.reason for c in server.closed} == {"TLS Handshake Failure"}
 
     run(body)
 

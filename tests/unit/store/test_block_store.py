@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 import shutil
 import tempfile
 from pathlib import Path
@@ -12,7 +13,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from jetcluster.store import block_writer, queries, subject_index
+from jetcluster.store import block_writer, kv, matches, queries, subject_index, view
+from jetcluster.store.api import Msg
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.block_store import BlockStore
@@ -51,6 +53,12 @@ class StoreMachine(RuleBasedStateMachine):
         self.patch.setattr(block_writer, "MANY_BLOCKS", 0 if small else 64)
         self.patch.setattr(block_writer, "REWRITE_BYTES", 0 if small else 4096)
         self.patch.setattr(queries, "WINDOW", 3 if small else 512)
+        self.patch.setattr(view, "WINDOW", 3 if small else 512)
+        self.patch.setattr(view, "BLOCKS_PER_STEP", 1 if small else 256)
+        self.patch.setattr(kv, "CHUNK", 3 if small else 8192)
+        self.patch.setattr(queries, "MAX_EACH", 15 if small else 1 << 20)
+        self.patch.setattr(matches, "MAX_NOTED", 6 if small else 65_536)
+        self.patch.setattr(matches, "FEW", 1 if small else 8)
         self.patch.setattr(queries, "SAMPLE", 1 if small else 256)
         self.patch.setattr(queries, "BACKWARD_BLOCKS", 1 if small else 64)
         self.patch.setattr(queries, "SEEK_COST", 0.01 if seek else 8.0)
@@ -59,6 +67,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.kv = self.open_kv()
         self.memory = memory
         self.cache = BlockCache(1 if tiny_cache else 1 << 20)
+        self.views: list[tuple[view.View, list[Msg]]] = []
         self.model = Model(memory=memory)
         self.store = BlockStore(self.kv, STREAM, memory=memory, cache=self.cache)
         # neighbours must neither show nor suffer
@@ -74,6 +83,38 @@ class StoreMachine(RuleBasedStateMachine):
         first_seq, ts = self.model.last_seq + 1 + gap, self.model.last_ts + later
         self.store.append(batch, first_seq, ts)
         self.model.append(batch, first_seq, ts)
+
+    @rule(subject_filter=st.sampled_from(FILTERS), offset=st.integers(-20, 20), given=st.integers(0, 10))
+    def open_view(self, subject_filter: bytes, offset: int, given: int) -> None:
+        seq = self.some_seq(offset)
+        expected = [m for m in self.model.matching(subject_filter) if m.seq >= seq]
+        opened = self.store.view(subject_filter, seq)
+        assert opened.first() == (expected[0] if expected else None)
+        self.read_view(opened, expected, given)
+
+    @rule(subject_filter=st.sampled_from(FILTERS), offset=st.integers(-20, 20), given=st.integers(0, 10))
+    def open_view_of_lasts(self, subject_filter: bytes, offset: int, given: int) -> None:
+        seqs = self.store.last_seqs(subject_filter, self.some_seq(offset))
+        self.read_view(self.store.view_of(seqs), [self.model.msgs[seq] for seq in seqs], given)
+
+    @precondition(lambda self: self.views)
+    @rule(number=st.integers(0, 3), given=st.integers(0, 20))
+    def go_on_with_a_view(self, number: int, given: int) -> None:
+        self.read_view(*self.views.pop(number % len(self.views)), given)
+
+    def read_view(self, opened: view.View, expected: list[Msg], given: int) -> None:
+        """`given` messages, then a pause; what is left must stay as it is now."""
+        found: list[Msg] = []
+        while len(found) < given and (columns := opened.take(given - len(found), 3_000)).seqs:
+            found += map(Msg, *columns)
+        assert found == expected[: len(found)]
+        expected = expected[len(found) :]
+        if opened.ended or (not opened.frozen and len(found) < given):
+            assert opened.ended and not expected
+            opened.close()
+        else:
+            opened.hold()
+            self.views.append((opened, expected))
 
     @rule(offset=st.integers(-20, 20))
     def delete(self, offset: int) -> None:
@@ -130,6 +171,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.save_machine_state(lambda: state)
         self.store.side_put(3, b"key", state)
         self.kv.commit()
+        self.views.clear()
         self.reopen_kv()
         self.store = BlockStore(self.kv, STREAM, memory=self.memory, cache=self.cache)
         assert self.store.load_machine_state() == state
@@ -184,6 +226,18 @@ class StoreMachine(RuleBasedStateMachine):
         lasts = {m.subject: m.seq for m in up_to}
         assert store.last_seqs(subject_filter, seq) == sorted(lasts.values())
 
+    @rule(
+        subject_filter=st.sampled_from([b"a.>", b"a.*", b"*"]), doomed=st.lists(st.integers(-20, 20), max_size=3),
+        batch=batches(),
+    )  # fmt: skip
+    def ask_again(self, subject_filter: bytes, doomed: list[int], batch: Batch) -> None:
+        self.ask(subject_filter, 1)
+        for offset in doomed:
+            self.delete(offset)
+        self.ask(subject_filter, 1)
+        self.append(batch, 0, 1)
+        self.ask(subject_filter, 1)
+
     @rule(offset=st.integers(-20, 20), shift=st.integers(-2, 2))
     def ask_by_seq_and_time(self, offset: int, shift: int) -> None:
         seq = self.some_seq(offset)
@@ -195,6 +249,21 @@ class StoreMachine(RuleBasedStateMachine):
         subject = found.subject if found else b"a"
         assert self.store.subject(subject) == self.model.subject(subject)
         assert self.store.last_seq_of(subject) == max((m.seq for m in self.model.matching(subject)), default=0)
+
+    @rule(
+        apart=st.sampled_from([[b">"], [b"a.>"], [b"a.*", b"a"], [b"b", b"*.b.>", b"none"], SUBJECTS]),
+        offset=st.integers(-20, 20),
+        want=st.integers(1, 40),
+    )
+    def ask_as_a_consumer(self, apart: list[bytes], offset: int, want: int) -> None:
+        seq = self.some_seq(offset)
+        matching = sorted(m.seq for f in apart for m in self.model.matching(f) if m.seq >= seq)
+        found = self.store.next_seqs(apart, seq, want)
+        assert found == matching[:want]
+        for seqs in (found, range(max(seq - 3, 0), seq + 50), range(seq, seq + 50, 3)):
+            stored = [self.model.msgs[s] for s in seqs if s in self.model.msgs]
+            assert self.store.read(seqs) == stored
+            assert list(zip(*self.store.read_columns(seqs), strict=True)) == stored
 
     @precondition(lambda self: self.model.msgs)
     @rule(subject_filter=st.sampled_from(FILTERS), batch=batches(), doomed=st.integers(-20, 20))
@@ -220,6 +289,11 @@ class StoreMachine(RuleBasedStateMachine):
         if not hasattr(self, "store"):
             return
         assert [m.seq for m in self.store.scan(b">", 0)] == sorted(self.model.msgs)
+        for opened, expected in self.views:
+            found: list[Msg] = []
+            while not opened.ended:
+                found += map(Msg, *opened.take(5, 1))
+            assert found == expected
         for other in self.others:
             assert [m.payload for m in other.scan(b">", 0)] == [b"1", b"2"]
         self.patch.undo()
@@ -275,6 +349,95 @@ TestOnRocksKv = RocksMachine.TestCase
 TestOnRocksKv.settings = settings(
     max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+
+
+@pytest.mark.parametrize("kv", [MemKv, None])
+def test_removals_count_whatever_goes(kv: type[MemKv] | None, tmp_path: Path) -> None:
+    store = BlockStore(RocksKv(tmp_path) if kv is None else kv(), STREAM, memory=False)
+    seen = store.removals
+
+    def gone(count: int) -> None:
+        nonlocal seen
+        assert store.removals == seen + count
+        seen = store.removals
+
+    for first in (1, 11, 21):
+        store.append(Batch.of([b"a", b"b"] * 5, [], [b"x"] * 10), first, first)
+    gone(0)
+    store.delete(12)
+    gone(1)
+    store.delete(12)
+    gone(0)
+    store.delete_all([13, 14])
+    gone(2)
+    store.purge(b"b", before=10)
+    gone(4)
+    store.compact(11)
+    gone(6)
+    store.enforce(max_msgs=12)
+    gone(5)
+    store.purge()
+    gone(12)
+    if kv is None:
+        store.append(Batch.of([b"a"], [], [b"x"]), 31, 31)
+        store.abandon()
+        assert store.removals > seen
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_bucket_with_one_message_per_key_after_a_crash_is_that_of_the_last_commit(seed: int, tmp_path: Path) -> None:
+    """With batches and bodies large enough that blocks are rewritten."""
+    rng = random.Random(seed)
+    keys = [b"$KV.b.%d" % n for n in range(60)]
+    rocks = RocksKv(tmp_path)
+    store = BlockStore(rocks, STREAM, memory=False)
+    bucket: dict[bytes, tuple[int, bytes]] = {}
+    committed = dict(bucket)
+    seq = 1
+    for step in range(100):
+        count = rng.choice((1, 1, 5, 40))
+        subjects = (
+            [rng.choice(keys) for _ in range(count)] if step % 2 else [keys[(seq + n) % 60] for n in range(count)]
+        )
+        bodies = [b"%d" % (seq + n) * rng.choice((0, 1, 200)) for n in range(count)]
+        store.append(Batch.of(subjects, [], bodies), seq, seq)
+        before = len(bucket)
+        bucket |= {subject: (seq + n, bodies[n]) for n, subject in enumerate(subjects)}
+        assert store.enforce(0, 0, 1, subjects) == before + count - len(bucket)
+        seq += count
+        assert store.messages == len(bucket)
+        assert store.byte_count == sum(30 + len(subject) + len(body) for subject, (_, body) in bucket.items())
+        if rng.random() < 0.2:
+            rocks.commit()
+            committed = dict(bucket)
+        if rng.random() < 0.1:
+            rocks.close()  # open writes are lost
+            rocks = RocksKv(tmp_path)
+            store = BlockStore(rocks, STREAM, memory=False)
+            bucket = dict(committed)
+            seq = store.last_seq + 1
+        assert store.num_subjects == len(bucket)
+        assert {m.subject: (m.seq, m.payload) for m in store.scan(b">", 0)} == bucket
+    rocks.close()
+
+
+def test_no_deleted_body_is_in_a_block_that_was_rewritten() -> None:
+    """Deleting one by one erases; where that halves a block, the block is written anew instead."""
+    memory = MemKv()
+    store = BlockStore(memory, STREAM, memory=False)
+    bodies = [b"body-%03d." % n + bytes(random.Random(n).randbytes(200)) for n in range(64)]
+    store.append(Batch.of([b"a", b"b"] * 32, [], bodies), 1, 1)
+
+    def stored() -> bytes:
+        memory.commit()
+        return b"".join(value for _, value in memory.scan(b"", b"\xff" * 16))
+
+    size = len(stored())
+    for seq in range(1, 61):
+        assert store.delete(seq)
+        there = stored()
+        assert [n for n, body in enumerate(bodies) if body[-50:] in there] == list(range(seq, 64))
+    assert len(stored()) < size / 3, "the dead ones take no room"
 
 
 def test_delete_all_takes_what_is_there_and_side_tables_are_read_from_a_key_on() -> None:

@@ -153,4 +153,6 @@ def test_flipped_bits_in_the_table_files_of_rocksdb(tmp_path: Path) -> None:
         list(store.export())
     with pytest.raises(KvDamagedError):
         list(kv.scan(b"\x01", b"\x02"))
+    with pytest.raises(KvDamagedError):
+        list(kv.chunks(b"\x01", b"\x02"))
     kv.close()

@@ -11,12 +11,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from jetcluster.store import kv as kv_module
 from jetcluster.store import mem_kv
 from jetcluster.store.kv import Kv, KvError, KvFullError
 from jetcluster.store.mem_kv import MemKv
@@ -31,8 +33,10 @@ class KvMachine(RuleBasedStateMachine):
     def begin(self, rocks: bool) -> None:
         self.model: dict[bytes, bytes] = {}
         self.committed: dict[bytes, bytes] = {}
+        self.new: list[bytes] = []
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(mem_kv, "BUCKET", 2)
+        self.patch.setattr(kv_module, "CHUNK", 2)
         self.path = Path(tempfile.mkdtemp(prefix="jetcluster-kv-")) if rocks else None
         self.kv: Kv = RocksKv(self.path) if self.path else MemKv()
 
@@ -40,6 +44,23 @@ class KvMachine(RuleBasedStateMachine):
     def put(self, key: bytes, value: bytes) -> None:
         self.kv.put(key, value)
         self.model[key] = value
+
+    @rule(count=st.integers(1, 3), value=st.binary(max_size=4))
+    def put_new(self, count: int, value: bytes) -> None:
+        """Longer than KEYS: none was there before."""
+        keys = [b"new%d" % (len(self.new) + n) for n in range(count)]
+        self.new += keys
+        self.kv.put_new(keys, value)
+        self.model.update(dict.fromkeys(keys, value))
+
+    @precondition(lambda self: hasattr(self, "kv") and self.new)
+    @rule(data=st.data(), value=st.none() | st.binary(max_size=4))
+    def change_new(self, data: st.DataObject, value: bytes | None) -> None:
+        key = data.draw(st.sampled_from(self.new))
+        self.kv.delete_each([key])
+        self.model.pop(key, None)
+        if value is not None:
+            self.put(key, value)
 
     @rule(key=KEYS)
     def delete(self, key: bytes) -> None:
@@ -84,6 +105,9 @@ class KvMachine(RuleBasedStateMachine):
         keys = sorted(self.model)
         inside = [(key, self.model[key]) for key in keys if start <= key < end]
         assert list(self.kv.scan(start, end)) == inside
+        chunks = list(self.kv.chunks(start, end))
+        assert [pair for chunk in chunks for pair in chunk] == inside
+        assert all(len(chunk) == 2 for chunk in chunks[:-1])
         assert self.kv.ceiling(start, end) == (inside[0] if inside else None)
         below = [(key, self.model[key]) for key in keys if start <= key <= end]
         assert self.kv.floor(end, start) == (below[-1] if below else None)
@@ -129,6 +153,75 @@ def kv(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kv]:
     opened: Kv = RocksKv(tmp_path / "db") if request.param == "rocks" else MemKv()
     yield opened
     opened.close()
+
+
+def test_what_is_new_and_deleted_again_is_never_written(tmp_path: Path) -> None:
+    kv = RocksKv(tmp_path / "db")
+    kv.put_new([b"a", b"b"], b"value")
+    kv.put(b"a", b"longer value")
+    kv.delete_each([b"a", b"b"])
+    assert kv.get(b"a") is None and kv.open_bytes == 0
+    assert kv.commit() == 0
+    kv.put_new([b"a"], b"value")
+    assert kv.commit() == 1
+    kv.delete_each([b"a"])
+    assert kv.commit() == 2  # this one has to be written
+    assert kv.get(b"a") is None
+    kv.close()
+
+
+def test_a_failed_commit_may_have_written_what_was_new(tmp_path: Path) -> None:
+    kv = RocksKv(tmp_path / "db")
+    kv.put_new([b"a"], b"value")
+
+    class Written:
+        """Writes, and says that it did not."""
+
+        def __init__(self, db: Any) -> None:
+            self.db = db
+
+        def write(self, *args: Any) -> None:
+            self.db.write(*args)
+            raise RuntimeError("IO error: after the fact")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.db, name)
+
+    db: Any = kv._db
+    kv._db = Written(db)
+    with pytest.raises(KvError):
+        kv.commit()
+    kv._db = db
+    kv.delete_each([b"a"])
+    kv.commit()
+    assert kv.get(b"a") is None
+    kv.close()
+
+
+def test_a_commit_is_pressing_when_it_is_large_or_its_keys_were_searched(tmp_path: Path) -> None:
+    kv = RocksKv(tmp_path / "db")
+    kv.put(b"a", b"")
+    assert not kv.pressing
+    kv.put(b"b", bytes(kv_module.HELD_BYTES))
+    assert kv.pressing
+    kv.commit()
+    assert not kv.pressing
+    kv.put_new([b"%d" % n for n in range(kv_module.HELD_WRITES)], b"")
+    assert kv.pressing
+    kv.commit()
+    kv.delete_range(b"c", b"d")
+    assert kv.pressing
+    kv.commit()
+    for _ in range(kv_module.EAGER_COMMITS):
+        kv.put(b"a", b"")
+    assert kv.floor(b"b", b"a") is not None
+    for _ in range(1 + kv_module.EAGER_COMMITS):
+        assert kv.pressing
+        kv.put(b"a", b"")
+        kv.commit()
+    kv.put(b"a", b"")
+    assert not kv.pressing
+    kv.close()
 
 
 def test_hooks_run_once_in_the_next_commit(kv: Kv) -> None:
@@ -222,6 +315,21 @@ def test_a_full_disk_refuses_writes_serves_reads_and_heals(tmp_path: Path) -> No
     kv.flush_now()
     assert (kv.commits, kv.durable) == (2, 2)
     kv.close()
+
+
+def test_a_snapshot_does_not_keep_a_closed_database_open(tmp_path: Path) -> None:
+    kv = RocksKv(tmp_path / "db")
+    kv.put(b"a", b"1")
+    snapshot = kv.snapshot()
+    under_way = snapshot.scan(b"a", b"b")
+    assert next(under_way) == (b"a", b"1")
+    under_way.close()
+    kv.close()
+    with pytest.raises(KvError):
+        list(snapshot.scan(b"a", b"b"))
+    again = RocksKv(tmp_path / "db")
+    assert again.get(b"a") == b"1"
+    again.close()
 
 
 def test_a_second_opener_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.kv import Kv
+from jetcluster.store.kv import Kv, KvFullError
 from jetcluster.store.mem_kv import MemKv
 from jetcluster.store.rocks_kv import RocksKv
 
@@ -127,3 +128,53 @@ def test_a_peer_cannot_write_outside_of_the_stream() -> None:
     assert BlockStore(kv, 3, memory=False).state == other.state
     streams = {key[1 : keys.STREAM_PREFIX] for key, _ in kv.scan(b"", b"\xff")}
     assert streams == {(3).to_bytes(4, "big"), (9).to_bytes(4, "big")}
+
+
+async def test_an_import_gives_back_what_the_disk_cannot_hold(tmp_path: Path) -> None:
+    """A disk of 24 MB that others use too: what was here goes before the new state comes, a state that is too large
+    leaves nothing behind, and a small one comes after it."""
+    total = 24 << 20
+
+    def free() -> int:
+        return total - sum(file.stat().st_size for file in tmp_path.iterdir() if file.is_file())
+
+    def state(messages: int) -> list[bytes]:
+        store = BlockStore(MemKv(), 1, memory=False)
+        for i in range(messages):
+            store.append(Batch.of([b"a"], [], [os.urandom(500_000)]), i + 1, i + 1)
+        store.save_machine_state(b"applied")
+        return list(store.export(512 << 10))
+
+    async def take(chunks: list[bytes]) -> None:
+        target.import_begin()
+        for number, chunk in enumerate(chunks):
+            if kv.spare_bytes < len(chunk):
+                assert number
+                await target.reclaim()
+            if kv.spare_bytes < len(chunk):
+                raise KvFullError("no room")
+            target.import_chunk(chunk)
+        target.import_end()
+        await kv.flush()
+
+    kv = RocksKv(tmp_path, free_bytes=free, total_bytes=total)
+    filled(kv, 8)
+    target = BlockStore(kv, 9, memory=False)
+    for i in range(18):
+        target.append(Batch.of([b"a"], [], [os.urandom(500_000)]), i + 1, i + 1)
+    await kv.flush()
+    await take(state(16))
+    assert target.messages == 16, "the old state and the new one do not fit both"
+    with pytest.raises(KvFullError):
+        await take(state(60))
+    target.import_begin()
+    await target.reclaim()
+    assert free() > total * 3 // 4, "the half of it is gone"
+    kv.close()
+    kv = RocksKv(tmp_path, free_bytes=free, total_bytes=total)
+    target = BlockStore(kv, 9, memory=False)
+    assert target.incomplete
+    await take(state(5))
+    assert target.messages == 5
+    assert BlockStore(kv, 8, memory=False).messages == 55
+    kv.close()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetcluster import errors
-from jetcluster.raft.api import BackpressureError, NotLeaderError, RaftError, StorageFullError
+from jetcluster.raft.api import BackpressureError, LeavingError, RaftError, StorageFullError
 from jetcluster.stream import commands
 from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits
 from jetcluster.stream.commands import BatchCommit, BatchPart, Publish
@@ -98,7 +98,7 @@ def test_a_refused_batch_gets_its_error() -> None:
 @pytest.mark.parametrize(
     ("error", "code", "headers"),
     [
-        (NotLeaderError("other"), 503, b"NATS/1.0 503\r\n\r\n"),
+        (LeavingError(None), 503, b"NATS/1.0 503\r\n\r\n"),
         (BackpressureError("full"), 10167, b"NATS/1.0 429 Too Many Requests\r\n\r\n"),
         (StorageFullError("disk"), 10077, b""),
         (RaftError("?"), 10008, b""),

@@ -10,6 +10,9 @@ from jetcluster.stream.commands import CommandError, DeleteMsg, Expire, Publish,
 def test_round_trips() -> None:
     assert commands.decode(commands.encode_purge(7, b"a.>", 5, 0)) == Purge(7, b"a.>", 5, 0)
     assert commands.decode(commands.encode_delete_msg(8, (1 << 64) - 1)) == DeleteMsg(8, (1 << 64) - 1)
+    assert commands.decode(commands.encode_delete_msg(8, 3, erase=False)) == DeleteMsg(8, 3, erase=False)
+    assert [commands.erases(commands.encode_delete_msg(8, 3, erase=erase)) for erase in (True, False)] == [True, False]
+    assert not commands.erases(commands.encode_expire(9))
     assert commands.decode(commands.encode_expire(9)) == Expire(9)
     config = {"name": "S", "subjects": ["ä"]}
     assert commands.decode(commands.encode_update_config(10, config)) == UpdateConfig(10, config)
@@ -38,6 +41,7 @@ def test_equal_configurations_have_equal_bytes() -> None:
         commands.encode_expire(1) + b"x",
         commands.encode_delete_msg(1, 2)[:-1],
         commands.encode_delete_msg(1, 2) + b"x",
+        commands.encode_delete_msg(1, 2, erase=False) + b"\x01",
         commands.encode_purge(1)[:-1],
         commands.encode_publish(1, Batch.encode([b"a"], [], [b"x"]))[:-1],
         commands.encode_publish(1, Batch.encode([b"a"], [], [b"x"])) + b"x",

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -12,8 +12,8 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.mem_kv import MemKv
 from jetcluster.stream import direct_get, times
-from jetcluster.stream.direct_get import DirectGet, Frame
-from tests.unit.stream.twins import NaiveStore, block
+from jetcluster.stream.direct_get import Answer, DirectGet, Frame, Reply
+from tests.unit.stream.twins import NaiveStore, NaiveView, block
 
 T0 = 1_795_167_385_000_000_000
 WHEN = "2026-11-20T09:36:25"
@@ -30,8 +30,20 @@ def numbered(n: int, subjects: tuple[str, ...] = ("foo",)) -> NaiveStore:
     return store_of(*[(subjects[i % len(subjects)], b"", b"%d" % (i + 1)) for i in range(n)])
 
 
+def frames_of(answer: Answer, slice_bytes: int = 1000) -> Iterator[Frame]:
+    """As the read group takes them, slice by slice."""
+    if isinstance(answer, tuple):
+        yield from answer
+        return
+    while not answer.done:
+        frames = answer.take(slice_bytes)
+        answer.hold()
+        yield from frames
+    answer.close()
+
+
 def ask(store: NaiveStore | BlockStore, **fields: object) -> list[Frame]:
-    return list(DirectGet("S", store).answer(json.dumps(fields).encode()))
+    return list(frames_of(DirectGet("S", store).answer(json.dumps(fields).encode())))
 
 
 def field(headers: bytes, name: str) -> int:
@@ -133,7 +145,7 @@ def test_no_hdr() -> None:
 def test_status_lines(payload: bytes, line: bytes) -> None:
     store = numbered(3)
     store.delete(2)
-    assert status(list(DirectGet("S", store).answer(payload))) == line
+    assert status(list(frames_of(DirectGet("S", store).answer(payload)))) == line
 
 
 @pytest.mark.parametrize("fields", [
@@ -149,7 +161,7 @@ def test_bad_request_is_28_bytes() -> None:
     assert len(direct_get.BAD_REQUEST[0][0]) == 28
 
 
-@pytest.mark.parametrize(("level", "refused"), [("3", False), ("1", False), ("4", True), ("x", True), ("-1", True)])
+@pytest.mark.parametrize(("level", "refused"), [("4", False), ("1", False), ("5", True), ("x", True), ("-1", True)])
 def test_required_api_level(level: str, refused: bool) -> None:
     getter, headers = DirectGet("S", numbered(1)), block(f"Nats-Required-Api-Level: {level}")
     for frames in (getter.answer(b'{"seq":1}', headers), getter.answer_subject(b"foo", b"", headers)):
@@ -193,6 +205,11 @@ def test_selection_starts_at_the_first_message() -> None:
 # subject-appended form
 
 
+def ask_subject(getter: DirectGet, subject: bytes) -> bytes:
+    ((_, payload),) = frames_of(getter.answer_subject(subject, b""))
+    return payload
+
+
 @pytest.mark.parametrize(
     ("subject", "payload", "line"),
     [
@@ -208,21 +225,21 @@ def test_selection_starts_at_the_first_message() -> None:
     ],
 )
 def test_subject_form_status_lines(subject: bytes, payload: bytes, line: bytes) -> None:
-    assert status(list(DirectGet("S", numbered(4, ("a.x", "a.y"))).answer_subject(subject, payload))) == line
+    assert status(list(frames_of(DirectGet("S", numbered(4, ("a.x", "a.y"))).answer_subject(subject, payload)))) == line
 
 
 def test_subject_form() -> None:
     getter = DirectGet("S", numbered(6, ("a.x", "a.y")))
-    ((headers, payload),) = getter.answer_subject(b"a.x", b"")
+    ((headers, payload),) = frames_of(getter.answer_subject(b"a.x", b""))
     assert payload == b"5" and b"Nats-Num-Pending" not in headers
-    assert next(iter(getter.answer_subject(b"a.*", b"")))[1] == b"6"
+    assert ask_subject(getter, b"a.*") == b"6"
     assert getter.answer_subject(b"a.x", b'{"no_hdr":true}') == ((b"", b"5"),)
     assert getter.answer_subject(b"a.x", b'{"no_hdr":false}') == getter.answer_subject(b"a.x", b"")
 
 
 def test_last_alias_counts_the_older_messages_of_the_subject() -> None:
     getter = DirectGet("S", numbered(6, ("a.x", "a.y")))
-    ((headers, _),) = getter.answer_subject(b"a.x", b"", with_pending=True)
+    ((headers, _),) = frames_of(getter.answer_subject(b"a.x", b"", with_pending=True))
     assert headers.endswith(b"Z\r\nNats-Num-Pending: 2\r\n\r\n")
 
 
@@ -271,21 +288,67 @@ def test_default_max_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(ask(store, multi_last=["foo"])) == 1 + 1
 
 
-def test_a_batch_is_lazy_and_ends_at_the_last_sequence_of_its_start() -> None:
-    store = numbered(4)
-    frames = iter(DirectGet("S", store).answer(b'{"seq":1,"batch":10}'))
-    first = next(frames)
-    store.append(Batch.of([b"foo"], [], [b"5"]), 5, T0 + 10_000)
-    store.delete(3)
-    assert pages([first, *frames]) == [(1, 3, 0), (2, 2, 1), (4, 1, 2), (0, 1, 4)]
+# one applied index: what the request met is what it gets
 
 
-def test_pending_at_the_end_is_counted_again_when_the_stream_shrank() -> None:
-    store = numbered(6)
-    frames = iter(DirectGet("S", store).answer(b'{"seq":1,"batch":2}'))
-    first = next(frames)
-    store.purge(before=6)
-    assert pages([first, *frames]) == [(1, 5, 0), (6, 4, 1), (0, 0, 6)]
+def real_store() -> BlockStore:
+    """Four blocks of ten messages, subjects in turn; the third block is of one subject."""
+    store = BlockStore(MemKv(), 1, memory=True)
+    for first in range(1, 41, 10):
+        subjects = [b"a.x"] * 10 if first == 21 else [(b"a.x", b"a.y", b"b")[i % 3] for i in range(10)]
+        store.append(Batch.of(subjects, [], [b"%d" % (first + i) for i in range(10)]), first, T0 + first * 1000)
+    store.delete_all([5, 6])
+    return store
+
+
+def everything(store: BlockStore) -> None:
+    store.purge()
+
+
+def rollup(store: BlockStore) -> None:
+    store.append(Batch.of([b"a.x"], [], [b"new"]), 41, T0 + 41_000)
+    store.purge(b"a.x", before=41)
+
+
+def eviction(store: BlockStore) -> None:
+    for seq in range(41, 61):
+        store.append(Batch.of([b"a.x"], [], [b"new"]), seq, T0 + seq * 1000)
+        store.enforce(max_msgs=20)
+
+
+def deletion(store: BlockStore) -> None:
+    for seq in range(1, 41, 2):
+        store.delete(seq)
+
+
+def per_subject(store: BlockStore) -> None:
+    subjects = [b"a.x", b"a.y", b"b"]
+    store.append(Batch.of(subjects, [], [b"new"] * 3), 41, T0 + 41_000)
+    store.enforce(max_per_subject=1, touched_subjects=subjects)
+
+
+def appends(store: BlockStore) -> None:
+    store.append(Batch.of([b"a.x", b"a.new"], [], [b"new"] * 2), 41, T0 + 41_000)
+
+
+@pytest.mark.parametrize("change", [everything, rollup, eviction, deletion, per_subject, appends])
+@pytest.mark.parametrize("payload", [
+    b'{"seq":1,"batch":100}', b'{"seq":4,"batch":20}', b'{"next_by_subj":"a.x","batch":100}',
+    b'{"next_by_subj":"a.*","batch":100}', b'{"multi_last":["a.*","b"]}', b'{"multi_last":["*.x","b"],"up_to_seq":30}',
+])  # fmt: skip
+def test_all_frames_are_of_the_moment_of_the_request(payload: bytes, change: Callable[[BlockStore], None]) -> None:
+    expected = list(frames_of(DirectGet("S", real_store()).answer(payload)))
+    for before in range(1, len(expected)):
+        store = real_store()
+        frames = frames_of(DirectGet("S", store).answer(payload), slice_bytes=1)
+        found = [next(frames) for _ in range(before)]
+        answer = DirectGet("S", store).answer(payload)
+        assert isinstance(answer, Reply)
+        answer.hold()  # not even begun
+        change(store)
+        found += frames
+        assert found == expected
+        assert list(frames_of(answer)) == expected
 
 
 # multi_last: acceptance check 5
@@ -330,7 +393,7 @@ def test_multi_last_may_match_1024_subjects(subjects: int, refused: bool) -> Non
     store = NaiveStore()
     store.append(Batch.of([b"s.%d" % i for i in range(subjects)], [], [b""] * subjects), 1, T0)
     store.last_seqs = lambda filter, up_to=None, limit=None: list(range(1, subjects + 1))  # type: ignore[method-assign]
-    frames = list(DirectGet("S", store).answer(b'{"multi_last":["s.*"]}'))
+    frames = list(frames_of(DirectGet("S", store).answer(b'{"multi_last":["s.*"]}')))
     if refused:
         assert status(frames) == b"413 Too Many Results"
     else:
@@ -355,14 +418,6 @@ def test_multi_last_pages_while_writes_continue() -> None:
 
 def test_multi_last_with_every_match_below_seq_is_just_the_end() -> None:
     assert pages(ask(numbered(3), multi_last=["foo"], seq=10)) == [(0, 0, 0)]
-
-
-def test_multi_last_steps_over_what_vanished() -> None:
-    store = numbered(3, ("a", "b", "c"))
-    frames = iter(DirectGet("S", store).answer(b'{"multi_last":["*"]}'))
-    first = next(frames)
-    store.delete(2)
-    assert pages([first, *frames]) == [(1, 2, 0), (3, 0, 1), (0, 0, 3)]
 
 
 # the same questions to the real store and to the naive one
@@ -425,6 +480,12 @@ class DamagedStore(NaiveStore):
             self.check(message)
             yield message
 
+    def view(self, filter: bytes, seq: int) -> NaiveView:
+        return NaiveView(super().view(filter, seq).rest, self.check)
+
+    def view_of(self, seqs: Sequence[int]) -> NaiveView:
+        return NaiveView(super().view_of(seqs).rest, self.check)
+
 
 def damaged() -> DamagedStore:
     store = DamagedStore()
@@ -442,7 +503,44 @@ def test_damage_comes_out_before_anything_is_sent(payload: bytes) -> None:
 
 def test_damage_in_the_middle_ends_a_batch_without_eob() -> None:
     for payload in (b'{"seq":1,"batch":3}', b'{"multi_last":["*"]}'):
-        frames = iter(DirectGet("S", damaged()).answer(payload))
-        assert next(frames)[1] == b"1"
-        with pytest.raises(DamagedError):
-            next(frames)
+        answer = DirectGet("S", damaged()).answer(payload)
+        assert isinstance(answer, Reply)
+        assert [payload for _, payload in answer.take(1000)] == [b"1"]
+        for _ in range(2):
+            with pytest.raises(DamagedError):
+                answer.take(1000)
+
+
+PROOF = block("Jc-Proof: 1")
+
+
+def with_proof(store: NaiveStore, body: dict[str, object], server: str = "n1") -> list[Frame]:
+    return list(frames_of(DirectGet("S", store, server).answer(json.dumps(body).encode(), PROOF)))
+
+
+@pytest.mark.parametrize(
+    ("body", "end"),
+    [
+        ({"seq": 2, "batch": 2}, b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 1\r\nNats-Last-Sequence: 3\r\n"),
+        ({"seq": 9, "batch": 2}, b"NATS/1.0 404 Message Not Found\r\n"),
+        ({"seq": 9}, b"NATS/1.0 404 Message Not Found\r\n"),
+        ({"multi_last": ["nothing"]}, b"NATS/1.0 404 No Results\r\n"),
+        (
+            {"multi_last": ["foo"]},
+            b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 0\r\nNats-Last-Sequence: 4\r\nNats-UpTo-Sequence: 4\r\n",
+        ),
+    ],
+)
+def test_who_asks_for_a_proof_is_told_how_much_is_applied_here_and_where_that_is(
+    body: dict[str, object], end: bytes
+) -> None:
+    frames = with_proof(numbered(4), body, "n%d")
+    assert frames[-1] == (end + b"Jc-Applied-Seq: 4\r\nJc-Stream: S\r\nJc-Peer: n%d\r\n\r\n", b"")
+    plain = list(frames_of(DirectGet("S", numbered(4), "n1").answer(json.dumps(body).encode())))
+    assert plain[-1] == (end + b"\r\n", b"") and plain[:-1] == frames[:-1], "nobody else sees a change"
+
+
+def test_with_a_proof_stored_headers_come_as_they_are_with_ours_behind_them() -> None:
+    stored = block("Nats-Sequence: 77", "A: b")
+    ((head, _), _) = with_proof(store_of(("s", stored, b"")), {"seq": 1, "batch": 1})
+    assert head.startswith(stored[:-2] + b"Nats-Stream: S\r\nNats-Subject: s\r\nNats-Sequence: 1\r\n")

@@ -55,4 +55,5 @@ def test_subjects_are_paged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(info, "SUBJECTS_PAGE", 2)
     assert info.subjects_page(filled(), b">") == ({"a": 1, "b": 2}, SubjectsPage(3, 0, 2))
     assert info.subjects_page(filled(), b">", 2) == ({"c": 1}, SubjectsPage(3, 2, 2))
-    assert info.subjects_page(filled(), b">", 9) == ({}, SubjectsPage(3, 3, 2))
+    assert info.subjects_page(filled(), b">", (1 << 63) - 1)[0] == {}
+    assert info.subjects_page(filled(), b">", 9) == ({}, SubjectsPage(3, 9, 2))

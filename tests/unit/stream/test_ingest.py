@@ -7,7 +7,14 @@ import pytest
 
 from jetcluster import errors
 from jetcluster.clock import ManualTime
-from jetcluster.raft.api import BackpressureError, EntryTooLargeError, NotLeaderError, RaftError, StorageFullError
+from jetcluster.raft.api import (
+    BackpressureError,
+    EntryTooLargeError,
+    LeavingError,
+    NotLeaderError,
+    RaftError,
+    StorageFullError,
+)
 from jetcluster.stream import commands
 from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits, BatchRoom
 from jetcluster.stream.commands import Publish
@@ -130,7 +137,7 @@ def test_headers_are_stored_without_status_and_request_info() -> None:
 @pytest.mark.parametrize(
     ("error", "code", "headers"),
     [
-        (NotLeaderError("n2"), 503, b"NATS/1.0 503\r\n\r\n"),
+        (LeavingError(None), 503, b"NATS/1.0 503\r\n\r\n"),
         (BackpressureError("full"), 10167, b"NATS/1.0 429 Too Many Requests\r\n\r\n"),
         (StorageFullError("disk"), 10077, b""),
         (EntryTooLargeError("9 MB"), 10054, b""),
@@ -150,6 +157,16 @@ def test_what_cannot_be_proposed_is_refused_at_once(error: RaftError, code: int,
     bench.publish()
     bench.end_turn()
     assert len(bench.log.commands) == 1
+
+
+def test_who_leads_no_more_does_not_say_that_nothing_was_stored() -> None:
+    """The next leader may have got the same message."""
+    bench = Bench()
+    bench.log.error = NotLeaderError("n2")
+    bench.publish(2)
+    bench.end_turn()
+    assert bench.bus.sent == []
+    assert (bench.ingest.refused, bench.ingest.pending_messages) == (2, 0)
 
 
 def test_lost_leadership_leaves_the_clients_without_an_answer() -> None:

@@ -3,7 +3,10 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.errors import ApiError
+from jetcluster.store import keys
 from jetcluster.store.batch import Batch
+from jetcluster.store.block_store import BlockStore
+from jetcluster.store.mem_kv import MemKv
 from jetcluster.stream import commands
 from jetcluster.stream.commands import CommandError
 from jetcluster.stream.fields import nats_fields
@@ -497,3 +500,18 @@ def test_delete_takes_one_message() -> None:
     stream.publish(*plain(3))
     assert stream.apply(commands.encode_delete_msg(T0, 2)) == 1
     assert stream.seqs() == [1, 3]
+
+
+@pytest.mark.parametrize("erase", [True, False])
+def test_no_erase_leaves_the_bytes_until_their_block_is_compacted(erase: bool) -> None:
+    kv = MemKv()
+    machine = StreamMachine("S", StreamRules.from_config({}), BlockStore(kv, 1, memory=False))
+    machine.apply(1, 1, commands.encode_update_config(0, {"name": "S"}))
+    batch = Batch.encode([b"a"] * 9, [], [b"secret-%d" % n for n in range(9)])
+    machine.apply(2, 1, commands.encode_publish(T0, batch))
+    assert machine.apply(3, 1, commands.encode_delete_msg(T0, 4, erase=erase)) == 1
+    assert machine.store.get(4) is None
+    value = kv.get(keys.block(1, 1))
+    assert value is not None and (b"secret-3" in value) is not erase
+    repeated = machine.apply(4, 1, commands.encode_delete_msg(T0, 4, erase=erase))
+    assert isinstance(repeated, ApiError) and repeated.err_code == 10043

@@ -14,6 +14,7 @@ from jetcluster.store.mem_kv import MemKv
 from jetcluster.stream import commands, restoring
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.rules import StreamRules
+from jetcluster.stream.runs import encode_runs
 
 SECOND = 1_000_000_000
 CONFIG: dict[str, Any] = {"name": "S", "storage": "file", "num_replicas": 1, "subjects": ["s.>"], "allow_msg_ttl": True}
@@ -40,7 +41,7 @@ class Stream:
         self.apply(commands.encode_update_config(1, config, revision))
 
     def restore(self, messages: list[Msg]) -> Any:
-        return self.apply(commands.encode_restore(1, commands.encode_runs(restoring.runs_of(messages))))
+        return self.apply(commands.encode_restore(1, encode_runs(restoring.runs_of(messages))))
 
     def messages(self) -> list[Msg]:
         return list(self.store.scan(b">", 1))
@@ -110,13 +111,56 @@ def test_limits_hold_when_it_is_done(stream: Stream) -> None:
 
 
 def test_commands_are_decoded_strictly() -> None:
-    runs = commands.encode_runs(restoring.runs_of(MESSAGES))
+    runs = encode_runs(restoring.runs_of(MESSAGES))
     decoded = commands.decode(commands.encode_restore(5, runs))
     assert isinstance(decoded, commands.Restore)
     assert [run.seq for run in decoded.runs] == [3, 5, 9]
-    backwards = commands.encode_runs(restoring.runs_of(MESSAGES)[::-1])
+    backwards = encode_runs(restoring.runs_of(MESSAGES)[::-1])
     for bad in (runs[:-1], backwards):
         with pytest.raises(commands.CommandError):
             commands.decode(commands.encode_restore(5, bad))
     with pytest.raises(commands.CommandError):
         commands.decode(commands.encode_restore_end(1, 2, 3) + b"x")
+
+
+def sent(msg_id: str, **config: Any) -> tuple[Stream, Any]:
+    """A stream made of three messages with ids, restored at 100 s; what publishing `msg_id` then gives."""
+    config = {**CONFIG, "duplicate_window": 60 * SECOND, **config}
+    stream = Stream({**config, "restoring": True})
+    messages = [
+        Msg(seq, seconds * SECOND, b"s.a", b"NATS/1.0\r\nNats-Msg-Id: id-%d\r\n\r\n" % seq, b"")
+        for seq, seconds in ((2, 30), (3, 50), (4, 90))
+    ]
+    runs = encode_runs(restoring.runs_of(messages))
+    stream.apply(commands.encode_restore(100 * SECOND, runs))
+    stream.apply(commands.encode_restore_end(100 * SECOND, 4, 90 * SECOND))
+    stream.update(config, 2)
+    headers = f"NATS/1.0\r\nNats-Msg-Id: {msg_id}\r\n\r\n".encode()
+    return stream, stream.apply(commands.encode_publish(105 * SECOND, Batch.encode([b"s.a"], [headers], [b""])))
+
+
+@pytest.mark.parametrize(("msg_id", "seq"), [("id-4", 4), ("id-3", 3), ("id-2", None), ("id-9", None)])
+def test_message_ids_inside_the_window_are_known_again(msg_id: str, seq: int | None) -> None:
+    stream, _ = sent(msg_id)
+    assert stream.store.last_seq == (4 if seq else 5)
+
+
+def test_ids_are_forgotten_in_time_and_survive_a_restart() -> None:
+    stream, _ = sent("id-4")
+    again = StreamMachine("S", StreamRules.from_config(CONFIG), stream.store)
+    assert again.dedupe_ids == stream.machine.dedupe_ids == 2
+    headers = b"NATS/1.0\r\nNats-Msg-Id: id-3\r\n\r\n"
+    stream.apply(commands.encode_publish(111 * SECOND, Batch.encode([b"s.a"], [headers], [b""])))
+    assert stream.store.last_seq == 5
+
+
+def test_the_last_message_id_is_known_again() -> None:
+    stream, _ = sent("id-4")
+    headers = b"NATS/1.0\r\nNats-Expected-Last-Msg-Id: id-4\r\n\r\n"
+    stream.apply(commands.encode_publish(106 * SECOND, Batch.encode([b"s.a"], [headers], [b""])))
+    assert stream.store.last_seq == 5
+
+
+def test_a_stream_without_a_window_remembers_nothing() -> None:
+    stream, _ = sent("id-4", duplicate_window=0)
+    assert (stream.machine.dedupe_ids, stream.store.last_seq) == (0, 5)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jetcluster.model.times import parse_rfc3339
 from jetcluster.stream import times
 
 
@@ -21,37 +22,14 @@ from jetcluster.stream import times
 )
 def test_render(ts: int, text: bytes) -> None:
     assert times.render(ts) == text
-    assert times.parse(text.decode()) == ts or ts == 0
+    assert parse_rfc3339(text.decode()) == ts or ts == 0
 
 
 @given(st.integers(min_value=1, max_value=(1 << 63) - 1))
 def test_parse_undoes_render(ts: int) -> None:
     text = times.render(ts).decode()
-    assert times.parse(text) == ts
+    assert parse_rfc3339(text) == ts
     assert datetime.fromisoformat(text[:19]).replace(tzinfo=UTC).timestamp() == ts // 1_000_000_000
-
-
-def test_offsets_and_long_fractions() -> None:
-    assert times.parse("2026-11-20T10:36:25.1234567899+01:00") == 1_795_167_385_123_456_789
-    assert times.parse("2026-11-20T09:06:25-00:30") == 1_795_167_385_000_000_000
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "now", "2026-11-20", "2026-11-20T09:36:25", "2026-11-20 09:36:25Z", "2026-13-01T00:00:00Z",
-        "2026-02-29T00:00:00Z", "2026-01-01T24:00:00Z", "2026-01-01T00:60:00Z", "2026-01-01T00:00:61Z",
-        "2026-01-01T00:00:00.Z", "2026-01-01T00:00:00+24:00", "0000-01-01T00:00:00Z", "\uff12026-01-01T00:00:00Z",
-    ],
-)  # fmt: skip
-def test_everything_else_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"not an|out of range|year"):
-        times.parse(text)
-
-
-def test_leap_day_and_zero_time() -> None:
-    assert times.render(times.parse("2028-02-29T00:00:00Z")) == b"2028-02-29T00:00:00Z"
-    assert times.parse("0001-01-01T00:00:00Z") < 0
 
 
 def test_cache_is_bounded() -> None:

@@ -5,12 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from jetcluster.protocol.subjects import matches
-from jetcluster.store.api import Msg, StoreState, SubjectState
+from jetcluster.store.api import Columns, Msg, StoreState, SubjectState
 from jetcluster.store.batch import Batch
 
 
 def fits(filter: bytes, subject: bytes) -> bool:
     return filter in (b"", b">") or matches(subject, filter)
+
+
+class NaiveView:
+    """A list."""
+
+    frozen = False
+
+    def __init__(self, messages: list[Msg], check: Callable[[Msg], object] = id) -> None:
+        self.rest = messages
+        self.check = check
+
+    @property
+    def ended(self) -> bool:
+        return not self.rest
+
+    def first(self) -> Msg | None:
+        if self.rest:
+            self.check(self.rest[0])
+        return self.rest[0] if self.rest else None
+
+    def take(self, want: int, size: int) -> Columns:
+        if not self.rest:
+            return Columns([], [], [], [], [])
+        self.check(self.rest[0])
+        return Columns(*([field] for field in self.rest.pop(0)))
+
+    def hold(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class NaiveStore:
@@ -74,6 +103,12 @@ class NaiveStore:
                 return
             seq = min(later) + 1
             yield self.rows[seq - 1]
+
+    def view(self, filter: bytes, seq: int) -> NaiveView:
+        return NaiveView([m for s, m in sorted(self.rows.items()) if s >= seq and fits(filter, m.subject)])
+
+    def view_of(self, seqs: Sequence[int]) -> NaiveView:
+        return NaiveView([self.rows[seq] for seq in seqs])
 
     def count(self, filter: bytes, seq: int) -> int:
         return sum(m.seq >= seq and fits(filter, m.subject) for m in self.rows.values())

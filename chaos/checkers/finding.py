@@ -1,0 +1,16 @@
+"""One broken promise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, frozen=True)
+class Finding:
+    """`kind`: lost, skipped, duplicated, redelivered, double cas, stale, phantom, moved, reordered, gap, diverged,
+    broken batch, wrong value, own write; or unhealed, when the cluster did not come back."""
+
+    kind: str
+    workload: str
+    text: str
+    t: float = 0.0

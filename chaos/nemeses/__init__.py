@@ -1,0 +1,12 @@
+"""Faults by name."""
+
+from chaos.nemeses import clock, containers, damage, disk, membership, network, process
+from chaos.nemeses.base import Nemesis, Trouble
+
+NEMESES: dict[str, Nemesis] = {
+    nemesis.name: nemesis
+    for room in (process, network, disk, damage, clock, membership, containers)
+    for nemesis in room.NEMESES
+}
+
+__all__ = ["NEMESES", "Nemesis", "Trouble"]

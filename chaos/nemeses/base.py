@@ -1,0 +1,77 @@
+"""A nemesis: one kind of fault, injected and healed again by `strike`."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from chaos.history import History
+from chaos.replicas import api, wait_current
+from chaos.target import Target
+from tests.cluster.client import ClientError
+from tests.cluster.harness import HarnessError
+
+
+class Trouble:
+    """What a strike may use."""
+
+    def __init__(self, target: Target, history: History, dice: random.Random, streams: list[str]) -> None:
+        self.target = target
+        self.history = history
+        self.dice = dice
+        self.streams = streams
+        self.detail = ""
+        """What exactly was done, for the history."""
+
+    async def hold(self, least: float = 0.5, most: float = 2.5) -> None:
+        await asyncio.sleep(self.dice.uniform(least, most))
+
+    def one(self) -> str:
+        return self.dice.choice(self.target.names)
+
+    def some(self, count: int) -> list[str]:
+        return self.dice.sample(self.target.names, count)
+
+    @property
+    def minority(self) -> int:
+        return (len(self.target.names) - 1) // 2
+
+    async def leader(self) -> str:
+        """Of one of the streams, or just a node where none can be asked."""
+        try:
+            info = await api(self.target, f"STREAM.INFO.{self.dice.choice(self.streams)}")
+        except (HarnessError, ClientError):
+            return self.one()
+        name = str((info.get("cluster") or {}).get("leader") or "")
+        return name if name in self.target.names else self.one()
+
+    async def all_current(self) -> None:
+        """Before a fault that takes durable data away from one node: the others must have it. Raises HarnessError."""
+        for stream in self.streams:
+            await wait_current(self.target, stream)
+
+
+def empty(store: Path) -> None:
+    """Of a dead node: what a new machine has. The folder stays, a file system may be mounted there."""
+    for path in store.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+@dataclass(frozen=True)
+class Nemesis:
+    name: str
+    kind: str
+    """process, pause, link, disk, files, clock or membership: colour of the timeline, and which late deliveries are
+    excused (checkers/consumers.py)."""
+    strike: Callable[[Trouble], Awaitable[None]]
+    needs: frozenset[str] = frozenset()
+    """Of the target: links, shim, disk, files, system, disconnect."""
+    nodes: int = 3
+    """At least."""

@@ -1,0 +1,100 @@
+"""Reading each replica's own copy after the run, and waiting until there is something whole to read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+from chaos.history import History
+from chaos.target import Target
+from chaos.workloads.base import TROUBLE
+from tests.cluster.client import Client, ClientError, Msg, wait_direct
+from tests.cluster.harness import HarnessError
+
+HEAL_WITHIN = 90.0
+BATCH = 1000
+
+
+async def api(
+    target: Target, subject: str, body: object = None, within: float = 3.0, *, system: bool = False
+) -> dict[str, Any]:
+    """Asks the first live node that answers, as the system account's user if need be. Raises HarnessError, or
+    ClientError for the server's own no."""
+    refused: ClientError | None = None
+    for name in target.names:
+        if target.alive(name):
+            with contextlib.suppress(OSError, TimeoutError):
+                try:
+                    url = target.system_url(name) if system else target.url(name)
+                    async with await Client.connect(url, within=1.0) as client:
+                        return await client.api(subject, body, within)
+                except ClientError as error:
+                    refused = error
+    raise refused or HarnessError(f"nobody answers {subject}")
+
+
+async def wait_current(target: Target, stream: str, within: float = HEAL_WITHIN) -> list[str]:
+    """Until the leader reports every replica as current; returns their names. Raises HarnessError."""
+    deadline = time.monotonic() + within
+    last: object = "no answer"
+    while time.monotonic() < deadline:
+        with contextlib.suppress(HarnessError, *TROUBLE):
+            info = await api(target, f"STREAM.INFO.{stream}")
+            last = cluster = info.get("cluster") or {}
+            peers = cluster.get("replicas") or []
+            whole = len(peers) + 1 == info["config"]["num_replicas"] and cluster.get("leader")
+            if whole and all(p["current"] and not p.get("lag") and not p.get("offline") for p in peers):
+                return [cluster["leader"], *(p["name"] for p in peers)]
+        await asyncio.sleep(0.1)
+    raise HarnessError(f"{stream} is not current after {within:.0f} s: {last}")
+
+
+async def read_stored(target: Target, history: History, workload: str, stream: str, names: list[str]) -> None:
+    """Into the history as `stored`, replica by replica. All other nodes stand still meanwhile: nobody else can answer.
+    Raises HarnessError. A replica that was not read whole is not in the history."""
+    last = int((await api(target, f"STREAM.INFO.{stream}"))["state"]["last_seq"])
+    for name in names:
+        others = [other for other in target.names if target.own_copies and other != name and target.alive(other)]
+        async with await Client.connect(target.url(name), within=5.0) as client:
+            await _wait_direct(client, name, stream, last)
+            await target.pause(*others)
+            try:
+                await _read(client, history, workload, stream, name)
+            except TROUBLE as error:
+                raise HarnessError(f"{name} does not show its copy of {stream}: {error!r}") from error
+            finally:
+                await target.resume(*others)
+        await wait_current(target, stream)
+
+
+async def _wait_direct(client: Client, name: str, stream: str, last: int) -> None:
+    if last:
+        try:
+            await wait_direct(client, stream, last, within=HEAL_WITHIN)
+        except (AssertionError, *TROUBLE) as error:
+            raise HarnessError(f"{name}: {error!r}") from error
+
+
+async def _read(client: Client, history: History, workload: str, stream: str, name: str) -> None:
+    found: list[Msg] = []
+    seq = 1
+    while True:
+        request = b'{"seq":%d,"batch":%d}' % (seq, BATCH)
+        answers = await client.gather(f"$JS.API.DIRECT.GET.{stream}", request)
+        end = answers.pop()
+        found += answers
+        if end.status == 404:
+            break
+        if end.status != 204:
+            raise ClientError(f"direct get: {end.header!r}")
+        seq = int(end.get("Nats-Last-Sequence") or 0) + 1
+        if end.get("Nats-Num-Pending") == "0":
+            break
+    history.note(workload, "stored", replica=name)
+    for msg in found:
+        history.note(
+            workload, "stored", replica=name, seq=int(msg.get("Nats-Sequence") or 0),
+            subject=msg.get("Nats-Subject") or "", msg_id=msg.data.decode(),
+        )  # fmt: skip

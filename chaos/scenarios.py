@@ -1,0 +1,61 @@
+"""Scenarios by name: which nemeses strike, in turn and in random order, while all workloads run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chaos.nemeses import NEMESES
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str
+    nemeses: tuple[str, ...]
+    about: str
+    nodes: int = 3
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset().union(*(NEMESES[name].needs for name in self.nemeses))
+
+
+_PROCESS = ("kill-leader", "kill-one", "kill-majority", "kill-all")
+_PAUSE = ("pause-leader", "pause-some")
+_CUT = ("partition-halves", "partition-ring", "partition-one-way")
+_LINKS = ("slow-links", "narrow-links", "flaky-links")
+_DAMAGE = ("bit-flip", "truncated-file")
+
+SCENARIOS: dict[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("calm", (), "no fault: what the machine alone does"),
+        Scenario("kill", _PROCESS, "SIGKILL to the leader, one, a majority, all"),
+        Scenario("pause", _PAUSE, "SIGSTOP to the leader, to some"),
+        Scenario("halves", ("partition-halves",), "minority against majority"),
+        Scenario("ring", ("partition-ring",), "five nodes that each see two", nodes=5),
+        Scenario("one-way", ("partition-one-way",), "links that are deaf in one direction"),
+        Scenario("links", _LINKS, "slow, narrow and flaky links"),
+        Scenario("clock", ("clock-jump",), "wall clocks jump by up to 55 s"),
+        Scenario("disk-full", ("disk-full",), "one node's disk is full"),
+        Scenario("damage", _DAMAGE, "flipped bits and cut files on one node at a time"),
+        Scenario("power", ("power-cut",), "all nodes die and lose what was not synced"),
+        Scenario("membership", ("stepdown",), "leaders step down"),
+        Scenario("members", ("peer-remove", "server-remove", "kill-leader"), "nodes come and go", nodes=4),
+        Scenario("scale", ("stepdown", "scale", "peer-remove"), "streams go to five replicas and back", nodes=5),
+        Scenario("mix", (*_PROCESS, *_PAUSE, *_CUT, *_LINKS, "stepdown"), "processes, links and leaders in turn"),
+        Scenario(
+            "all",
+            (*_PROCESS, *_PAUSE, *_CUT, *_LINKS, *_DAMAGE, "clock-jump", "disk-full", "power-cut", "stepdown",
+             "server-remove"),
+            "everything that three nodes can suffer, in turn",
+        ),
+        Scenario("short", ("kill-leader", "pause-leader", "partition-halves", "power-cut", "stepdown"),
+                 "one of each, for CI"),
+        Scenario("containers", ("kill-leader", "kill-one", "kill-all", "pause-leader", "pause-some", "disconnect",
+                                "stepdown"), "what can be done to the compose cluster"),
+    )
+}  # fmt: skip
+
+DEFAULT = ("kill", "pause", "halves", "one-way", "power", "mix")
+"""What `make chaos` runs, the time divided."""
+EVERY_LOCAL = tuple(name for name in SCENARIOS if name not in ("containers", "short"))

@@ -1,0 +1,54 @@
+"""What scenarios need of a cluster: of local processes (local_cluster.py) or containers (docker_cluster.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from chaos.links import Links
+from chaos.shim import Shim
+
+
+class Target(Protocol):
+    """Nodes by name, in a fixed order. What a target cannot do is in `missing`: a need of nemeses -> why not."""
+
+    names: list[str]
+    missing: dict[str, str]
+    links: Links | None
+    own_copies: bool
+    """A node answers Direct Get from its own replica, with nobody else there."""
+    small_disk: str | None
+    """The node whose store is on a file system of its own that can be filled."""
+
+    def url(self, name: str) -> str: ...
+    def system_url(self, name: str) -> str:
+        """With the system account's user where there is one (need `system`)."""
+        ...
+
+    def alive(self, name: str) -> bool: ...
+    async def start(self, *names: str) -> None:
+        """Of dead nodes, at once; returns when each is ready. Raises HarnessError."""
+        ...
+
+    async def kill(self, *names: str) -> None:
+        """SIGKILL, all before the first is reaped."""
+        ...
+
+    async def pause(self, *names: str) -> None: ...
+    async def resume(self, *names: str) -> None: ...
+    async def disconnect(self, name: str) -> None:
+        """From the other nodes and from all clients (containers only)."""
+        ...
+
+    async def reconnect(self, name: str) -> None: ...
+    def store(self, name: str) -> Path:
+        """Of local nodes."""
+        ...
+
+    def shim(self, name: str) -> Shim:
+        """Of local nodes, where `shim` is not missing."""
+        ...
+
+    def tail(self, name: str) -> str:
+        """The end of its log."""
+        ...

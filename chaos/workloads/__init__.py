@@ -1,0 +1,14 @@
+"""What clients do while things break. Each workload has a stream of its own, named as the workload, and is told apart
+by that name in the history."""
+
+from chaos.workloads.base import Workload
+from chaos.workloads.batches import Batches
+from chaos.workloads.consumers import Consumers
+from chaos.workloads.mirrors import Mirrors
+from chaos.workloads.queue import Queue
+from chaos.workloads.register import Register
+
+WORKLOADS: dict[str, type[Workload]] = {kind.name: kind for kind in (Queue, Register, Batches, Consumers, Mirrors)}
+"""In this order: a mirror is created after its origin."""
+
+__all__ = ["WORKLOADS", "Workload"]

@@ -1,0 +1,123 @@
+"""A durable pull consumer with several clients: what is acked does not come again, nothing is left out
+(checkers/consumers.py). Clients confirm acks, ack without confirmation, refuse, or forget what they got."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+from chaos.history import History
+from chaos.workloads.base import PATIENCE, RETRY, TROUBLE, Session, Workload
+from tests.cluster.client import Client, Msg
+from tests.cluster.consumer_client import SECOND, Inbox, Jet, ack_fields
+
+WINDOW = 4
+TRIES = 6
+PAUSE = 0.03
+BATCH = 20
+EXPIRES = 0.5
+CONSUMER = "WORK"
+CONFIG: dict[str, Any] = {"ack_wait": 2 * SECOND, "max_ack_pending": 400}
+DRAIN_WITHIN = 60.0
+
+
+class Arrivals(Inbox):
+    """Knows when each message came."""
+
+    def __init__(self, client: Client, history: History) -> None:
+        super().__init__(client)
+        self.times: deque[float] = deque()
+        self._history = history
+
+    def _take(self, msg: Msg) -> None:
+        self.times.append(self._history.now())
+        super()._take(msg)
+
+
+class Consumers(Workload):
+    name = "consumers"
+    workers = 4
+
+    async def create(self, client: Client, replicas: int) -> None:
+        await super().create(client, replicas)
+        await self._jet(client).consumer(CONSUMER, **CONFIG)
+
+    def _jet(self, client: Client) -> Jet:
+        return Jet(client, self.stream, 3, "jetcluster")
+
+    async def step(self, session: Session, worker: str, turn: int, dice: random.Random) -> None:
+        if worker.endswith("-0"):
+            values = [f"{worker}-{turn * WINDOW + n}" for n in range(WINDOW)]
+            await self.publish(session, worker, "consumers.a", values, tries=TRIES)
+            await asyncio.sleep(PAUSE)
+        else:
+            await self._fetch(await session.client(), worker, dice)
+            if dice.random() < 0.02:
+                session.leave()
+
+    async def _fetch(self, client: Client, worker: str, dice: random.Random) -> None:
+        async for arrived, msg in self._pulled(client):
+            seq = self._delivered(worker, arrived, msg)
+            what = dice.random()
+            if what < 0.5:
+                await self._ack(client, worker, seq, msg)
+            elif what < 0.85:
+                client.publish(msg.reply.decode(), b"+ACK")
+            elif what < 0.95:
+                client.publish(msg.reply.decode(), b"-NAK")
+
+    async def _pulled(self, client: Client) -> AsyncIterator[tuple[float, Msg]]:
+        """The messages of one pull, with the times at which they came: one may wait here for the acks of others before
+        it. Raises TimeoutError when the pull is not even ended in time."""
+        inbox = Arrivals(client, self.history)
+        self._jet(client).pull(CONSUMER, {"batch": BATCH, "expires": int(EXPIRES * SECOND)}, inbox=inbox)
+        try:
+            for _ in range(BATCH):  # a full batch ends without a status
+                msg = await next_of(inbox)
+                if msg.status:
+                    return
+                yield inbox.times.popleft(), msg
+        finally:
+            if not client.closed.is_set():
+                inbox.close()
+
+    def _delivered(self, worker: str, arrived: float, msg: Msg) -> int:
+        deliveries, seq, _, _ = ack_fields(msg)
+        subject = msg.subject.decode()
+        self.history.note(
+            self.name, "deliver", worker, since=arrived, subject=subject, msg_id=msg.data.decode(), seq=seq,
+            count=deliveries,
+        )  # fmt: skip
+        return seq
+
+    async def _ack(self, client: Client, worker: str, seq: int, msg: Msg) -> None:
+        invoked = self.history.invoke(self.name, "ack", worker, seq=seq)
+        answer = await self.ask(client, invoked, msg.reply.decode(), b"+ACK")
+        self.history.end(invoked, "fail" if answer.status else "ok")
+
+    async def finish(self, client: Client) -> None:
+        """Takes and acks all that is left. Raises TimeoutError when the consumer does not run dry."""
+        async with asyncio.timeout(DRAIN_WITHIN):
+            while True:
+                try:
+                    async for arrived, msg in self._pulled(client):
+                        await self._ack(client, "drain", self._delivered("drain", arrived, msg), msg)
+                    _, _, _, _, ack_pending, _, pending = await self._jet(client).counters(CONSUMER)
+                    if (ack_pending, pending) == (0, 0):
+                        self.history.note(self.name, "drained")
+                        return
+                except TROUBLE:
+                    if client.closed.is_set():
+                        raise
+                await asyncio.sleep(RETRY)
+
+
+async def next_of(inbox: Inbox) -> Msg:
+    """Raises TimeoutError when the pull is not even ended in time."""
+    try:
+        return await inbox.one(EXPIRES + PATIENCE)
+    except AssertionError:
+        raise TimeoutError("neither a message nor a status") from None

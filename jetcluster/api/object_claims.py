@@ -1,0 +1,48 @@
+"""What clients of this node publish to `$OBJ.<b>.info.>` and its like does not go to subscribers but to the object
+service (shared/reference/core-and-consumers.md 5.5.1): they see what the service makes of it, finished objects only.
+
+One exclusive subscription per subject and account. Whether the bucket exists is looked up for each message; one of no
+bucket goes on to everybody else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jetcluster.objects.layout import STREAM_PREFIX, layout_of
+
+if TYPE_CHECKING:
+    from jetcluster.api.cluster import Cluster
+    from jetcluster.protocol.bus import Bus, Origin, Subscription
+
+SUBJECTS = (b"$OBJ.*.info.>", b"$OBJ.*.upload.>", b"$OBJ.*.delete.>")
+SERVICE = b"$JS.API."
+"""Where the leader of a bucket's stream listens for them (`cluster.object_service`)."""
+
+NO_RESPONDERS = b"NATS/1.0 503\r\n\r\n"
+
+
+class ObjectClaims:
+    def __init__(self, cluster: Cluster, bus: Bus) -> None:
+        self._cluster = cluster
+        self._bus = bus
+        self._subscriptions: list[Subscription] = []
+
+    def start(self) -> None:
+        subscribe = self._bus.subscribe
+        self._subscriptions = [subscribe(s, self._claim, local_only=True, exclusive=True) for s in SUBJECTS]
+
+    def stop(self) -> None:
+        for subscription in self._subscriptions:
+            self._bus.unsubscribe(subscription)
+        self._subscriptions = []
+
+    def _claim(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        target = SERVICE + subject if self._is_bucket(subject) else subject
+        if not self._bus.publish(target, payload, reply, headers) and reply:
+            self._bus.publish(reply, b"", b"", NO_RESPONDERS)
+
+    def _is_bucket(self, subject: bytes) -> bool:
+        bucket = subject.split(b".", 2)[1].decode("utf-8", "replace")
+        assignment = self._cluster.assignment(self._bus.account, STREAM_PREFIX + bucket)
+        return assignment is not None and layout_of(assignment.config) is not None

@@ -1,0 +1,128 @@
+"""Is there room for what is published: the account's max_memory and max_storage, and what this node may hold.
+
+Asked by a stream's leader before it proposes; never in apply, which may not depend on a node's configuration. What the
+leaders here have taken is counted exactly, with what is on its way through the log; what the leaders elsewhere have
+taken is what their nodes told last (twice a second while it changes). So an account can overshoot by what is published
+through several nodes within that time, and by nothing through one.
+
+As in nats-server, every replica counts, and the limit counts once per replica of the stream that is published to:
+refused is what would exceed `limit * replicas`. Codes: 10002 for the account, 10023 for the node.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from jetcluster.errors import INSUFFICIENT_RESOURCES, by_code
+from jetcluster.model.limits import UNLIMITED, AccountLimits
+from jetcluster.stream.answers import RefusedError
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.context import NodeContext
+    from jetcluster.cluster.stream_replica import StreamReplica
+
+NOTICE: Final = "used"
+TELL_SECONDS: Final = 0.5
+WARN_SECONDS: Final = 10.0
+_ACCOUNT_FULL: Final = by_code(10002)
+_NODE_FULL: Final = by_code(INSUFFICIENT_RESOURCES)
+
+Key = tuple[str, bool]
+"""Account, and whether it is about memory streams."""
+
+
+class AccountRoom:
+    """One per node. Nothing is limited until `begin`."""
+
+    def __init__(
+        self,
+        limits: Callable[[str], AccountLimits] = lambda account: UNLIMITED,
+        node: Callable[[bool], int] = lambda memory: -1,
+    ) -> None:
+        """`limits`: what the configuration says of an account alone; `node(memory)`: bytes of memory or file streams
+        that this node may hold, -1 for any number."""
+        self._limits = limits
+        self._node = node
+        self._replicas: Mapping[int, StreamReplica] = {}
+        self._context: NodeContext | None = None
+        self._led: Counter[Key] = Counter()
+        """Bytes of the streams led here, all replicas counted; never less than they have."""
+        self._held: Counter[bool] = Counter()
+        """Bytes of the replicas here, by storage; never less."""
+        self._elsewhere: dict[str, Counter[Key]] = {}
+        self._told: Counter[Key] = Counter()
+        self._tell_at = 0.0
+        self._warn_at: dict[str, float] = {}
+
+    def begin(self, context: NodeContext, replicas: Mapping[int, StreamReplica]) -> None:
+        self._context, self._replicas = context, replicas
+        context.mesh.on_notice(NOTICE, self._on_notice)
+
+    def take(self, replica: StreamReplica, size: int) -> None:
+        """Counts `size` bytes that are about to be proposed. Raises RefusedError, and counts nothing then."""
+        memory, copies = replica.assignment.memory, replica.assignment.replicas
+        key = replica.assignment.account, memory
+        limits = self._limits(key[0])
+        limit = limits.max_memory if memory else limits.max_storage
+        if limit >= 0 and self._account(key) + size * copies > limit * copies:
+            self._count()  # what was counted may be gone again
+            if self._account(key) + size * copies > limit * copies:
+                self._warn(key[0], "JetStream account limits exceeded")
+                raise RefusedError(_ACCOUNT_FULL)
+        node = self._node(memory)
+        if node >= 0 and self._held[memory] + size > node:
+            self._count()
+            if self._held[memory] + size > node:
+                self._warn("", "JetStream resource limits of this server exceeded")
+                raise RefusedError(_NODE_FULL)
+        self._led[key] += size * copies
+        self._held[memory] += size
+
+    def tick(self) -> None:
+        context = self._context
+        assert context is not None
+        self._count()
+        now = context.clock.monotonic()
+        told = Counter({key: size for key, size in self._led.items() if self._limited(key)})
+        if now >= self._tell_at and (told != self._told or now >= self._tell_at + WARN_SECONDS):
+            self._tell_at, self._told = now + TELL_SECONDS, told
+            rows = [[account, memory, size] for (account, memory), size in told.items()]
+            context.mesh.notify(None, NOTICE, json.dumps(rows, separators=(",", ":")).encode())
+        members = context.nodes()
+        for peer in [peer for peer in self._elsewhere if peer not in members]:
+            del self._elsewhere[peer]
+
+    def _account(self, key: Key) -> int:
+        return self._led[key] + sum(told[key] for told in self._elsewhere.values())
+
+    def _limited(self, key: Key) -> bool:
+        limits = self._limits(key[0])
+        return (limits.max_memory if key[1] else limits.max_storage) >= 0
+
+    def _count(self) -> None:
+        self._led, self._held = Counter(), Counter()
+        for replica in self._replicas.values():
+            assignment = replica.assignment
+            size = replica.store.byte_count + replica.ingest.pending_bytes
+            self._held[assignment.memory] += size
+            if replica.leading:
+                self._led[assignment.account, assignment.memory] += size * assignment.replicas
+
+    def _on_notice(self, peer: str, payload: bytes) -> None:
+        """Whatever is not in the peer's newest list is not taken any more."""
+        try:
+            rows = json.loads(payload)
+            self._elsewhere[peer] = Counter({(str(row[0]), bool(row[1])): int(row[2]) for row in rows})
+        except (ValueError, TypeError, IndexError) as error:
+            if self._context is not None:
+                self._context.log.warning("malformed usage", peer=peer, error=str(error))
+
+    def _warn(self, account: str, text: str) -> None:
+        assert self._context is not None
+        now = self._context.clock.monotonic()
+        if now >= self._warn_at.get(account, 0.0):
+            self._warn_at[account] = now + WARN_SECONDS
+            self._context.log.warning(text, account=account)

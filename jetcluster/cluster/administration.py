@@ -1,0 +1,339 @@
+"""What the meta leader does about whole servers: hands its leadership over, empties a server, removes one for good.
+
+Everything that must outlive this leader is in the meta log: that a node is to hold nothing (`Node.draining`), and that
+one was removed (`MetaMachine.removed`). `tend` works towards that again and again, whoever leads by then, so a request
+that is cut off in the middle is finished all the same, and asking again does no harm. Moves of streams are the usual
+ones (`members.follow_assignment`): the new replica first, one change at a time per group, never below a majority of
+voters that are there and caught up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from jetcluster.cluster.advisories import tell
+from jetcluster.cluster.context import NodeContext
+from jetcluster.cluster.members import carried_without, learners
+from jetcluster.cluster.mesh_api import MeshError
+from jetcluster.cluster.meta_state import Assignment
+from jetcluster.cluster.requests import REPEATED
+from jetcluster.cluster.stepdown import hand_over
+from jetcluster.errors import MEMBER_CHANGE_REFUSED, SERVER_NOT_MEMBER, ApiError, by_code
+from jetcluster.model.advisory import server_removed
+from jetcluster.raft.api import META_GROUP, MembershipError, NotLeaderError, RaftGroup
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.meta_replica import MetaReplica
+    from jetcluster.cluster.meta_service import MetaService
+    from jetcluster.cluster.stream_replica import StreamReplica
+
+Body = dict[str, Any]
+AskStream = Callable[[Assignment, str, Body], Awaitable[Body]]
+HELD_METHOD = "node.held"
+HELD_SECONDS: Final = 2.0
+REMOVE_SECONDS: Final = 3.0
+MOVES_AT_ONCE: Final = 4
+"""Streams on their way at once: each new replica is a copy over the network."""
+NAMED: Final = 3
+"""Streams that a refusal names; the others are counted."""
+
+
+class Held(NamedTuple):
+    """What a server still has."""
+
+    replicas: int
+    leaders: int
+    consumers: int
+
+
+class Administration:
+    """One per node; its handlers and `tend` run while this node leads the meta group."""
+
+    def __init__(
+        self,
+        context: NodeContext,
+        meta: MetaReplica,
+        service: MetaService,
+        replicas: Mapping[int, StreamReplica],
+        ask_stream: AskStream,
+    ) -> None:
+        self._context = context
+        self._meta = meta
+        self._service = service
+        self._replicas = replicas
+        self._ask_stream = ask_stream
+        self._moving: dict[int, Assignment] = {}
+        self._stuck: dict[int, str] = {}
+        """Streams that found no other place when last tried, and why."""
+        self.handlers: dict[str, Callable[[Body], Awaitable[Body]]] = {
+            "meta_stepdown": self._stepdown,
+            "server_evacuate": self._evacuate,
+            "server_remove": self._remove,
+        }
+        context.mesh.serve(HELD_METHOD, self._serve_held)
+
+    # ---- requests; each raises ApiError, RaftError, OutcomeUnknownError
+
+    async def _stepdown(self, body: Body) -> Body:
+        """{"placement": {cluster, tags, preferred}} -> {}."""
+        await hand_over(self._context, self._group(), META_GROUP, body.get("placement") or {})
+        return {}
+
+    async def _evacuate(self, body: Body) -> Body:
+        """{"request", "peer", "peer_id", "cancel": bool} -> how far it is. The server takes no more replicas; those
+        that it has move away, a few at a time. Refused when one of them finds no place, or when the meta group could
+        not do without the server afterwards."""
+        group = self._group()
+        peer = self._find(body)
+        node = self._meta.machine.nodes.get(peer)
+        if node is None:
+            raise by_code(SERVER_NOT_MEMBER)
+        cancel = bool(body.get("cancel"))
+        if node.draining == cancel:
+            if not cancel:
+                self._check_majority(group, peer)
+                self._check_places(peer)
+            change = {"request": body["request"], "peer": peer, "draining": not cancel}
+            await self._service.handle("node_drain", change)
+            self._context.log.info("a server is drained" if not cancel else "a server is in use again", node=node.name)
+        held = await self._held(peer)
+        return {
+            "name": node.name,
+            "peer": peer,
+            "online": self._online(peer),
+            "draining": not cancel,
+            "assigned": sum(1 for _ in self._assigned(peer)),
+            "held": held._asdict() if held is not None else None,
+            "meta_leader": peer == self._context.me,
+            "stuck": [self._stuck[a.gid] for a in self._assigned(peer) if a.gid in self._stuck][:NAMED],
+            "meta": self._majority(group, peer)._asdict(),
+        }
+
+    async def _remove(self, body: Body) -> Body:
+        """{"request", "peer", "peer_id"} -> {"name", "peer"}, once the meta group has done without the server."""
+        group = self._group()
+        peer = self._find(body)
+        name = self._name(peer)
+        if peer in self._meta.machine.removed and peer not in group.peers and body.get(REPEATED):
+            return {"name": name, "peer": peer}
+        if peer == self._context.me:
+            self._check_majority(group, peer)
+            await hand_over(self._context, group, META_GROUP, {})
+            raise NotLeaderError(self._context.leaders.get(META_GROUP))
+        self._check_majority(group, peer)
+        await self._check_empty(peer, name)
+        await self._give_up_places(peer)
+        if peer not in self._meta.machine.removed:
+            await self._service.handle("node_remove", {"request": body["request"], "peer": peer, "name": name})
+        end = self._context.clock.monotonic() + REMOVE_SECONDS
+        while peer in group.members_at(group.commit_index)[0] or peer in learners(group):
+            if self._context.clock.monotonic() >= end:
+                raise by_code(10202)  # it is finished by `tend`
+            self._drop_members(group)
+            await asyncio.sleep(0.02)
+        return {"name": name, "peer": peer}
+
+    # ---- all the time
+
+    async def tend(self) -> None:
+        """A few times per second, on the meta leader. Raises as the requests do."""
+        group = self._group()
+        self._drop_members(group)
+        draining = [node.peer for node in self._meta.machine.nodes.values() if node.draining]
+        if self._context.me in draining and len(group.peers) > 1:
+            group.transfer()  # whoever leads next goes on
+            return
+        await self._look_at_moves()
+        for peer in draining:
+            for assignment in list(self._assigned(peer)):
+                if len(self._moving) >= MOVES_AT_ONCE:
+                    return
+                if assignment.gid not in self._moving:
+                    await self._move(assignment, partial(self._service.peers_without, removed=peer))
+        for assignment in self._meta.machine.all_assignments():
+            if len(assignment.peers) < assignment.replicas and len(self._moving) < MOVES_AT_ONCE:
+                await self._move(assignment, self._service.added_peers)
+
+    async def _move(self, assignment: Assignment, peers: Callable[[Assignment], list[str]]) -> None:
+        try:
+            wanted = peers(assignment)
+        except ApiError as error:
+            self._stuck[assignment.gid] = f"{assignment.name}: {error.description}"
+            return
+        self._stuck.pop(assignment.gid, None)
+        result = await self._service.set_peers(assignment, wanted, self._context.rng.token(8).hex())
+        self._moving[assignment.gid] = Assignment.from_dict(result["assignment"])
+
+    async def _look_at_moves(self) -> None:
+        """Forgets the moves that are done, or that others have changed meanwhile."""
+        self._stuck = {gid: why for gid, why in self._stuck.items() if self._meta.machine.by_gid(gid) is not None}
+
+        async def done(assignment: Assignment) -> bool:
+            if self._meta.machine.by_gid(assignment.gid) != assignment:
+                return True
+            try:
+                async with asyncio.timeout(HELD_SECONDS):
+                    members = await self._ask_stream(assignment, "members", {})
+            except (ApiError, TimeoutError):
+                return False
+            return set(members["voters"]) == set(assignment.peers) and not members["learners"]
+
+        moves = list(self._moving.values())
+        for assignment, over in zip(moves, await asyncio.gather(*map(done, moves)), strict=True):
+            if over:
+                self._moving.pop(assignment.gid, None)
+
+    def _drop_members(self, group: RaftGroup) -> None:
+        """Takes removed servers out of the meta group, one at a time, while the others carry it."""
+        removed = self._meta.machine.removed
+        for peer in (*learners(group), *group.peers):
+            if peer not in removed or peer == self._context.me:
+                continue
+            if peer in group.peers and not self._majority(group, peer).enough:
+                continue
+            try:
+                group.remove_peer(peer)
+            except (MembershipError, NotLeaderError):
+                return  # the change before is under way
+            self._context.log.warning("a server is removed from the cluster", node=removed[peer], peer=peer)
+            tell(
+                self._context,
+                self._context.system_account,
+                server_removed(removed[peer], peer, self._context.cluster_name),
+            )
+            return
+
+    # ---- checks
+
+    def _check_majority(self, group: RaftGroup, peer: str) -> None:
+        if peer not in group.peers:
+            return
+        left = self._majority(group, peer)
+        if not left.enough:
+            raise _refused(
+                f"without {self._name(peer)} the meta group would have {left.voters} voters, {left.current} of them "
+                f"connected and caught up, and needs {left.needed}"
+            )
+
+    @staticmethod
+    def _majority(group: RaftGroup, peer: str) -> Majority:
+        rest, carried = carried_without(group, peer)
+        return Majority(len(rest), len(carried), len(rest) // 2 + 1)
+
+    def _check_places(self, peer: str) -> None:
+        """Every stream with a replica there can have another one elsewhere."""
+        homeless = []
+        for assignment in self._assigned(peer):
+            try:
+                self._service.peers_without(assignment, peer)
+            except ApiError as error:
+                homeless.append(f"{assignment.name} (R{assignment.replicas}): {error.description}")
+        if homeless:
+            raise _refused(
+                f"{len(homeless)} streams find no other place for their replica on {self._name(peer)}, so they would "
+                f"lose it: {_some(homeless)}"
+            )
+
+    async def _check_empty(self, peer: str, name: str) -> None:
+        """A server that is there would neither hear that its streams are elsewhere now, nor give what only it has."""
+        if not self._online(peer):
+            return
+        held = await self._held(peer)
+        if held is None:
+            raise _refused(f"{name} is connected, but does not say what it holds")
+        assigned = [a.name for a in self._assigned(peer)]
+        if held.replicas or assigned:
+            raise _refused(
+                f"{name} is connected and holds {held.replicas} stream replicas ({held.leaders} leaders, "
+                f"{held.consumers} consumers), {len(assigned)} of them assigned: decommission it, or stop it first"
+            )
+
+    async def _give_up_places(self, peer: str) -> None:
+        """A server that is gone: others take its places where there are any, else the streams go on with fewer replicas
+        until a server comes. What only it has stays assigned to it: an empty stream would hide the loss."""
+        for assignment in list(self._assigned(peer)):
+            try:
+                peers = self._service.peers_without(assignment, peer)
+            except ApiError:
+                peers = [p for p in assignment.peers if p != peer]
+            if peers:
+                await self._service.set_peers(assignment, peers, self._context.rng.token(8).hex())
+
+    # ---- what servers hold
+
+    async def _held(self, peer: str) -> Held | None:
+        """None when it does not say."""
+        try:
+            answer = await self._context.mesh.call(peer, HELD_METHOD, b"", HELD_SECONDS)
+            return Held(**json.loads(answer))
+        except (MeshError, ValueError, TypeError):
+            return None
+
+    async def _serve_held(self, peer: str, payload: bytes) -> bytes:
+        replicas = self._replicas.values()
+        held = Held(
+            len(replicas), sum(1 for r in replicas if r.leading), sum(r.consumers.owns for r in replicas if r.sound)
+        )
+        return json.dumps(held._asdict()).encode()
+
+    # ---- helpers
+
+    def _group(self) -> RaftGroup:
+        group = self._meta.group
+        if group is None or not self._meta.leading:
+            raise NotLeaderError(group.leader if group is not None else None)
+        return group
+
+    def _find(self, body: Body) -> str:
+        """The peer id of a server by `peer_id`, or by name or id in `peer`; of two with one name the one that is gone.
+        Raises ApiError 10044."""
+        known = {peer: node.name for peer, node in self._meta.machine.nodes.items()}
+        known |= {peer: self._name(peer) for peer in self._group().peers if peer not in known}
+        if body.get(REPEATED):
+            known = {**self._meta.machine.removed, **known}
+        wanted = body.get("peer_id") or ""
+        if wanted:
+            found = [peer for peer in known if peer == wanted]
+        else:
+            wanted = body.get("peer") or ""
+            found = [peer for peer, name in known.items() if wanted in (name, peer)]
+        if not found or not wanted:
+            raise by_code(SERVER_NOT_MEMBER)
+        return min(found, key=self._online)
+
+    def _name(self, peer: str) -> str:
+        machine = self._meta.machine
+        node, link = machine.nodes.get(peer), self._context.mesh.peers.get(peer)
+        return node.name if node is not None else machine.removed.get(peer) or (link.name if link is not None else peer)
+
+    def _assigned(self, peer: str) -> Iterator[Assignment]:
+        return (a for a in self._meta.machine.all_assignments() if peer in a.peers)
+
+    def _online(self, peer: str) -> bool:
+        return peer == self._context.me or peer in self._context.mesh.peers
+
+
+class Majority(NamedTuple):
+    """Of the meta group without a server."""
+
+    voters: int
+    current: int
+    """Connected and caught up."""
+    needed: int
+
+    @property
+    def enough(self) -> bool:
+        return self.current >= self.needed
+
+
+def _some(texts: list[str]) -> str:
+    more = len(texts) - NAMED
+    return "; ".join(texts[:NAMED]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _refused(text: str) -> ApiError:
+    return by_code(MEMBER_CHANGE_REFUSED, err=text)

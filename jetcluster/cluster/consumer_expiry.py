@@ -1,0 +1,45 @@
+"""Consumers that nobody used for their inactive_threshold: their owners say so, the stream's leader deletes them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from jetcluster.errors import ApiError
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.background import Background
+    from jetcluster.cluster.meta_state import Assignment
+    from jetcluster.cluster.stream_replica import StreamReplica
+
+Ask = Callable[["Assignment", str, dict[str, Any]], Awaitable[dict[str, Any]]]
+"""`JetStream.stream_request`."""
+
+
+class ConsumerExpiry:
+    """One request at a time per stream; what fails is asked for again by the owner."""
+
+    def __init__(self, replicas: Mapping[int, StreamReplica], ask: Ask, background: Background) -> None:
+        self._replicas = replicas
+        self._ask = ask
+        self._background = background
+        self._running: set[int] = set()
+
+    def tick(self) -> None:
+        for gid, replica in self._replicas.items():
+            if replica.consumers.unused and gid not in self._running:
+                self._running.add(gid)
+                self._background.spawn(self._expire(gid, replica))
+
+    async def _expire(self, gid: int, replica: StreamReplica) -> None:
+        unused = replica.consumers.unused
+        try:
+            while unused:
+                cid, state = unused.popitem()
+                owner = replica.consumers.owner(cid)
+                if owner is not None and not owner.num_waiting and not owner.push_bound:
+                    await self._ask(replica.assignment, "consumer_expire", {"name": state.name, "cid": cid})
+        except ApiError:
+            return  # no leader: asked again by the owner
+        finally:
+            self._running.discard(gid)

@@ -1,0 +1,125 @@
+"""Which replica owns which consumer: decided by the stream's leader, made true by the log (CONSUMER_OWNER).
+
+A new consumer goes to the voter that owns fewest, a push consumer to where its client is connected; a consumer whose
+owner is gone moves at once. Nothing moves back by itself when a node returns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+
+from jetcluster.clock import Clock
+from jetcluster.consumer.state import ConsumerState
+from jetcluster.stream.commands import CONSUMER_OWNER, HEAD
+
+LEAVING_SECONDS = 10.0
+"""How long a node that wants to own nothing is believed; it says so again while it lasts."""
+MAX_MOVES = 4096
+"""In one command; the rest follows with the next."""
+
+Move = tuple[int, int, str]
+"""Consumer id, its epoch before the move, new owner."""
+
+
+class ConsumerOwners:
+    """Of one stream; kept on every replica, used by the leader."""
+
+    def __init__(self, me: str, clock: Clock) -> None:
+        self._me = me
+        self._clock = clock
+        self._owned: Counter[str] = Counter()
+        self._promised: Counter[str] = Counter()
+        self._leaving: dict[str, float] = {}
+
+    # -- what there is
+
+    def reloaded(self, states: Iterable[ConsumerState]) -> None:
+        self._owned = Counter(state.owner for state in states)
+
+    def came(self, owner: str) -> None:
+        self._owned[owner] += 1
+
+    def went(self, owner: str) -> None:
+        self._owned[owner] -= 1
+        if self._owned[owner] <= 0:
+            del self._owned[owner]
+
+    def owned(self, peer: str) -> int:
+        return self._owned[peer]
+
+    # -- who could
+
+    def leave(self, peer: str) -> None:
+        """`peer` wants to own nothing: it shuts down, or its replica is not sound."""
+        self._leaving[peer] = self._clock.monotonic() + LEAVING_SECONDS
+
+    def stay(self, peer: str) -> None:
+        """It is (back) in business."""
+        self._leaving.pop(peer, None)
+
+    def is_leaving(self, peer: str) -> bool:
+        until = self._leaving.get(peer)
+        if until is None:
+            return False
+        if self._clock.monotonic() >= until:
+            del self._leaving[peer]
+            return False
+        return True
+
+    def choose(self, able: Collection[str], near: str = "", *, push: bool = False) -> str:
+        """The owner of one more consumer. `able`: voters that are there and up to date; the leader without any.
+
+        `near`: where the client is connected that wants it. A push consumer goes there if it can: who creates one is
+        mostly who listens, and all its messages would cross the mesh. Others go where fewest are."""
+        candidates = [peer for peer in able if not self.is_leaving(peer)] or list(able) or [self._me]
+        if push and near in candidates:
+            return near
+
+        def load(peer: str) -> tuple[int, bool, bool, str]:
+            return self._owned[peer] + self._promised[peer], peer != near, peer != self._me, peer
+
+        return min(candidates, key=load)
+
+    @contextmanager
+    def promise(self, peer: str) -> Iterator[None]:
+        """While a creation with this owner is under way it counts."""
+        self._promised[peer] += 1
+        try:
+            yield
+        finally:
+            self._promised[peer] -= 1
+            if not self._promised[peer]:
+                del self._promised[peer]
+
+    # -- what must change
+
+    def must_move(self, present: Collection[str]) -> bool:
+        """Some owner is gone, or wants to go. `present`: the voters that are there."""
+        return any(peer not in present or self.is_leaving(peer) for peer in self._owned)
+
+    def moves(self, states: Iterable[ConsumerState], present: Collection[str], able: Collection[str]) -> list[Move]:
+        """Who takes over what; empty when nothing has to move or nobody could take it."""
+        found: list[Move] = []
+        heirs = [peer for peer in able if not self.is_leaving(peer)]
+        planned: Counter[str] = Counter()
+        for state in states:
+            if state.owner in present and not self.is_leaving(state.owner):
+                continue
+            others = [peer for peer in heirs if peer != state.owner]
+            if not others:
+                continue
+            heir = min(others, key=lambda peer: (self._owned[peer] + planned[peer], peer != self._me, peer))
+            planned[heir] += 1
+            found.append((state.cid, state.epoch, heir))
+            if len(found) >= MAX_MOVES:
+                break
+        return found
+
+
+def encode_moves(ts: int, moves: Iterable[Move]) -> bytes:
+    """A CONSUMER_OWNER command."""
+    body = json.dumps({"moves": [list(move) for move in moves]}, separators=(",", ":")).encode()
+    return HEAD.pack(CONSUMER_OWNER, 0, ts) + body

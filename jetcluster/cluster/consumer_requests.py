@@ -1,0 +1,284 @@
+"""Requests about consumers on the leader of their stream: create, info, list, delete, pause, ... (`api.cluster`).
+
+The log decides; what a reply says besides comes from the consumer's owner, wherever that is. A consumer that was
+created can be pulled from, through every connected node, when the reply is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from jetcluster.cluster.advisories import tell
+from jetcluster.cluster.consumer_cluster import all_replicas, consumer_cluster
+from jetcluster.cluster.consumer_exchange import until
+from jetcluster.cluster.mesh_api import MeshError
+from jetcluster.cluster.proposals import OutcomeUnknownError
+from jetcluster.cluster.requests import REPEATED
+from jetcluster.consumer.info import consumer_info
+from jetcluster.consumer.state import ConsumerState
+from jetcluster.errors import CONSUMER_NAME_EXISTS, CONSUMER_NOT_FOUND, ApiError, by_code
+from jetcluster.model.advisory import consumer_action
+from jetcluster.stream import commands
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.consumer_exchange import ConsumerExchange
+    from jetcluster.cluster.context import NodeContext
+    from jetcluster.cluster.stream_replica import StreamReplica
+
+Body = dict[str, Any]
+Live = dict[int, tuple[int, int]]
+"""Consumer id -> (pulls that wait, 1 when a push consumer is bound)."""
+
+PROPOSE_SECONDS = 4.0
+STARTED_SECONDS = 2.5
+LIVE_SECONDS = 0.5
+"""What INFO and LIST wait for an owner; one that is silent shows no waiting pulls."""
+MOVE_TRIES = 4
+_COUNTS = ("delivered", "ack_floor", "num_ack_pending", "num_redelivered", "num_pending")
+NO_PEER = 10005
+NO_GROUP = 10160
+
+
+class ConsumerRequests:
+    def __init__(self, context: NodeContext, exchange: ConsumerExchange) -> None:
+        self._context = context
+        self._exchange = exchange
+        self.handlers: dict[str, Callable[[StreamReplica, Body], Awaitable[Body]]] = {
+            "consumer_create": self._create,
+            "consumer_info": self._info,
+            "consumer_list": self._list,
+            "consumer_names": self._names,
+            "consumer_delete": self._delete,
+            "consumer_expire": self._expire,
+            "consumer_pause": self._pause,
+            "consumer_reset": self._reset,
+            "consumer_unpin": self._unpin,
+            "consumer_stepdown": self._stepdown,
+        }
+
+    # -- create, delete
+
+    async def _create(self, replica: StreamReplica, body: Body) -> Body:
+        table, policy = replica.consumers.table, replica.consumers.policy
+        name, created = str(body["name"]), int(body.get("created") or self._context.clock.time_ns())
+        if body.get("action") != "create" and name in table.by_name:
+            _refuse_new_target(replica, table.by_name[name], str(body["config"].get("deliver_subject") or ""))
+        near = str(body.get("asker") or "")
+        owner = policy.choose(
+            replica.consumers.moves.able_peers(), near, push=bool(body["config"].get("deliver_subject"))
+        )
+        fields = {
+            "name": name,
+            "config": body["config"],
+            "action": body.get("action") or "",
+            "created": created,
+            "owner": owner,
+            "request": body.get("request") or "",
+            "max_consumers": int(body.get("max_consumers") or 0),
+        }
+        if body.get("restored") is not None:
+            fields["restored"] = body["restored"]
+        with policy.promise(owner):
+            await self._propose(replica, commands.CONSUMER_CREATE, fields)
+        state = _state(replica, name)
+        # As of now: until the owner has started it may have delivered, and clients that subscribed before count on
+        # `num_pending` to be what they are going to get (KV watches, 5.2).
+        before = self._info_of(replica, state, {})
+        restoring = replica.machine.rules.restoring  # nothing is served before that is over
+        info = self._info_of(replica, state, {} if restoring else await self._started(replica, state))
+        info.update({key: before[key] for key in _COUNTS})
+        again = bool(body.get(REPEATED)) and state.request == fields["request"] != ""
+        return {"info": info, "created": state.created == created or again}
+
+    async def _started(self, replica: StreamReplica, state: ConsumerState) -> Live:
+        """Waits until the owner serves the consumer. One that dies meanwhile has a successor soon."""
+        gid, index = replica.assignment.gid, replica.machine.applied_index
+        for _ in range(MOVE_TRIES):
+            owner, body = state.owner, {"cid": state.cid, "index": index}
+            try:
+                answer = await self._exchange.ask(owner, gid, "started", body, STARTED_SECONDS)
+            except MeshError as error:
+                self._context.log.debug("a consumer's owner does not answer", consumer=state.name, error=str(error))
+                await asyncio.sleep(0.1)
+                continue
+            live = _live(answer)
+            if state.cid in live or state.cid not in replica.consumers.table.by_cid:
+                return live
+        return {}
+
+    async def _delete(self, replica: StreamReplica, body: Body) -> Body:
+        state = replica.consumers.table.by_name.get(str(body["name"]))
+        try:
+            await self._propose(replica, commands.CONSUMER_DELETE, {"name": body["name"], "cid": 0})
+        except ApiError as error:
+            if body.get(REPEATED) and error.err_code == CONSUMER_NOT_FOUND:
+                return {}  # by the first attempt, whose outcome was lost with its leader
+            raise
+        if state is not None:
+            await self._wait_gone(replica, state.owner, state.cid)
+        return {}
+
+    async def _expire(self, replica: StreamReplica, body: Body) -> Body:
+        """Its owner has found the consumer unused for longer than its inactive_threshold."""
+        state = replica.consumers.table.by_name.get(str(body["name"]))
+        if state is None or state.cid != int(body["cid"]):
+            return {"deleted": False}
+        try:
+            await self._propose(replica, commands.CONSUMER_DELETE, {"name": body["name"], "cid": body["cid"]})
+        except ApiError:
+            return {"deleted": False}
+        tell(self._context, replica.assignment.account, consumer_action(replica.assignment.name, state.name, "delete"))
+        return {"deleted": True}
+
+    async def _wait_gone(self, replica: StreamReplica, owner: str, cid: int) -> None:
+        try:
+            await self._exchange.ask(owner, replica.assignment.gid, "gone", {"cid": cid}, LIVE_SECONDS)
+        except MeshError as error:
+            self._context.log.debug("a former owner does not answer", error=str(error))
+
+    # -- what there is
+
+    async def _info(self, replica: StreamReplica, body: Body) -> Body:
+        state = _state(replica, str(body["name"]))
+        live = await self._live(replica, [state])
+        return self._info_of(replica, _state(replica, state.name), live)
+
+    async def _list(self, replica: StreamReplica, body: Body) -> Body:
+        names, total = _page(replica, body)
+        states = [replica.consumers.table.by_name[name] for name in names]
+        live = await self._live(replica, states)
+        states = [state for state in states if state.cid in replica.consumers.table.by_cid]
+        peers = all_replicas(self._context, replica)
+        return {"total": total, "consumers": [self._info_of(replica, state, live, peers) for state in states]}
+
+    async def _names(self, replica: StreamReplica, body: Body) -> Body:
+        names, total = _page(replica, body)
+        return {"total": total, "names": names}
+
+    async def _live(self, replica: StreamReplica, states: Iterable[ConsumerState]) -> Live:
+        """From the owners, one call per node, which have applied what is applied here. What they had delivered without
+        acks is applied here by then."""
+        by_owner: dict[str, list[int]] = {}
+        for state in states:
+            by_owner.setdefault(state.owner, []).append(state.cid)
+        calls = [self._live_at(replica, owner, cids) for owner, cids in by_owner.items()]
+        found: Live = {}
+        for live in await asyncio.gather(*calls):
+            found |= live
+        return found
+
+    async def _live_at(self, replica: StreamReplica, owner: str, cids: list[int]) -> Live:
+        gid = replica.assignment.gid
+        try:
+            body = {"cids": cids, "index": replica.machine.applied_index}
+            answer = await self._exchange.ask(owner, gid, "live", body, LIVE_SECONDS)
+        except MeshError as error:
+            self._context.log.debug("an owner of consumers does not answer", error=str(error))
+            return {}
+        await until(lambda: replica.machine.applied_index >= answer["index"], self._context.clock, LIVE_SECONDS)
+        return _live(answer)
+
+    def _info_of(
+        self, replica: StreamReplica, state: ConsumerState, live: Live, peers: list[Any] | None = None
+    ) -> Body:
+        context = self._context
+        waiting, bound = live.get(state.cid, (0, 0))
+        return consumer_info(
+            replica.assignment.name,
+            state,
+            replica.store,
+            context.clock.time_ns(),
+            num_waiting=waiting,
+            push_bound=bool(bound),
+            cluster=consumer_cluster(
+                context, replica, state, all_replicas(context, replica) if peers is None else peers
+            ),
+        )
+
+    # -- changes
+
+    async def _pause(self, replica: StreamReplica, body: Body) -> Body:
+        fields = {"name": body["name"], "pause_until": int(body.get("pause_until") or 0)}
+        await self._propose(replica, commands.CONSUMER_PAUSE, fields)
+        await self._live(replica, [_state(replica, str(body["name"]))])  # its owner knows by then
+        return {}
+
+    async def _reset(self, replica: StreamReplica, body: Body) -> Body:
+        fields = {"name": body["name"], "seq": int(body.get("seq") or 0), "done": bool(body.get("done"))}
+        start = await self._propose(replica, commands.CONSUMER_RESET, fields)
+        state = _state(replica, str(body["name"]))
+        live = await self._live(replica, [state])
+        return {"info": self._info_of(replica, state, live), "reset_seq": start}
+
+    async def _unpin(self, replica: StreamReplica, body: Body) -> Body:
+        state = _state(replica, str(body["name"]))
+        if str(body["group"]).encode() not in state.rules.priority_groups:
+            raise by_code(NO_GROUP)
+        fields = {"cid": state.cid, "group": body["group"]}
+        try:
+            await self._exchange.ask(state.owner, replica.assignment.gid, "unpin", fields, STARTED_SECONDS)
+        except MeshError as error:
+            raise OutcomeUnknownError(str(error)) from error
+        return {}
+
+    async def _stepdown(self, replica: StreamReplica, body: Body) -> Body:
+        """Another replica owns the consumer from now on; nothing happens when there is no other."""
+        state = _state(replica, str(body["name"]))
+        able = [peer for peer in replica.consumers.moves.able_peers() if peer != state.owner]
+        if body.get("preferred"):
+            nodes = self._context.nodes()
+            peers = [peer for peer in replica.group.peers if peer in nodes and nodes[peer].name == body["preferred"]]
+            if peers == [state.owner]:
+                return {}
+            able = [peer for peer in able if peer in peers]
+            if not able:
+                raise by_code(NO_PEER, err="no replacement peer connected")
+        if able:
+            heir = replica.consumers.policy.choose(able)
+            moves = [[state.cid, state.epoch, heir]]
+            await self._propose(replica, commands.CONSUMER_OWNER, {"moves": moves})
+            await self._started(replica, state)
+        return {}
+
+    async def _propose(self, replica: StreamReplica, kind: int, fields: Body) -> int:
+        """The command's outcome. Raises ApiError for a refusal, RaftError, OutcomeUnknownError."""
+        head = commands.HEAD.pack(kind, 0, self._context.clock.time_ns())
+        command = head + json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+        result = await replica.propose(command, PROPOSE_SECONDS)
+        if isinstance(result, ApiError):
+            raise result
+        return int(result)
+
+
+def _refuse_new_target(replica: StreamReplica, state: ConsumerState, deliver_subject: str) -> None:
+    """A deliver subject cannot be replaced while somebody listens on it (4.5): ApiError 10013."""
+    rules = state.rules
+    if not rules.push or not deliver_subject or deliver_subject.encode() == rules.deliver_subject:
+        return
+    if rules.deliver_group:
+        taken = replica.bus.queue_interest(rules.deliver_subject, rules.deliver_group)
+    else:
+        taken = replica.bus.has_interest(rules.deliver_subject)
+    if taken:
+        raise by_code(CONSUMER_NAME_EXISTS)
+
+
+def _state(replica: StreamReplica, name: str) -> ConsumerState:
+    """Raises ApiError 10014."""
+    state = replica.consumers.table.by_name.get(name)
+    if state is None:
+        raise by_code(CONSUMER_NOT_FOUND)
+    return state
+
+
+def _page(replica: StreamReplica, body: Body) -> tuple[list[str], int]:
+    names = sorted(name for name, state in replica.consumers.table.by_name.items() if not state.rules.direct)
+    offset = max(0, int(body.get("offset") or 0))
+    return names[offset : offset + int(body["limit"])], len(names)
+
+
+def _live(answer: Body) -> Live:
+    return {int(cid): (waiting, bound) for cid, (waiting, bound) in answer["live"].items()}

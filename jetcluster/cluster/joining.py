@@ -1,0 +1,156 @@
+"""How a node finds its cluster: it founds the meta group with others, joins a running one, or goes on where it was."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from jetcluster.cluster.background import Background
+from jetcluster.cluster.bootstrap import Announcement, Bootstrap, Verdict
+from jetcluster.cluster.cluster_id import ClusterId, founded
+from jetcluster.cluster.context import NodeContext
+from jetcluster.cluster.members import MetaMembers
+from jetcluster.cluster.mesh_api import MeshError, NodeInfo
+from jetcluster.cluster.meta_replica import MetaReplica
+from jetcluster.raft.api import META_GROUP, RaftError
+
+BOOT_NOTICE = "boot"
+JOIN_METHOD = "meta.join"
+JOIN_RETRY = 0.5
+
+
+class Joining:
+    def __init__(
+        self,
+        context: NodeContext,
+        meta: MetaReplica,
+        members: MetaMembers,
+        cluster_id: ClusterId,
+        background: Background,
+        *,
+        clustered: bool,
+        expected_nodes: Callable[[], int],
+        settled: Callable[[], bool],
+    ) -> None:
+        """`settled` tells whether every configured route led somewhere (see `bootstrap`)."""
+        self.settled = settled
+        self._context = context
+        self._meta = meta
+        self._members = members
+        self._cluster_id = cluster_id
+        self._background = background
+        self._clustered = clustered
+        self._expected_nodes = expected_nodes
+        self._boot: Bootstrap | None = None
+        self._joining: asyncio.Task[None] | None = None
+        context.mesh.serve(JOIN_METHOD, self._serve_join)
+        context.mesh.on_notice(BOOT_NOTICE, self._on_announcement)
+
+    @property
+    def looking(self) -> bool:
+        """No cluster was found yet."""
+        return self._boot is not None
+
+    def start(self) -> None:
+        """Continues where the store stands; a new node begins to look for its cluster."""
+        me = self._context.me
+        if self._context.raft.knows(META_GROUP):
+            # A single server knows its members even where the journal has lost them; a member of a cluster asks.
+            self._meta.start(() if self._clustered else (me,))
+            assert self._meta.group is not None
+            if self._clustered and me not in self._meta.group.peers:
+                self._start_to_join()  # the last life ended before it was counted in
+        elif not self._clustered:
+            self._meta.start((me,))
+        else:
+            self._boot = Bootstrap(me, self._expected_nodes(), self._context.clock.monotonic())
+            self._boot.member_of = self._cluster_id.value
+        if self._meta.machine.cluster_id:
+            self._cluster_id.confirm(self._meta.machine.cluster_id)
+
+    def tick(self) -> None:
+        if self._boot is not None:
+            self._look_for_cluster(self._boot)
+
+    def announce(self) -> None:
+        if self._clustered:
+            self._context.mesh.notify(None, BOOT_NOTICE, self._announcement().encode())
+
+    def peer_up(self, info: NodeInfo) -> None:
+        self._members.seen(info)
+        self.announce()
+
+    def peer_down(self, info: NodeInfo) -> None:
+        if self._boot is not None:
+            self._boot.announcements.pop(info.peer_id, None)
+        self.announce()
+
+    def _announcement(self) -> Announcement:
+        known = tuple(sorted({self._context.me, *self._context.mesh.peers}))
+        meta = self._meta.group.peers if self._meta.group is not None else ()
+        return Announcement(known, self.settled(), meta, self._cluster_id.value)
+
+    def _on_announcement(self, peer: str, payload: bytes) -> None:
+        try:
+            announced = Announcement.decode(payload)
+        except ValueError as error:
+            self._context.log.warning("malformed announcement", peer=peer, error=str(error))
+            return
+        if self._boot is not None:
+            self._boot.announcements[peer] = announced
+        elif announced.meta_peers and self._context.me not in announced.meta_peers:
+            self._left_out()
+
+    def _left_out(self) -> None:
+        """The cluster goes on without this node, whose own log may not know it: it was replaced while it was away."""
+        group = self._meta.group
+        if self._clustered and self._joining is None and group is not None and group.leader is None:
+            self._start_to_join()
+
+    def _start_to_join(self) -> None:
+        self._joining = self._background.spawn(self._join())
+        self._joining.add_done_callback(lambda _: setattr(self, "_joining", None))
+
+    def _look_for_cluster(self, boot: Bootstrap) -> None:
+        self.announce()
+        boot.expected = self._expected_nodes()
+        now, mine = self._context.clock.monotonic(), self._announcement()
+        verdict, peers, cluster_id = boot.decide(mine, now)
+        if verdict is Verdict.WAIT:
+            if complaint := boot.complaint(mine, now):
+                self._context.log.warning(complaint)
+            return
+        self._boot = None
+        # Before the first frame of the group: what comes from another cluster must not reach it.
+        if verdict is Verdict.CREATE:
+            self._cluster_id.found(founded(self._context.cluster_name, peers))
+        else:
+            self._cluster_id.join(cluster_id)
+        self._meta.start(peers)
+        if verdict is Verdict.JOIN:
+            self._context.log.info("JetStream joins the cluster", peers=len(peers))
+            self._start_to_join()
+        else:
+            self._context.log.info("JetStream cluster starts", peers=len(peers))
+
+    async def _join(self) -> None:
+        """Asks the running cluster to count this node in; it follows as a learner until it is promoted."""
+        while True:
+            group = self._meta.group
+            assert group is not None
+            if self._context.me in group.peers and group.leader is not None:
+                return
+            for peer in self._context.mesh.peers:
+                try:
+                    await self._context.mesh.call(peer, JOIN_METHOD, self._context.me.encode(), 2.0)
+                except MeshError:
+                    continue
+            await asyncio.sleep(JOIN_RETRY)
+
+    async def _serve_join(self, peer: str, payload: bytes) -> bytes:
+        """Only the meta leader acts; anybody else answers without doing anything."""
+        try:
+            self._members.admit(peer)
+        except RaftError as error:
+            raise MeshError(str(error)) from error
+        return b""

@@ -1,0 +1,118 @@
+"""A replica's links to upstreams, and its part in answering for a mirror's upstream: wiring for `jetcluster.mirror`.
+
+Links run while the replica leads. Every replica of a mirror answers Direct Gets for the upstream (`MirrorReads`) as
+long as the log says that the mirror is close to it; what nobody hears of an upstream changes nothing in that, so reads
+go on while it cannot be reached.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jetcluster.cluster.context import NodeContext
+from jetcluster.cluster.read_group import MAX_LAG, ReadGroup
+from jetcluster.mirror.link import CURRENT
+from jetcluster.mirror.links import Links
+from jetcluster.mirror.ports import LinkStore, Surroundings
+from jetcluster.raft.api import RaftError
+from jetcluster.store.api import DamagedError
+from jetcluster.stream import sourced
+from jetcluster.stream.rules import StreamRules
+from jetcluster.stream.sourced import Cursor
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.stream_replica import StreamReplica
+
+
+class MirrorHost:
+    """Part of every replica; `mirror.ports.Target`."""
+
+    def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
+        self._context = context
+        self._replica = replica
+        around = Surroundings(replica.bus, context.clock, context.timers, context.rng, context.log, self)
+        self.links = Links(around, replica.assignment.name)
+
+    @property
+    def rules(self) -> StreamRules:
+        return self._replica.machine.rules
+
+    @property
+    def store(self) -> LinkStore:
+        return self._replica.store
+
+    def cursor(self, key: bytes) -> Cursor | None:
+        return self._replica.machine.cursor(key)
+
+    def propose(self, command: bytes) -> int | None:
+        try:
+            return self._replica.propose_data(command)
+        except RaftError as error:
+            self._context.log.debug("proposal refused", stream=self._replica.assignment.name, error=str(error))
+            return None
+
+    def report_damage(self, error: DamagedError) -> None:
+        self._replica.report_damage(error)
+
+    @property
+    def origin(self) -> bytes:
+        context, assignment = self._context, self._replica.assignment
+        parts = (context.domain, context.cluster_name, assignment.account, assignment.name, assignment.created_ns)
+        return "/".join(map(str, parts)).encode()
+
+    def knows(self, name: str) -> bool:
+        return self._context.has_stream(self._replica.assignment.account, name)
+
+    def begin(self) -> None:
+        self.links.begin()
+
+    def end(self, *, deleted: bool = False) -> None:
+        self.links.end(deleted=deleted)
+
+    def configure(self) -> None:
+        self.links.configure()
+
+    def tick(self) -> None:
+        self.links.tick()
+
+    def applied(self, index: int, result: object) -> None:
+        """From inside apply, maybe before `propose` has returned: looked at when that is over."""
+        if self.links.by_key:
+            self._context.timers.call_soon(self.links.applied, index, result)
+
+    def info(self) -> dict[str, Any]:
+        return self.links.info()
+
+
+class MirrorReads(ReadGroup):
+    """A mirror's replica in the queue group of the upstream (streams.md 1.13). It joins when the mirror is current and
+    leaves only when it is known to be far behind. What it answers is as old as the mirror, so it confirms nothing."""
+
+    confirms = False
+
+    @property
+    def _name(self) -> str:
+        mirror = self._replica.machine.rules.mirror
+        return str(mirror["name"]) if mirror is not None else self._joined_as
+
+    @property
+    def _allowed(self) -> bool:
+        rules = self._replica.machine.rules
+        mirror = rules.mirror
+        if mirror is None or not rules.mirror_direct or rules.subject_transform is not None:
+            return False
+        if mirror.get("filter_subject") or mirror.get("subject_transforms"):
+            return False  # it would answer "not found" for what it does not have by design
+        cursor = self._replica.machine.cursor(sourced.MIRROR)
+        return cursor is not None and cursor.lag < (MAX_LAG if self.joined else CURRENT)
+
+    @property
+    def _role(self) -> str:
+        return "mirror"
+
+    def tick(self) -> None:
+        if self.joined and not self._allowed:
+            self.leave()
+        elif not self.joined and self._replica.leading:
+            self._join()
+        super().tick()

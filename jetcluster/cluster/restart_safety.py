@@ -1,0 +1,133 @@
+"""May this node be stopped now: would every group that it votes in keep a majority that is connected and caught up?
+
+Only a group's leader knows how far the others are, so the leaders are asked: one call per peer that leads any of this
+node's groups, for all of its groups at once, in bounded time. A group whose leader does not answer is not safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from jetcluster.cluster.context import NodeContext
+from jetcluster.cluster.members import carried_without
+from jetcluster.cluster.mesh_api import MeshError
+from jetcluster.raft.api import META_GROUP, RaftGroup, Role
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.meta_replica import MetaReplica
+    from jetcluster.cluster.stream_replica import StreamReplica
+
+METHOD: Final = "groups.without"
+ASK_SECONDS: Final = 2.0
+SILENT: Final = 3.0
+"""Seconds without a sign after which a node with an open link does not count: it may stand still."""
+_GID = struct.Struct("<I")
+_ANSWER = struct.Struct("<IBB")
+"""Group, its voters without the asker, those of them that are connected and caught up; 0 voters: not led here."""
+
+
+class Risk(NamedTuple):
+    """A group that would lose its majority."""
+
+    account: str
+    """"" for the meta group."""
+    name: str
+    voters: int
+    """Without this node; 0 when its leader did not say."""
+    current: int
+    """Of those, connected and caught up."""
+
+    @property
+    def text(self) -> str:
+        what = f"stream '{self.account} > {self.name}'" if self.account else "the meta group"
+        if not self.voters:
+            return f"{what}: its leader is not known or does not answer"
+        return f"{what}: {self.current} of {self.voters} other voters connected and caught up, {self.needed} needed"
+
+    @property
+    def needed(self) -> int:
+        return _needed(self.voters)
+
+
+class Safety(NamedTuple):
+    groups: int
+    """That were looked at."""
+    risks: tuple[Risk, ...]
+
+
+class RestartSafety:
+    """One per node."""
+
+    def __init__(self, context: NodeContext, meta: MetaReplica, replicas: Mapping[int, StreamReplica]) -> None:
+        self._context = context
+        self._meta = meta
+        self._replicas = replicas
+        context.mesh.serve(METHOD, self._serve)
+
+    async def check(self) -> Safety:
+        """Takes about two seconds at most. Groups of one node are left out: they are down with it in any case."""
+        asked: dict[str, list[int]] = {}
+        known: dict[int, tuple[int, int]] = {}
+        groups = {gid: group for gid, group in self._groups() if self._votes(group)}
+        for gid, group in groups.items():
+            leader = self._context.leaders.get(gid)
+            if leader == self._context.me:
+                known[gid] = self._without(group, self._context.me)
+            elif leader is not None:
+                asked.setdefault(leader, []).append(gid)
+        answers = await asyncio.gather(*(self._ask(peer, gids) for peer, gids in asked.items()))
+        for answer in answers:
+            known |= answer
+        risks = []
+        for gid in groups:
+            voters, current = known.get(gid, (0, 0))
+            if current < _needed(voters) or not voters:
+                risks.append(Risk(*self._named(gid), voters, current))
+        return Safety(len(groups), tuple(risks))
+
+    def _groups(self) -> Iterator[tuple[int, RaftGroup]]:
+        if self._meta.group is not None:
+            yield META_GROUP, self._meta.group
+        for gid, replica in self._replicas.items():
+            yield gid, replica.group
+
+    def _votes(self, group: RaftGroup) -> bool:
+        return self._context.me in group.peers and len(group.peers) > 1
+
+    def _named(self, gid: int) -> tuple[str, str]:
+        replica = self._replicas.get(gid)
+        return (replica.assignment.account, replica.assignment.name) if replica is not None else ("", "meta")
+
+    async def _ask(self, peer: str, gids: list[int]) -> dict[int, tuple[int, int]]:
+        """What did not answer is left out."""
+        payload = b"".join(map(_GID.pack, gids))
+        try:
+            answer = await self._context.mesh.call(peer, METHOD, payload, ASK_SECONDS)
+            return {gid: (voters, current) for gid, voters, current in _ANSWER.iter_unpack(answer) if voters}
+        except (MeshError, struct.error):
+            return {}
+
+    async def _serve(self, peer: str, payload: bytes) -> bytes:
+        """For the groups that this node leads."""
+        groups = dict(self._groups())
+        found = []
+        for (gid,) in _GID.iter_unpack(payload):
+            group = groups.get(gid)
+            leads = group is not None and group.role is Role.LEADER and group.ready
+            found.append(_ANSWER.pack(gid, *(self._without(group, peer) if leads and group is not None else (0, 0))))
+        return b"".join(found)
+
+    def _without(self, group: RaftGroup, peer: str) -> tuple[int, int]:
+        """As many voters, and so many of them that carry the group and were heard of a moment ago."""
+        rest, carried = carried_without(group, peer)
+        raft, now = self._context.raft, self._context.clock.monotonic()
+        heard = [p for p in carried if p == self._context.me or now - raft.last_seen(p) < SILENT]
+        return len(rest), len(heard)
+
+
+def _needed(voters: int) -> int:
+    """Of that many others: the group's majority is counted with the node that is stopped, since it comes back."""
+    return (voters + 1) // 2 + 1

@@ -1,0 +1,67 @@
+"""Who leads a group after a LEADER.STEPDOWN with a `placement` (streams.md 5.9, checked against 2.15.2)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jetcluster.cluster.context import NodeContext
+from jetcluster.cluster.meta_state import Node
+from jetcluster.cluster.placement import Candidate, fits
+from jetcluster.errors import NO_SUITABLE_PEERS, ApiError, by_code
+from jetcluster.raft.api import RaftGroup
+
+LOOK_AGAIN = 0.01
+LOOKS = 200
+"""A transfer takes a round trip; it is given up after two seconds."""
+
+
+async def hand_over(context: NodeContext, group: RaftGroup, gid: int, placement: Mapping[str, Any]) -> None:
+    """Has another voter lead what this node leads; returns when one does, or after a moment. Raises ApiError."""
+    voters = group.peers
+    if voters == (context.me,):
+        return  # there is nobody else, and that is a success
+    wanted = successors(voters, context.me, context.nodes(), placement, context.cluster_name)
+    connected = {p.peer: p.match_index for p in group.status().peers if p.connected}
+    ranked = sorted((peer for peer in wanted if peer in connected), key=connected.__getitem__, reverse=True)
+    if not any(group.transfer(peer) for peer in ranked):
+        raise nobody()
+    for _ in range(LOOKS):
+        if context.leaders.get(gid) not in {None, context.me}:
+            return
+        await asyncio.sleep(LOOK_AGAIN)
+
+
+def successors(
+    voters: Sequence[str], me: str, nodes: Mapping[str, Node], placement: Mapping[str, Any], cluster: str
+) -> list[str]:
+    """The voters that the placement allows, without the leader `me`; `preferred` wins over the rest. Raises ApiError
+    10005."""
+    others = [peer for peer in voters if peer != me]
+    preferred = placement.get("preferred") or ""
+    if preferred:
+        found = [peer for peer in voters if peer in nodes and nodes[peer].name == preferred]
+        if not found:
+            raise _refused(f'preferred server "{preferred}" not known')
+        if found == [me]:
+            raise _refused(f'preferred server "{preferred}" is already leader')
+        return found
+    if placement.get("cluster") not in {None, "", cluster}:
+        raise nobody()
+    allowed = [peer for peer in others if peer in nodes and fits(_candidate(nodes[peer]), placement)]
+    if placement.get("tags") and not allowed:
+        raise nobody()
+    return allowed if placement.get("tags") else others
+
+
+def nobody() -> ApiError:
+    return _refused("no replacement peer connected")
+
+
+def _candidate(node: Node) -> Candidate:
+    return Candidate(node.peer, node.tags)
+
+
+def _refused(text: str) -> ApiError:
+    return by_code(NO_SUITABLE_PEERS, err=text)

@@ -1,0 +1,65 @@
+"""Reply subjects of deliveries, and the messages that carry them (shared/reference/core-and-consumers.md 4.9).
+
+$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<message time ns>.<pending>            v1, emitted
+$JS.ACK.<domain|_>.<account hash>.<stream>.<consumer>.<same five>[.<random>]                         v2, understood
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from jetcluster.protocol import headers
+from jetcluster.protocol.bus import Outgoing
+from jetcluster.store.api import Columns
+
+_BASE62 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_NO_HEADERS = b"NATS/1.0\r\n\r\n"
+
+
+def prefix(stream: bytes, consumer: bytes) -> bytes:
+    """What v1 subjects begin with, the dot included."""
+    return b"$JS.ACK.%b.%b." % (stream, consumer)
+
+
+def prefix_v2(domain: bytes, account: str, stream: bytes, consumer: bytes) -> bytes:
+    return b"$JS.ACK.%b.%b.%b.%b." % (domain or b"_", account_hash(account), stream, consumer)
+
+
+def account_hash(account: str) -> bytes:
+    """Eight characters that stand for an account's name."""
+    return bytes(_BASE62[byte % 62] for byte in hashlib.sha256(account.encode()).digest()[:8])
+
+
+class Renderer:
+    """Makes deliveries of one consumer: the data path, so everything is done in bulk."""
+
+    __slots__ = ("_prefix", "headers_only", "prefix")
+
+    def __init__(self, stream: bytes, consumer: bytes, *, headers_only: bool = False) -> None:
+        self.prefix = prefix(stream, consumer)
+        self._prefix = self.prefix.replace(b"%", b"%%")
+        self.headers_only = headers_only
+
+    def first(self, columns: Columns, cseqs: Sequence[int], pending: Sequence[int]) -> list[Outgoing]:
+        """First deliveries; `cseqs` and `pending` (messages left after this one) are parallel to the columns."""
+        form = self._prefix + b"1.%d.%d.%d.%d"
+        replies = [form % four for four in zip(columns.seqs, cseqs, columns.times, pending, strict=True)]
+        return self._outgoing(columns, replies)
+
+    def again(self, columns: Columns, cseqs: Sequence[int], deliveries: Sequence[int], pending: int) -> list[Outgoing]:
+        form = self._prefix + b"%d.%d.%d.%d." + b"%d" % pending
+        replies = [form % four for four in zip(deliveries, columns.seqs, cseqs, columns.times, strict=True)]
+        return self._outgoing(columns, replies)
+
+    def _outgoing(self, columns: Columns, replies: list[bytes]) -> list[Outgoing]:
+        _, _, subjects, blocks, payloads = columns
+        if self.headers_only:
+            blocks = [sized(block, payload) for block, payload in zip(blocks, payloads, strict=True)]
+            payloads = [b""] * len(blocks)
+        return list(zip(subjects, replies, blocks, payloads, strict=True))
+
+
+def sized(block: bytes, payload: bytes) -> bytes:
+    """The header block of a message whose payload stays away (headers_only)."""
+    return headers.set_header(block or _NO_HEADERS, b"Nats-Msg-Size", b"%d" % len(payload))

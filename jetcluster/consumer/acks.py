@@ -1,0 +1,255 @@
+"""`Acks`: what clients say about messages they were given (shared/reference/core-and-consumers.md 4.9).
+
+The callback of the subscription only notes; at the end of the turn each kind becomes one op for the whole consumer.
+Double acks are answered when their op is applied. Acks in flight that are lost go into the log again: to a client that
+asked for no answer its ack is done.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from jetcluster.consumer.pending import NEVER
+from jetcluster.consumer.results import Settled
+from jetcluster.consumer.rules import ALL, FLOW_CONTROL
+from jetcluster.consumer.turn import ACK, NAK, PROGRESS, TERM, Value
+from jetcluster.model.consumer_advisory import ACK_METRIC, MSG_NAKED, MSG_TERMINATED
+from jetcluster.protocol.bus import Origin
+from jetcluster.stream import durations
+
+if TYPE_CHECKING:
+    from jetcluster.consumer.owner import ConsumerOwner
+
+KINDS: Final = frozenset((ACK, NAK, TERM, PROGRESS))
+
+MAX_AT_ONCE: Final = 1 << 16
+"""Said with one op at most: an entry of the log may hold 8 MiB."""
+
+_ACKS: Final = frozenset((b"", b"+ACK", b"+OK"))
+_PROGRESS: Final = frozenset((b"+WPI", b"-WPI"))
+_NEXT: Final = (b"+NXT", b"-NXT")
+_TERM: Final = (b"+TERM", b"-TERM")
+_DELAY: Final = re.compile(rb'\{\s*"delay"\s*:\s*([0-9]{1,18})\s*\}')
+
+
+class Words:
+    """What was said with one word in one turn: the token of its op."""
+
+    __slots__ = ("kind", "replies", "said", "value")
+
+    def __init__(self, kind: int) -> None:
+        self.kind = kind
+        self.value: list[int] | list[tuple[int, int]] = []
+        """The op's."""
+        self.replies: list[bytes] = []
+        """Whom to answer when it is applied, with an empty message."""
+        self.said: dict[int, tuple[bytes, bytes]] = {}
+        """NAK and TERM: by sequence, how often and as which number it was delivered, as the ack subject has it, and
+        what came with the word."""
+
+
+class Acks:
+    __slots__ = ("_acked", "_in_flight", "_owner", "_replies", "_state", "_words")
+
+    def __init__(self, owner: ConsumerOwner) -> None:
+        self._owner = owner
+        self._state = owner.state
+        self._in_flight: deque[Words] = deque()
+        self._acked: list[int] = []
+        self._replies: list[bytes] = []
+        self._words: dict[int, Words] = {}
+
+    @property
+    def naks_in_flight(self) -> bool:
+        """Messages that are to be delivered again at once, once the log has it."""
+        return any(
+            words.kind == NAK and any(not delay for _, delay in words.value)  # type: ignore[misc]
+            for words in self._in_flight
+        )
+
+    # -- from clients -----------------------------------------------------------------------------------------------
+
+    def received(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        """Bus callback: a message on `$JS.ACK.<stream>.<consumer>.<five numbers>`. Runs for every ack."""
+        try:
+            seq = int(subject.split(b".", 6)[5])
+        except ValueError:
+            return
+        if payload in _ACKS and seq <= self._state.delivered_sseq:
+            if not self._acked:
+                self._owner.run_soon()
+            self._acked.append(seq)
+            if reply:
+                self._replies.append(reply)
+            if len(self._acked) >= MAX_AT_ONCE:
+                self.flush()
+        else:
+            self._other(seq, subject, 4, reply, payload)
+
+    def received_v2(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        """Likewise `$JS.ACK.<domain>.<account hash>.<stream>.<consumer>.<numbers>`."""
+        tokens = subject.split(b".", 8)
+        if len(tokens) == 9 and tokens[7].isdigit():
+            self._other(int(tokens[7]), subject, 6, reply, payload)
+
+    def settle(self, seq: int) -> None:
+        """Acknowledged without a message on an ack subject (policy `flow_control`)."""
+        self._acked.append(min(seq, self._state.delivered_sseq))
+        self._owner.run_soon()
+
+    def _other(self, seq: int, subject: bytes, at: int, reply: bytes, payload: bytes) -> None:
+        """What is not a plain ack. `at`: token of `subject` with the number of deliveries."""
+        if seq > self._state.delivered_sseq:
+            return  # not delivered yet: there is no answer either
+        self._owner.run_soon()
+        if payload in _ACKS:
+            self._acked.append(seq)
+            if reply:
+                self._replies.append(reply)
+        else:
+            self._word(subject, at, seq, reply, payload)
+
+    def _word(self, subject: bytes, at: int, seq: int, reply: bytes, payload: bytes) -> None:
+        numbers = subject.split(b".", at)[at]
+        if payload.startswith(_NEXT):
+            self._acked.append(seq)
+            self._owner.request(reply, payload[4:])
+            return
+        if payload in _PROGRESS:
+            self._add(PROGRESS, seq, reply, b"", b"")
+        elif payload.startswith(b"-NAK"):
+            self._add(NAK, seq, reply, numbers, payload[4:])
+        elif payload.startswith(_TERM):
+            self._add(TERM, seq, reply, numbers, payload[5:].strip())
+        elif reply:
+            self._owner.bus.publish(reply)
+
+    def _add(self, kind: int, seq: int, reply: bytes, numbers: bytes, more: bytes) -> None:
+        words = self._words.get(kind)
+        if words is not None and max(len(words.said), len(words.replies)) >= MAX_AT_ONCE:
+            self.flush()
+            words = None
+        if words is None:
+            words = self._words[kind] = Words(kind)
+        words.said[seq] = numbers, more
+        if reply:
+            words.replies.append(reply)
+
+    # -- to the log -------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """The end of a turn. What was said of one message in one turn counts in this order, whatever came first."""
+        if self._acked:
+            self._flush_acks()
+        if self._words:
+            said, self._words = self._words, {}
+            for kind in (TERM, PROGRESS, NAK):
+                if kind in said:
+                    self._flush_words(said[kind])
+
+    def _flush_acks(self) -> None:
+        state = self._owner.state
+        pending = state.pending
+        words = Words(ACK)
+        if state.rules.ack_policy in (ALL, FLOW_CONTROL):
+            highest = max(self._acked)
+            words.value = [highest] if highest > state.floor_sseq else []
+        else:
+            words.value = [seq for seq in self._acked if seq in pending]
+            if state.rules.sample and self._owner.advise.wanted(ACK_METRIC):
+                self._sample(words.value)
+        words.replies = self._replies
+        self._acked, self._replies = [], []
+        self._submit(words)
+
+    def _sample(self, seqs: Sequence[int]) -> None:
+        """Metrics of some of the acks (sample_freq percent)."""
+        owner, rules, pending = self._owner, self._owner.state.rules, self._owner.state.pending
+        now = owner.clock.time_ns()
+        for seq in seqs:
+            if owner.rng.randrange(100) < rules.sample:
+                entry = pending[seq]
+                delivered = entry.due - rules.wait_after(entry.deliveries)
+                owner.advise.acked(entry.cseq, seq, entry.deliveries, max(0, now - delivered) if delivered > 0 else 0)
+
+    def _flush_words(self, words: Words) -> None:
+        pending = self._owner.state.pending
+        if words.kind == NAK:
+            words.value = [(seq, nak_delay(more)) for seq, (_, more) in words.said.items() if seq in pending]
+        else:
+            words.value = [seq for seq in words.said if seq in pending]
+        self._submit(words)
+
+    def _submit(self, words: Words) -> None:
+        """What changes nothing needs no op, but its answers must not overtake what is in flight."""
+        if words.value or (words.replies and self._in_flight):
+            self._in_flight.append(words)
+            self._owner.submit(words.kind, words.value, words)
+        else:
+            self._answer(words)
+
+    def applied(self, kind: int, value: Value, outcome: object, token: object) -> None:
+        """An op of `KINDS` was applied."""
+        assert isinstance(token, Words), kind
+        assert self._in_flight.popleft() is token
+        self._answer(token)
+        if not isinstance(outcome, Settled) or not outcome.seqs:
+            return
+        if kind == NAK:
+            now = {seq for seq, delay in token.value if not delay}  # type: ignore[misc]
+            self._owner.again([seq for seq in outcome.seqs if seq in now])
+            self._owner.selection.redelivery.changed(seq for seq in outcome.seqs if seq not in now)
+        elif kind == PROGRESS:
+            self._owner.selection.redelivery.changed(outcome.seqs)
+        if kind in (NAK, TERM) and self._owner.advise.wanted(MSG_NAKED if kind == NAK else MSG_TERMINATED):
+            self._advise(kind, outcome.seqs, token)
+
+    def _advise(self, kind: int, seqs: Sequence[int], words: Words) -> None:
+        advise = self._owner.advise
+        for seq in seqs:
+            if seq in words.said:  # with policy `all` a +TERM settles others too
+                numbers, more = words.said[seq]
+                deliveries, _, cseq = numbers.split(b".", 3)[:3]
+                if not (deliveries.isdigit() and cseq.isdigit()):
+                    continue
+                if kind == NAK:
+                    advise.naked(int(cseq), seq, int(deliveries))
+                else:
+                    advise.terminated(int(cseq), seq, int(deliveries), more)
+
+    def _answer(self, words: Words) -> None:
+        if words.replies:
+            self._owner.bus.publish_many([(reply, b"") for reply in words.replies])
+
+    def reset(self, *, again: bool) -> None:
+        """What was in flight goes in again; not `again` when the consumer began anew, and it was about deliveries that
+        do not count any more."""
+        lost, self._in_flight = self._in_flight, deque()
+        for words in lost:
+            if not again:
+                words.value = []
+            self._submit(words)
+
+
+def nak_delay(text: bytes) -> int:
+    """Nanoseconds, of `{"delay": ns}` or a Go duration; 0 for anything else, which is a plain NAK."""
+    text = text.strip()
+    if not text:
+        return 0
+    simple = _DELAY.fullmatch(text)
+    if simple is not None:
+        return int(simple[1])
+    delay: object = None
+    if text.startswith(b"{"):
+        try:
+            fields = json.loads(text)
+        except (ValueError, RecursionError):
+            return 0
+        delay = next((value for key, value in fields.items() if key.lower() == "delay"), None)
+    else:
+        delay = durations.parse(text)
+    return delay if type(delay) is int and 0 < delay < NEVER else 0

@@ -1,0 +1,83 @@
+"""The ConsumerInfo object of CONSUMER.INFO and its kin (shared/reference/core-and-consumers.md 4.10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jetcluster.consumer.retention import TableStore
+from jetcluster.consumer.state import ConsumerState
+from jetcluster.stream import times
+
+
+def num_pending(state: ConsumerState, store: TableStore) -> int:
+    """Messages stored that the consumer has yet to get, exactly. Raises DamagedError."""
+    rules = state.rules
+    above = max(state.delivered_sseq + 1, store.first_seq)
+    upto = state.last_per_subject_upto
+    found = 0
+    if above <= upto:
+        last = (seq for filter in rules.filters for seq in store.last_seqs(filter, upto))
+        found = sum(1 for seq in last if seq >= above)
+        above = upto + 1
+    return found + sum(store.count(filter, above) for filter in rules.filters)
+
+
+def consumer_info(
+    stream: str,
+    state: ConsumerState,
+    store: TableStore,
+    now: int,
+    *,
+    num_waiting: int = 0,
+    push_bound: bool = False,
+    cluster: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Keys in wire order, without `type`. `now` is Unix nanoseconds; `num_waiting` and `push_bound` are what the owner
+    knows; `cluster` is the finished object, None when the server stands alone. `config` is the replicated one as it is:
+    the edge makes of it what clients see. Raises DamagedError."""
+    rules = state.rules
+    view = state.view()
+    found: dict[str, Any] = {
+        "stream_name": stream,
+        "name": state.name,
+        "created": _time(state.created),
+        "config": rules.config,
+        "delivered": _position(view.delivered_cseq, view.delivered_sseq, state.delivered_at),
+        "ack_floor": _position(view.floor_cseq, view.floor_sseq, state.acked_at),
+        "num_ack_pending": view.ack_pending,
+        # What is delivered once at most is never shown as redelivered.
+        "num_redelivered": view.redelivered if rules.max_deliver != 1 else 0,
+        "num_waiting": num_waiting,
+        "num_pending": num_pending(state, store),
+    }
+    if cluster is not None:
+        found["cluster"] = dict(cluster)
+    if push_bound:
+        found["push_bound"] = True
+    if rules.pause_until > now:
+        found["paused"] = True
+        found["pause_remaining"] = rules.pause_until - now
+    found["ts"] = _time(now)
+    if rules.priority_groups:
+        found["priority_groups"] = [_group(state, group) for group in rules.priority_groups]
+    return found
+
+
+def _position(cseq: int, sseq: int, at: int) -> dict[str, Any]:
+    position: dict[str, Any] = {"consumer_seq": cseq, "stream_seq": sseq}
+    if at:
+        position["last_active"] = _time(at)
+    return position
+
+
+def _group(state: ConsumerState, group: bytes) -> dict[str, str]:
+    pin, since = state.pins.get(group, (b"", 0))
+    found = {"group": group.decode(errors="replace")}
+    if pin:
+        found["pinned_client_id"] = pin.decode(errors="replace")
+    return {**found, "pinned_ts": _time(since)}
+
+
+def _time(ns: int) -> str:
+    return times.render(ns).decode()

@@ -1,0 +1,153 @@
+"""`PullRequest`: one MSG.NEXT, as it was asked for and what is left of it (shared/reference/core-and-consumers.md 4.7).
+
+The body is read as nats-server reads it: empty or anything that is neither a number nor an object asks for one message.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NoReturn
+
+from jetcluster.model import codec
+
+_I64_MAX: Final = (1 << 63) - 1
+_MAX_DIGITS: Final = 19
+
+
+class BadRequestError(ValueError):
+    """The text goes to the client as `400 Bad Request - <text>`."""
+
+
+class PullRequest:
+    __slots__ = (
+        "alarm_at",
+        "assigned_pin",
+        "beat_at",
+        "checked",
+        "cut",
+        "delivered",
+        "expires_at",
+        "flight",
+        "group",
+        "heartbeat",
+        "held",
+        "left",
+        "left_bytes",
+        "max_bytes",
+        "min_ack_pending",
+        "min_pending",
+        "no_wait",
+        "open",
+        "pin",
+        "priority",
+        "reply",
+        "status",
+        "timeout",
+    )
+
+    def __init__(self, reply: bytes) -> None:
+        self.reply = reply
+        self.left = 1
+        """Messages of the batch that are not yet selected."""
+        self.max_bytes = 0
+        self.left_bytes = 0
+        self.timeout = 0
+        """`expires`, ns; 0: as long as the client listens. Negative: it has expired before it came."""
+        self.expires_at = 0
+        """Wall clock, ns."""
+        self.heartbeat = 0
+        self.beat_at = 0
+        self.alarm_at = 0
+        """When its queue looks at it next: the earlier one of the two."""
+        self.no_wait = False
+        self.group = b""
+        self.pin = b""
+        """The pinned id it came with or was given."""
+        self.assigned_pin = False
+        """It was given the id, the client may not know it yet."""
+        self.min_pending = 0
+        self.min_ack_pending = 0
+        self.priority = 0
+        self.delivered = 0
+        """Messages selected for it so far."""
+        self.flight = 0
+        """Of those, not yet sent."""
+        self.cut = 0
+        """Messages taken off the batch because max_bytes was used up."""
+        self.status = b""
+        """What it is told once all in flight are sent (a text of `statuses`)."""
+        self.open = False
+        """It stands in the queue."""
+        self.checked = 0
+        """Number of the run in which the client was last found listening."""
+        self.held = False
+        """Its client had much unread then: it gets nothing in that run."""
+
+    @classmethod
+    def decode(cls, reply: bytes, body: bytes) -> PullRequest:
+        """Raises BadRequestError."""
+        request = cls(reply)
+        body = body.strip()
+        if body.startswith(b"{"):
+            request._take(_object(body))
+        else:
+            digits = body[1:] if body[:1] in (b"+", b"-") else body
+            if digits.isdigit() and len(digits) <= _MAX_DIGITS:
+                request.left = max(1, int(body))
+        return request
+
+    def _take(self, fields: dict[str, Any]) -> None:
+        for key, value in fields.items():
+            field = _FIELDS.get(key) or _FIELDS.get(key.lower())
+            if field is not None and value is not None:
+                _check(key, value, field)
+                setattr(self, field[0], value.encode("utf-8", "replace") if field[1] is str else value)
+        self.left = max(1, self.left)
+        self.max_bytes = self.left_bytes = max(0, self.max_bytes)
+        self.heartbeat = max(0, self.heartbeat)
+        if self.heartbeat * 2 > self.timeout and self.heartbeat:
+            raise BadRequestError("heartbeat value too large")
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        value = _decode_json(body.decode("utf-8", "replace"))
+    except RecursionError:
+        raise BadRequestError("exceeded max depth") from None
+    except ValueError as error:
+        raise BadRequestError(codec.syntax_text(error)) from None
+    assert isinstance(value, dict), type(value)  # it begins with a brace
+    return value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"invalid character {name[0]!r} looking for beginning of value")
+
+
+_decode_json: Final = json.JSONDecoder(parse_constant=_no_constant).decode  # json.loads would build one per call
+
+
+def _check(key: str, value: object, field: tuple[str, type, str]) -> None:
+    given = type(value)
+    if given is not field[1] or (given is int and not -_I64_MAX <= value <= _I64_MAX):  # type: ignore[operator]
+        found = {str: "string", bool: "bool", list: "array", dict: "object"}.get(given, "number")
+        if found == "number" and field[1] is int:
+            found = f"number {value}"  # as Go, which says which one does not fit
+        raise BadRequestError(
+            f"json: cannot unmarshal {found} into Go struct field JSApiConsumerGetNextRequest.{key} of type {field[2]}"
+        )
+
+
+_FIELDS: Final[dict[str, tuple[str, type, str]]] = {
+    "batch": ("left", int, "int"),
+    "max_bytes": ("max_bytes", int, "int"),
+    "expires": ("timeout", int, "time.Duration"),
+    "idle_heartbeat": ("heartbeat", int, "time.Duration"),
+    "no_wait": ("no_wait", bool, "bool"),
+    "min_pending": ("min_pending", int, "int64"),
+    "min_ack_pending": ("min_ack_pending", int, "int64"),
+    "group": ("group", str, "string"),
+    "id": ("pin", str, "string"),
+    "priority": ("priority", int, "int"),
+}
+"""Key -> (attribute, type in JSON, type that Go's error names)."""

@@ -1,0 +1,243 @@
+"""`Selection`: which messages come next for one consumer.
+
+It runs ahead of the replicated state by what is in flight: what was taken counts as delivered until `reset`. Both
+kinds of messages come in columns, whole batches at a time; nothing here is done per message but in bulk.
+
+Counting what is left (num_pending): messages that are new since the last look are counted alone; when messages were
+removed somewhere the count is an estimate until it is made anew, which is done at once when it is cheap. The end is
+always exact: the last message there is says 0.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final
+
+from jetcluster.clock import Clock
+from jetcluster.consumer.ports import Messages
+from jetcluster.consumer.redelivery import Redelivery
+from jetcluster.consumer.state import ConsumerState
+from jetcluster.store.api import Columns
+
+MAX_MESSAGES: Final = 1024
+TARGET_BYTES: Final = 1 << 20
+"""Per batch, by the average size of the messages read so far; at least one message."""
+FIRST_MESSAGES: Final = 64
+"""Batch of a consumer whose messages' size is not known yet."""
+NO_LIMIT: Final = 1 << 62
+
+_RECOUNT_SHARE: Final = 20
+"""Counting anew takes at most one part in so many of the time."""
+
+
+class Selection:
+    __slots__ = (
+        "_average",
+        "_clock",
+        "_counted_to",
+        "_end",
+        "_last_of",
+        "_left",
+        "_messages",
+        "_recount_at",
+        "_removals",
+        "_stale",
+        "_state",
+        "cursor",
+        "in_flight",
+        "redelivery",
+        "vanished",
+    )
+
+    def __init__(self, state: ConsumerState, messages: Messages, clock: Clock) -> None:
+        self._state = state
+        self._messages = messages
+        self._clock = clock
+        self._average = 0.0
+        self._recount_at = 0.0
+        self.redelivery = Redelivery(state)
+        self.vanished: list[int] = []
+        """Messages to be delivered again that are no longer stored: the owner reports them (GONE)."""
+        self.rewind()
+
+    def reset(self) -> None:
+        """Forgets everything in flight; may raise DamagedError."""
+        self.redelivery.reset()
+        self.vanished.clear()
+        self.rewind()
+
+    def configured(self) -> None:
+        """The filters may be others; it goes on from where it is."""
+        self._end = -1
+        self._stale = True
+        self._recount_at = 0.0
+
+    def rewind(self) -> None:
+        """New messages are taken from where the state stands; may raise DamagedError."""
+        state = self._state
+        self.cursor = state.delivered_sseq
+        """Highest sequence taken, or known not to be wanted."""
+        self.in_flight = 0
+        """First deliveries that are not applied yet."""
+        self._last_of: list[int] = []
+        """Deliver policy last_per_subject: what is wanted of the messages there were at the creation, ascending."""
+        upto = state.last_per_subject_upto
+        if upto > self.cursor:
+            last_seqs = self._messages.last_seqs
+            found = {seq for subject in state.rules.filters for seq in last_seqs(subject, upto)}
+            self._last_of = sorted(seq for seq in found if seq > self.cursor)
+        self._end = -1
+        self._left = self._counted_to = self._removals = 0
+        self._stale = True
+        self._recount_at = 0.0
+
+    # -- what is there ----------------------------------------------------------------------------------------------
+
+    @property
+    def at_end(self) -> bool:
+        """Nothing new is there; what comes may be."""
+        return self._end == self._messages.last_seq
+
+    @property
+    def room(self) -> int:
+        """How many new messages max_ack_pending permits."""
+        rules = self._state.rules
+        if not rules.acks or not rules.max_ack_pending:
+            return NO_LIMIT
+        return max(0, rules.max_ack_pending - len(self._state.pending) - self.in_flight)
+
+    @property
+    def left(self) -> int:
+        """Messages that match and are not taken yet."""
+        self._count()
+        return self._left
+
+    def exact_left(self) -> int:
+        """`left`, counted anew if need be; may take long."""
+        self._recount_at = 0.0
+        self._count()
+        return self._left
+
+    def _count(self) -> None:
+        messages = self._messages
+        if self._stale or messages.removals != self._removals:
+            self._stale = True
+            now = self._clock.monotonic()
+            if now >= self._recount_at:
+                self._recount(now)
+                return
+        if messages.last_seq > self._counted_to:
+            self._left += sum(messages.count(subject, self._counted_to + 1) for subject in self._state.rules.filters)
+            self._counted_to = messages.last_seq
+
+    def _recount(self, now: float) -> None:
+        messages = self._messages
+        start = max(self.cursor, self._state.last_per_subject_upto if self._last_of else 0) + 1
+        self._left = len(self._last_of) - bisect_right(self._last_of, self.cursor)
+        self._left += sum(messages.count(subject, start) for subject in self._state.rules.filters)
+        self._counted_to = messages.last_seq
+        self._removals = messages.removals
+        self._stale = False
+        done = self._clock.monotonic()
+        self._recount_at = done + _RECOUNT_SHARE * (done - now)
+
+    # -- new messages -----------------------------------------------------------------------------------------------
+
+    def take(self, want: int) -> tuple[Columns, range]:
+        """The next new messages, at most `want` and not too many at once, and for each how many are left after it.
+        Empty when there are none (`at_end`). Raises DamagedError and has done nothing then."""
+        want = min(want, self._batch())
+        seqs, ended = self._next(want)
+        columns = self._messages.read_columns(seqs)
+        if ended:
+            self._end = self._counted_to = self._messages.last_seq
+            self._removals = self._messages.removals
+            self._left, self._stale = 0, False
+        else:
+            self._count()
+            self._left = max(1, self._left - len(seqs))
+        if seqs:
+            self.cursor = seqs[-1]
+            self._learn(columns)
+        return columns, range(self._left + len(columns.seqs) - 1, self._left - 1, -1)
+
+    def _next(self, want: int) -> tuple[list[int], bool]:
+        """(sequences, there is nothing after them)"""
+        at = bisect_right(self._last_of, self.cursor)
+        seqs = self._last_of[at : at + want + 1]
+        if len(seqs) <= want:
+            start = max(self.cursor, self._state.last_per_subject_upto if self._last_of else 0) + 1
+            seqs += self._messages.next_seqs(self._state.rules.filters, start, want + 1 - len(seqs))
+        ended = len(seqs) <= want
+        del seqs[want:]
+        return seqs, ended
+
+    def give_back(self, columns: Columns, used: int) -> None:
+        """Only the first `used` of what `take` gave last are delivered."""
+        back = len(columns.seqs) - used
+        if back:
+            self.cursor = columns.seqs[used] - 1
+            self._left += back
+            self._end = -1
+
+    def _batch(self) -> int:
+        if not self._average:
+            return FIRST_MESSAGES
+        return max(1, min(MAX_MESSAGES, int(TARGET_BYTES / self._average)))
+
+    def _learn(self, columns: Columns) -> None:
+        count = len(columns.seqs)
+        if count:
+            average = (sum(map(len, columns.payloads)) + sum(map(len, columns.headers))) / count + 64
+            self._average = average if average > self._average else (self._average * 3 + average) / 4
+
+    # -- again ------------------------------------------------------------------------------------------------------
+
+    def take_due(self, want: int) -> Columns:
+        """Messages to be delivered again, in the order in which they go out."""
+        seqs = self.redelivery.take(min(want, self._batch()))
+        if not seqs:
+            return Columns([], [], [], [], [])
+        columns = self._messages.read_columns(sorted(seqs))
+        self._learn(columns)
+        if len(columns.seqs) < len(seqs):
+            stored = set(columns.seqs)
+            self.vanished += [seq for seq in seqs if seq not in stored]
+            seqs = [seq for seq in seqs if seq in stored]
+        return columns if columns.seqs == seqs else _in_order(columns, seqs)
+
+    def give_back_due(self, columns: Columns, used: int) -> None:
+        self.redelivery.give_back(columns.seqs[used:])
+
+    def submitted(self, count: int) -> None:
+        """So many first deliveries are on their way into the log."""
+        self.in_flight += count
+
+    def applied(self, count: int) -> None:
+        self.in_flight -= count
+
+
+def _in_order(columns: Columns, seqs: Sequence[int]) -> Columns:
+    at = {seq: i for i, seq in enumerate(columns.seqs)}
+    return pick(columns, [at[seq] for seq in seqs])
+
+
+def pick(columns: Columns, indices: Sequence[int]) -> Columns:
+    """Some of the messages, in the order of `indices`."""
+    seqs, times, subjects, blocks, payloads = columns
+    return Columns(
+        [seqs[i] for i in indices],
+        [times[i] for i in indices],
+        [subjects[i] for i in indices],
+        [blocks[i] for i in indices],
+        [payloads[i] for i in indices],
+    )
+
+
+def head(columns: Columns, count: int) -> Columns:
+    """The first `count` messages."""
+    seqs, times, subjects, blocks, payloads = columns
+    if count >= len(seqs):
+        return columns
+    return Columns(seqs[:count], times[:count], subjects[:count], blocks[:count], payloads[:count])

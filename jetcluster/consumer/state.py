@@ -1,0 +1,238 @@
+"""`ConsumerState`: the replicated state of one consumer, the same on every replica at one applied index.
+
+Changed only by `table.ConsumerTable` while it applies commands; owners and monitoring read it.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any, Final, NamedTuple
+
+from jetcluster.consumer.key_rows import KeyRows
+from jetcluster.consumer.pending import NEVER, Pending, PendingSet
+from jetcluster.consumer.rules import ConsumerRules
+
+__all__ = ["NEVER", "ConsumerState", "Pending", "StateView"]
+
+VERSION: Final = 1
+_U64: Final = struct.Struct(">Q")
+_ROW: Final = struct.Struct("<BII9Q")
+WAITING_AT_LEAST: Final = 512
+"""So many waiting pulls of a consumer are remembered, or its max_waiting when that is more."""
+
+
+class StateView(NamedTuple):
+    """The counters as they are to be shown: what was purged is delivered and acked."""
+
+    delivered_cseq: int
+    delivered_sseq: int
+    floor_cseq: int
+    floor_sseq: int
+    ack_pending: int
+    redelivered: int
+
+
+class ConsumerState:
+    __slots__ = (
+        "_text",
+        "acked_at",
+        "cid",
+        "created",
+        "delivered_at",
+        "delivered_cseq",
+        "delivered_sseq",
+        "epoch",
+        "exhausted",
+        "floor_cseq",
+        "floor_sseq",
+        "last_per_subject_upto",
+        "owner",
+        "pins",
+        "purged_sseq",
+        "request",
+        "rules",
+        "unacked",
+        "waits",
+    )
+
+    def __init__(self, cid: int, rules: ConsumerRules, created: int, owner: str, start_sseq: int) -> None:
+        self.cid = cid
+        self.rules = rules
+        self.created = created
+        """Unix nanoseconds."""
+        self.owner = owner
+        """Peer id of the replica that delivers."""
+        self.epoch = 1
+        """Counts its owners, and its resets."""
+        self.delivered_cseq = 0
+        self.delivered_sseq = start_sseq - 1
+        """Highest stream sequence delivered for the first time, or skipped; deliveries go on above it."""
+        self.delivered_at = 0
+        """Time of the last delivery, 0 before the first."""
+        self.floor_cseq = 0
+        self.floor_sseq = start_sseq - 1
+        self.purged_sseq = 0
+        """What a purge took up to here is shown as delivered and acked. Deliveries do not start from it: some that were
+        decided before the purge may be in flight."""
+        self.acked_at = 0
+        """Time of the last ack, 0 before the first."""
+        self.unacked = PendingSet()
+        self.last_per_subject_upto = 0
+        """With deliver policy last_per_subject: up to this sequence (the stream's last when the consumer was created)
+        only the last message of each subject is wanted, everything above."""
+        self.waits: KeyRows[bytes] = KeyRows(bytes)
+        self.exhausted: KeyRows[int] = KeyRows(_U64.pack)
+        """In a stream with interest retention: messages that were delivered as often as is permitted and never acked.
+        They are kept for this consumer as if they were pending. Some of them may be gone from the stream."""
+        self.pins: dict[bytes, tuple[bytes, int]] = {}
+        """Group -> (pinned id, since when in Unix nanoseconds)."""
+        self.request = ""
+        """Id of the last CONSUMER_CREATE that made or changed it: a retry of it changes nothing."""
+        self._text = b""
+        """What of the row is not numbers; b"" when it has to be made anew."""
+
+    @property
+    def name(self) -> str:
+        return self.rules.name
+
+    @property
+    def pending(self) -> dict[int, Pending]:
+        """By stream sequence, in order of first delivery, which is ascending."""
+        return self.unacked.entries
+
+    @property
+    def waiting(self) -> dict[bytes, None]:
+        """Reply subjects of the pulls that wait at the owner."""
+        return self.waits.keys
+
+    # -- changes (table and ops only) -----------------------------------------------------------------------------
+
+    def lowest_wanted(self) -> int:
+        """No message below it is wanted."""
+        lowest = self.unacked.lowest() or self.delivered_sseq + 1
+        return min(lowest, min(self.exhausted.keys, default=lowest))
+
+    def settle_floor(self) -> None:
+        """After entries went, the floor stands right below the lowest one, or where deliveries stand when none is
+        left (4.9). It never goes back."""
+        lowest = self.unacked.lowest()
+        if lowest:
+            entry = self.unacked.entries[lowest]
+            if entry.cseq - 1 > self.floor_cseq:
+                self.floor_cseq, self.floor_sseq = entry.cseq - 1, max(lowest - 1, self.floor_sseq)
+        else:
+            self.floor_cseq = self.delivered_cseq
+            self.floor_sseq = max(self.delivered_sseq, self.floor_sseq)
+
+    def trim(self, first_seq: int) -> bool:
+        """Forgets entries below the stream's first sequence; False when there is none."""
+        lowest = self.unacked.lowest()
+        if not lowest or lowest >= first_seq:
+            return False
+        self.unacked.take_up_to(first_seq - 1)
+        self.settle_floor()
+        return True
+
+    def purge(self, first_seq: int) -> bool:
+        """A purge of the whole stream up to `first_seq`; False when it changes nothing here."""
+        if first_seq - 1 <= max(self.purged_sseq, self.floor_sseq):
+            return False
+        self.purged_sseq = first_seq - 1
+        return True
+
+    def restart(self, seq: int) -> None:
+        """CONSUMER.RESET: as if created to begin at `seq` (4.12). Ops that were decided before are of an old epoch."""
+        self.epoch += 1
+        self.delivered_cseq = self.floor_cseq = 0
+        self.delivered_sseq = self.floor_sseq = seq - 1
+        self.purged_sseq = 0
+        self.unacked.clear()
+        self.exhausted.clear()
+
+    def set_rules(self, rules: ConsumerRules) -> None:
+        self.rules = rules
+        self.pins = {group: pin for group, pin in self.pins.items() if group in rules.priority_groups}
+        self._text = b""
+
+    def pin(self, group: bytes, pin: bytes, ts: int) -> int:
+        if group not in self.rules.priority_groups:
+            return 0
+        if pin:
+            self.pins[group] = (pin, ts)
+        elif self.pins.pop(group, None) is None:
+            return 0
+        self._text = b""
+        return 1
+
+    def wait(self, reply: bytes) -> bool:
+        if len(self.waits.keys) >= max(self.rules.max_waiting, WAITING_AT_LEAST):
+            return False
+        return self.waits.add(reply)
+
+    # -- views ----------------------------------------------------------------------------------------------------
+
+    def view(self) -> StateView:
+        floor = max(self.floor_sseq, self.purged_sseq)
+        delivered = max(self.delivered_sseq, self.purged_sseq)
+        unacked = self.unacked
+        return StateView(
+            self.delivered_cseq, delivered, self.floor_cseq, floor, len(unacked), unacked.redelivered
+        )  # fmt: skip
+
+    def wants(self, seq: int) -> bool:
+        """The message has yet to be delivered or acknowledged, provided it matches the filters."""
+        return seq > self.delivered_sseq or seq in self.unacked.entries or seq in self.exhausted.keys
+
+    # -- rows -----------------------------------------------------------------------------------------------------
+
+    def row(self) -> bytes:
+        """Everything but what is pending or waiting."""
+        if not self._text:
+            self._text = json.dumps(
+                {
+                    "name": self.rules.name,
+                    "config": self.rules.config,
+                    "owner": self.owner,
+                    "request": self.request,
+                    "pins": {g.hex(): [pin.hex(), since] for g, (pin, since) in self.pins.items()},
+                },
+                separators=(",", ":"),
+            ).encode()
+        head = _ROW.pack(
+            VERSION,
+            self.cid,
+            self.epoch,
+            self.created,
+            self.delivered_cseq,
+            self.delivered_sseq,
+            self.delivered_at,
+            self.floor_cseq,
+            self.floor_sseq,
+            self.acked_at,
+            self.last_per_subject_upto,
+            self.purged_sseq,
+        )
+        return head + self._text
+
+    @classmethod
+    def from_row(cls, row: bytes) -> ConsumerState:
+        """Undoes `row`. Raises ValueError, KeyError or struct.error for bytes of another version."""
+        version, cid, epoch, created, *numbers = _ROW.unpack_from(row)
+        if version != VERSION:
+            raise ValueError(f"a consumer row of version {version}")
+        text: dict[str, Any] = json.loads(row[_ROW.size :].decode())
+        state = cls(cid, ConsumerRules(text["name"], text["config"]), created, text["owner"], 1)
+        state.epoch = epoch
+        state.delivered_cseq, state.delivered_sseq, state.delivered_at = numbers[:3]
+        state.floor_cseq, state.floor_sseq, state.acked_at = numbers[3:6]
+        state.last_per_subject_upto, state.purged_sseq = numbers[6:]
+        state.request = text["request"]
+        state.pins = {bytes.fromhex(g): (bytes.fromhex(pin), since) for g, (pin, since) in text["pins"].items()}
+        state._text = row[_ROW.size :]
+        return state
+
+    def moved(self, owner: str) -> None:
+        self.owner = owner
+        self.epoch += 1
+        self._text = b""

@@ -1,0 +1,162 @@
+"""`Inflow`: messages on their way from the upstream into the log: collected per loop turn, proposed as SOURCED
+commands, a bounded number of bytes at a time. The upstream's flow control bounds what waits here."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from jetcluster.errors import ApiError
+from jetcluster.mirror.ports import Surroundings
+from jetcluster.mirror.upstream import Upstream
+from jetcluster.store.batch import Batch
+from jetcluster.stream import commands, sourced
+from jetcluster.stream.runs import cut
+
+COMMAND_BYTES: Final = 512 << 10
+COMMAND_MESSAGES: Final = 4096
+FLIGHT_BYTES: Final = 8 << 20
+MAX_WAITING: Final = 64 << 20
+"""Bytes that wait here: twice the largest window of flow control, so more of them means that there is none."""
+RETRY_SECONDS: Final = 0.1
+"""Until what the log did not take is offered again."""
+OVERHEAD: Final = 64
+
+
+class Inflow:
+    """`failed(error)` is called when a command was refused: nothing more is put into the log then."""
+
+    def __init__(
+        self, around: Surroundings, upstream: Upstream, identity: bytes, after: int, failed: Callable[[ApiError], None]
+    ) -> None:
+        self._around = around
+        self._upstream = upstream
+        self._identity = identity
+        self._after = after
+        self._failed = failed
+        self._seqs: list[int] = []
+        self._times: list[int] = []
+        self._subjects: list[bytes] = []
+        self._headers: list[bytes] = []
+        self._payloads: list[bytes] = []
+        self._waiting = 0
+        """Bytes."""
+        self._pending = 0
+        self._scheduled = False
+        self._closed = False
+        self._flight: dict[int, tuple[int, int]] = {}
+        """Log index -> bytes, messages."""
+        self._flight_bytes = 0
+        self._taken = 0
+        self.done = 0
+        """Messages that went through the log."""
+        self._questions: deque[tuple[int, bytes, bytes]] = deque()
+        """Flow control requests: to be answered when so many messages are applied, where, with which headers."""
+
+    @property
+    def settled(self) -> bool:
+        """Nothing is on its way."""
+        return not self._seqs and not self._flight
+
+    def close(self) -> None:
+        self._closed = True
+        self._flight.clear()
+        self._questions.clear()
+
+    def begin(self, upto: int, pending: int) -> bool:
+        """Puts into the log where the link begins; False: not now."""
+        begun = self.tell(pending, upto)
+        self._after = max(self._after, upto)
+        return begun
+
+    def tell(self, pending: int, upto: int = 0) -> bool:
+        """How much the upstream has left, without a message."""
+        return self._propose(sourced.encode_body(self._upstream.key, self._identity, pending, self._after, upto), 0)
+
+    def take(self, seq: int, ts: int, subject: bytes, headers: bytes, payload: bytes, pending: int) -> None:
+        """A message of the upstream: `pending` are left there behind it."""
+        upstream = self._upstream
+        block = headers
+        if not upstream.mirror or headers:
+            block = upstream.headers(headers, seq, subject, self._identity)
+        self._seqs.append(seq)
+        self._times.append(ts)
+        self._subjects.append(upstream.mapped(subject, seq) if upstream.transforms else subject)
+        self._headers.append(block)
+        self._payloads.append(payload)
+        self._pending = pending
+        self._taken += 1
+        self._waiting += len(block) + len(payload)
+        if self._waiting > MAX_WAITING:
+            self._failed(upstream.setup_error("the upstream sends more than flow control permits"))
+            return
+        if not self._scheduled:
+            self._scheduled = True
+            self._around.timers.call_soon(self._end_of_turn)
+
+    def question(self, reply: bytes, headers: bytes = b"") -> None:
+        """A flow control request: answered, with `headers`, once everything before it went through the log."""
+        self._questions.append((self._taken, reply, headers))
+        self._answer()
+
+    def applied(self, index: int, result: object) -> None:
+        entry = self._flight.pop(index, None)
+        if entry is None or self._closed:
+            return
+        size, count = entry
+        self._flight_bytes -= size
+        if isinstance(result, ApiError):
+            self._failed(result)
+            return
+        self.done += count
+        self._answer()
+        if self._seqs:
+            self._end_of_turn()
+
+    def _answer(self) -> None:
+        while self._questions and self._questions[0][0] <= self.done:
+            _, reply, headers = self._questions.popleft()
+            self._around.bus.publish(reply, headers=headers)
+
+    def _end_of_turn(self) -> None:
+        self._scheduled = False
+        while self._seqs and not self._closed and self._flight_bytes < FLIGHT_BYTES:
+            count = self._fitting()
+            body = self._body(count)
+            if not self._propose(body, count):
+                self._scheduled = True
+                self._around.timers.call_later(RETRY_SECONDS, self._end_of_turn)
+                return
+            self._after = self._seqs[count - 1]
+            self._waiting -= sum(map(len, self._headers[:count])) + sum(map(len, self._payloads[:count]))
+            for column in (self._seqs, self._times, self._subjects, self._headers, self._payloads):
+                del column[:count]
+
+    def _fitting(self) -> int:
+        """Messages of the next command."""
+        count = min(len(self._seqs), COMMAND_MESSAGES)
+        size = 0
+        for i in range(count):
+            size += len(self._headers[i]) + len(self._payloads[i]) + OVERHEAD
+            if size >= COMMAND_BYTES:
+                return i + 1
+        return count
+
+    def _body(self, count: int) -> bytes:
+        seqs, headers = self._seqs[:count], self._headers[:count]
+        subjects, payloads = self._subjects[:count], self._payloads[:count]
+        key, pending = self._upstream.key, self._pending + len(self._seqs) - count
+        if self._upstream.mirror:
+            runs = cut(seqs, self._times[:count], subjects, headers, payloads)
+            return sourced.encode_body(key, self._identity, pending, self._after, 0, runs)
+        batch = Batch.encode(subjects, headers, payloads)
+        return sourced.encode_body(key, self._identity, pending, self._after, seqs[-1], (), seqs, batch)
+
+    def _propose(self, body: bytes, count: int) -> bool:
+        index = self._around.target.propose(commands.encode_sourced(self._around.clock.time_ns(), body))
+        if index is None:
+            return False
+        self._flight[index] = (len(body), count)
+        self._flight_bytes += len(body)
+        return True

@@ -1,0 +1,427 @@
+"""`Link`: one mirror's or source's way to its upstream, on the leader of the stream that is fed.
+
+It asks what the upstream is (STREAM.INFO), creates a push consumer there that begins behind what is stored here, and
+puts what comes into the log (`inflow`). An upstream whose messages go when its consumers are done with them (retention
+workqueue or interest) gets a durable one, told what is committed here. Whatever is not as expected - a delivery
+missing, a heartbeat that counts more, silence, a refusal - ends the attempt; the next one begins again from what is
+stored. So nothing has to be right but the order of one attempt. Source: shared/reference/streams.md 7.2, 7.3, 6.3.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from jetcluster import errors
+from jetcluster.clock import TimerHandle
+from jetcluster.errors import ApiError
+from jetcluster.mirror.inflow import Inflow
+from jetcluster.mirror.ports import Surroundings
+from jetcluster.mirror.start import start_of
+from jetcluster.mirror.upstream import Start, Upstream
+from jetcluster.protocol import headers as header_block
+from jetcluster.protocol.bus import Origin, Subscription
+from jetcluster.store.api import DamagedError
+from jetcluster.stream import times
+from jetcluster.stream.rules import LIMITS, short_hash
+
+RESPONSE_SECONDS: Final = 5.0
+SILENCE_SECONDS: Final = 5.0
+"""Without a message or a heartbeat, of which there is one per second, the consumer counts as gone."""
+FIRST_RETRY: Final = 0.25
+LONGEST_RETRY: Final = 10.0
+NOBODY_RETRY: Final = 1.0
+"""Where nobody listens to the upstream's name - a leaf link is down - asking again costs no more than a look."""
+SETTLED_SECONDS: Final = 5.0
+"""A link that lived so long begins anew without a pause."""
+CURRENT: Final = 10
+"""Fewer messages left in the upstream than this: the mirror is current."""
+MAX_EARLY: Final = 65_536
+"""Messages that came before the answer which they follow."""
+
+_CONTROL: Final = b"NATS/1.0 100"
+_TOKENS: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+Message = tuple[bytes, bytes, bytes, bytes]
+
+
+class Link:
+    def __init__(self, around: Surroundings, upstream: Upstream) -> None:
+        self.upstream = upstream
+        self.error: ApiError | None = None
+        """Of the last attempt; None once one succeeded."""
+        self.lag = 0
+        self.seq = 0
+        """The upstream's, of the last message."""
+        self.last_ts = 0
+        """Time of the last message, Unix nanoseconds."""
+        self._around = around
+        self._heard = 0.0
+        """When something last came; 0: never."""
+        self._fails = 0
+        self._life = 0
+        """Counts attempts: what belongs to an earlier one is ignored."""
+        self._began = 0.0
+        self._timer: TimerHandle | None = None
+        self._subscriptions: list[Subscription] = []
+        self._consumer = ""
+        self._durable = False
+        """The consumer stays when an attempt ends: what it has not acknowledged must not go."""
+        self._start = Start(0)
+        self._identity = b""
+        self._inflow: Inflow | None = None
+        """Not None while live."""
+        self._early: list[Message] = []
+        self._dseq = 0
+        self._waiting = False
+        """For the next attempt."""
+        self._nobody = False
+        """Nobody listened to the last request."""
+        self._refused = False
+        """`error` says what did not fit into the own stream: that a consumer can be had does not change it."""
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    @property
+    def live(self) -> bool:
+        return self._inflow is not None
+
+    def begin(self) -> None:
+        self._attempt(self._life)
+
+    def end(self, *, forever: bool = False) -> None:
+        """`forever`: the stream has no such link any more."""
+        if forever:
+            self._durable = False
+        self._close()
+        self._life += 1
+
+    def tick(self) -> None:
+        """A few times per second."""
+        now = self._around.clock.monotonic()
+        if self._inflow is not None and now - max(self._heard, self._began) > SILENCE_SECONDS:
+            self._again("nothing heard of the upstream")
+        elif self._waiting and self._missing and self._around.target.knows(self.upstream.name):
+            self._attempt(self._life)
+
+    def applied(self, index: int, result: object) -> None:
+        """The outcome of the command at `index`, which may be any one's."""
+        inflow = self._inflow
+        if inflow is not None:
+            inflow.applied(index, result)
+            if self._refused and inflow.done and self._inflow is inflow:
+                self._refused, self.error = False, None
+
+    def info(self) -> dict[str, Any]:
+        """As in STREAM.INFO (streams.md 6.3)."""
+        upstream, config = self.upstream, self.upstream.config
+        found: dict[str, Any] = {"name": upstream.name}
+        if upstream.external:
+            found["external"] = dict(config["external"])
+        found["lag"] = self.lag
+        if self.seq and not upstream.mirror:
+            found["seq"] = self.seq
+        found["active"] = int((self._around.clock.monotonic() - self._heard) * 1e9) if self._heard else -1
+        if self.error is not None:
+            found["error"] = self.error.to_dict()
+        if config.get("filter_subject"):
+            found["filter_subject"] = config["filter_subject"]
+        if config.get("subject_transforms"):
+            found["subject_transforms"] = config["subject_transforms"]
+        return found
+
+    @property
+    def lag_seconds(self) -> float:
+        """How old the newest message here is, while the upstream has more."""
+        if not self.lag or not self.last_ts:
+            return 0.0
+        return max(0.0, (self._around.clock.time_ns() - self.last_ts) / 1e9)
+
+    @property
+    def _missing(self) -> bool:
+        return self.error is not None and self.error.err_code == 10059 and not self.upstream.external
+
+    def _close(self) -> None:
+        around = self._around
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for subscription in self._subscriptions:
+            around.bus.unsubscribe(subscription)
+        self._subscriptions.clear()
+        if self._consumer and not self._durable:
+            around.bus.publish(self.upstream.delete_subject(self._consumer))
+            self._consumer = ""
+        if self._inflow is not None:
+            self._inflow.close()
+            self._inflow = None
+        self._early.clear()
+        self._waiting = False
+
+    def _again(self, why: str) -> None:
+        """The attempt is over, for a reason that is no error."""
+        self._around.log.info("link begins again", stream=self.upstream.stream, upstream=self.upstream.name, reason=why)
+        self._retry()
+
+    def _fail(self, error: ApiError) -> None:
+        if self.error != error:
+            self._around.log.warning(
+                "link failed", stream=self.upstream.stream, upstream=self.upstream.name, error=str(error)
+            )
+        self.error = error
+        self._retry()
+
+    def _refuse(self, error: ApiError) -> None:
+        """The own stream does not take a message."""
+        if error.err_code == errors.BAD_REQUEST:
+            self._again("the log lost what came before")
+            return
+        self._refused = True
+        self._fail(error)
+
+    def _retry(self) -> None:
+        """The longer it does not work, the rarer."""
+        around = self._around
+        lived = self._inflow is not None and around.clock.monotonic() - self._began >= SETTLED_SECONDS
+        self._close()
+        self._life += 1
+        self._fails = 0 if lived else self._fails + 1
+        longest = NOBODY_RETRY if self._nobody else LONGEST_RETRY
+        delay = min(FIRST_RETRY * 2 ** min(self._fails, 10), longest) * around.rng.uniform(0.8, 1.2)
+        self._waiting = True
+        self._timer = around.timers.call_later(0.0 if lived else delay, self._attempt, self._life)
+
+    # -- setting up -----------------------------------------------------------------------------------------------
+
+    def _attempt(self, life: int) -> None:
+        if life != self._life:
+            return
+        self._close()
+        self._life += 1
+        self._began = self._around.clock.monotonic()
+        self._ask(self.upstream.info_subject(), b"", self._informed, self._uninformed)
+
+    def _ask(
+        self, subject: bytes, body: bytes, answered: Callable[[dict[str, Any]], None], silent: Callable[[], None],
+        refused: ApiError | None = None,
+    ) -> None:  # fmt: skip
+        """Requests, once. The answer is for this attempt only; an error in it fails the attempt, with `refused` if that
+        says more."""
+        around, life = self._around, self._life
+        inbox = b"_INBOX.JSL." + self._token()
+
+        def unheard() -> None:
+            if life == self._life:
+                around.bus.unsubscribe(subscription)
+                silent()
+
+        def receive(subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: Origin) -> None:
+            around.bus.unsubscribe(subscription)
+            if life != self._life:
+                return
+            if self._timer is not None:
+                self._timer.cancel()
+            if not payload and block.startswith(b"NATS/1.0 503"):
+                silent()
+                return
+            try:
+                answer = json.loads(payload)
+                failed = answer.get("error")
+                error = ApiError(failed["code"], failed["err_code"], failed["description"]) if failed else None
+                error = (refused or error) if error is not None else None
+                if error is None:
+                    answered(answer)
+            except (ValueError, KeyError, TypeError, AttributeError) as wrong:
+                error = self.upstream.setup_error(f"not an answer: {type(wrong).__name__}")
+            except DamagedError as damage:
+                around.target.report_damage(damage)
+                error = self.upstream.setup_error("what is stored here cannot be read")
+            if error is not None:
+                self._fail(error)
+
+        subscription = around.bus.subscribe(inbox, receive)
+        self._subscriptions.append(subscription)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = around.timers.call_later(RESPONSE_SECONDS, unheard)
+        self._nobody = not around.bus.publish(subject, body, inbox)
+        if self._nobody:
+            around.timers.call_soon(unheard)
+
+    def _token(self) -> bytes:
+        return bytes(_TOKENS[byte % 62] for byte in self._around.rng.token(8))
+
+    def _uninformed(self) -> None:
+        if self.upstream.external:
+            self._create(b"")  # its imports may let consumers be created and nothing else
+        else:
+            self._fail(self.upstream.setup_error(f"stream {self.upstream.name} does not answer"))
+
+    def _informed(self, info: dict[str, Any]) -> None:
+        identity = short_hash(str(info["created"]).encode())
+        last_seq = int(info["state"]["last_seq"])
+        self._durable = info["config"].get("retention", LIMITS) != LIMITS
+        target, upstream = self._around.target, self.upstream
+        cursor = target.cursor(upstream.key)
+        seen = target.store.last_seq if upstream.mirror else cursor.seq if cursor is not None else 0
+        renewed = cursor is not None and cursor.identity not in (b"", identity)
+        if renewed and upstream.mirror and seen:
+            self._verify(identity, seen)
+        elif last_seq < seen and not renewed:
+            text = f"stream {upstream.name} went back to sequence {last_seq}, {seen} was read"
+            self._fail(upstream.setup_error(text))
+        else:
+            self._create(identity)
+
+    def _verify(self, identity: bytes, seen: int) -> None:
+        """The upstream was created anew. A mirror has its sequences, so it can only go on if that is the same stream
+        out of an archive: if it holds the very message that came last."""
+        own = self._around.target.store.read([seen])
+        error = self.upstream.setup_error(f"stream {self.upstream.name} was deleted and created again")
+
+        def compare(answer: dict[str, Any]) -> None:
+            message = answer["message"]
+            same = own and (message["subject"].encode(), message["time"].encode()) == (
+                own[0].subject,
+                times.render(own[0].ts),
+            )
+            if same and base64.b64decode(message.get("data", "")) == own[0].payload:
+                self._create(identity)
+            else:
+                self._fail(error)
+
+        body = b'{"seq":%d}' % seen
+        self._ask(self.upstream.get_subject(), body, compare, lambda: self._fail(error), refused=error)
+
+    def _create(self, identity: bytes) -> None:
+        upstream, around = self.upstream, self._around
+        self._identity = identity
+        self._start = start_of(upstream, around.target, identity)
+        if self._durable:
+            self._bind()
+            return
+        name = b"JS_%b_%b-%b" % (b"MIRROR" if upstream.mirror else b"SRC", short_hash(self._own), self._token())
+        self._consumer = name.decode()
+        deliver = upstream.deliver.encode() + self._token()
+        self._dseq = 0
+        self._subscriptions.append(around.bus.subscribe(deliver, self._receiver()))
+        body = upstream.create_request(self._consumer, deliver, self._start, around.bus.account)
+        self._ask(upstream.create_subject(self._consumer), body, self._created, self._uncreated)
+
+    def _bind(self) -> None:
+        """The durable consumer, made or found, is to deliver where nobody listens yet, and goes back to what was
+        acknowledged: so all that comes then comes in order, and at most what was not acknowledged comes again."""
+        upstream, around = self.upstream, self._around
+        kind = "MIRROR" if upstream.mirror else "SRC"
+        self._consumer = f"JS_{kind}_{short_hash(around.target.origin + b' ' + upstream.key).decode()}"
+        deliver = upstream.deliver.encode() + self._token()
+        self._dseq = 0
+
+        def bound(answer: dict[str, Any]) -> None:
+            if answer["delivered"]["consumer_seq"]:
+                self._ask(upstream.reset_subject(self._consumer), b"", begun, self._uncreated)
+            else:
+                begun(answer)
+
+        def begun(answer: dict[str, Any]) -> None:
+            self._subscriptions.append(around.bus.subscribe(deliver, self._receiver()))
+            self._created(answer)
+
+        body = upstream.durable_request(self._consumer, deliver, around.bus.account)
+        self._ask(upstream.create_subject(self._consumer, durable=True), body, bound, self._uncreated)
+
+    @property
+    def _own(self) -> bytes:
+        return b"%b %b" % (self.upstream.stream.encode(), self.upstream.key)
+
+    def _uncreated(self) -> None:
+        self._fail(self.upstream.setup_error(f"no answer about a consumer of stream {self.upstream.name}"))
+
+    def _created(self, answer: dict[str, Any]) -> None:
+        delivered, pending = answer["delivered"], int(answer["num_pending"])
+        # Once something was delivered this is no longer where the consumer began, and that may still be on its way.
+        began = int(delivered["stream_seq"]) if not delivered["consumer_seq"] else 0
+        self._consumer = str(answer["name"])
+        around, start = self._around, self._start
+        self._inflow = Inflow(around, self.upstream, self._identity, start.after, self._refuse)
+        if not self._inflow.begin(began if began > start.after else 0, pending):
+            self._again("the log takes nothing now")
+            return
+        if not self._refused:
+            self.error = None
+        self._heard = around.clock.monotonic()
+        self.lag = pending
+        early, self._early = self._early, []
+        for message in early:
+            self._take(*message)
+
+    # -- live -----------------------------------------------------------------------------------------------------
+
+    def _receiver(self) -> Callable[[bytes, bytes, bytes, bytes, Origin], None]:
+        life = self._life
+
+        def receive(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+            if life != self._life:
+                return
+            if self._inflow is None:
+                if len(self._early) < MAX_EARLY:
+                    self._early.append((subject, reply, headers, payload))
+                return
+            self._take(subject, reply, headers, payload)
+
+        return receive
+
+    def _take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
+        inflow = self._inflow
+        if inflow is None:
+            return
+        self._heard = self._around.clock.monotonic()
+        if headers.startswith(_CONTROL) and not payload:
+            self._control(inflow, reply, headers)
+            return
+        tokens = reply.split(b".")
+        count = len(tokens)
+        at = 4 if count == 9 else 6
+        try:
+            deliveries, seq, dseq, ts, pending = map(int, tokens[at : at + 5])
+        except ValueError:
+            self._again("not a delivery")
+            return
+        if deliveries > 1:
+            return
+        if dseq != self._dseq + 1:
+            self._again(f"delivery {dseq} follows {self._dseq}")
+            return
+        self._dseq = dseq
+        self.seq, self.last_ts = seq, ts
+        self.lag = pending - 1 if pending else 0
+        if self._durable and seq <= self._start.after:
+            return  # committed before the last attempt ended, but not acknowledged
+        inflow.take(seq, ts, subject, headers, payload, pending)
+
+    def _control(self, inflow: Inflow, reply: bytes, headers: bytes) -> None:
+        if reply:
+            inflow.question(reply, self._handled())
+            return
+        last = header_block.get(headers, b"Nats-Last-Consumer")
+        if last is not None and last != b"%d" % self._dseq:
+            self._again(f"heartbeat says {last.decode(errors='replace')}, {self._dseq} came")
+            return
+        self._fails = 0
+        stalled = header_block.get(headers, b"Nats-Consumer-Stalled")
+        if stalled:
+            inflow.question(stalled, self._handled())
+            return
+        cursor = self._around.target.cursor(self.upstream.key)
+        if inflow.settled:
+            self.lag = 0
+            self._refused, self.error = False, None
+            if cursor is not None and cursor.lag >= CURRENT:
+                inflow.tell(0)  # it is idle: nothing is left
+
+    def _handled(self) -> bytes:
+        """Headers of an answer to flow control, which acknowledge what came so far."""
+        if not self._durable or not self._dseq:
+            return b""
+        return b"NATS/1.0\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n\r\n" % (self._dseq, self.seq)

@@ -1,0 +1,70 @@
+"""`Links`: all links of one stream; they run on its leader."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jetcluster.mirror.link import Link
+from jetcluster.mirror.ports import Surroundings
+from jetcluster.mirror.upstream import Upstream
+
+
+class Links:
+    """Idle until `begin`."""
+
+    def __init__(self, around: Surroundings, stream: str) -> None:
+        self._around = around
+        self._stream = stream
+        self._leading = False
+        self.by_key: dict[bytes, Link] = {}
+
+    def begin(self) -> None:
+        """This replica leads from now on."""
+        self._leading = True
+        self.configure()
+
+    def end(self, *, deleted: bool = False) -> None:
+        """`deleted`: with the stream."""
+        self._leading = False
+        for link in self.by_key.values():
+            link.end(forever=deleted)
+        self.by_key.clear()
+
+    def configure(self) -> None:
+        """The configuration may be another one: links that it has no more end, new ones begin."""
+        if not self._leading:
+            return
+        wanted = {upstream.key: upstream for upstream in self._upstreams()}
+        for key in self.by_key.keys() - wanted.keys():
+            self.by_key.pop(key).end(forever=True)
+        known = self.by_key
+        self.by_key = {key: known.get(key) or Link(self._around, upstream) for key, upstream in wanted.items()}
+        for key in wanted.keys() - known.keys():
+            self.by_key[key].begin()
+
+    def _upstreams(self) -> list[Upstream]:
+        rules = self._around.target.rules
+        if rules.restoring:
+            return []
+        if rules.mirror is not None:
+            return [Upstream(rules.mirror, self._stream, mirror=True)]
+        return [Upstream(source, self._stream, mirror=False) for source in rules.config.get("sources") or ()]
+
+    def tick(self) -> None:
+        for link in list(self.by_key.values()):
+            link.tick()
+
+    def applied(self, index: int, result: object) -> None:
+        for link in list(self.by_key.values()):
+            link.applied(index, result)
+
+    def info(self, *, seconds: bool = False) -> dict[str, Any]:
+        """`mirror` or `sources` of STREAM.INFO, in the order of the configuration; {} when there are none, or when this
+        replica does not lead. `seconds` adds `lag_seconds` to each."""
+        found = [link.info() for link in self.by_key.values()]
+        if seconds:
+            for shown, link in zip(found, self.by_key.values(), strict=True):
+                shown["lag_seconds"] = round(link.lag_seconds, 3)
+        if not found:
+            return {}
+        return {"mirror": found[0]} if b"" in self.by_key else {"sources": found}

@@ -1,0 +1,72 @@
+"""What a link asks of the rooms around it: types only, each with a twin in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from jetcluster.clock import Clock, Rng, Timers
+from jetcluster.protocol.bus import Bus
+from jetcluster.store.api import DamagedError, Msg
+from jetcluster.stream.rules import StreamRules
+from jetcluster.stream.sourced import Cursor
+
+
+class Log(Protocol):
+    def info(self, event: str, **values: Any) -> Any: ...
+    def warning(self, event: str, **values: Any) -> Any: ...
+
+
+class LinkStore(Protocol):
+    """The store of the stream that is fed. May raise DamagedError."""
+
+    @property
+    def messages(self) -> int: ...
+    @property
+    def first_seq(self) -> int: ...
+    @property
+    def last_seq(self) -> int: ...
+    @property
+    def last_ts(self) -> int: ...
+
+    def read(self, seqs: Sequence[int]) -> list[Msg]:
+        """The messages at the ascending `seqs`; those that are not stored are left out."""
+        ...
+
+
+class Target(Protocol):
+    """The stream that is fed, on its leader."""
+
+    @property
+    def rules(self) -> StreamRules: ...
+
+    @property
+    def store(self) -> LinkStore: ...
+
+    def cursor(self, key: bytes) -> Cursor | None: ...
+
+    def propose(self, command: bytes) -> int | None:
+        """Puts a SOURCED command into the log; its index. None: not now."""
+        ...
+
+    def report_damage(self, error: DamagedError) -> None:
+        """A stored record cannot be read here."""
+        ...
+
+    @property
+    def origin(self) -> bytes:
+        """What tells this stream from all others that may read the same upstream, wherever they are."""
+        ...
+
+    def knows(self, name: str) -> bool:
+        """Is there such a stream in the account?"""
+        ...
+
+
+class Surroundings(NamedTuple):
+    bus: Bus
+    clock: Clock
+    timers: Timers
+    rng: Rng
+    log: Log
+    target: Target

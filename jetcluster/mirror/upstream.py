@@ -1,0 +1,180 @@
+"""`Upstream`: one link of a stream's configuration, as requests to the upstream and as what its messages become.
+
+The wire form is nats-server's, so that either end may be one. Source: shared/reference/streams.md 7.1, 7.2, 7.4, 7.5.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from jetcluster import errors
+from jetcluster.errors import ApiError
+from jetcluster.model.transforms import SubjectTransform
+from jetcluster.protocol import headers as header_block
+from jetcluster.store.api import Msg
+from jetcluster.stream.fields import FIELD, appended, nats_fields
+from jetcluster.stream.rules import link_filters, link_index, link_key
+
+ACK_WAIT: Final = 22 * 3600 * 10**9
+HEARTBEAT: Final = 10**9
+INACTIVE: Final = 10 * 10**9
+MAX_ACK_PENDING: Final = 4096
+"""Of an upstream that waits for acknowledgements; nats-server asks for 1000."""
+_SOURCE: Final = b"Nats-Stream-Source"
+_DROPPED: Final = (b"Nats-Expected-", b"Nats-Batch-")
+
+
+class Start(NamedTuple):
+    """Where to begin: behind sequence `after`; with `configured` where the link's start options say."""
+
+    after: int
+    configured: bool = False
+    time: str = ""
+    """RFC 3339: from this time on, when there is nothing better."""
+
+
+class Upstream:
+    """`stream` is the name of the one that is fed."""
+
+    __slots__ = (
+        "_filter",
+        "_index",
+        "config",
+        "deliver",
+        "external",
+        "filters",
+        "key",
+        "mirror",
+        "name",
+        "prefix",
+        "stream",
+        "transforms",
+    )
+
+    def __init__(self, config: Mapping[str, Any], stream: str, *, mirror: bool) -> None:
+        self.config = config
+        self.stream = stream
+        self.mirror = mirror
+        self.name: str = config["name"]
+        self.key = b"" if mirror else link_key(config)
+        external = config.get("external") or {}
+        self.external = bool(external)
+        self.prefix: str = external.get("api") or "$JS.API"
+        base = external.get("deliver") or "$JS"
+        self.deliver = f"{base}.{'M' if mirror else 'S'}."
+        transforms = config.get("subject_transforms") or ()
+        self.transforms = [
+            SubjectTransform((t.get("src") or "").encode(), (t.get("dest") or "").encode()) for t in transforms
+        ]
+        self.filters: list[str] = [t.get("src") or ">" for t in transforms]
+        if config.get("filter_subject"):
+            self.filters = [config["filter_subject"]]
+        if ">" in self.filters:
+            self.filters = []
+        self._index = link_index(config)
+        self._filter = b"%b %b" % link_filters(config)
+
+    def setup_error(self, text: str) -> ApiError:
+        return errors.by_code(10029 if self.mirror else 10045, err=text)
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def info_subject(self) -> bytes:
+        return f"{self.prefix}.STREAM.INFO.{self.name}".encode()
+
+    def get_subject(self) -> bytes:
+        return f"{self.prefix}.STREAM.MSG.GET.{self.name}".encode()
+
+    def create_subject(self, consumer: str, *, durable: bool = False) -> bytes:
+        subject = f"{self.prefix}.CONSUMER.CREATE.{self.name}"
+        if len(self.filters) == 1:
+            return f"{subject}.{consumer}.{self.filters[0]}".encode()
+        return f"{subject}.{consumer}".encode() if durable else subject.encode()
+
+    def reset_subject(self, consumer: str) -> bytes:
+        return f"{self.prefix}.CONSUMER.RESET.{self.name}.{consumer}".encode()
+
+    def delete_subject(self, consumer: str) -> bytes:
+        return f"{self.prefix}.CONSUMER.DELETE.{self.name}.{consumer}".encode()
+
+    def create_request(self, consumer: str, deliver: bytes, start: Start, account: str) -> bytes:
+        own = {
+            "ack_policy": "none",
+            "ack_wait": ACK_WAIT,
+            "max_deliver": 1,
+            "inactive_threshold": INACTIVE,
+            "direct": True,
+        }
+        return self._request(consumer, deliver, {**self._begin(start), **own}, account)
+
+    def durable_request(self, consumer: str, deliver: bytes, account: str) -> bytes:
+        """Of an upstream whose messages go when they are acknowledged. The same in every attempt but for `deliver`."""
+        begin = self._begin(Start(0, configured=True))
+        own = {"durable_name": consumer, "ack_policy": "flow_control", "max_ack_pending": MAX_ACK_PENDING}
+        return self._request(consumer, deliver, {**begin, **own}, account)
+
+    def _request(self, consumer: str, deliver: bytes, own: Mapping[str, Any], account: str) -> bytes:
+        kind = "mirror" if self.mirror else "src"
+        config: dict[str, Any] = {
+            "name": consumer,
+            **own,
+            "replay_policy": "instant",
+            "flow_control": True,
+            "deliver_subject": deliver.decode(),
+            "idle_heartbeat": HEARTBEAT,
+            "metadata": {f"_nats.{kind}.acc": account, f"_nats.{kind}.stream": self.stream},
+        }
+        if len(self.filters) == 1:
+            config["filter_subject"] = self.filters[0]
+        elif self.filters:
+            config["filter_subjects"] = self.filters
+        return json.dumps({"stream_name": self.name, "config": config, "action": ""}).encode()
+
+    def _begin(self, start: Start) -> dict[str, Any]:
+        if start.after:
+            return {"deliver_policy": "by_start_sequence", "opt_start_seq": start.after + 1}
+        if start.configured and self.config.get("opt_start_seq"):
+            return {"deliver_policy": "by_start_sequence", "opt_start_seq": self.config["opt_start_seq"]}
+        time = self.config.get("opt_start_time") if start.configured else start.time
+        if time:
+            return {"deliver_policy": "by_start_time", "opt_start_time": time}
+        return {"deliver_policy": "all"}
+
+    # -- messages -------------------------------------------------------------------------------------------------
+
+    def mapped(self, subject: bytes, seq: int) -> bytes:
+        """By the first transform that takes it."""
+        for transform in self.transforms:
+            made = transform.match(subject, seq)
+            if made is not None:
+                return made
+        return subject
+
+    def headers(self, block: bytes, seq: int, subject: bytes, identity: bytes) -> bytes:
+        """The header block as it is stored here; `subject` is the upstream's."""
+        if block and FIELD in block:
+            block = _without_orders(block, source=not self.mirror)
+        if self.mirror:
+            return block
+        value = b"%b %d %b %b" % (self._index, seq, self._filter, subject)
+        return appended(block, _SOURCE, value + b" " + identity if identity else value)
+
+    def seq_of(self, message: Msg) -> tuple[int, bytes] | None:
+        """What a stored message says of this link: the upstream's sequence and identity. None: it is not from it."""
+        value = nats_fields(message.headers).get(_SOURCE)
+        parts = value.split(b" ") if value else []
+        if len(parts) < 2 or parts[0] != self._index or not parts[1].isdigit():
+            return None
+        if len(parts) >= 4 and b" ".join(parts[2:4]) != self._filter:
+            return None
+        return int(parts[1]), parts[5] if len(parts) > 5 else b""
+
+
+def _without_orders(block: bytes, *, source: bool) -> bytes:
+    """Without what was meant for the upstream when it took the message in."""
+    for name in nats_fields(block):
+        if name.startswith(_DROPPED) or (source and name == _SOURCE):
+            block = header_block.remove(block, name)
+    return block

@@ -1,0 +1,92 @@
+"""/accstatz: connections and traffic of accounts. The same numbers go out as `$SYS` events."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+from jetcluster.monitor.leafz import leaf_links
+from jetcluster.monitor.source import Json, Query, flag
+from jetcluster.monitor.view import NodeView, now_text
+
+
+def accstatz(node: NodeView, query: Query) -> Json:
+    """Raises QueryError. Accounts without connections are left out unless `unused=1`; `acc` names some, by commas."""
+    names = {name for name in query.get("acc", "").split(",") if name}
+    return account_statz(node, names or None, unused=flag(query, "unused"))
+
+
+def account_statz(node: NodeView, names: Container[str] | None, *, unused: bool) -> Json:
+    wanted = [name for name in account_names(node) if names is None or name in names]
+    found = account_stats(node, wanted)
+    return {
+        "server_id": node.server.server_id,
+        "now": now_text(node),
+        "account_statz": [stat for stat in found if unused or stat["total_conns"]],
+    }
+
+
+def account_names(node: NodeView) -> list[str]:
+    return sorted(router.account for router in node.server.accounts)
+
+
+def account_stats(node: NodeView, names: list[str]) -> list[Json]:
+    """One object per account, from one pass over the connections. Routes are not counted by account here."""
+    rows = {name: _Row() for name in names}
+    server, links = node.server, leaf_links(node)
+    for client in server.clients.values():
+        row = rows.get(client.account)
+        if row is not None:
+            row.conns += 1
+            row.add(client)
+    for link in links:
+        row = rows.get(link.account)
+        if row is not None:
+            row.add_leaf(link)
+    for name, row in rows.items():
+        closed = server.closed_totals.get(name)
+        if closed is not None:
+            row.add(closed)
+            row.slow_consumers = closed.slow_consumers
+        row.subscriptions = server.accounts[name].index.count
+    return [row.wire(name) for name, row in rows.items()]
+
+
+class _Row:
+    """Sums for one account."""
+
+    def __init__(self) -> None:
+        self.conns = self.leafnodes = self.subscriptions = self.slow_consumers = 0
+        self.sent, self.received = [0, 0], [0, 0]
+        self.leaf_sent, self.leaf_received = [0, 0], [0, 0]
+
+    def add(self, traffic: Any) -> None:
+        self.sent[0] += traffic.out_msgs
+        self.sent[1] += traffic.out_bytes
+        self.received[0] += traffic.in_msgs
+        self.received[1] += traffic.in_bytes
+
+    def add_leaf(self, link: Any) -> None:
+        self.leafnodes += 1
+        self.add(link)
+        self.leaf_sent[0] += link.out_msgs
+        self.leaf_sent[1] += link.out_bytes
+        self.leaf_received[0] += link.in_msgs
+        self.leaf_received[1] += link.in_bytes
+
+    def wire(self, name: str) -> Json:
+        return {
+            "acc": name,
+            "name": name,
+            "conns": self.conns,
+            "leafnodes": self.leafnodes,
+            "total_conns": self.conns + self.leafnodes,
+            "num_subscriptions": self.subscriptions,
+            "sent": data_stats(*self.sent) | {"leafs": data_stats(*self.leaf_sent)},
+            "received": data_stats(*self.received) | {"leafs": data_stats(*self.leaf_received)},
+            "slow_consumers": self.slow_consumers,
+        }
+
+
+def data_stats(messages: int, size: int) -> Json:
+    return {"msgs": messages, "bytes": size}

@@ -1,0 +1,47 @@
+"""Consumers on /jsz: as this node's replica of their stream knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from jetcluster.cluster.consumer_cluster import all_replicas, consumer_cluster
+from jetcluster.consumer.info import consumer_info
+from jetcluster.model.consumer_rules import shown
+from jetcluster.monitor.source import Json
+
+
+def consumer_count(replica: Any) -> int:
+    """Consumers of a stream, without those of mirrors and sources."""
+    return sum(1 for state in replica.consumers.table.by_cid.values() if not state.rules.direct)
+
+
+def consumer_details(engine: Any, replica: Any, *, config: bool, direct: bool = False) -> list[Json]:
+    """As `each_consumer`, at once."""
+    return list(each_consumer(engine, replica, config=config, direct=direct))
+
+
+def each_consumer(engine: Any, replica: Any, *, config: bool, direct: bool = False) -> Iterator[Json]:
+    """One ConsumerInfo each, in order of their names; `direct`: those of mirrors and sources instead. Waiting pulls and
+    bound push consumers are only known on the node that owns them; only a leader knows how far the replicas are.
+    Consumers may come and go between two. Raises DamagedError."""
+    host, context = replica.consumers, engine.context
+    peers = all_replicas(context, replica) if replica.leading else []
+    for name in sorted(host.table.by_name):
+        state = host.table.by_name.get(name)
+        if state is None or state.rules.direct != direct:
+            continue
+        owner = host.owner(state.cid)
+        info = consumer_info(
+            replica.assignment.name,
+            state,
+            replica.store,
+            context.clock.time_ns(),
+            num_waiting=owner.num_waiting if owner is not None else 0,
+            push_bound=owner is not None and owner.push_bound,
+            cluster=consumer_cluster(context, replica, state, peers),
+        )
+        stored = info.pop("config")
+        if config:
+            info["config"] = shown(stored)
+        yield info

@@ -1,0 +1,100 @@
+"""How far replicas are behind their leader, in messages and in seconds.
+
+A leader knows which log entry a peer has. What that is in messages and in time comes from notes taken once per second:
+(when, newest entry, newest message) of each stream that is led here. So seconds are exact to about one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from jetcluster.clock import TimerHandle
+from jetcluster.monitor.view import NodeView, engine_of
+
+INTERVAL = 1.0
+MAX_NOTES = 64
+"""Per stream. Beyond it every second one goes: the older, the coarser."""
+IDLE_SECONDS = 300.0
+"""Nobody has asked for so long: no more notes are taken."""
+
+
+class Lag(NamedTuple):
+    entries: int
+    messages: int
+    seconds: float
+
+
+class _Note(NamedTuple):
+    since: float
+    until: float
+    """This was the newest entry from then until then."""
+    entry: int
+    sequence: int
+
+
+class LagNotes:
+    def __init__(self, node: NodeView) -> None:
+        self._node = node
+        self._notes: dict[int, list[_Note]] = {}
+        self._asked = 0.0
+        self._timer: TimerHandle | None = None
+
+    def asked(self) -> None:
+        """Somebody is interested: notes are taken from now on."""
+        self._asked = self._node.clock.monotonic()
+        if self._timer is None:
+            self._take_notes()
+
+    def _take_notes(self) -> None:
+        self._timer = None
+        now = self._node.clock.monotonic()
+        engine = engine_of(self._node)
+        if engine is None or now - self._asked > IDLE_SECONDS:
+            self._notes.clear()
+            return
+        led = {gid: replica for gid, replica in engine.replicas.items() if replica.leading}
+        for gid in self._notes.keys() - led.keys():
+            del self._notes[gid]
+        for gid, replica in led.items():
+            self._note(self._notes.setdefault(gid, []), replica, now)
+        self._timer = self._node.server.timers.call_later(INTERVAL, self._take_notes)
+
+    @staticmethod
+    def _note(notes: list[_Note], replica: Any, now: float) -> None:
+        entry = replica.group.applied_index
+        if notes and notes[-1].entry == entry:
+            notes[-1] = notes[-1]._replace(until=now)
+        else:
+            notes.append(_Note(now, now, entry, replica.store.state.last_seq))
+            if len(notes) > MAX_NOTES:
+                del notes[1:-1:2]
+
+    def of(self, replica: Any, match: int, missing: Callable[[], int | None]) -> Lag:
+        """Of a peer that has the log up to `match`. `missing`: messages that it has yet to fetch, when it fetches the
+        whole state."""
+        group, now = replica.group, self._node.clock.monotonic()
+        entries = max(group.commit_index - match, 0)
+        if not entries:
+            return Lag(0, 0, 0.0)
+        newest = replica.store.state.last_seq
+        when, sequence = _at(self._notes.get(group.gid, ()), match, now, newest)
+        fetching = missing()
+        return Lag(entries, max(newest - sequence, 0) if fetching is None else fetching, max(now - when, 0.0))
+
+
+def _at(notes: Sequence[_Note], entry: int, now: float, newest: int) -> tuple[float, int]:
+    """(when, newest message) as of `entry`: between two notes it is taken to have grown evenly, before the first one
+    nothing is known. Without notes: now."""
+    behind = bisect_right(notes, entry, key=lambda note: note.entry)
+    if not notes:
+        return now, newest
+    if behind == len(notes):
+        return notes[-1].until, notes[-1].sequence
+    if not behind:
+        return notes[0].since, notes[0].sequence
+    older, newer = notes[behind - 1], notes[behind]
+    share = (entry - older.entry) / (newer.entry - older.entry)
+    when = older.until + (newer.since - older.until) * share
+    return when, older.sequence + round((newer.sequence - older.sequence) * share)

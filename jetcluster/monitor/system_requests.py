@@ -1,0 +1,197 @@
+"""Answers to `$SYS.REQ` requests, from the views that the HTTP endpoints show. Loaded on the first request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from jetcluster.logs import get_logger
+from jetcluster.model.advisory import Advisories, Event
+from jetcluster.model.codec import dumps
+from jetcluster.monitor.accountz import account_info
+from jetcluster.monitor.accstatz import account_stats, account_statz
+from jetcluster.monitor.expvarz import expvarz
+from jetcluster.monitor.jsz import account_detail
+from jetcluster.monitor.node_source import NodeSource, source_of
+from jetcluster.monitor.server_block import ServerBlock
+from jetcluster.monitor.source import Json, NotAskedError, Query, QueryError
+from jetcluster.monitor.statsz import statsz
+from jetcluster.monitor.system_events import CONNECTIONS
+from jetcluster.monitor.system_options import decode, is_for, query
+from jetcluster.monitor.system_services import Actions, SystemRequest
+from jetcluster.monitor.view import NodeView
+from jetcluster.protocol.bus import Origin
+
+log = get_logger("monitor")
+
+MAX_REPLY = 8 * 1024 * 1024
+"""Bytes; pages (`offset`, `limit`) get at the rest."""
+TOO_LARGE = f"the reply has more than {MAX_REPLY} bytes: ask for a page with offset and limit, or for one account"
+
+
+class RefusedError(Exception):
+    """`code` and text of the `error` object."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class SystemRequests:
+    def __init__(self, node: NodeView, block: ServerBlock, actions: Actions) -> None:
+        self._node = node
+        self._block = block
+        self._actions = actions
+        self._advisories = Advisories(node.clock, node.server.rng)
+        self._source: NodeSource = source_of(node)
+        plain: dict[str, Callable[[Query], Json]] = {
+            "VARZ": self._source.varz,
+            "CONNZ": self._source.connz,
+            "ROUTEZ": self._source.routez,
+            "GATEWAYZ": self._source.gatewayz,
+            "LEAFZ": self._source.leafz,
+            "SUBSZ": self._source.subsz,
+            "ACCOUNTZ": self._source.accountz,
+            "JSZ": self._source.jsz,
+            "RAFTZ": self._source.raftz,
+            "EXPVARZ": lambda _: expvarz(),
+            "IPQUEUESZ": lambda _: {},
+            "PROFILEZ": _no_profile,
+        }
+        self._views = plain
+        self._commands: dict[str, Callable[[Json], None]] = {
+            "KICK": self._kick,
+            "LDM": self._lame_duck,
+            "RELOAD": self._reload,
+        }
+
+    async def answer(self, request: SystemRequest) -> bytes:
+        """The reply; b"" when this server has nothing to say. Always one: a defect is an error in the reply, too."""
+        try:
+            options = decode(request.body)
+            if request.scope in ("ping", "own") and not is_for(self._node, options):
+                return b""
+            reply = await self._reply(request, options)
+        except NotAskedError:
+            return b""
+        except QueryError as error:
+            return self._error(400, str(error))
+        except RefusedError as error:
+            return self._error(error.code, str(error))
+        except Exception:
+            log.exception("system request failed", kind=request.kind)
+            return self._error(500, "internal error, see the log")
+        if reply is None:
+            return b""
+        encoded = dumps(reply)
+        return encoded if len(encoded) <= MAX_REPLY else self._error(500, TOO_LARGE)
+
+    def _error(self, code: int, text: str) -> bytes:
+        return dumps({"server": self._block.make(), "error": {"code": code, "description": text}})
+
+    async def _reply(self, request: SystemRequest, options: Json) -> Json | None:
+        kind = request.kind
+        if request.scope == "user":
+            return self._data(_user_info(request.origin))
+        if request.scope in ("account", "own"):
+            return self._about_account(request, options)
+        if kind == "IDZ":
+            block = self._block.make()
+            return {key: block[key] for key in ("name", "host", "id")}
+        if kind == "STATSZ":
+            return {"server": self._block.make(), "statsz": statsz(self._node, self._source.cpu)}
+        if kind == "HEALTHZ":
+            health = await self._source.healthz(query(kind, options))
+            return self._data({**health.body, "status_code": health.status})
+        if kind in self._commands:
+            self._commands[kind](options)
+            return {"server": self._block.make()}
+        return self._data(self._views[kind](query(kind, options)))
+
+    def _data(self, data: Json) -> Json:
+        return {"server": self._block.make(), "data": data}
+
+    def _about_account(self, request: SystemRequest, options: Json) -> Json | None:
+        kind, account = request.kind, request.account
+        if kind == "STATZ":
+            return self._statz(request, options)
+        if kind == "CONNS":
+            (stat,) = account_stats(self._node, [account])
+            return self._connections_event(stat) if stat["total_conns"] else None
+        if kind == "INFO":
+            info = account_info(self._node, account)
+            return None if info is None else self._data(info)
+        if kind == "JSZ":
+            found = account_detail(self._node, account, query(kind, options))
+            return None if found is None else self._data(found)
+        parameters = {**query(kind, options), "acc": account}
+        if kind == "SUBSZ":
+            parameters["subs"] = "1"
+        return self._data(self._views[kind](parameters))
+
+    def _connections_event(self, stat: Json) -> Json:
+        """As it is told when it changes (`system_events`)."""
+        event = Event(b"", CONNECTIONS, {"server": self._block.make(), **stat})
+        found: Json = json.loads(self._advisories.render(event))
+        return found
+
+    def _statz(self, request: SystemRequest, options: Json) -> Json | None:
+        """Silent about accounts that have no connection here, but for one that asks about itself."""
+        named = options.get("accounts")
+        if request.account:
+            names: set[str] | None = {request.account}
+        else:
+            names = {str(name) for name in named} if isinstance(named, list) and named else None
+        unused = options.get("include_unused") is True
+        found = account_statz(self._node, names, unused=unused)
+        return self._data(found) if found["account_statz"] else None
+
+    # ---- commands
+
+    def _client(self, options: Json) -> Any:
+        cid = options.get("cid")
+        client = self._node.server.clients.get(cid) if isinstance(cid, int) else None
+        if client is None:
+            raise RefusedError(500, f"no such client or leafnode id: {cid if isinstance(cid, int) else 0}")
+        return client
+
+    def _kick(self, options: Json) -> None:
+        self._client(options).close("Kicked")
+
+    def _lame_duck(self, options: Json) -> None:
+        """Tells one client that this server is going away; it connects elsewhere by itself."""
+        self._client(options).tell_lame_duck()
+
+    def _reload(self, options: Json) -> None:
+        refusal = self._actions.reload()
+        if refusal:
+            raise RefusedError(500, refusal)
+
+
+def _no_profile(parameters: Query) -> Json:
+    name = parameters.get("name", "")
+    if not name:
+        return {"profile": None, "error": "Profile name not specified"}
+    return {"profile": None, "error": f'no profile "{name}": this server is not a Go program, use py-spy'}
+
+
+def _user_info(origin: Origin) -> Json:
+    account = origin.account
+    found: Json = {"user": getattr(origin, "user", ""), "account": account, "account_name": account}
+    options = getattr(getattr(origin, "permissions", None), "options", None)
+    if options is not None:
+        found["permissions"] = _permissions(options)
+    return found
+
+
+def _permissions(options: Any) -> Json:
+    found: Json = {}
+    for name in ("publish", "subscribe"):
+        lists = getattr(options, name)
+        shown = {key: getattr(lists, key) for key in ("allow", "deny") if getattr(lists, key) is not None}
+        if shown:
+            found[name] = shown
+    if options.responses is not None:
+        found["responses"] = {"max": options.responses.max_messages, "ttl": int(options.responses.expires * 1e9)}
+    return found

@@ -1,0 +1,35 @@
+"""From the configuration to the leaf links of a node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jetcluster.auth.authenticator import Authenticator
+from jetcluster.server.leafnodes import LeafNodes
+from jetcluster.server.options import AuthResult
+
+if TYPE_CHECKING:
+    from jetcluster.node.node import Node
+
+
+def leafnodes_of(node: Node) -> LeafNodes:
+    options = node.options
+
+    def identify(connect: dict[str, Any], nonce: bytes) -> AuthResult:
+        authenticator = node.server.authenticator  # the one of the last reload
+        assert isinstance(authenticator, Authenticator)
+        return authenticator.check(connect, nonce, connection_type="LEAFNODE")
+
+    def has_jetstream(name: str) -> bool:
+        account = (options.accounts or {}).get(name)
+        if not options.jetstream.enabled or name == options.system_account_name:
+            return False
+        return options.accounts is None or (account is not None and account.jetstream is not None)
+
+    def max_leafnodes(name: str) -> int:
+        account = (options.accounts or {}).get(name)
+        return -1 if account is None else account.limits.max_leafnodes
+
+    return LeafNodes(
+        node.server, options.leafnodes, identify, has_jetstream, max_leafnodes, options.system_account_name
+    )

@@ -1,0 +1,148 @@
+"""`Catalog`: the objects of a bucket, read from its stream. An object of both layouts is the newer one of the two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from jetcluster.errors import OBJECT_DELETED, OBJECT_MISMATCH, OBJECT_NOT_FOUND, OBJECT_TOO_LARGE_FOR_LIST, by_code
+from jetcluster.objects.layout import Layout
+from jetcluster.objects.metadata import Info, dump, invalid, parse_info
+from jetcluster.store.api import Msg
+from jetcluster.stream.ports import ReadStore
+
+LIST_BYTES: Final = 900 << 10
+"""Objects of one answer, so that it fits into a message of the usual largest size."""
+LIST_STEP: Final = 200
+"""Objects looked at in one step."""
+NEWEST: Final = 1000
+"""So many of the newest objects are looked through for a nonce."""
+
+
+class Download(NamedTuple):
+    info: Info
+    subject: bytes
+    """Of the chunks."""
+
+    def head(self) -> bytes:
+        """Header block of the message that announces the chunks."""
+        fields = self.info.fields
+        return b"NATS/1.0\r\nNats-Object-Size: %d\r\nNats-Object-Chunks: %d\r\nNats-Object-Digest: %b\r\n\r\n" % (
+            fields["size"],
+            fields["chunks"],
+            str(fields["digest"]).encode("ascii", "replace"),
+        )
+
+
+class Catalog:
+    """Whatever reads raises DamagedError."""
+
+    def __init__(self, layout: Layout, store: ReadStore) -> None:
+        self._layout = layout
+        self._store = store
+
+    def forms(self, name: str) -> list[Info]:
+        """The metadata stored of an object, oldest first: several when it was written in both layouts, or under both
+        forms of its subject."""
+        found = [self._at(subject) for subject in self._layout.infos_of(name)]
+        return sorted((info for info in found if info is not None and info.name == name), key=lambda info: info.seq)
+
+    def find(self, name: str) -> Info:
+        """The object, deleted or not. Raises ApiError 11001."""
+        forms = self.forms(name)
+        if not forms:
+            raise by_code(OBJECT_NOT_FOUND)
+        return forms[-1]
+
+    def at(self, subject: bytes) -> Info | None:
+        """What is stored at a metadata subject."""
+        return self._at(subject)
+
+    def by_nonce(self, nonce: str) -> Info | None:
+        """The finished object whose chunks have this nonce, if it is among the newest ones."""
+        seqs: list[int] = []
+        for subject_filter in self._layout.infos[:1]:
+            seqs += self._store.last_seqs(subject_filter)
+        for seq in reversed(seqs[-NEWEST:]):
+            message = self._store.get(seq)
+            info = self._info(message) if message is not None else None
+            if info is not None and info.nonce == nonce and not info.deleted:
+                return info
+        return None
+
+    def download(self, name: str) -> Download:
+        """Raises ApiError: 11001 or 11006 when there is no such object, 11003 when chunks were evicted."""
+        info = self.find(name)
+        if info.deleted:
+            raise by_code(OBJECT_DELETED)
+        if info.link:
+            raise invalid("the object is a link")
+        subject = self._layout.chunks(info.nonce, real=info.real)
+        stored = self._store.count_of(subject)
+        if stored != info.chunks:
+            raise by_code(OBJECT_MISMATCH, err=f"{stored} of {info.chunks} chunks are stored")
+        return Download(info, subject)
+
+    def listing(self, offset: int, limit: int) -> Listing:
+        return Listing(self._layout, self._store, offset, limit)
+
+    def _at(self, subject: bytes) -> Info | None:
+        message = self._store.last_by_subject(subject)
+        return self._info(message) if message is not None else None
+
+    def _info(self, message: Msg) -> Info | None:
+        return parse_info(message, self._layout.bucket)
+
+
+class Listing:
+    """The answer to a list request, worked out in steps: a bucket may hold very many objects."""
+
+    def __init__(self, layout: Layout, store: ReadStore, offset: int, limit: int) -> None:
+        """`limit` 0: as many as fit."""
+        self._layout = layout
+        self._store = store
+        self._offset = offset
+        self._limit = limit
+        self.answer = b""
+        """There after the last step."""
+
+    def __iter__(self) -> Iterator[int]:
+        """Step by step: others may run in between. Raises DamagedError, and ApiError 11009."""
+        newest: dict[str, tuple[int, bool]] = {}
+        looked = 0
+        for subject_filter in self._layout.infos:
+            for _, state in self._store.subjects(subject_filter):
+                looked += 1
+                if not looked % LIST_STEP:
+                    yield looked
+                info = self._read(state.last)
+                if info is not None and info.seq > newest.get(info.name, (0, False))[0]:
+                    newest[info.name] = info.seq, info.deleted
+        names = sorted(name for name, (_, deleted) in newest.items() if not deleted)
+        chosen = names[self._offset : self._offset + self._limit if self._limit else None]
+        objects: list[bytes] = []
+        size = 0
+        for at, name in enumerate(chosen):
+            if at and not at % LIST_STEP:
+                yield at
+            info = self._read(newest[name][0])
+            if info is None:
+                continue  # replaced or deleted just now
+            text = dump(info.wire())
+            size += len(text) + 1
+            if size > LIST_BYTES:
+                if not objects:
+                    raise by_code(OBJECT_TOO_LARGE_FOR_LIST)
+                break
+            objects.append(text)
+        self.answer = self._render(objects, len(names), partly=len(objects) < len(chosen))
+
+    def _render(self, objects: list[bytes], total: int, *, partly: bool) -> bytes:
+        head: dict[str, Any] = {"bucket": self._layout.bucket, "total": total}
+        if self._offset or self._limit or partly:
+            head |= {"offset": self._offset, "limit": self._limit or len(objects)}
+        return b'%b,"objects":[%b]}' % (dump(head)[:-1], b",".join(objects))
+
+    def _read(self, seq: int) -> Info | None:
+        message = self._store.get(seq)
+        return parse_info(message, self._layout.bucket) if message is not None else None

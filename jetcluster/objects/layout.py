@@ -1,0 +1,84 @@
+"""Where a bucket's objects are in its stream: the two layouts of shared/reference/core-and-consumers.md 5.5.
+
+| | specification (`$OBJ.<b>.>`) | real clients (`$O.<b>.C.>`, `$O.<b>.M.>`) |
+|---|---|---|
+| metadata | `$OBJ.<b>.info.<object>` | `$O.<b>.M.<base64url of the name>` |
+| chunks | `$OBJ.<b>.chunks.<nonce>` | `$O.<b>.C.<nuid>` |
+| an upload that is not complete | `$OBJ.<b>.upload.<nonce>` | - |
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from jetcluster.protocol.subjects import is_valid_literal
+
+STREAM_PREFIX: Final = "OBJ_"
+OWN: Final = b"$OBJ."
+REAL: Final = b"$O."
+
+
+class Layout(NamedTuple):
+    """Of one bucket; at least one of the two is there."""
+
+    bucket: str
+    own: bool
+    """The specification's."""
+    real: bool
+
+    @property
+    def prefix(self) -> bytes:
+        """`$OBJ.<bucket>.`"""
+        return b"%b%b." % (OWN, self.bucket.encode())
+
+    @property
+    def infos(self) -> list[bytes]:
+        """Filters that all metadata match."""
+        bucket = self.bucket.encode()
+        found = [b"$OBJ.%b.info.>" % bucket] if self.own else []
+        return [*found, b"$O.%b.M.>" % bucket] if self.real else found
+
+    @property
+    def uploads(self) -> bytes:
+        return b"%bupload.*" % self.prefix
+
+    def upload(self, nonce: str) -> bytes:
+        return b"%bupload.%b" % (self.prefix, nonce.encode())
+
+    def chunks(self, nonce: str, *, real: bool = False) -> bytes:
+        if real:
+            return b"$O.%b.C.%b" % (self.bucket.encode(), nonce.encode())
+        return b"%bchunks.%b" % (self.prefix, nonce.encode())
+
+    def info(self, remainder: bytes) -> bytes:
+        return b"%binfo.%b" % (self.prefix, remainder)
+
+    def infos_of(self, name: str) -> list[bytes]:
+        """Every subject that the metadata of an object of this name can be at."""
+        found = [self.info(remainder) for remainder in remainders(name)] if self.own else []
+        if self.real:
+            encoded = base64.urlsafe_b64encode(name.encode("utf-8", "replace"))
+            found.append(b"$O.%b.M.%b" % (self.bucket.encode(), encoded))
+        return found
+
+
+def layout_of(config: Mapping[str, Any]) -> Layout | None:
+    """Of a stream's normalised configuration; None when the stream is no bucket."""
+    name = str(config.get("name") or "")
+    bucket = name.removeprefix(STREAM_PREFIX)
+    if bucket == name or not bucket or not is_valid_literal(bucket.encode()):
+        return None
+    subjects = set(config.get("subjects") or ())
+    own = f"$OBJ.{bucket}.>" in subjects
+    real = f"$O.{bucket}.>" in subjects or {f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"} <= subjects
+    return Layout(bucket, own, real) if own or real else None
+
+
+def remainders(name: str) -> list[bytes]:
+    """What may follow `$OBJ.<b>.info.` for an object: its name, if a subject can hold it, or base64url of it."""
+    raw = name.encode("utf-8", "replace")
+    encoded = base64.urlsafe_b64encode(raw)
+    found = [raw] if is_valid_literal(raw) else []
+    return list(dict.fromkeys([*found, encoded, encoded.rstrip(b"=")]))

@@ -1,0 +1,115 @@
+"""`Upload`: one upload that is under way, as the leader of the bucket's stream knows it.
+
+What is stored decides: `count`, `size` and `sha` follow the chunks that were committed, never those that only arrived.
+After a leader change the new leader reads the stored chunks again (`scanning`).
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections import deque
+
+from jetcluster.objects.metadata import Meta
+
+Held = tuple[bytes, bytes, bytes]
+"""Reply, header block, payload of a chunk that waits for what is in flight."""
+
+
+class State(enum.Enum):
+    OPEN = 1
+    COMPLETE = 2
+    """All content is stored and checked; the info is to be proposed."""
+    FINISHING = 3
+    """The info is proposed."""
+    FAILED = 4
+    """Refused; what is stored of it is to be removed, once nothing is in flight any more."""
+    DROPPING = 5
+    """The removal is proposed."""
+
+
+class Upload:
+    __slots__ = (
+        "attempts",
+        "count",
+        "held",
+        "in_flight",
+        "in_flight_bytes",
+        "last_seq",
+        "meta",
+        "record_reply",
+        "record_seq",
+        "scanned",
+        "scanning",
+        "sha",
+        "size",
+        "state",
+        "subject",
+        "touched",
+        "waiters",
+    )
+
+    def __init__(self, meta: Meta, subject: bytes, reply: bytes, now: int) -> None:
+        """`subject` is where the info is to be, `reply` that of the metadata; `now` in Unix nanoseconds."""
+        self.meta = meta
+        self.subject = subject
+        self.record_reply = reply
+        self.record_seq = 0
+        """Of the upload's record; 0 until it is committed."""
+        self.state = State.OPEN
+        self.count = 0
+        """Chunks stored."""
+        self.size = 0
+        """Bytes of those, as far as they were read."""
+        self.sha = hashlib.sha256()
+        self.last_seq = 0
+        """Of the last chunk stored."""
+        self.in_flight = 0
+        """Chunks proposed, outcome open."""
+        self.in_flight_bytes = 0
+        self.scanning = False
+        self.scanned = 0
+        """Sequence up to which stored chunks were read."""
+        self.held: deque[Held] = deque()
+        self.waiters: list[bytes] = []
+        """Replies that wait for the end of the upload."""
+        self.touched = now
+        self.attempts = 0
+        """How often the end was proposed in vain."""
+
+    @property
+    def idle(self) -> bool:
+        """It waits for the client."""
+        return self.state is State.OPEN and not self.undecided()
+
+    def undecided(self) -> bool:
+        """Something is not known yet that everything else depends on."""
+        return self.scanning or not self.record_seq or self.in_flight > 0
+
+    @property
+    def full(self) -> bool:
+        return self.count >= self.meta.chunks
+
+    def fits(self, length: int, stored: int) -> bool:
+        """May a chunk of so many bytes be stored, whatever becomes of those in flight? While stored chunks are being
+        read again the last one may not: it would end the upload. `stored`: chunks in the stream now."""
+        if self.scanning:
+            return stored + self.in_flight + 1 < self.meta.chunks
+        if self.count + self.in_flight >= self.meta.chunks:
+            return False
+        return self.size + self.in_flight_bytes + length <= self.meta.size
+
+    def take(self, seq: int, payload: bytes) -> None:
+        """The next chunk is stored."""
+        self.count += 1
+        self.size += len(payload)
+        self.sha.update(payload)
+        self.last_seq = self.scanned = seq
+
+    def mismatch(self) -> str:
+        """What is wrong with a full upload's content; "" when nothing is, but for the digest."""
+        if self.count != self.meta.chunks:
+            return f"{self.count} chunks instead of {self.meta.chunks}"
+        if self.size != self.meta.size:
+            return f"{self.size} bytes instead of {self.meta.size}"
+        return ""

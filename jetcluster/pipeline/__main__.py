@@ -1,0 +1,12 @@
+"""`python -m jetcluster.pipeline JOB ...`, and the entry file for spark-submit."""
+
+import sys
+from pathlib import Path
+
+if sys.path and Path(sys.path[0]).resolve() == Path(__file__).resolve().parent:
+    del sys.path[0]  # run as a file: the modules next to this one are no top-level modules
+
+from jetcluster.pipeline.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,245 @@
+"""`jetcluster pipeline archive`: a stream as partitioned Parquet, each batch with a manifest that is written last.
+
+A streaming query over the source: one micro-batch is one directory and one manifest. Three things are written in turn,
+the rows, the manifest, and Spark's own commit; whatever is interrupted is done again under the same number:
+
+    crash after      on restart
+    the rows         the directory has no manifest: it is overwritten
+    the manifest     the range is there: the batch is passed over
+    Spark's commit   nothing
+
+Where the archive ends is what its manifests say. The checkpoint only has to agree; without one the query begins there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from jetcluster import faults
+from jetcluster.pipeline import manifest
+from jetcluster.pipeline.arguments import add_server, source_options, stream_state_of
+from jetcluster.pipeline.folder import Folder, open_folder
+from jetcluster.pipeline.manifest import Manifest
+from jetcluster.pipeline.result import DataLoss, Result, UsageError, progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+COLUMNS: Final = ("seq", "subject", "time", "time_ns", "headers", "headers_raw", "subject_raw", "data", "digest")
+CHECKPOINT: Final = "_checkpoint"
+MAX_PER_BATCH: Final = 1_000_000
+STARTS: Final = 5
+SLOW_START: Final = "Python worker failed to connect back"
+"""Spark gives the worker of a streaming source ten seconds, which a busy machine may need for the imports."""
+_POLL_SECONDS: Final = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_server(parser)
+    parser.add_argument("--stream", required=True, help="the stream to archive; it is read, nothing is acked")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder of the archive: a path, or hdfs://, s3a://")
+    parser.add_argument("--subjects", default=">", help="filters, by commas (default: all)")
+    parser.add_argument("--follow", action="store_true", help="go on with what comes, until SIGINT or SIGTERM")
+    parser.add_argument("--every", default="10 seconds", help="with --follow: pause between batches (%(default)s)")
+    parser.add_argument("--max-per-batch", type=int, default=MAX_PER_BATCH, help="sequences in a batch (%(default)s)")
+    parser.add_argument(
+        "--read-preference", default="any", help="any, leader, local, peer:SERVER or mirror:STREAM (%(default)s)"
+    )
+    parser.add_argument(
+        "--allow-loss", action="store_true", help="go on when messages were removed before they were archived"
+    )
+
+
+def check(args: argparse.Namespace) -> None:
+    """Before Spark is started. Raises UsageError, and what reaching the server raises."""
+    if args.max_per_batch < 1:
+        raise UsageError("--max-per-batch must be 1 or more")
+    stream_state_of(args, args.stream)
+
+
+def run(session: SparkSession, args: argparse.Namespace) -> Result:
+    """Archives what there is, or follows. The result counts what this run added."""
+    started = time.monotonic()
+    archive = Archive(session, args)
+    with _Stop() as stop:
+        for attempt in range(1, STARTS + 1):
+            try:
+                _finish(archive.start(), stop)
+                break
+            except Exception as error:
+                if SLOW_START not in str(error) or attempt == STARTS:
+                    raise
+                progress("Spark gave up on a Python worker that was slow to start; starting again")
+    batches = archive.added
+    fields: dict[str, Any] = {
+        "stream": args.stream,
+        "out": archive.folder.url,
+        "batches": len(batches),
+        "rows": sum(one.rows for one in batches),
+        "bytes": sum(sum(one.files.values()) for one in batches),
+        "start": archive.start_seq,
+        "end": archive.end,
+        "manifests": len(archive.manifests),
+        "seconds": round(time.monotonic() - started, 2),
+    }
+    return Result("archive", fields)
+
+
+def _finish(query: StreamingQuery, stop: _Stop) -> None:
+    """Until the query has ended. Raises what ended it."""
+    while not query.awaitTermination(_POLL_SECONDS):
+        if stop.wanted:
+            query.stop()
+
+
+class _Stop:
+    """SIGINT and SIGTERM end a job in order while this is open (in the main thread; elsewhere they are left alone)."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Stop:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._stop)
+        return self
+
+    def _stop(self, number: int, frame: object) -> None:
+        self.wanted = True
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+class Archive:
+    """One folder, one stream, one query."""
+
+    def __init__(self, session: SparkSession, args: argparse.Namespace) -> None:
+        """Raises UsageError, DataLoss."""
+        self._session = session
+        self._args = args
+        self._state = state = stream_state_of(args, args.stream)
+        self.folder: Folder = open_folder(session, args.out)
+        self.manifests = manifest.load(self.folder)
+        self.added: list[Manifest] = []
+        self._subjects = sorted(word.strip() for word in args.subjects.split(",") if word.strip())
+        if self.manifests:
+            self._check_same(self.manifests[-1])
+        self.start_seq = self.manifests[-1].end if self.manifests else max(state.first, 1)
+        self.end = self.start_seq
+        self._checkpoint = args.checkpoint or f"{self.folder.url}/{CHECKPOINT}"
+        self._offsets = open_folder(session, self._checkpoint)
+
+    def _check_same(self, last: Manifest) -> None:
+        where = self.folder.url
+        if (last.stream, last.subjects) != (self._state.name, self._subjects):
+            held = f"{last.stream} with subjects {', '.join(last.subjects)}"
+            raise UsageError(f"{where} holds {held}: one archive, one stream")
+        if last.created != self._state.created:
+            raise DataLoss(
+                f"{where} holds {last.stream} as it was created at {last.created}; the one on the server was created "
+                f"at {self._state.created}, and its sequences mean other messages: archive it to another folder"
+            )
+
+    def start(self) -> StreamingQuery:
+        args = self._args
+        start = {self._state.name: {"seq": self.end, "created": self._state.created}}
+        options = source_options(args) | {
+            "stream": args.stream,
+            "subjects": ",".join(self._subjects),
+            "columns": ",".join(COLUMNS),
+            "startingOffsets": json.dumps(start),
+            "maxOffsetsPerTrigger": str(args.max_per_batch),
+            "readPreference": args.read_preference,
+            "failOnDataLoss": str(not args.allow_loss).lower(),
+        }
+        rows = self._session.readStream.format("jetstream").options(**options).load()
+        writer = rows.writeStream.foreachBatch(self._write).option("checkpointLocation", self._checkpoint)
+        writer = writer.trigger(processingTime=args.every) if args.follow else writer.trigger(availableNow=True)
+        return writer.queryName(f"archive {args.stream}").start()
+
+    def _write(self, rows: DataFrame, batch_id: int) -> None:
+        """One micro-batch. Called by Spark in this process."""
+        begin, end = self._planned(batch_id - 1), self._planned(batch_id)
+        assert end is not None, batch_id
+        if begin is not None and begin > self.end:
+            raise DataLoss(
+                f"the checkpoint {self._checkpoint} is at {begin}, the archive {self.folder.url} ends at {self.end}: "
+                "they do not belong together. Without the checkpoint the archive goes on where it ends"
+            )
+        if end <= self.end:
+            return  # its manifest was written, and then we died
+        found = self._write_rows(rows.where(f"seq >= {self.end}"), len(self.manifests), end)
+        faults.point("archive.written")
+        manifest.commit(self.folder, found)
+        faults.point("archive.committed")
+        self.manifests.append(found)
+        self.added.append(found)
+        self.end = end
+        if not self._args.json:
+            progress(f"batch {found.number}: {found.rows} rows of sequences {found.start} to {found.end - 1}")
+
+    def _write_rows(self, rows: DataFrame, number: int, end: int) -> Manifest:
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        seen = Observation("archive")
+        place = F.xxhash64("seq", "time_ns", "digest")
+        observed = rows.observe(
+            seen,
+            F.count("*").alias("rows"),
+            F.min("seq").alias("first_seq"),
+            F.max("seq").alias("last_seq"),
+            F.min("time_ns").alias("first_time"),
+            F.max("time_ns").alias("last_time"),
+            F.bit_xor("digest").alias("digest"),
+            F.bit_xor(place).alias("places"),
+        )
+        state = self._state
+        target = manifest.directory(state.name, number)
+        observed.write.mode("overwrite").parquet(f"{self.folder.url}/{target}")
+        totals = seen.get
+        digest, places = totals.pop("digest"), totals.pop("places")
+        return Manifest(
+            number=number,
+            stream=state.name,
+            created=state.created,
+            subjects=self._subjects,
+            start=self.end,
+            end=end,
+            digest=manifest.hexadecimal(digest),
+            places=manifest.hexadecimal(places),
+            files=dict(sorted(self.folder.list(target).items())),
+            config=state.config,
+            read={"preference": self._args.read_preference, "leader": state.leader, "peers": list(state.peers)},
+            **totals,
+        )
+
+    def _planned(self, batch_id: int) -> int | None:
+        """The sequence that a micro-batch ends before, as Spark planned it; None for a batch that it has no plan of."""
+        try:
+            text = self._offsets.read(f"offsets/{batch_id}")
+        except OSError:
+            return None
+        return planned_end(text, self._state.name)
+
+
+def planned_end(text: str, stream: str) -> int:
+    """Of a file in a checkpoint's `offsets`: a version, a line of metadata, and one offset per source. Raises
+    UsageError."""
+    lines = text.strip().split("\n")
+    if len(lines) != 3 or not re.fullmatch(r"v\d+", lines[0]):
+        raise UsageError(f"a checkpoint of another kind: {text[:80]!r}")
+    found = json.loads(lines[2]).get(stream)
+    if found is None:
+        raise UsageError(f"the checkpoint is of another stream than {stream}: {lines[2]}")
+    return int(found["seq"] if isinstance(found, dict) else found)

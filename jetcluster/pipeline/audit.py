@@ -1,0 +1,297 @@
+"""`jetcluster pipeline audit`: do all replicas and mirrors hold the same, byte for byte?
+
+Each copy is read for itself, and per range of sequences Spark makes a count and a checksum; only ranges that differ are
+looked at message by message. All is compared up to the sequence that the slowest copy has applied: lag is told as lag.
+A difference counts when it is the same in a second reading, so a stream may be in use meanwhile. Exit code 1: copies
+differ, or one could not be read.
+
+With `--against` two streams are compared, for example a restored one with its original.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from jetcluster.pipeline import arguments
+from jetcluster.pipeline.copies import Copy, applied, chosen, copies_of, fence, lags, mirrors_of
+from jetcluster.pipeline.differences import Place, Stored, describe, differing, lasting, odd_ones
+from jetcluster.pipeline.result import CHECK_FAILED, OK, Result, UsageError, explain, progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from jetcluster.spark.options import ServerOptions
+    from jetcluster.spark.stream_state import StreamState
+
+RANGE: Final = 10_000
+RANGES_SHOWN: Final = 20
+"""Ranges that differ and are looked at message by message; all of them are counted."""
+SEQUENCES_SHOWN: Final = 20
+SECOND_LOOK: Final = 2.0
+"""Seconds until what differs is read once more."""
+PLACES: Final = "seq,time_ns,digest"
+MESSAGE: Final = "time_ns,subject,headers_raw,data"
+
+
+@dataclass
+class Comparison:
+    """Copies that are to hold the same from `low` to `high`."""
+
+    name: str
+    copies: list[Copy]
+    low: int
+    high: int
+    messages: int = 0
+    ranges: int = 0
+    differ: int = 0
+    """Ranges whose checksums differ."""
+    damage: list[dict[str, Any]] = field(default_factory=list)
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    arguments.add_server(parser)
+    parser.add_argument("--stream", required=True, help="the stream to audit")
+    parser.add_argument("--peers", default="all", metavar="A[,B]", help="only the replicas on these servers")
+    parser.add_argument("--mirrors", action="store_true", help="the replicas of streams that mirror it, too")
+    parser.add_argument("--against", metavar="STREAM", help="compare with this stream instead of replica by replica")
+    parser.add_argument("--against-server", metavar="URL[,URL]", help="where that stream is (default: --server)")
+    parser.add_argument(
+        "--by-source-seq",
+        action="store_true",
+        help="with --against: that one was published anew (restore --source-seq)",
+    )
+    parser.add_argument("--range", type=int, default=RANGE, metavar="N", help="sequences per checksum (%(default)s)")
+
+
+def check(args: argparse.Namespace) -> None:
+    """Before Spark is started. Raises UsageError."""
+    if args.range < 1:
+        raise UsageError("--range must be 1 or more")
+    if args.against and (args.mirrors or args.peers != "all"):
+        raise UsageError("--against compares two streams: without --peers and --mirrors")
+    if args.against_server and not args.against:
+        args.against = args.stream
+    if args.by_source_seq and not args.against:
+        raise UsageError("--by-source-seq is for --against")
+    if args.against == args.stream and args.against_server in (None, args.server):
+        raise UsageError("--against names the same stream")
+    arguments.stream_state_of(args, args.stream)
+
+
+def run(session: SparkSession, args: argparse.Namespace) -> Result:
+    """Raises UsageError, and what reaching a server raises."""
+    started = time.monotonic()
+    state = arguments.stream_state_of(args, args.stream)
+    audit = Audit(session, args)
+    if args.against:
+        audit.against(state)
+    else:
+        audit.replicas(state)
+    return audit.result(state, time.monotonic() - started)
+
+
+class Audit:
+    def __init__(self, session: SparkSession, args: argparse.Namespace) -> None:
+        self._session = session
+        self._args = args
+        self._options = arguments.source_options(args)
+        self._server: ServerOptions = arguments.server_options_of(args)
+        self.comparisons: list[Comparison] = []
+        self.unreachable: dict[str, str] = {}
+        self.left_out: dict[str, str] = {}
+        self.lag: dict[str, int] = {}
+        self.republished: dict[str, Any] | None = None
+
+    # ---- what is compared with what
+
+    def replicas(self, state: StreamState) -> None:
+        """The replicas with each other, and those of each mirror with the leader."""
+        from jetcluster.spark.stream_state import is_ours
+
+        with self._server.connect() as connection:
+            if not is_ours(connection):
+                raise UsageError("only jetcluster lets each replica be asked; --against compares whole streams")
+            mirrors, self.left_out = mirrors_of(connection, state.name) if self._args.mirrors else ([], {})
+        try:
+            copies = chosen(copies_of(state, self._options), self._args.peers)
+        except ValueError as error:
+            raise UsageError(f"--peers: {error}") from None
+        self._compare(state.name, copies, state, state.first)
+        for mirror in mirrors:
+            theirs = copies_of(mirror, self._options, f"{mirror.name}@")
+            leader = Copy(state.leader, state.name, state.leader, self._options)
+            self._compare(mirror.name, [leader, *theirs], state, max(state.first, mirror.first))
+
+    def against(self, state: StreamState) -> None:
+        other_args = argparse.Namespace(**vars(self._args))
+        other_args.server = self._args.against_server or self._args.server
+        other = arguments.stream_state_of(other_args, self._args.against)
+        ours = Copy(state.name, state.name, "", self._options)
+        name = other.name if other.name != state.name else f"{other.name}@{other_args.server}"
+        theirs = Copy(name, other.name, "", arguments.source_options(other_args))
+        if self._args.by_source_seq:
+            from jetcluster.pipeline.republished import compared
+
+            self.republished = compared(self._session, ours, theirs, state.last, other.last)
+            return
+        # The whole of both: what only one of them has, also before or behind the other, is a difference.
+        low, high = min(state.first, other.first), max(state.last, other.last)
+        self._checksums(Comparison(name, [ours, theirs], max(low, 1), high))
+
+    def _compare(self, name: str, copies: Sequence[Copy], state: StreamState, low: int) -> None:
+        reached: dict[Copy, int] = {}
+        for copy in copies:
+            try:
+                reached[copy] = applied(self._server, copy)
+            except Exception as error:  # noqa: BLE001 - told as the answer about this copy
+                self.unreachable[copy.name] = explain(error)[0]
+        self.lag |= lags(reached, state.last)
+        if reached:
+            self._checksums(Comparison(name, list(reached), max(low, 1), fence(reached, state.last)))
+
+    # ---- comparing
+
+    def _checksums(self, job: Comparison) -> None:
+        self.comparisons.append(job)
+        if job.low > job.high:
+            return
+        read: list[DataFrame] = []
+        for copy in list(job.copies):
+            try:
+                read.append(self._summary(copy, job).localCheckpoint())
+            except Exception as error:  # noqa: BLE001 - told as the answer about this copy
+                job.unreadable[copy.name] = explain(error)[0]
+                job.copies.remove(copy)
+        if read:
+            self._look_closer(job, _compared(read))
+
+    def _summary(self, copy: Copy, job: Comparison) -> DataFrame:
+        """Per range: n, min, max, exclusive or of the hashes of what is in which place."""
+        from pyspark.sql import functions as F
+
+        options = copy.reading(job.low, job.high, PLACES)
+        rows = self._session.read.format("jetstream").options(**options).load()
+        number = F.expr(f"(seq - {job.low}) div {self._args.range}").alias("range")
+        if not self._args.json:
+            progress(f"reading {copy.name}: {job.low} to {job.high}")
+        return rows.groupBy(number).agg(
+            F.count("*").alias("n"), F.min("seq").alias("first"), F.max("seq").alias("last"),
+            F.bit_xor(F.xxhash64("seq", "time_ns", "digest")).alias("hash"),
+        ).withColumn("copy", F.lit(copy.name))  # fmt: skip
+
+    def _look_closer(self, job: Comparison, compared: DataFrame) -> None:
+        totals = compared.selectExpr("count(*) AS ranges", "coalesce(sum(most), 0) AS messages").first()
+        assert totals is not None
+        job.ranges, job.messages = totals.ranges, totals.messages
+        differ = compared.where(f"same > 1 OR copies < {len(job.copies)}").orderBy("range").persist()
+        job.differ = differ.count()
+        numbers = [row.range for row in differ.limit(RANGES_SHOWN).collect()]
+        differ.unpersist()
+        if not numbers:
+            return
+        bounds = [self._bounds(job, number) for number in numbers]
+        first = [differing(self._read_places(job, low, high)) for low, high in bounds]
+        time.sleep(SECOND_LOOK)
+        for (low, high), before in zip(bounds, first, strict=True):
+            again = lasting(before, differing(self._read_places(job, low, high)))
+            kept_from = self._first_now()
+            found = {seq: held for seq, held in again.items() if seq >= kept_from}
+            if found:
+                job.damage.append(self._finding(job, low, high, found))
+
+    def _bounds(self, job: Comparison, number: int) -> tuple[int, int]:
+        low = job.low + number * self._args.range
+        return low, min(low + self._args.range - 1, job.high)
+
+    def _first_now(self) -> int:
+        """Limits may have removed the oldest messages meanwhile, at one copy sooner than at another."""
+        if self._args.against:
+            return 0
+        return int(arguments.stream_state_of(self._args, self._args.stream).first)
+
+    def _read_places(self, job: Comparison, low: int, high: int) -> dict[str, dict[int, Place]]:
+        """Of the copies that can be read; one that cannot any more is left out from here on, and told."""
+        found = {}
+        for copy in list(job.copies):
+            try:
+                found[copy.name] = {seq: (when, digest) for seq, when, digest in rows_of(copy, low, high, PLACES)}
+            except Exception as error:  # noqa: BLE001 - told as the answer about this copy
+                job.unreadable[copy.name] = explain(error)[0]
+                job.copies.remove(copy)
+        return found
+
+    def _finding(
+        self, job: Comparison, low: int, high: int, found: Mapping[int, Mapping[str, Place | None]]
+    ) -> dict[str, Any]:
+        first = min(found)
+        held: dict[str, Stored | None] = {}
+        for copy in job.copies:
+            try:
+                rows = rows_of(copy, first, first, MESSAGE)
+            except Exception as error:  # noqa: BLE001 - told as the answer about this copy
+                job.unreadable[copy.name] = explain(error)[0]
+                continue
+            held[copy.name] = Stored(*rows[0]) if rows else None
+        return {
+            "range": [low, high], "first": first, "sequences": sorted(found)[:SEQUENCES_SHOWN], "count": len(found),
+            "odd": odd_ones(found[first]), **describe(held),
+        }  # fmt: skip
+
+    # ---- what comes out
+
+    def result(self, state: StreamState, seconds: float) -> Result:
+        unread = dict(self.unreachable)
+        damage: list[dict[str, Any]] = []
+        for job in self.comparisons:
+            unread |= job.unreadable
+            damage += [{"compared": job.name, **one} for one in job.damage]
+        fields: dict[str, Any] = {
+            "stream": state.name,
+            "compared": [
+                {"with": job.name, "copies": [copy.name for copy in job.copies], "from": job.low, "to": job.high,
+                 "messages": job.messages, "ranges": job.ranges, "differ": len(job.damage), "checksums": job.differ}
+                for job in self.comparisons
+            ],
+            "damage": damage,
+            "lag": self.lag,
+            "unreachable": unread,
+            "left_out": self.left_out,
+            "seconds": round(seconds, 2),
+        }  # fmt: skip
+        if self.republished is not None:
+            fields["republished"] = self.republished
+            damage += self.republished["first"]
+        return Result("audit", fields, CHECK_FAILED if damage or unread else OK)
+
+
+def _compared(summaries: Sequence[DataFrame]) -> DataFrame:
+    """Per range: how many copies have it, how many different checksums there are, the most messages of any copy."""
+    from functools import reduce
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+
+    rows = reduce(DataFrame.unionByName, summaries)
+    return rows.groupBy("range").agg(
+        F.count("*").alias("copies"), F.count_distinct(F.struct("n", "first", "last", "hash")).alias("same"),
+        F.max("n").alias("most"),
+    )  # fmt: skip
+
+
+def rows_of(copy: Copy, low: int, high: int, columns: str) -> list[tuple[Any, ...]]:
+    """A range of a copy, read here and now. Raises what a task of the source raises."""
+    from jetcluster.spark.options import source_options
+    from jetcluster.spark.read_task import read_task
+    from jetcluster.spark.resolve import batch_extents, tasks_of
+
+    options = source_options(copy.reading(low, high, columns))
+    found: list[tuple[Any, ...]] = []
+    for task in tasks_of(batch_extents(options), options):
+        for batch in read_task(task, options, columns.split(",")):
+            found += zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    return found

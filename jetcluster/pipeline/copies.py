@@ -1,0 +1,126 @@
+"""The copies of a stream: its replicas, those of its mirrors, or one as a whole; who they are, and how far each is."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from jetcluster.errors import ApiError, JetclusterError
+from jetcluster.spark.connection import Connection
+from jetcluster.spark.fetch import PROOF
+from jetcluster.spark.options import ServerOptions
+from jetcluster.spark.stream_state import StreamState, stream_state
+
+TRIES: Final = 3
+PROBE_SECONDS: Final = 3.0
+
+
+@dataclass(frozen=True)
+class Copy:
+    """`peer`: the server whose replica is meant, "" for the stream as whoever leads it shows it."""
+
+    name: str
+    stream: str
+    peer: str = ""
+    options: Mapping[str, str] = field(default_factory=dict, hash=False, compare=False)
+    """Of `format("jetstream")`: where, and as whom."""
+
+    def reading(self, low: int, high: int, columns: str) -> dict[str, str]:
+        """Options for the messages with `low` <= sequence <= `high`, of this copy and no other."""
+        return {
+            **self.options, "stream": self.stream, "startingOffsets": str(low), "endingOffsets": str(high + 1),
+            "columns": columns, "failOnDataLoss": "false",
+            "readPreference": f"peer:{self.peer}" if self.peer else "leader",
+        }  # fmt: skip
+
+
+def copies_of(state: StreamState, options: Mapping[str, str], prefix: str = "") -> list[Copy]:
+    """The replicas, the leader's first."""
+    return [Copy(f"{prefix}{peer}", state.name, peer, options) for peer in state.peers]
+
+
+def mirrors_of(connection: Connection, stream: str) -> tuple[list[StreamState], dict[str, str]]:
+    """(streams that are whole copies of `stream`, mirrors that are not -> why)."""
+    whole: list[StreamState] = []
+    other: dict[str, str] = {}
+    for config in _configs(connection):
+        mirror = config.get("mirror") or {}
+        if mirror.get("name") != stream or mirror.get("external"):
+            continue
+        if why := partial_because(config):
+            other[config["name"]] = why
+        else:
+            whole.append(stream_state(connection, config["name"]))
+    return whole, other
+
+
+def partial_because(config: Mapping[str, Any]) -> str:
+    """Why a mirror with this configuration holds something else than its origin; "" if it holds the same."""
+    mirror = config.get("mirror") or {}
+    if mirror.get("filter_subject") or mirror.get("subject_transforms") or config.get("subject_transform"):
+        return "it mirrors only a part, or under other subjects"
+    if int(mirror.get("opt_start_seq") or 0) > 1 or mirror.get("opt_start_time"):
+        return "it begins later than its origin"
+    if not config.get("allow_direct"):
+        return "allow_direct is false: its replicas cannot be read"
+    return ""
+
+
+def _configs(connection: Connection) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    while True:
+        page = connection.api("STREAM.LIST", {"offset": len(found)}, timeout=30.0)
+        streams = page.get("streams") or []
+        found += [one["config"] for one in streams]
+        if not streams or len(found) >= int(page.get("total", 0)):
+            return found
+
+
+def applied(server: ServerOptions, copy: Copy) -> int:
+    """The sequence up to which this replica has the stream. Raises the last trouble when it does not answer."""
+    failure: JetclusterError = JetclusterError("it was not asked")
+    for attempt in range(TRIES):
+        try:
+            with server.connect(attempt) as connection:
+                return _applied(connection, copy)
+        except JetclusterError as error:
+            failure = error
+        time.sleep(0.2)
+    raise failure
+
+
+def _applied(connection: Connection, copy: Copy) -> int:
+    if not copy.peer:
+        return stream_state(connection, copy.stream).last
+    body = json.dumps({"seq": 1, "batch": 1}).encode()
+    subject = f"$JS.API.DIRECT.PEER.{copy.stream}.{copy.peer}"
+    end = connection.gather(subject, body, PROOF, PROBE_SECONDS).wait()
+    told = end.get("Jc-Applied-Seq")
+    if told is None:
+        raise ApiError(end.status or 500, 0, f"the replica on {copy.peer} answers {end.status} {end.description}")
+    return int(told)
+
+
+def fence(reached: Mapping[Copy, int], limit: int) -> int:
+    """Up to where all copies can be compared: what one has not applied yet is lag and no damage."""
+    return min([limit, *reached.values()])
+
+
+def lags(reached: Mapping[Copy, int], last: int) -> dict[str, int]:
+    """Messages that each copy is behind `last`, of those that are."""
+    return {copy.name: last - seq for copy, seq in reached.items() if seq < last}
+
+
+def chosen(copies: Sequence[Copy], peers: str) -> list[Copy]:
+    """Those on the servers that `peers` names (by commas, or "all"). Raises ValueError for one that is not there."""
+    if peers == "all":
+        return list(copies)
+    wanted = [word.strip() for word in peers.split(",") if word.strip()]
+    known = {copy.peer for copy in copies}
+    for name in wanted:
+        if name not in known:
+            raise ValueError(f"no replica on {name}; there are {', '.join(sorted(known))}")
+    return [copy for copy in copies if copy.peer in wanted]

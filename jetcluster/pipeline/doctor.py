@@ -1,0 +1,106 @@
+"""`jetcluster pipeline doctor`: what Spark jobs need, tried one by one; the first that is missing says what to do."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from jetcluster.pipeline import environment
+from jetcluster.pipeline.arguments import add_server, server_options_of
+from jetcluster.pipeline.result import ENVIRONMENT, OK, EnvironmentProblem, Result, explain, progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_server(parser)
+    parser.set_defaults(server=None)
+
+
+class _Examination:
+    def __init__(self, *, quiet: bool) -> None:
+        self.checks: list[dict[str, Any]] = []
+        self.failed = False
+        self._quiet = quiet
+
+    def look(self, name: str, check: Callable[[], Any]) -> None:
+        """Runs one check unless an earlier one failed: what follows would only fail for the same reason."""
+        if self.failed:
+            return
+        start = time.monotonic()
+        try:
+            found, ok = check(), True
+        except Exception as error:  # noqa: BLE001 - told as the answer of this check
+            found, ok = explain(error)[0], False
+        self.failed = not ok
+        self.checks.append({"check": name, "ok": ok, "found": found, "seconds": round(time.monotonic() - start, 2)})
+        if not self._quiet:
+            progress(f"{'ok     ' if ok else 'MISSING'} {name}: {found}")
+
+
+def examine(args: argparse.Namespace) -> Result:
+    """Exit code 3 when something is missing. The server is asked last, and only if `--server` names one."""
+    at = _Examination(quiet=args.json)
+    at.look("python", lambda: f"{platform.python_version()} ({sys.executable})")
+    at.look("pyspark", lambda: _package("pyspark"))
+    at.look("pyarrow", lambda: _package("pyarrow"))
+    if not environment.is_submitted():
+        at.look("java", lambda: f"{environment.java_version(os.environ)} ({environment.find_java(os.environ)})")
+    if not at.failed:
+        _examine_spark(at, args)
+    if args.server:
+        at.look("server", lambda: _server(args))
+    return Result("doctor", {"checks": at.checks}, ENVIRONMENT if at.failed else OK)
+
+
+def _examine_spark(at: _Examination, args: argparse.Namespace) -> None:
+    from jetcluster.pipeline.session import open_session
+
+    sessions: list[SparkSession] = []
+
+    def start() -> str:
+        sessions.append(open_session(args.master, args.conf, name="jetcluster doctor", quick=True))
+        return f"Spark {sessions[0].version}, {sessions[0].sparkContext.master}"
+
+    at.look("session", start)
+    at.look("one-row job", lambda: f"{sessions[0].range(1).count()} row")
+    at.look("worker python", lambda: _worker(sessions[0]))
+    if sessions and not environment.is_submitted():
+        sessions[0].stop()
+
+
+def _package(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        raise EnvironmentProblem(f"not installed: {environment.INSTALL_EXTRA}") from None
+
+
+def _worker(session: SparkSession) -> str:
+    """Runs our code in a worker and compares its Python with ours: data sources travel as pickles."""
+    version, arrow = session.sparkContext.parallelize([0], 1).map(_describe_worker).collect()[0]
+    if version != platform.python_version():
+        raise EnvironmentProblem(
+            f"workers run Python {version}, this is {platform.python_version()}: set PYSPARK_PYTHON"
+        )
+    return f"{version}, pyarrow {arrow}"
+
+
+def _describe_worker(_: int) -> tuple[str, str]:
+    import pyarrow
+
+    return platform.python_version(), str(pyarrow.__version__)
+
+
+def _server(args: argparse.Namespace) -> str:
+    with server_options_of(args).connect() as connection:
+        info = connection.api("INFO")
+        return f"{connection.server_name or connection.url} answers; the account has {info['streams']} streams"

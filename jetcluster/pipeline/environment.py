@@ -1,0 +1,72 @@
+"""Can Spark run here? Asked before pyspark is imported: what is missing becomes one line, never a traceback."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from jetcluster.pipeline.result import EnvironmentProblem
+
+OLDEST_JAVA: Final = 17
+INSTALL_EXTRA: Final = 'pip install "jetcluster[spark]"'
+INSTALL_JAVA: Final = "Debian/Ubuntu: apt-get install openjdk-17-jre-headless"
+_VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?')
+
+
+def check(env: Mapping[str, str] | None = None) -> None:
+    """Raises EnvironmentProblem: pyspark, pyarrow or a Java runtime is missing or too old."""
+    env = os.environ if env is None else env
+    for name in ("pyspark", "pyarrow"):
+        if importlib.util.find_spec(name) is None:
+            raise EnvironmentProblem(f"jetcluster pipeline needs {name}, which is not installed: {INSTALL_EXTRA}")
+    if not is_submitted(env):
+        java_version(env)
+
+
+def is_submitted(env: Mapping[str, str] | None = None) -> bool:
+    """True under spark-submit: there is a JVM already, and master and configuration were given to it."""
+    return "PYSPARK_GATEWAY_PORT" in (os.environ if env is None else env)
+
+
+def java_version(env: Mapping[str, str]) -> int:
+    """The major version of the Java that Spark would start (JAVA_HOME, else PATH). Raises EnvironmentProblem."""
+    java = find_java(env)
+    if java is None:
+        where = f"JAVA_HOME={env['JAVA_HOME']}" if env.get("JAVA_HOME") else "JAVA_HOME, PATH"
+        raise EnvironmentProblem(
+            f"jetcluster pipeline needs a Java {OLDEST_JAVA}+ runtime; none found ({where}). {INSTALL_JAVA}"
+        )
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EnvironmentProblem(f"{java} does not run: {error}. {INSTALL_JAVA}") from None
+    found = parse_java_version(done.stderr + done.stdout)
+    if not found:
+        raise EnvironmentProblem(f"{java} -version does not say its version. {INSTALL_JAVA}")
+    if found < OLDEST_JAVA:
+        raise EnvironmentProblem(f"{java} is Java {found}; Spark needs {OLDEST_JAVA} or newer. {INSTALL_JAVA}")
+    return found
+
+
+def find_java(env: Mapping[str, str]) -> str | None:
+    """As Spark's launcher looks for it: JAVA_HOME wins, even when there is nothing in it."""
+    home = env.get("JAVA_HOME")
+    if home:
+        java = Path(home) / "bin" / "java"
+        return str(java) if os.access(java, os.X_OK) else None
+    return shutil.which("java", path=env.get("PATH", ""))
+
+
+def parse_java_version(text: str) -> int:
+    """The major version in the output of `java -version`, 0 if there is none. 1.8 is 8."""
+    match = _VERSION.search(text)
+    if match is None:
+        return 0
+    major = int(match[1])
+    return int(match[2] or 0) if major == 1 else major

@@ -1,0 +1,137 @@
+"""Small files of a job beside its Parquet: on this machine, or wherever Hadoop's file systems reach (hdfs, s3a)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
+
+from jetcluster.errors import JetclusterError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class TakenError(JetclusterError):
+    """A file that is written once exists already."""
+
+
+class Folder(Protocol):
+    url: str
+    """What Spark is given."""
+
+    def list(self, path: str = "") -> dict[str, int]:
+        """Names of the files in a folder -> bytes; {} where there is no such folder. Hidden ones are left out."""
+
+    def read(self, path: str) -> str:
+        """Raises OSError."""
+
+    def create(self, path: str, text: str) -> None:
+        """The whole file appears at once, or not at all. Raises TakenError, OSError."""
+
+    def remove(self, path: str) -> None:
+        """A file, or a folder with all in it; nothing where there is none."""
+
+
+class LocalFolder:
+    def __init__(self, top: Path) -> None:
+        self._top = top.absolute()
+        self.url = str(self._top)
+
+    def list(self, path: str = "") -> dict[str, int]:
+        folder = self._top / path
+        if not folder.is_dir():
+            return {}
+        return {one.name: one.stat().st_size for one in folder.iterdir() if one.is_file() and _is_shown(one.name)}
+
+    def read(self, path: str) -> str:
+        return (self._top / path).read_text(encoding="utf-8")
+
+    def create(self, path: str, text: str) -> None:
+        target = self._top / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{os.getpid()}")
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            target.hardlink_to(temporary)  # unlike a rename, refused when somebody was quicker
+        except FileExistsError:
+            raise TakenError(f"{target} exists already: does another job write to {self._top}?") from None
+        finally:
+            temporary.unlink()
+        directory = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def remove(self, path: str) -> None:
+        target = self._top / path
+        if target.is_dir():
+            shutil.rmtree(target)
+        else:
+            target.unlink(missing_ok=True)
+
+
+class HadoopFolder:
+    """Through the JVM of the session. Creating is as atomic as the file system's rename."""
+
+    def __init__(self, session: SparkSession, url: str) -> None:
+        self.url = url.rstrip("/")
+        context: Any = session.sparkContext
+        self._jvm: Any = context._jvm
+        self._system: Any = self._path("").getFileSystem(context._jsc.hadoopConfiguration())
+
+    def _path(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self.url}/{path}" if path else self.url)
+
+    def list(self, path: str = "") -> dict[str, int]:
+        folder = self._path(path)
+        if not self._system.exists(folder):
+            return {}
+        found = ((one.getPath().getName(), one.getLen()) for one in self._system.listStatus(folder) if one.isFile())
+        return {name: int(size) for name, size in found if _is_shown(name)}
+
+    def read(self, path: str) -> str:
+        target = self._path(path)
+        try:
+            size = self._system.getFileStatus(target).getLen()
+            stream = self._system.open(target)
+            try:
+                return bytes(stream.readNBytes(size)).decode()
+            finally:
+                stream.close()
+        except Exception as error:  # noqa: BLE001 - py4j wraps whatever Java throws
+            raise OSError(f"{self.url}/{path}: {error}") from None
+
+    def create(self, path: str, text: str) -> None:
+        target = self._path(path)
+        head, _, name = path.rpartition("/")
+        temporary = self._path(f"{head}/.{name}.{os.getpid()}".lstrip("/"))
+        stream = self._system.create(temporary, True)
+        stream.write(bytearray(text.encode()))
+        stream.close()
+        if self._system.exists(target) or not self._system.rename(temporary, target):
+            self._system.delete(temporary, False)
+            raise TakenError(f"{self.url}/{path} exists already: does another job write there?")
+
+    def remove(self, path: str) -> None:
+        self._system.delete(self._path(path), True)
+
+
+def open_folder(session: SparkSession | None, url: str) -> Folder:
+    """A path, or a URL with a scheme; `file:` is a path, too. Without a session only paths."""
+    parts = urlsplit(url)
+    if parts.scheme in ("", "file"):
+        return LocalFolder(Path(parts.path if parts.scheme else url))
+    if session is None:
+        raise OSError(f"{url}: only Spark reaches it")
+    return HadoopFolder(session, url)
+
+
+def _is_shown(name: str) -> bool:
+    return not name.startswith((".", "_"))

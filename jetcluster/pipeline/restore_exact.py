@@ -1,0 +1,137 @@
+"""`--mode exact`: a new stream out of an archive, made by STREAM.RESTORE, read back and compared."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from jetcluster.errors import ApiError
+from jetcluster.pipeline import restore_rows
+from jetcluster.pipeline.arguments import server_options_of, source_options
+from jetcluster.pipeline.restore import ATTEMPTS, GONE_SECONDS, NAME_TAKEN, Plan
+from jetcluster.pipeline.restore_rows import Totals
+from jetcluster.pipeline.restore_transfer import NotTheArchiveError, Transfer
+from jetcluster.pipeline.result import DataLoss, UsageError, progress
+from jetcluster.spark.connection import ConnectionLostError, NoRespondersError, RequestTimeoutError
+from jetcluster.spark.stream_state import StreamError, StreamState, ask, stream_state
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PASSES = (ConnectionLostError, RequestTimeoutError, NoRespondersError)
+
+
+def restore_exact(session: SparkSession, plan: Plan, args: argparse.Namespace) -> dict[str, Any]:
+    """Raises UsageError when the stream exists and is another one, DataLoss when the archive is damaged or the stream
+    is not equal to it in the end."""
+    attempts = 0
+    there = _existing(plan, args)
+    while there is None:
+        attempts += 1
+        try:
+            _transfer(plan, args, attempts)
+        except NotTheArchiveError as error:
+            raise DataLoss(str(error)) from None
+        except (*_PASSES, ApiError) as error:
+            if attempts >= ATTEMPTS or not _may_pass(error):
+                raise
+            progress(f"the restore was interrupted ({error}); trying again")
+        there = _existing(plan, args)
+    fields: dict[str, Any] = {"attempts": attempts, "was_there": attempts == 0}
+    if not args.no_verify or attempts == 0:
+        if wrong := _compare(session, plan, args):
+            if attempts == 0:
+                raise UsageError(f"stream {plan.target} exists already, and differs from the archive: {wrong}")
+            raise DataLoss(f"stream {plan.target} differs from the archive: {wrong}")
+        fields["verified"] = True
+    return fields
+
+
+def _may_pass(error: Exception) -> bool:
+    """A server that went away, a leader that changed; not what is wrong with the request."""
+    return isinstance(error, _PASSES) or (isinstance(error, ApiError) and (error.code == 503 or error.err_code == 0))
+
+
+def _transfer(plan: Plan, args: argparse.Namespace, attempt: int) -> None:
+    options = server_options_of(args)
+    deadline = time.monotonic() + GONE_SECONDS
+    with options.connect(attempt - 1) as connection:
+        while True:
+            try:
+                transfer = Transfer(connection, plan.config, _state(plan))
+                break
+            except ApiError as error:
+                if error.err_code != NAME_TAKEN or time.monotonic() > deadline:
+                    raise
+                time.sleep(1.0)  # what an interrupted one has left is going to be removed
+        transfer.send(_blobs(plan, quiet=args.json), lambda totals: _difference(totals, plan.totals))
+
+
+def _blobs(plan: Plan, *, quiet: bool) -> Iterator[tuple[bytes, Totals]]:
+    for one in plan.manifests:
+        made = plan.sorted_rows(one).mapInArrow(restore_rows.blobs, restore_rows.BLOB_SCHEMA)
+        for row in made.toLocalIterator(prefetchPartitions=True):
+            yield bytes(row.blob), Totals(row.rows, row.bytes, row.digest, row.places)
+        if not quiet:
+            progress(f"batch {one.number}: {one.rows} rows sent")
+
+
+def _difference(found: Totals, wanted: Totals) -> str:
+    if found.rows != wanted.rows:
+        return f"{found.rows} rows were read, the manifests have {wanted.rows}"
+    if (found.digest, found.places) != (wanted.digest, wanted.places):
+        return f"{found.rows} rows were read, and their checksums are not those of the manifests"
+    return ""
+
+
+def _state(plan: Plan) -> dict[str, Any]:
+    """What the archive says of the stream as a whole."""
+    from jetcluster.model.times import rfc3339
+
+    return {
+        "messages": plan.totals.rows,
+        "bytes": sum(sum(one.files.values()) for one in plan.manifests),
+        "first_seq": plan.first_seq or plan.end,
+        "first_ts": rfc3339(plan.first_time or 0),
+        "last_seq": plan.end - 1,
+        "last_ts": rfc3339(plan.last_time or 0),
+        "consumer_count": 0,
+    }
+
+
+def _existing(plan: Plan, args: argparse.Namespace) -> StreamState | None:
+    """The stream, if it is there and no half of an interrupted restore, which the server removes after a while."""
+    deadline = time.monotonic() + GONE_SECONDS
+    told = args.json
+    while True:
+        try:
+            found = ask(server_options_of(args), lambda connection: stream_state(connection, plan.target))
+        except StreamError:
+            return None
+        may_be_half = found.messages <= plan.totals.rows and found.last <= plan.end - 1
+        complete = (found.messages, found.last) == (plan.totals.rows, plan.end - 1)
+        if complete or not may_be_half or time.monotonic() > deadline:
+            return found
+        if not told:
+            progress(f"{plan.target} is there, but not whole: waiting, in case an interrupted restore is being removed")
+            told = True
+        time.sleep(0.5)
+
+
+def _compare(session: SparkSession, plan: Plan, args: argparse.Namespace) -> str:
+    """What differs between the stream and the archive, "" for nothing."""
+    from pyspark.sql import functions as F
+
+    state = ask(server_options_of(args), lambda connection: stream_state(connection, plan.target))
+    if (state.messages, state.last) != (plan.totals.rows, plan.end - 1):
+        return f"{state.messages} messages up to {state.last}, the archive has {plan.totals.rows} up to {plan.end - 1}"
+    if not state.messages:
+        return ""
+    options = source_options(args) | {"stream": plan.target, "columns": "seq,time_ns,digest"}
+    rows = session.read.format("jetstream").options(**options).load()
+    place = F.xxhash64("seq", "time_ns", "digest")
+    found = rows.agg(F.count("*"), F.bit_xor("digest"), F.bit_xor(place)).first()
+    assert found is not None
+    return _difference(Totals(found[0], 0, found[1] or 0, found[2] or 0), plan.totals)

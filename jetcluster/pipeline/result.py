@@ -1,0 +1,105 @@
+"""What a job says at its end: one JSON object on stdout, an exit code, and one line for whatever went wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from jetcluster.errors import JetclusterError
+
+OK: Final = 0
+CHECK_FAILED: Final = 1
+"""The job did its work, and what it looked at is not as it should be (audit, verify)."""
+USAGE: Final = 2
+"""Arguments, a stream or server that is not there, a folder that is no archive."""
+ENVIRONMENT: Final = 3
+"""No Java, no pyspark, no worker Python."""
+DATA_LOSS: Final = 4
+"""Messages that should be there are gone, or another writer got between (the fence)."""
+
+_CODES: Final = {
+    **dict.fromkeys(("DataLoss", "DataLossError", "FenceError", "ArchiveDamagedError"), DATA_LOSS),
+    **dict.fromkeys(("UsageError", "OptionError", "SchemaError", "SinkError", "StreamError"), USAGE),
+}
+"""By name of the class: of what happens in a worker no more than that arrives."""
+_LONGEST: Final = 400
+_PYTHON_ERROR: Final = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Loss|Tripped)): (.*)$", re.MULTILINE)
+_JAVA_ERROR: Final = re.compile(r"^(?:Caused by: )?(?:[a-z][\w$]*\.)+[A-Z][\w$]*(?:Error|Exception): ", re.MULTILINE)
+
+
+class JobError(JetclusterError):
+    """Ends a job with one line on stderr and this exit code."""
+
+    code = USAGE
+
+
+class UsageError(JobError):
+    code = USAGE
+
+
+class EnvironmentProblem(JobError):
+    """What is missing on this machine; the text says what to install."""
+
+    code = ENVIRONMENT
+
+
+class DataLoss(JobError):
+    code = DATA_LOSS
+
+
+@dataclass(slots=True)
+class Result:
+    """`fields` go into the JSON object behind `job` and `ok`."""
+
+    job: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    code: int = OK
+
+    def render(self, *, one_line: bool) -> str:
+        found = {"job": self.job, "ok": self.code == OK, **self.fields}
+        return json.dumps(found, indent=None if one_line else 2, ensure_ascii=False)
+
+
+def progress(text: str) -> None:
+    """One line on stderr, at once: stdout is for the result."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def explain(error: BaseException) -> tuple[str, int]:
+    """(one line, exit code) for an exception that left a job, those of Spark unwrapped to what caused them.
+
+    An exception raised in a Python worker arrives as text only: its class decides the code by name.
+    """
+    if isinstance(error, JobError):
+        return _one_line(str(error)), error.code
+    own = _own_code(type(error).__name__)
+    if own or isinstance(error, JetclusterError):
+        return _one_line(str(error)), own or USAGE
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", 130
+    name, text = _cause(str(error))
+    if name:
+        return _one_line(text), _own_code(name) or CHECK_FAILED
+    return _one_line(f"{type(error).__name__}: {text}"), CHECK_FAILED
+
+
+def _own_code(name: str) -> int:
+    """The exit code that exceptions of this class end with, 0 for none of ours."""
+    return _CODES.get(name.rsplit(".", 1)[-1], 0)
+
+
+def _cause(text: str) -> tuple[str, str]:
+    """(class, message) of the Python exception that the text of a Spark exception ends in; class "" if there is none"""
+    found = [match for match in _PYTHON_ERROR.finditer(text) if not match[1].startswith(("org.", "java.", "pyspark."))]
+    if found:
+        match = found[-1]
+        return match[1], match[2]
+    return "", _JAVA_ERROR.sub("", text, count=1)
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split("\n\nJVM stacktrace:", 1)[0].split("\n\tat ", 1)[0].split())
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"

@@ -1,0 +1,222 @@
+"""`jetcluster pipeline snapshot`: a key-value bucket as it was at a sequence or a time, as Parquet or JSON lines.
+
+One row per key: what it held then, or that it was deleted. A bucket keeps so many values per key; where the one of
+that moment has been replaced since, nobody knows it any more, and the key is `indeterminate`: never absent, never the
+newer value. Keys of which nothing at all is left cannot be named: `removed` says how many messages up to that moment
+are gone, and only with 0 is a snapshot the whole bucket for sure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from jetcluster.pipeline.arguments import add_server, server_options_of, source_options, stream_state_of
+from jetcluster.pipeline.result import Result, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from jetcluster.spark.connection import Connection
+    from jetcluster.spark.stream_state import StreamState
+
+PRESENT: Final = "present"
+DELETED: Final = "deleted"
+INDETERMINATE: Final = "indeterminate"
+COLUMNS: Final = ("key", "state", "value", "revision", "time", "op")
+LOOKS: Final = 20
+"""How often the number of stored messages is asked for, until nothing is written meanwhile."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_server(parser)
+    parser.add_argument("--bucket", required=True, help="the key-value bucket (its stream is KV_<bucket>)")
+    when = parser.add_mutually_exclusive_group()
+    when.add_argument("--as-of-seq", type=int, metavar="N", help="after the write of this revision (default: now)")
+    when.add_argument("--as-of-time", metavar="T", help="at this time, RFC 3339 or milliseconds since 1970")
+    parser.add_argument("--out", required=True, metavar="DIR", help="new folder for the rows")
+    parser.add_argument("--format", choices=["parquet", "jsonl"], default="parquet", help="(default: %(default)s)")
+    parser.add_argument("--with-deleted", action="store_true", help="rows for deleted keys, too")
+
+
+def check(args: argparse.Namespace) -> None:
+    """Before Spark is started. Raises UsageError."""
+    if "://" not in args.out and Path(args.out).exists() and any(Path(args.out).iterdir()):
+        raise UsageError(f"--out {args.out} is not empty")
+    moment(args, stream_state_of(args, stream_of(args)))
+
+
+def stream_of(args: argparse.Namespace) -> str:
+    return f"KV_{args.bucket}"
+
+
+def moment(args: argparse.Namespace, state: StreamState) -> int:
+    """The last sequence that counts; 0: nothing had been written. Raises UsageError."""
+    from jetcluster.spark.options import OptionError, OptionReader
+    from jetcluster.spark.stream_state import ask, seq_at_time
+
+    if args.as_of_seq is not None:
+        if not 0 < args.as_of_seq <= state.last:
+            raise UsageError(f"--as-of-seq {args.as_of_seq}: the bucket has revisions 1 to {state.last}")
+        return int(args.as_of_seq)
+    if args.as_of_time is None:
+        return state.last
+    try:
+        ns = OptionReader({"asOfTime": args.as_of_time}, {"asoftime": "asOfTime"}).time("asOfTime")
+    except OptionError as error:
+        raise UsageError(str(error)) from None
+    assert ns is not None
+    return ask(server_options_of(args), lambda connection: seq_at_time(connection, state, ns + 1)) - 1
+
+
+def run(session: SparkSession, args: argparse.Namespace) -> Result:
+    """Raises UsageError, and what reading the stream raises."""
+    started = time.monotonic()
+    state = stream_state_of(args, stream_of(args))
+    seq = moment(args, state)
+    found, removed = keys_at(session, args, state, seq)
+    counts = {row.state: row["count"] for row in found.groupBy("state").count().collect()}
+    wanted = found if args.with_deleted else found.where(f"state <> '{DELETED}'")
+    write(wanted, args.out, args.format)
+    found.unpersist()
+    fields: dict[str, Any] = {
+        "bucket": args.bucket,
+        "seq": seq,
+        **{name: counts.get(name, 0) for name in (PRESENT, DELETED, INDETERMINATE)},
+        "removed": removed,
+        "complete": removed == 0,
+        "out": args.out,
+        "seconds": round(time.monotonic() - started, 2),
+    }
+    return Result("snapshot", fields)
+
+
+def keys_at(
+    session: SparkSession, args: argparse.Namespace, state: StreamState, seq: int
+) -> tuple[DataFrame, int | None]:
+    """(rows of `COLUMNS`, cached; messages up to `seq` that are gone, None: it is not known).
+
+    The values come first and what is gone is asked for afterwards: in that order a value that is replaced meanwhile is
+    either read or counted.
+    """
+    from pyspark.sql import functions as F
+
+    known = values_at(session, args, state.name, seq).where("true" if seq >= state.first else "false").persist()
+    known.count()
+    server = server_options_of(args)
+    subjects, stored = _look(server, state.name, seq)
+    base = max(int(state.config.get("first_seq") or 1), 1) - 1
+    removed = None if stored is None else max(seq - base - stored, 0)
+    found = known.withColumn("key", key_of(F.col("subject"))).select(*COLUMNS)
+    if removed == 0:  # what was written later was not there
+        return found, removed
+    names = session.createDataFrame([(subject,) for subject in subjects], "subject string")
+    unknown = names.join(known, "subject", "left_anti").withColumn("key", key_of(F.col("subject")))
+    missing = {"state": F.lit(INDETERMINATE)} | {
+        name: F.lit(None).cast(known.schema[name].dataType) for name in COLUMNS[2:]
+    }
+    return found.unionByName(unknown.withColumns(missing).select(*COLUMNS)).persist(), removed
+
+
+def values_at(session: SparkSession, args: argparse.Namespace, stream: str, seq: int) -> DataFrame:
+    """subject, state, value, revision, time, op: of the keys whose last message up to `seq` is stored."""
+    from pyspark.sql import functions as F
+
+    options = source_options(args) | {
+        "stream": stream, "mode": "last", "asOfSeq": str(max(seq, 1)), "columns": "subject,seq,time,headers,data",
+        "failOnDataLoss": "false",
+    }  # fmt: skip
+    rows = session.read.format("jetstream").options(**options).load()
+    op = F.expr(
+        "upper(coalesce(headers['KV-Operation'][0], headers['Nats-Marker-Reason'][0], 'PUT'))"
+    )  # a marker stands where a limit or a purge removed the value
+    state = F.when(op == "PUT", PRESENT).otherwise(DELETED)
+    value = F.when(op == "PUT", F.col("data"))
+    return rows.select(
+        "subject", state.alias("state"), value.alias("value"), F.col("seq").alias("revision"), "time", op.alias("op")
+    )
+
+
+def key_of(subject: Any) -> Any:
+    """A mirrored bucket keeps the subjects of its origin, so the bucket's name is any."""
+    from pyspark.sql import functions as F
+
+    return F.regexp_replace(subject, r"^\$KV\.[^.]+\.", "")
+
+
+def _look(server: Any, stream: str, seq: int) -> tuple[tuple[str, ...], int | None]:
+    """(subjects that are stored now, how many messages up to `seq` are)."""
+    from jetcluster.spark.resolve import stored_subjects
+    from jetcluster.spark.stream_state import ask
+
+    def question(connection: Connection) -> tuple[tuple[str, ...], int | None]:
+        stored = stored_up_to(partial(_extent, connection, stream), partial(_behind, connection, stream, seq))
+        return stored_subjects(connection, stream, (">",)), stored
+
+    return ask(server, question)
+
+
+def stored_up_to(extent: Any, behind: Any) -> int | None:
+    """Messages that are stored up to a sequence: all less those behind it. `extent` gives (messages, last sequence);
+    when it says the same before and after, nothing was written or removed meanwhile. None when there was never such
+    a moment."""
+    before = extent()
+    for _ in range(LOOKS):
+        later = behind()
+        after = extent()
+        if before == after and later is not None:
+            return int(before[0]) - int(later)
+        before = after
+    return None
+
+
+def _extent(connection: Connection, stream: str) -> tuple[int, int]:
+    from jetcluster.spark.stream_state import stream_state
+
+    state = stream_state(connection, stream)
+    return state.messages, state.last
+
+
+def _behind(connection: Connection, stream: str, seq: int) -> int | None:
+    """Messages with a greater sequence, as a replica says that has all of them; None: this one has not."""
+    from jetcluster.spark.fetch import PROOF
+    from jetcluster.spark.stream_state import is_ours, stream_state
+
+    state = stream_state(connection, stream)
+    if state.last <= seq:
+        return 0
+    subject = f"{connection.api_prefix}DIRECT.GET.{stream}"
+    if is_ours(connection):
+        subject = f"$JS.API.DIRECT.PEER.{stream}.{state.leader}"
+    elif not state.current:
+        return None
+    gather = connection.gather(subject, json.dumps({"seq": seq + 1, "batch": 1}).encode(), PROOF)
+    end = gather.wait()
+    if is_ours(connection) and int(end.get("Jc-Applied-Seq") or 0) < state.last:
+        return None
+    return behind_of(end.status, {"Nats-Num-Pending": end.get("Nats-Num-Pending")})
+
+
+def behind_of(status: int, headers: Mapping[str, str | None]) -> int | None:
+    """Of the end of a batch of one: the message itself and what it says is pending."""
+    if status == 404:
+        return 0
+    pending = headers.get("Nats-Num-Pending")
+    return 1 + int(pending) if status == 204 and pending is not None else None
+
+
+def write(rows: DataFrame, out: str, form: str) -> None:
+    """Parquet as it is; in JSON lines a value is text, or `value_base64` where it is no UTF-8."""
+    from pyspark.sql import functions as F
+
+    if form == "parquet":
+        rows.write.parquet(out)
+        return
+    text = F.try_validate_utf8(F.col("value").cast("string"))
+    other = F.when(F.col("value").isNotNull() & text.isNull(), F.base64("value"))
+    rows.withColumns({"value_base64": other, "value": text}).write.json(out)

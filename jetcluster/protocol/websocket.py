@@ -1,0 +1,291 @@
+"""WebSocket frames (RFC 6455) and their compression (RFC 7692), without I/O: a NATS connection's bytes inside frames.
+
+A NATS connection is a stream, so where frames begin and end says nothing: payload is handed on as it comes, also of a
+frame that is not whole yet, and a compressed message is inflated piece by piece. So no frame is ever held in memory,
+and what limits a message is the NATS parser above. One frame is made per write.
+
+Own code because the libraries cost a cold start too much: `aiohttp`'s reader cannot be imported without aiohttp, which
+takes 0.2-0.35 s and more (docs/compatibility.md, WebSocket).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from functools import cache
+
+CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
+
+NORMAL = 1000
+GOING_AWAY = 1001
+PROTOCOL_ERROR = 1002
+INVALID_PAYLOAD = 1007
+POLICY_VIOLATION = 1008
+TOO_BIG = 1009
+INTERNAL_ERROR = 1011
+
+MAX_CONTROL = 125
+"""Bytes of payload of a ping, a pong or a close frame."""
+PIECE = 64 * 1024
+"""Bytes that are inflated at a time."""
+COMPRESS_ABOVE = 64
+"""Bytes; what is shorter is sent as it is."""
+BROWSER_FRAME = 4096
+"""Payload of a frame to a browser, at most: it hands a frame on only when it is whole (sheet core 9.1)."""
+
+_FIN, _RSV1, _RSV23, _MASK = 0x80, 0x40, 0x30, 0x80
+_TAIL = b"\x00\x00\xff\xff"
+"""What the end of a deflated message leaves out."""
+_BY_TABLE = 1536
+"""Bytes from which on four passes with tables are quicker than one XOR of long integers (measured)."""
+
+Event = tuple[int, bytes]
+"""(BINARY, payload of text and binary messages) or (PING | PONG | CLOSE, payload)."""
+
+
+class WebSocketError(Exception):
+    """The other end does not keep to the rules. `code` and text are those of the close frame."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class FrameReader:
+    """Frames of a client. `feed` takes bytes as they come, `next` gives what they hold, one event at a time, so that
+    whoever has enough for now may stop in between. `deflate`: permessage-deflate was agreed on."""
+
+    def __init__(self, *, deflate: bool) -> None:
+        self._deflate = deflate
+        self._data = b""
+        self._at = 0
+        self._left = 0
+        """Payload bytes of the current data frame that have not been handed on."""
+        self._key = b""
+        self._final = True
+        """Of the current data frame; False from the first frame of a message to its last."""
+        self._inflater: zlib._Decompress | None = None
+        """Of the current message, if it is compressed."""
+        self._packed = b""
+        self._more = False
+        """The inflater has more to give."""
+        self._over = False
+        """A close frame has come; what follows it is not read."""
+
+    def feed(self, data: bytes) -> None:
+        if self._over:
+            return
+        self._data = self._data[self._at :] + data if self._at < len(self._data) else data
+        self._at = 0
+
+    def next(self) -> Event | None:
+        """None: more bytes are needed. Raises WebSocketError; then nothing more is to be read."""
+        while not self._over:
+            if self._more:
+                piece = self._inflate()
+            elif self._left:
+                if self._at >= len(self._data):
+                    return None
+                piece = self._payload()
+            else:
+                event = self._header()
+                if event is not None or not self._has_payload():
+                    return event
+                piece = b""
+            if piece:
+                return BINARY, piece
+        return None
+
+    def _has_payload(self) -> bool:
+        """Of a data frame, to be handed on or to come."""
+        return bool(self._left or self._more)
+
+    def _header(self) -> Event | None:
+        """Reads one frame header, and a control frame whole; an event only for the latter. Empty data frames are
+        stepped over."""
+        data = self._data
+        while len(data) - self._at >= 2:
+            at = self._at
+            first, second = data[at], data[at + 1]
+            opcode, length, at = first & 0x0F, second & 0x7F, at + 2
+            self._check(first, second)
+            if length == 126:
+                if len(data) < at + 2:
+                    return None
+                (length,) = struct.unpack_from(">H", data, at)
+                at += 2
+            elif length == 127:
+                if len(data) < at + 8:
+                    return None
+                (length,) = struct.unpack_from(">Q", data, at)
+                at += 8
+                if length >> 63:
+                    raise WebSocketError(PROTOCOL_ERROR, "invalid 64-bit payload length")
+            control = opcode >= CLOSE
+            if len(data) < at + 4 + (length if control else 0):
+                return None
+            key, at = data[at : at + 4], at + 4
+            if control:
+                self._at = at + length
+                return self._control(opcode, unmasked(data[at : at + length], key))
+            self._at = at
+            self._begin(first, opcode, length, key)
+            if self._left or self._more:
+                return None
+        return None
+
+    def _check(self, first: int, second: int) -> None:
+        """The two bytes that every frame begins with, checked before anything of it is waited for."""
+        opcode = first & 0x0F
+        if not second & _MASK:
+            raise WebSocketError(PROTOCOL_ERROR, "mask bit missing")
+        if first & _RSV23:
+            raise WebSocketError(PROTOCOL_ERROR, "RSV2 and RSV3 must be clear")
+        if opcode in (CLOSE, PING, PONG):
+            if second & 0x7F > MAX_CONTROL:
+                raise WebSocketError(PROTOCOL_ERROR, "control frame length bigger than maximum allowed of 125 bytes")
+            if not first & _FIN:
+                raise WebSocketError(PROTOCOL_ERROR, "control frame does not have final bit set")
+            if first & _RSV1:
+                raise WebSocketError(PROTOCOL_ERROR, "control frame is compressed")
+        elif opcode in (TEXT, BINARY):
+            if not self._final:
+                text = "new message started before final frame for previous message was received"
+                raise WebSocketError(PROTOCOL_ERROR, text)
+            if first & _RSV1 and not self._deflate:
+                text = "compressed frame received without negotiated permessage-deflate"
+                raise WebSocketError(PROTOCOL_ERROR, text)
+        elif opcode == CONTINUATION:
+            if self._final or first & _RSV1:
+                raise WebSocketError(PROTOCOL_ERROR, "invalid continuation frame")
+        else:
+            raise WebSocketError(PROTOCOL_ERROR, f"unknown opcode {opcode}")
+
+    def _begin(self, first: int, opcode: int, length: int, key: bytes) -> None:
+        """A data frame begins."""
+        self._final = bool(first & _FIN)
+        if opcode != CONTINUATION:
+            self._inflater = zlib.decompressobj(-15) if first & _RSV1 else None
+        self._left = length
+        self._key = key
+        if not length and self._final:
+            self._end_message()
+
+    def _payload(self) -> bytes:
+        """The payload that is there, of the current frame; what of it is packed goes into the inflater first."""
+        start = self._at
+        self._at = min(start + self._left, len(self._data))
+        chunk = unmasked(self._data[start : self._at], self._key)
+        self._left -= len(chunk)
+        turn = len(chunk) % 4
+        self._key = self._key[turn:] + self._key[:turn]
+        if self._inflater is None:
+            return chunk
+        self._packed = chunk
+        self._more = True
+        if not self._left and self._final:
+            self._end_message()
+        return b""
+
+    def _end_message(self) -> None:
+        if self._inflater is not None:
+            self._packed += _TAIL
+            self._more = True
+
+    def _inflate(self) -> bytes:
+        inflater = self._inflater
+        assert inflater is not None
+        try:
+            piece = inflater.decompress(self._packed, PIECE)
+        except zlib.error as error:
+            raise WebSocketError(INVALID_PAYLOAD, "corrupt compressed message") from error
+        if inflater.eof:  # a sender may end its deflate stream anywhere; what follows is another one
+            self._packed = inflater.unused_data
+            self._inflater = zlib.decompressobj(-15)
+        else:
+            self._packed = inflater.unconsumed_tail
+        self._more = bool(self._packed) or len(piece) == PIECE
+        if not self._more and self._final and not self._left:
+            self._inflater = None  # 40 KB that an idle connection has no use for
+        return piece
+
+    def _control(self, opcode: int, payload: bytes) -> Event:
+        if opcode == CLOSE:
+            self._over = True
+            _check_close(payload)
+        return opcode, payload
+
+
+def _check_close(payload: bytes) -> None:
+    if not payload:
+        return
+    if len(payload) == 1:
+        raise WebSocketError(PROTOCOL_ERROR, "close frame payload cannot be 1 byte")
+    code = int.from_bytes(payload[:2])
+    if not (1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999):
+        raise WebSocketError(PROTOCOL_ERROR, f"invalid close status code {code}")
+    try:
+        payload[2:].decode()
+    except UnicodeDecodeError as error:
+        raise WebSocketError(INVALID_PAYLOAD, "invalid utf8 body in close frame") from error
+
+
+class FrameWriter:
+    """Binary frames of a server, unmasked. `limit`: bytes of payload per frame, 0 for none."""
+
+    def __init__(self, *, deflate: bool, limit: int = 0) -> None:
+        self._deflate = deflate
+        self._limit = limit
+
+    def frames(self, data: bytes) -> bytes:
+        """One message, or as many of at most `limit` bytes as it takes."""
+        limit = self._limit
+        if not limit or len(data) <= limit:
+            return self._message(data)
+        return b"".join([self._message(data[at : at + limit]) for at in range(0, len(data), limit)])
+
+    def _message(self, data: bytes) -> bytes:
+        if self._deflate and len(data) > COMPRESS_ABOVE:
+            deflater = zlib.compressobj(zlib.Z_BEST_SPEED, zlib.DEFLATED, -15)
+            packed = (deflater.compress(data) + deflater.flush(zlib.Z_SYNC_FLUSH))[: -len(_TAIL)]
+            if len(packed) < len(data):
+                return _frame(_FIN | _RSV1 | BINARY, packed)
+        return _frame(_FIN | BINARY, data)
+
+
+def control(opcode: int, payload: bytes) -> bytes:
+    """A ping, pong or close frame of a server."""
+    assert len(payload) <= MAX_CONTROL
+    return _frame(_FIN | opcode, payload)
+
+
+def close_payload(code: int, text: str) -> bytes:
+    """What a close frame holds; the text is cut to what fits."""
+    body = text.encode()[: MAX_CONTROL - 2].decode(errors="ignore").encode()
+    return code.to_bytes(2) + body
+
+
+def _frame(first: int, payload: bytes) -> bytes:
+    length = len(payload)
+    if length < 126:
+        return bytes((first, length)) + payload
+    if length < 65536:
+        return struct.pack(">BBH", first, 126, length) + payload
+    return struct.pack(">BBQ", first, 127, length) + payload
+
+
+def unmasked(data: bytes, key: bytes) -> bytes:
+    """XOR with the four bytes of `key`, over and over; masks as well as it unmasks."""
+    length = len(data)
+    if length < _BY_TABLE:
+        mask = (key * (length // 4 + 1))[:length]
+        return (int.from_bytes(data, "little") ^ int.from_bytes(mask, "little")).to_bytes(length, "little")
+    plain = bytearray(length)
+    for lane in range(4):
+        plain[lane::4] = data[lane::4].translate(_table(key[lane]))
+    return bytes(plain)
+
+
+@cache
+def _table(byte: int) -> bytes:
+    return bytes(other ^ byte for other in range(256))

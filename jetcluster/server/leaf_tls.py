@@ -1,0 +1,49 @@
+"""TLS on leaf links: whose contexts are used, and the handshake in the middle of a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from jetcluster.config.options import LeafOptions, LeafRemoteOptions, TlsOptions
+from jetcluster.config.tls import client_context, handshake_failure, load_certificate, server_context
+
+
+class LeafTls:
+    """Imported, and made, only where some link has TLS. Raises `ConfigError` when a file is unusable."""
+
+    def __init__(self, options: LeafOptions) -> None:
+        self.accepting = server_context(options.tls) if options.tls is not None else None
+        self._options = options
+        self._connecting: dict[int, ssl.SSLContext] = {}
+        for remote in options.remotes:
+            if remote.tls is not None:
+                self.connecting(remote)
+
+    def connecting(self, remote: LeafRemoteOptions) -> ssl.SSLContext:
+        context = self._connecting.get(id(remote))
+        if context is None:
+            context = self._connecting[id(remote)] = client_context(remote.tls or TlsOptions())
+        return context
+
+    def renew(self) -> None:
+        """Certificates out of their files again; links that stand are not touched. Raises `ConfigError`."""
+        if self.accepting is not None and self._options.tls is not None:
+            load_certificate(self.accepting, self._options.tls)
+        for remote in self._options.remotes:
+            if remote.tls is not None and remote.tls.cert_file:
+                load_certificate(self.connecting(remote), remote.tls)
+
+
+async def handshake(
+    transport: asyncio.Transport, protocol: asyncio.Protocol, context: ssl.SSLContext, name: str | None, seconds: float
+) -> asyncio.Transport | str:
+    """The transport to go on with, or why there is none. `name` is the accepting end's, None at that end."""
+    try:
+        made = await asyncio.get_running_loop().start_tls(
+            transport, protocol, context,
+            server_side=name is None, server_hostname=name, ssl_handshake_timeout=seconds,
+        )  # fmt: skip
+    except (TimeoutError, OSError) as error:  # ssl.SSLError is an OSError
+        return handshake_failure(error)
+    return made if made is not None else "the other end closed the connection"

@@ -1,0 +1,352 @@
+"""All leaf links of a node: the port for leaves, and the loops that keep the links to hubs up."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from jetcluster.auth.remote_login import signed_login
+from jetcluster.auth.secrets import PasswordChecker, is_signed
+from jetcluster.config.nkeys import decode_user_key
+from jetcluster.config.options import LeafOptions, LeafRemoteOptions, LeafUserOptions
+from jetcluster.protocol import writer
+from jetcluster.server.identity import new_nonce
+from jetcluster.server.leaf_link import LeafLink
+from jetcluster.server.leaf_url import host_of, place, wants_tls
+from jetcluster.server.listener import ListenError, bound_address, host_port, own_address
+from jetcluster.server.options import AuthResult, OpenIdentity
+from jetcluster.server.server import Server
+
+if TYPE_CHECKING:
+    import ssl
+
+    from jetcluster.cluster.tls_listener import TlsListener
+    from jetcluster.server.leaf_tls import LeafTls
+
+log = logging.getLogger("jetcluster.server")
+
+DIAL_TIMEOUT = 5.0
+TLS_TIMEOUT = 2.0
+MAX_DELAY = 8.0
+"""Seconds between attempts at a hub that refuses, at most; a loop waits longer."""
+MAX_UNREACHED_DELAY = 2.0
+"""At one that is not reached."""
+LOG_EVERY = 60.0
+"""Seconds between two lines about a hub that is not reached."""
+MAX_TOLD = 256
+_PROTOCOL = 3
+
+Identify = Callable[[dict[str, Any], bytes], AuthResult]
+"""(CONNECT, nonce) -> who that is, by the rules for clients. Raises to refuse."""
+
+
+class LeafNodes:
+    """`has_jetstream` tells whether an account has JetStream here."""
+
+    def __init__(
+        self,
+        server: Server,
+        options: LeafOptions,
+        identify: Identify,
+        has_jetstream: Callable[[str], bool],
+        max_leafnodes: Callable[[str], int],
+        system_account: str,
+    ) -> None:
+        self.server = server
+        self.options = options
+        self.has_jetstream = has_jetstream
+        self.system_account = system_account
+        self.host = options.host
+        self.port = 0
+        """Bound port for leaves; 0: none."""
+        self.links: list[LeafLink] = []
+        """Those that take part in their accounts."""
+        self._identify = identify
+        self._max_leafnodes = max_leafnodes
+        self._passwords = PasswordChecker()
+        self._listener: asyncio.Server | TlsListener | None = None
+        self._marks: dict[str, bytes] = {}
+        self._found: dict[int, list[str]] = {}
+        """By remote: addresses that hubs have told."""
+        self._neighbours: list[str] = []
+        self._unreached: dict[str, tuple[str, float]] = {}
+        """By address, what was told in the log, and when."""
+        self._tls: LeafTls | None = None
+        if options.tls is not None or any(remote.tls is not None for remote in options.remotes):
+            self._tls = self.tls
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Opens the port, if there is to be one, and begins to connect to hubs. Raises ListenError."""
+        options = self.options
+        if options.port:
+            try:
+                await self._listen(max(options.port, 0))
+            except OSError as error:
+                address = host_port(options.host, max(options.port, 0))
+                raise ListenError(f"Error listening on leafnode port: {address} - {error.strerror or error}") from error
+            log.info("Listening for leafnode connections on %s", host_port(options.host, self.port))
+        for remote in options.remotes:
+            if not remote.disabled:
+                self.server.spawn(self._keep_up(remote))
+
+    async def _listen(self, port: int) -> None:
+        options = self.options
+        if options.tls is not None and options.tls.handshake_first:
+            from jetcluster.cluster.tls_listener import TlsListener
+
+            assert self.tls.accepting is not None
+            first = TlsListener(self.tls.accepting, options.tls.timeout, lambda: LeafLink(self), _handshake_failed)
+            self.host, self.port = await first.start(options.host, port)
+            self._listener = first
+            return
+        plain = await asyncio.get_running_loop().create_server(
+            lambda: LeafLink(self), options.host or None, port, backlog=128
+        )
+        self.host, self.port = bound_address(plain)
+        self._listener = plain
+
+    @property
+    def tls(self) -> LeafTls:
+        """Made when it is needed: a hub may ask for TLS that nobody has configured. Raises ConfigError."""
+        if self._tls is None:
+            from jetcluster.server.leaf_tls import LeafTls
+
+            self._tls = LeafTls(self.options)
+        return self._tls
+
+    def tls_for(self, link: LeafLink) -> tuple[ssl.SSLContext, str | None, float]:
+        """(context, name that the accepting end's certificate must have or None there, seconds). Raises ConfigError."""
+        if link.remote is not None:
+            return self._tls_to(link.remote, link.url)
+        assert self.tls.accepting is not None
+        assert self.options.tls is not None
+        return self.tls.accepting, None, self.options.tls.timeout
+
+    def _tls_to(self, remote: LeafRemoteOptions, url: str) -> tuple[ssl.SSLContext, str, float]:
+        from jetcluster.config.tls import name_to_check
+
+        name = name_to_check(host_of(url), [host_of(url) for url in remote.urls])
+        return self.tls.connecting(remote), name, remote.tls.timeout if remote.tls is not None else TLS_TIMEOUT
+
+    def renew_certificates(self) -> None:
+        """Reads them again, for handshakes to come. Raises ConfigError."""
+        if self._tls is not None:
+            self._tls.renew()
+
+    async def stop(self) -> None:
+        """Closes the port. The server ends the links with its other connections."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    async def _keep_up(self, remote: LeafRemoteOptions) -> None:
+        """Connects to one hub, again and again."""
+        failures = 0
+        urls = list(remote.urls)
+        if not remote.no_randomize:
+            urls.sort(key=lambda _: self.server.rng.random())
+        turn = 0
+        while True:
+            known = urls + [url for url in self._found.get(id(remote), []) if url not in urls]
+            url = known[turn % len(known)]
+            turn += 1
+            link = await self._dial(remote, url)
+            wait, longest = 0.0, MAX_UNREACHED_DELAY
+            if link is not None:
+                longest = MAX_DELAY
+                try:
+                    await asyncio.shield(link.over)
+                finally:
+                    link.abort("Server Shutdown")
+                wait = link.retry_after
+                failures = 0 if link.was_up else failures
+            failures += 1
+            delay = min(self.options.reconnect * 2 ** min(failures - 1, 8), max(longest, self.options.reconnect))
+            await asyncio.sleep(max(delay * (1 + 0.2 * self.server.rng.random()), wait))
+
+    async def _dial(self, remote: LeafRemoteOptions, url: str) -> LeafLink | None:
+        _, _, host, port = place(url)
+        context = name = None
+        if remote.tls is not None and remote.tls.handshake_first:
+            context, name, _ = self._tls_to(remote, url)
+        try:
+            async with asyncio.timeout(DIAL_TIMEOUT):
+                _, link = await asyncio.get_running_loop().create_connection(
+                    lambda: LeafLink(self, remote, url), host, port, ssl=context, server_hostname=name
+                )
+        except (OSError, TimeoutError) as error:
+            why = str(error)
+            if context is not None and not isinstance(error, ConnectionRefusedError):
+                from jetcluster.config.tls import handshake_failure
+
+                why = f"TLS handshake error: {handshake_failure(error)}"
+            self._log_unreached(host_port(host, port), why)
+            return None
+        self._unreached.pop(host_port(host, port), None)
+        return link
+
+    def _log_unreached(self, where: str, why: str) -> None:
+        now = self.server.clock.monotonic()
+        told, at = self._unreached.get(where, ("", 0.0))
+        if why != told or now - at >= LOG_EVERY:
+            if len(self._unreached) >= MAX_TOLD:
+                self._unreached.clear()
+            self._unreached[where] = (why, now)
+            log.warning("Error trying to connect as leafnode to remote server %s: %s", where, why)
+
+    # ---- what links ask
+
+    def new_nonce(self) -> bytes:
+        return new_nonce(self.server.rng)
+
+    def loop_mark(self, account: str) -> bytes:
+        """The subject by which this server knows its own interest when it comes back (`$LDS.<22 characters>`)."""
+        mark = self._marks.get(account)
+        if mark is None:
+            token = base64.b32encode(self.server.rng.token(15))[:22]
+            mark = self._marks[account] = b"$LDS." + token
+        return mark
+
+    def joined(self, link: LeafLink) -> None:
+        """A server that connects anew may be here before its old link is known to be dead."""
+        link.was_up = True
+        for other in list(self.links):
+            same = (other.peer_id, other.account, other.remote_cluster) == (
+                link.peer_id,
+                link.account,
+                link.remote_cluster,
+            )
+            if same and not other.solicited and not link.solicited:
+                other.close("Duplicate Remote LeafNode Connection")
+        self.links.append(link)
+
+    def forget(self, link: LeafLink) -> None:
+        if link in self.links:
+            self.links.remove(link)
+
+    def has_room(self, account: str) -> bool:
+        limit = self._max_leafnodes(account)
+        return limit < 0 or sum(link.account == account and not link.solicited for link in self.links) < limit
+
+    def log_in(self, connect: dict[str, Any], nonce: bytes) -> AuthResult | None:
+        """Whom a leaf connects as; None when it may not."""
+        if self.options.users:
+            for user in self.options.users:
+                if self._is(user, connect, nonce):
+                    return OpenIdentity(user.account, user.user or user.nkey)
+            return None
+        try:
+            return self._identify(connect, nonce)
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the answer is no
+            log.info("leafnode refused: %s", error)
+            return None
+
+    def _is(self, user: LeafUserOptions, connect: dict[str, Any], nonce: bytes) -> bool:
+        if user.nkey:
+            signature = str(connect.get("sig") or "")
+            return connect.get("nkey") == user.nkey and is_signed(decode_user_key(user.nkey), nonce, signature)
+        password = str(connect.get("pass") or "")
+        return connect.get("user") == user.user and self._passwords.matches(user.password, password)
+
+    def set_neighbours(self, urls: Sequence[str]) -> None:
+        """Where the other nodes of this cluster take leaf links: told to leaves."""
+        self._neighbours = list(urls)
+        for link in self.links:
+            if not link.solicited:
+                link.send(writer.info(self.info_for(link)))
+
+    def discovered(self, remote: LeafRemoteOptions, urls: list[str]) -> None:
+        """Addresses of the hub's cluster, for when the configured ones do not answer; they take its credentials."""
+        if remote.ignore_discovered_servers:
+            return
+        user, password, _, _ = place(remote.urls[0])
+        credentials = f"{user}:{password}@" if password else f"{user}@" if user else ""
+        scheme = "tls" if wants_tls(remote.urls[0]) else "nats-leaf"
+        self._found[id(remote)] = [f"{scheme}://{credentials}{url}" for url in urls[:64]]
+
+    # ---- handshake
+
+    def connect_for(self, link: LeafLink, remote: LeafRemoteOptions, nonce: bytes) -> dict[str, Any]:
+        """CONNECT of a connecting end. Raises LoginError."""
+        server, options = self.server, self.server.options
+        connect: dict[str, Any] = {"version": options.version}
+        connect |= signed_login(remote.credentials, remote.nkey, nonce)
+        user, password, _, _ = place(link.url)
+        if password:
+            connect |= {"user": user, "pass": password}
+        elif user:
+            connect |= {"user": user, "auth_token": user}
+        connect |= {"server_id": server.server_id, "name": server.name, "cluster": self.cluster_name}
+        if options.domain:
+            connect["domain"] = options.domain
+        if remote.hub:
+            connect["is_hub"] = True
+        if remote.deny_imports:
+            connect["deny_pub"] = remote.deny_imports
+        return connect | {
+            "headers": not options.no_header_support,
+            "jetstream": options.jetstream,
+            "remote_account": remote.account,
+            "protocol": _PROTOCOL,
+        }
+
+    def info_for(self, link: LeafLink) -> dict[str, Any]:
+        """INFO of an accepting end: the first, or the one that says which account the other end is bound to."""
+        server, options = self.server, self.server.options
+        info: dict[str, Any] = {
+            "server_id": server.server_id,
+            "server_name": server.name,
+            "version": options.version,
+            "proto": _PROTOCOL,
+            "go": f"python{sys.version_info.major}.{sys.version_info.minor}",
+            "host": self.host,
+            "port": self.port,
+            "headers": not options.no_header_support,
+            "auth_required": True,
+            "max_payload": options.max_payload,
+            "jetstream": options.jetstream,
+            "client_id": link.cid,
+        }
+        if self.options.tls is not None:
+            info["tls_required"] = True
+            if self.options.tls.verify:
+                info["tls_verify"] = True
+        if options.cluster_name:
+            info["cluster"] = options.cluster_name
+        if options.domain:
+            info["domain"] = options.domain
+        if link.account:
+            info |= {"connect_info": True, "remote_account": link.account}
+        else:
+            info["nonce"] = link.nonce.decode()
+        own = [self.own_url] if self.own_url else []
+        urls = [*own, *(url for url in self._neighbours if url not in own)]
+        return info | {"api_lvl": options.api_level, "info_on_connect": True, "leafnode_urls": urls}
+
+    @property
+    def cluster_name(self) -> str:
+        """What the other end knows this one by; a single server is a cluster of its own name."""
+        return self.server.options.cluster_name or self.server.name
+
+    @property
+    def own_url(self) -> str:
+        """host:port for leaves, as it is advertised."""
+        if not self.port or self.options.no_advertise:
+            return ""
+        advertise = self.options.advertise
+        if advertise:
+            return advertise if ":" in advertise else host_port(advertise, self.port)
+        host = self.host
+        return host_port(own_address() if host in ("", "0.0.0.0", "::") else host, self.port)  # noqa: S104
+
+
+def _handshake_failed(address: tuple[str, int], error: Exception) -> None:
+    from jetcluster.config.tls import handshake_failure
+
+    log.warning("leafnode connection of %s: TLS handshake error: %s", host_port(*address), handshake_failure(error))

@@ -1,0 +1,70 @@
+"""A client that has come by WebSocket: what it is told and how it is let in differ, the protocol does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jetcluster.server.client import Client
+from jetcluster.server.options import Authenticator, AuthResult
+
+if TYPE_CHECKING:
+    from jetcluster.protocol.ws_handshake import Request
+    from jetcluster.server.ws_port import WsPort
+
+CONNECTION_TYPE = "WEBSOCKET"
+
+
+class WsClient(Client):
+    """`authorization`, `no_auth_user` and `ping_interval` are those of the `websocket` block where it has its own."""
+
+    client_type = "websocket"
+
+    def __init__(self, port: WsPort, cid: int, request: Request) -> None:
+        super().__init__(port.server, cid)
+        self._port = port
+        options = port.options
+        cookies = (
+            ("jwt", options.jwt_cookie),
+            ("user", options.user_cookie),
+            ("pass", options.pass_cookie),
+            ("auth_token", options.token_cookie),
+        )
+        found = ((key, request.cookie(name)) for key, name in cookies if name)
+        self._cookies = {key: value for key, value in found if value}
+
+    @property
+    def ping_interval(self) -> float:
+        return self._port.options.ping_interval or self.server.options.ping_interval
+
+    @property
+    def authenticator(self) -> Authenticator:
+        return self._port.authenticator
+
+    @property
+    def no_auth_user(self) -> str:
+        return self._port.options.no_auth_user or self.server.options.no_auth_user
+
+    @property
+    def _auth_patience(self) -> float:
+        return self._port.options.authorization.timeout or super()._auth_patience
+
+    @property
+    def _wants_tls(self) -> bool:
+        return False  # it has it below, or has not
+
+    def told(self, info: dict[str, Any]) -> dict[str, Any]:
+        """INFO as it is for this listener."""
+        for key in ("auth_required", "tls_required", "tls_verify", "connect_urls"):
+            info.pop(key, None)
+        info |= {"host": self._port.host, "port": self._port.port}
+        if self.authenticator.required:
+            info["auth_required"] = True
+        if self._port.tls is not None:
+            info["tls_required"] = True
+        urls = self._port.connect_urls
+        return info | {"connect_urls": urls} if urls else info
+
+    def _check(self, connect: dict[str, Any]) -> AuthResult:
+        """What CONNECT does not say, the cookies of the handshake do."""
+        merged = {**self._cookies, **{key: value for key, value in connect.items() if value != ""}}
+        return self._port.check(merged, self.nonce, self.ip)

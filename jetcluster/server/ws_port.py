@@ -1,0 +1,154 @@
+"""The port for WebSocket clients. Imported only when one is configured."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from jetcluster.cluster.tls_listener import TlsListener
+from jetcluster.config.options import WebSocketOptions
+from jetcluster.protocol.writer import info as info_line
+from jetcluster.protocol.ws_handshake import Request, Rules, places_of
+from jetcluster.server.listener import BACKLOG, ListenError, bound_address, host_port, own_address
+from jetcluster.server.options import Authenticator, AuthResult
+from jetcluster.server.ws_client import WsClient
+from jetcluster.server.ws_transport import WebSocket
+
+if TYPE_CHECKING:
+    import ssl
+
+    from jetcluster.server.server import Server
+
+log = logging.getLogger("jetcluster.server")
+
+HANDSHAKE_TIMEOUT = 10.0
+"""Seconds, unless `handshake_timeout` says otherwise."""
+
+Check = Callable[[dict[str, Any], bytes, str], AuthResult]
+"""(CONNECT, nonce, address) -> who that is, as a client of the WEBSOCKET type. Raises to refuse."""
+
+
+class WsPort:
+    """`authenticator` and `check` are told by the node, at the start and on each reload."""
+
+    def __init__(
+        self,
+        server: Server,
+        options: WebSocketOptions,
+        tls: ssl.SSLContext | None,
+        authenticator: Authenticator,
+        check: Check,
+    ) -> None:
+        self.server = server
+        self.options = options
+        self.tls = tls
+        self.authenticator = authenticator
+        self.check = check
+        self.host = options.host
+        self.port = 0
+        self._rules = Rules()
+        self._peer_urls: list[str] = []
+        self._handshaking: set[WebSocket] = set()
+        self._listener: asyncio.Server | TlsListener | None = None
+        self._set_rules()
+
+    def _set_rules(self) -> None:
+        options = self.options
+        self._rules = Rules(
+            tls=self.tls is not None,
+            same_origin=options.same_origin,
+            origins=places_of(options.allowed_origins),
+            compression=options.compression,
+            headers=options.headers,
+        )
+
+    async def start(self) -> None:
+        """Raises ListenError."""
+        options = self.options
+        port = max(options.port, 0)
+        try:
+            if self.tls is not None:
+                assert options.tls is not None
+                listener = TlsListener(self.tls, options.tls.timeout, self._accept, _handshake_failed)
+                self.host, self.port = await listener.start(options.host, port)
+                self._listener = listener
+            else:
+                plain = await asyncio.get_running_loop().create_server(
+                    self._accept, options.host or None, port, backlog=BACKLOG
+                )
+                self.host, self.port = bound_address(plain)
+                self._listener = plain
+        except OSError as error:
+            address = host_port(options.host, port)
+            why = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
+            raise ListenError(f'Unable to listen for websocket connections: {address}, "{why}"') from error
+        log.info("Listening for websocket clients on %s://%s", self.scheme, host_port(options.host, self.port))
+        if self.tls is None:
+            log.warning("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
+
+    def close(self) -> None:
+        """Takes no more connections, and drops those whose handshake is under way. The server ends the clients."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        for one in list(self._handshaking):
+            one.drop()
+
+    def reconfigure(self, options: WebSocketOptions, authenticator: Authenticator, check: Check) -> None:
+        """After a reload: host, port and TLS on or off are the same. Before `Server.reconfigure`, which asks clients
+        anew who they are."""
+        self.options, self.authenticator, self.check = options, authenticator, check
+        self._set_rules()
+
+    # ---- connections
+
+    def _accept(self) -> asyncio.Protocol:
+        patience = self.options.handshake_timeout or HANDSHAKE_TIMEOUT
+        return WebSocket(self._rules, self.server.timers, patience, self._open_client, self._handshaking)
+
+    def _open_client(self, request: Request) -> WsClient:
+        return WsClient(self, self.server.new_cid(), request)
+
+    # ---- where clients may go
+
+    @property
+    def scheme(self) -> str:
+        return "ws" if self.tls is None else "wss"
+
+    @property
+    def own_url(self) -> str:
+        """`host:port` for WebSocket clients; "" when it is not to be advertised."""
+        if self.server.options.no_advertise or not self.port:
+            return ""
+        advertise = self.options.advertise
+        if advertise:
+            return advertise if ":" in advertise else host_port(advertise, self.port)
+        host = self.host
+        return host_port(own_address() if host in ("", "0.0.0.0", "::") else host, self.port)  # noqa: S104
+
+    @property
+    def connect_urls(self) -> list[str]:
+        """As `Server.connect_urls`; of a server on its own, none."""
+        if not self.server.options.cluster_name or self.server.options.no_advertise:
+            return []
+        own = [] if self.server.lame_duck or not self.own_url else [self.own_url]
+        return own + [url for url in self._peer_urls if url not in own]
+
+    def set_peer_urls(self, urls: Sequence[str]) -> None:
+        """Takes the WebSocket addresses of the other nodes; clients that listen are told when they changed."""
+        peers = [url for url in dict.fromkeys(urls) if url and url != self.own_url]
+        if peers == self._peer_urls:
+            return
+        self._peer_urls = peers
+        for client in list(self.server.clients.values()):
+            if client.settled and isinstance(client, WsClient):
+                client.send(info_line(self.server.info_for(client, first=False)))
+
+
+def _handshake_failed(address: tuple[str, int], error: Exception) -> None:
+    from jetcluster.config.tls import handshake_failure
+
+    log.info("%s:%d - websocket TLS handshake error: %s", address[0], address[1], handshake_failure(error))

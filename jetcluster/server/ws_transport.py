@@ -1,0 +1,306 @@
+"""A WebSocket between a socket and a client connection: below it is the transport, above it looks like one.
+
+`WebSocket` is the protocol of the socket: it answers the HTTP request, then takes frames apart. `WsTransport` is what
+the client connection gets for a transport: it makes one frame of each write. So the NATS protocol above runs unchanged,
+with its batched output, its back-pressure and its limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from jetcluster.protocol import websocket, ws_handshake
+from jetcluster.protocol.websocket import CLOSE, PING, PONG, FrameReader, FrameWriter, WebSocketError
+from jetcluster.protocol.ws_handshake import HandshakeError, Request, Rules
+
+if TYPE_CHECKING:
+    from jetcluster.clock import TimerHandle, Timers
+    from jetcluster.server.connection import Connection
+
+log = logging.getLogger("jetcluster.server")
+
+MAX_HEAD = 16 * 1024
+"""Bytes of an HTTP request: a user JWT in a cookie takes one to four thousand."""
+MAX_HANDSHAKES = 4096
+"""Under way at a time; further connections are closed at once."""
+TURN = 256 * 1024
+"""Payload bytes after which the rest of what was read waits for the loop's next turn: inflated, it may be a thousand
+times what was sent."""
+PONGS = 64 * 1024
+"""Bytes of output that may wait when a ping is answered; the pings of who does not read are not."""
+
+_CODES: Mapping[str, int] = {
+    **dict.fromkeys(("Client Closed",), websocket.NORMAL),
+    **dict.fromkeys(("Write Error", "Read Error", "Stale Connection", "Server Shutdown"), websocket.GOING_AWAY),
+    **dict.fromkeys(("Parse Error", "Protocol Violation", "Bad Client Protocol Version"), websocket.PROTOCOL_ERROR),
+    "Maximum Message Payload Exceeded": websocket.TOO_BIG,
+    **dict.fromkeys(
+        (
+            "Authentication Timeout",
+            "Authentication Failure",
+            "Authentication Expired",
+            "Credentials Revoked",
+            "Slow Consumer (Pending Bytes)",
+            "Slow Consumer (Write Deadline)",
+            "Maximum Connections Exceeded",
+            "Maximum Account Connections Exceeded",
+            "Maximum Subscriptions Exceeded",
+            "Missing Account",
+        ),
+        websocket.POLICY_VIOLATION,
+    ),
+}
+"""Close reason -> status of the close frame, as nats-server has it; others are an internal error."""
+
+
+class WsTransport(asyncio.Transport):
+    """The writing side, for the connection above. The socket below is already open, its handshake done."""
+
+    def __init__(self, socket: asyncio.Transport, owner: WebSocket, writer: FrameWriter) -> None:
+        super().__init__()
+        self._socket = socket
+        self._owner = owner
+        self._writer = writer
+        self.close_frame: bytes | None = None
+        """Payload of the close frame to send, when it is not what the connection's own reason makes it."""
+        self.paused = False
+        self._said_goodbye = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._said_goodbye:
+            self._socket.write(self._writer.frames(bytes(data)))
+
+    def control(self, opcode: int, payload: bytes) -> None:
+        if not self._said_goodbye and not self._socket.is_closing():
+            self._socket.write(websocket.control(opcode, payload))
+
+    def _say_goodbye(self) -> None:
+        payload = self.close_frame
+        if payload is None:
+            reason = self._owner.close_reason
+            payload = websocket.close_payload(_CODES.get(reason, websocket.INTERNAL_ERROR), reason)
+        self.control(CLOSE, payload)
+        self._said_goodbye = True
+
+    def can_write_eof(self) -> bool:
+        return self._socket.can_write_eof()
+
+    def write_eof(self) -> None:
+        self._say_goodbye()
+        if not self._socket.is_closing():
+            self._socket.write_eof()
+
+    def close(self) -> None:
+        self._say_goodbye()
+        self._socket.close()
+
+    def abort(self) -> None:
+        self._said_goodbye = True
+        self._socket.abort()
+
+    def is_closing(self) -> bool:
+        return self._socket.is_closing()
+
+    def pause_reading(self) -> None:
+        self.paused = True
+        self._owner.hold()
+
+    def resume_reading(self) -> None:
+        self.paused = False
+        self._owner.go_on()
+
+    def is_reading(self) -> bool:
+        return not self.paused
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._socket.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        return self._socket.get_write_buffer_size()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._socket.get_extra_info(name, default)
+
+
+class WebSocket(asyncio.Protocol):
+    """One socket. `open_client(request)` makes the connection above once the handshake is done; while it is under way,
+    this is in `handshaking`. `patience`: seconds for it."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        timers: Timers,
+        patience: float,
+        open_client: Callable[[Request], Connection],
+        handshaking: set[WebSocket],
+    ) -> None:
+        self._rules = rules
+        self._timers = timers
+        self._open_client = open_client
+        self._patience = patience
+        self._handshaking = handshaking
+        self._head = b""
+        self._socket: asyncio.Transport = cast(asyncio.Transport, None)
+        self._upper: Connection | None = None
+        self._transport: WsTransport | None = None
+        self._reader: FrameReader | None = None
+        """None before the handshake, and after an error."""
+        self._waiting = False
+        """The rest of what was read is to be looked at in another turn."""
+        self._timer: TimerHandle | None = None
+
+    @property
+    def close_reason(self) -> str:
+        return "" if self._upper is None else self._upper.close_reason
+
+    # ---- what the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._socket = cast(asyncio.Transport, transport)
+        if len(self._handshaking) >= MAX_HANDSHAKES:
+            self._timers.call_soon(self._socket.abort)  # not in here: uvloop has yet to begin reading
+            return
+        self._handshaking.add(self)
+        self._timer = self._timers.call_later(self._patience, self._late)
+
+    def data_received(self, data: bytes) -> None:
+        if self._reader is not None:
+            self._reader.feed(data)
+            if not self._waiting and not (self._transport is not None and self._transport.paused):
+                self._deliver()
+        elif self._upper is None and not self._socket.is_closing():
+            self._head += data
+            self._handshake()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        if self._upper is not None:
+            self._upper.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._upper is not None:
+            self._upper.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._over()
+        self._reader = None
+        if self._upper is not None:
+            self._upper.connection_lost(exc)
+
+    # ---- handshake
+
+    def drop(self) -> None:
+        """Ends a connection whose handshake is under way."""
+        self._over()
+        self._socket.abort()
+
+    def _late(self) -> None:
+        log.info("%s - websocket handshake error: not completed in time", self._peer())
+        self.drop()
+
+    def _over(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._handshaking.discard(self)
+
+    def _peer(self) -> str:
+        peer = self._socket.get_extra_info("peername")
+        return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "?"
+
+    def _handshake(self) -> None:
+        head, end, rest = self._head.partition(ws_handshake.END)
+        if not end and len(head) <= MAX_HEAD:
+            return
+        self._head = b""
+        try:
+            request, answer = self._judge(head, rest)
+        except HandshakeError as error:
+            log.info("%s - websocket handshake error: %s", self._peer(), error)
+            self._over()
+            self._socket.write(ws_handshake.refusal(error))
+            self._socket.close()
+            return
+        self._over()
+        self._socket.write(answer)
+        deflate = self._rules.compression and request.deflate
+        limit = websocket.BROWSER_FRAME if request.browser else 0
+        self._reader = FrameReader(deflate=deflate)
+        self._transport = WsTransport(self._socket, self, FrameWriter(deflate=deflate, limit=limit))
+        self._upper = self._open_client(request)
+        self._upper.connection_made(self._transport)
+
+    def _judge(self, head: bytes, rest: bytes) -> tuple[Request, bytes]:
+        """The request and the answer to it. Raises HandshakeError."""
+        if len(head) > MAX_HEAD:
+            raise HandshakeError(400, "request too long")
+        request = ws_handshake.parse(head)
+        answer = ws_handshake.accept(request, self._rules)
+        if rest:
+            raise HandshakeError(400, "client sent data before handshake is complete")
+        return request, answer
+
+    # ---- frames
+
+    def hold(self) -> None:
+        if not self._socket.is_closing():
+            self._socket.pause_reading()
+
+    def go_on(self) -> None:
+        """First what has been read, then the socket."""
+        if not self._waiting:
+            self._waiting = True
+            self._timers.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._waiting = False
+        if self._transport is not None and not self._transport.paused:
+            self._deliver()
+            if not self._waiting and not self._transport.paused and not self._socket.is_closing():
+                self._socket.resume_reading()
+
+    def _deliver(self) -> None:
+        """Hands on what has been read, until the connection above has enough of it."""
+        upper, transport = self._upper, self._transport
+        assert upper is not None
+        assert transport is not None
+        spent = 0
+        try:
+            while self._reader is not None and not transport.paused:
+                event = self._reader.next()
+                if event is None:
+                    break
+                opcode, payload = event
+                if opcode == CLOSE:
+                    self._closed_by_peer(payload)
+                elif opcode == PING:
+                    if transport.get_write_buffer_size() < PONGS:
+                        transport.control(PONG, payload)
+                elif opcode != PONG:
+                    upper.data_received(payload)
+                    spent += len(payload)
+                    if spent > TURN:
+                        self.hold()
+                        self.go_on()
+                        break
+        except WebSocketError as error:
+            self._reader = None
+            log.info("cid %d: websocket: %s", upper.cid, error)
+            self._end(websocket.close_payload(error.code, str(error)), "Protocol Violation")
+
+    def _closed_by_peer(self, payload: bytes) -> None:
+        """The answer to a close frame is another one with the same status; then there is nothing to wait for."""
+        self._reader = None
+        self._end(payload, "Client Closed")
+        self._socket.close()
+
+    def _end(self, close_frame: bytes, reason: str) -> None:
+        assert self._upper is not None
+        assert self._transport is not None
+        self._transport.close_frame = close_frame
+        self._upper.close(reason)

@@ -1,0 +1,237 @@
+"""Messages -> `pyarrow.RecordBatch`. What is done per message in Python is kept to cutting its bytes out; fields are
+found, numbers and times read by Arrow's kernels, a whole batch at once."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jetcluster.protocol import headers as header_block
+from jetcluster.spark.frames import OWN_FIELDS, PLAIN, Batch, FrameError
+from jetcluster.spark.schema import arrow_schema
+
+_CRLF: Final = b"\r\n"
+_PLAIN_START: Final = PLAIN + OWN_FIELDS[2:]
+_LINES: Final = 8
+"""Of the server's own part of a block: six fields and what follows the two ends of line."""
+_SUBJECT, _SEQUENCE, _TIME = 1, 2, 3
+_NAMES: Final = {_SUBJECT: b"Nats-Subject: ", _SEQUENCE: b"Nats-Sequence: ", _TIME: b"Nats-Time-Stamp: "}
+_END: Final = 1 << 30
+
+
+def digest(subject: bytes, block: bytes, payload: bytes) -> int:
+    """A signed 64-bit hash over what is stored of a message but its place: subject, header block (b"" for none) and
+    payload. The same on every replica, in a mirror, and after archive and restore."""
+    hashed = hashlib.blake2b(b"%d %d " % (len(subject), len(block)), digest_size=8)
+    hashed.update(subject)
+    hashed.update(block)
+    hashed.update(payload)
+    return int.from_bytes(hashed.digest(), "little", signed=True)
+
+
+class Converter:
+    """Makes record batches of the columns `names`, in that order, of messages of `stream`."""
+
+    def __init__(self, names: Sequence[str], stream: str, *, kafka: bool = False) -> None:
+        self._schema = arrow_schema(names, kafka=kafka)
+        makers = _KAFKA if kafka else _COLUMNS
+        self._makers = [makers[name] for name in names]
+        self._stream = stream
+        self._with_blocks = bool({"headers", "headers_raw", "digest"} & set(names))
+
+    def convert(self, batch: Batch) -> Any:
+        """Raises FrameError."""
+        rows = _Rows(batch, self._stream)
+        return pa.RecordBatch.from_arrays([make(rows) for make in self._makers], schema=self._schema)
+
+
+class _Rows:
+    """One batch while its columns are made. What several columns need is made once."""
+
+    def __init__(self, batch: Batch, stream: str) -> None:
+        self.stream = stream
+        self.count = len(batch.heads)
+        self.payloads = batch.payloads
+        self._heads = batch.heads
+        self._first = 1
+        self.plain = not self.count or batch.heads[0].startswith(_PLAIN_START)
+        """No message has stored headers."""
+        if self.plain:
+            lines = pc.split_pattern(pa.array(batch.heads, pa.binary()), _CRLF)
+            widths = pc.min_max(pc.list_value_length(lines)).as_py()
+            self.plain = not self.count or widths == {"min": _LINES + 1, "max": _LINES + 1}
+        if not self.plain:
+            tails = [head[cut:] for head, cut in zip(batch.heads, self._cuts, strict=True)]
+            lines = pc.split_pattern(pa.array(tails, pa.binary()), _CRLF)
+            self._first = 0
+        self._lines = lines
+
+    @functools.cached_property
+    def _cuts(self) -> list[int]:
+        """Where the server's own fields begin in every block."""
+        cuts = [head.rfind(OWN_FIELDS) + 2 for head in self._heads]
+        if cuts and min(cuts) < len(PLAIN):
+            raise FrameError("a message without Nats-Stream")
+        return cuts
+
+    def field(self, at: int) -> Any:
+        """One of the server's own fields, as binary. Raises FrameError."""
+        name = _NAMES[at]
+        found = pc.list_element(self._lines, self._first + at)
+        if pc.all(pc.starts_with(found, name)).as_py() is False:
+            raise FrameError(f"a message without {name.decode().strip(': ')} where it belongs")
+        return pc.binary_slice(found, len(name), _END)
+
+    @functools.cached_property
+    def subjects(self) -> Any:
+        return _text(self.field(_SUBJECT))
+
+    @functools.cached_property
+    def seqs(self) -> Any:
+        return pc.cast(pc.cast(self.field(_SEQUENCE), pa.string()), pa.int64())
+
+    @functools.cached_property
+    def times(self) -> Any:
+        return pc.cast(pc.cast(self.field(_TIME), pa.string()), pa.timestamp("ns", "UTC"))
+
+    @functools.cached_property
+    def micros(self) -> Any:
+        nanoseconds = self.nanoseconds
+        if not self.count or pc.min(nanoseconds).as_py() >= 0:
+            return pc.cast(pc.divide(nanoseconds, 1000), pa.timestamp("us", "UTC"))
+        return pc.cast(pc.floor_temporal(self.times, unit="microsecond"), pa.timestamp("us", "UTC"))
+
+    @property
+    def nanoseconds(self) -> Any:
+        return pc.cast(self.times, pa.int64())
+
+    @functools.cached_property
+    def blocks(self) -> list[bytes]:
+        """Stored header blocks, b"" for none."""
+        if self.plain:
+            return [b""] * self.count
+        plain = len(PLAIN)
+        return [b"" if cut == plain else head[:cut] + _CRLF for head, cut in zip(self._heads, self._cuts, strict=True)]
+
+    def constant(self, value: Any, kind: Any) -> Any:
+        return pa.repeat(pa.scalar(value, kind), self.count)
+
+
+def _text(found: Any) -> Any:
+    """Binary -> string. What is no UTF-8 gets replacement characters."""
+    try:
+        return pc.cast(found, pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([value.as_py().decode(errors="replace") for value in found], pa.string())
+
+
+def _raw_subjects(rows: _Rows) -> Any:
+    """Those that are no UTF-8, null for all others."""
+    found = rows.field(_SUBJECT)
+    try:
+        pc.cast(found, pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([None if _is_text(value) else value for value in found.to_pylist()], pa.binary())
+    return pa.nulls(rows.count, pa.binary())
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _headers(rows: _Rows) -> Any:
+    """Name -> its values in order; null for no headers."""
+    kind = arrow_schema(["headers"]).field(0).type
+    if rows.plain:
+        return pa.nulls(rows.count, kind)
+    offsets: list[int | None] = []
+    value_offsets: list[int] = [0]
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    for block in rows.blocks:
+        begin = len(keys)
+        offsets.append(begin if block else None)
+        if not block:
+            continue
+        for line in block.split(_CRLF)[1:-2]:
+            key, colon, value = line.partition(b":")
+            if colon and key:
+                keys.append(key)
+                values.append(value.strip(b" \t"))
+        if len(keys) - begin > 1 and len(set(keys[begin:])) < len(keys) - begin:  # a name more than once
+            fields: dict[bytes, list[bytes]] = {}
+            begin_values = value_offsets[-1]
+            for key, value in zip(keys[begin:], values[begin_values:], strict=True):
+                fields.setdefault(key, []).append(value)
+            del keys[begin:], values[begin_values:]
+            for key, several in fields.items():
+                keys.append(key)
+                values += several
+                value_offsets.append(len(values))
+        else:
+            value_offsets += range(value_offsets[-1] + 1, len(values) + 1)
+    offsets.append(len(keys))
+    items = pa.ListArray.from_arrays(
+        pa.array(value_offsets, pa.int32()), _text(pa.array(values, pa.binary())), type=kind.item_type
+    )
+    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), _text(pa.array(keys, pa.binary())), items, type=kind)
+
+
+def _kafka_headers(rows: _Rows) -> Any:
+    kind = arrow_schema(["headers"], kafka=True).field(0).type
+    if rows.plain:
+        return pa.nulls(rows.count, kind)
+    offsets: list[int | None] = []
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    for block in rows.blocks:
+        offsets.append(len(keys) if block else None)
+        for key, value in header_block.parse(block) if block else ():
+            keys.append(key)
+            values.append(value)
+    offsets.append(len(keys))
+    pairs = pa.StructArray.from_arrays(
+        [_text(pa.array(keys, pa.binary())), pa.array(values, pa.binary())], fields=list(kind.value_type)
+    )
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pairs, type=kind)
+
+
+def _digests(rows: _Rows) -> Any:
+    subjects = rows.field(_SUBJECT).to_pylist()
+    return pa.array(map(digest, subjects, rows.blocks, rows.payloads), pa.int64())
+
+
+_Maker = Callable[[_Rows], Any]
+
+_COLUMNS: Final[dict[str, _Maker]] = {
+    "stream": lambda rows: rows.constant(rows.stream, pa.string()),
+    "subject": lambda rows: rows.subjects,
+    "seq": lambda rows: rows.seqs,
+    "time": lambda rows: rows.micros,
+    "time_ns": lambda rows: rows.nanoseconds,
+    "headers": _headers,
+    "data": lambda rows: pa.array(rows.payloads, pa.binary()),
+    "headers_raw": lambda rows: pa.array([block or None for block in rows.blocks], pa.binary()),
+    "subject_raw": _raw_subjects,
+    "digest": _digests,
+}
+
+_KAFKA: Final[dict[str, _Maker]] = {
+    "key": lambda rows: rows.field(_SUBJECT),
+    "value": lambda rows: pa.array(rows.payloads, pa.binary()),
+    "topic": lambda rows: rows.constant(rows.stream, pa.string()),
+    "partition": lambda rows: rows.constant(0, pa.int32()),
+    "offset": lambda rows: rows.seqs,
+    "timestamp": lambda rows: rows.micros,
+    "timestampType": lambda rows: rows.constant(1, pa.int32()),  # LogAppendTime
+    "headers": _kafka_headers,
+}

@@ -1,0 +1,519 @@
+"""`Connection`: a blocking NATS client for Spark's drivers and executors.
+
+Executors are forked, single-threaded and may be killed at any time, so there is no event loop, no thread and nothing
+to close in order: one socket, read when somebody waits. A connection that breaks is not mended; whoever uses it makes
+another one and knows where to go on.
+
+Three ways to use it: `request` and `api` for one answer, `gather` for an answer of many messages (batched Direct Get),
+`publish_acked` with `acks` for many publishes under way at once. All of them may be mixed on one connection.
+Wire protocol: shared/reference/core-and-consumers.md section 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from jetcluster.errors import ApiError, JetclusterError
+from jetcluster.protocol import headers as header_block
+from jetcluster.spark.credentials import Credentials
+
+Frame = tuple[bytes, bytes]
+"""(header block or b"", payload)."""
+Headers = bytes | Mapping[str, str] | Iterable[tuple[bytes, bytes]]
+"""A whole header block, or what one is made of."""
+
+CRLF: Final = b"\r\n"
+READ_SIZE: Final = 256 * 1024
+WRITE_SIZE: Final = 64 * 1024
+"""Published bytes that are held back until they are this many, or somebody waits."""
+MAX_LINE: Final = 64 * 1024
+MAX_LINES: Final = 4096
+_Line = tuple[int, int, Callable[[bytes], object], Callable[[bytes], object], bytes]
+"""(bytes of the header block, of block and payload, what takes the one, what takes the other, token)."""
+NO_CREDENTIALS: Final = Credentials()
+
+
+class ConnectionLostError(JetclusterError):
+    """No server could be reached, or the connection broke. What was under way may or may not have happened."""
+
+
+class ServerError(JetclusterError):
+    """The server sent -ERR: no permission, a protocol violation."""
+
+
+class NoRespondersError(JetclusterError):
+    """Status 503: nobody serves this subject, or the one who does is too busy now."""
+
+
+class RequestTimeoutError(JetclusterError):
+    """No answer in time."""
+
+
+class Reply(NamedTuple):
+    status: int
+    """Of the header's first line (204, 404, 503, ...); 0 for none."""
+    description: str
+    headers: bytes
+    """The header block as it came, b"" for none."""
+    data: bytes
+
+    def get(self, name: str) -> str | None:
+        """The first value of a header."""
+        value = header_block.get(self.headers, name.encode())
+        return None if value is None else value.decode(errors="replace")
+
+    def json(self) -> dict[str, Any]:
+        """Raises ServerError when the payload is no JSON object."""
+        try:
+            found = json.loads(self.data)
+        except ValueError as error:
+            raise ServerError(f"not JSON: {self.data[:100]!r}") from error
+        if not isinstance(found, dict):
+            raise ServerError(f"not a JSON object: {self.data[:100]!r}")
+        return found
+
+
+def make_reply(headers: bytes, data: bytes) -> Reply:
+    status, text = header_block.status(headers) if headers else (0, b"")
+    return Reply(status, text.decode(errors="replace"), headers, data)
+
+
+class Gather:
+    """One request whose answer is many messages, up to a status. Iterate: lists of frames, as they come. Several may
+    be under way; what arrives for one while another is read waits in memory."""
+
+    def __init__(self, connection: Connection, token: bytes, timeout: float) -> None:
+        self._connection = connection
+        self._token = token
+        self._timeout = timeout
+        self.heads: list[bytes] = []
+        self.payloads: list[bytes] = []
+        """What has come and was not taken: header blocks, and as many payloads. The connection fills these lists."""
+        self.end: Reply | None = None
+        """The status message that ended it (204 EOB, 404, 408, 413, 503, ...)."""
+
+    def __iter__(self) -> Iterator[list[Frame]]:
+        """Raises RequestTimeoutError when nothing comes for `timeout` seconds, ConnectionLostError, ServerError."""
+        while True:
+            if self.heads:
+                yield self.frames()
+            elif self.end is not None:
+                return
+            else:
+                self._connection.read_more(time.monotonic() + self._timeout)
+
+    def frames(self) -> list[Frame]:
+        """Takes what has come."""
+        frames = list(zip(self.heads, self.payloads, strict=True))
+        self.heads.clear()
+        self.payloads.clear()
+        return frames
+
+    def wait(self) -> Reply:
+        """Reads all of it into `heads` and `payloads`; the status that ended it. Raises as iterating does."""
+        while self.end is None:
+            self._connection.read_more(time.monotonic() + self._timeout)
+        return self.end
+
+    def forget(self) -> None:
+        """What still comes is dropped."""
+        self._connection.forget(self._token)
+
+
+class Connection:
+    """Connects at once, to the first of `servers` (URLs `nats://` or `tls://`) that answers. `api_prefix` is the one
+    of `api` calls, `$JS.<domain>.API.` for a domain. Raises ConnectionLostError, ServerError, CredentialsError."""
+
+    def __init__(
+        self,
+        servers: Sequence[str],
+        *,
+        credentials: Credentials = NO_CREDENTIALS,
+        name: str = "jetcluster-spark",
+        timeout: float = 5.0,
+        api_prefix: str = "$JS.API.",
+        inbox_prefix: str = "_INBOX",
+    ) -> None:
+        self.api_prefix = api_prefix
+        self.info: dict[str, Any] = {}
+        self.url = ""
+        """Of the server it is connected to."""
+        self._name = name
+        self._credentials = credentials
+        self._inbox = b"%b.%b." % (inbox_prefix.encode(), os.urandom(11).hex().encode())
+        self._buffer = b""
+        self._need = 0
+        self._out: list[bytes] = []
+        self._out_size = 0
+        self._tokens = 0
+        self._pongs = 0
+        self._replies: dict[bytes, Reply | None] = {}
+        self._gathers: dict[bytes, Gather] = {}
+        self._lines: dict[bytes, _Line] = {}
+        """What `_read_line` said of lines of gathers under way."""
+        self._unacked: dict[bytes, int] = {}
+        self._acks: list[tuple[int, Reply]] = []
+        self._error: JetclusterError | None = None
+        self._socket: socket.socket
+        self._connect(servers, timeout)
+
+    # ---- life
+
+    @property
+    def server_name(self) -> str:
+        return str(self.info.get("server_name", ""))
+
+    @property
+    def max_payload(self) -> int:
+        return int(self.info.get("max_payload", 1 << 20))
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.close()
+        self._error = self._error or ConnectionLostError("closed")
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _connect(self, servers: Sequence[str], timeout: float) -> None:
+        failures = []
+        for url in servers:
+            try:
+                self._open(url, time.monotonic() + timeout)
+            except (OSError, ConnectionLostError, RequestTimeoutError) as error:
+                failures.append(f"{_without_user(url)}: {error}")
+            else:
+                return
+        raise ConnectionLostError("no server could be reached: " + ("; ".join(failures) or "none is named"))
+
+    def _open(self, url: str, deadline: float) -> None:
+        parts = urlsplit(url if "//" in url else f"nats://{url}")
+        if parts.scheme not in ("nats", "tls"):
+            raise ConnectionLostError(f"{parts.scheme}:// is not supported, only nats:// and tls://")
+        host = parts.hostname or "127.0.0.1"
+        self._buffer, self._out_size, self._pongs = b"", 0, 0
+        self._out.clear()
+        self._socket = socket.create_connection((host, parts.port or 4222), max(deadline - time.monotonic(), 0.001))
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self.info = self._read_info(deadline)
+            if self._credentials.wants_tls or parts.scheme == "tls" or self.info.get("tls_required"):
+                self._socket = self._credentials.context().wrap_socket(self._socket, server_hostname=host)
+            self._greet(unquote(parts.username or ""), unquote(parts.password or ""), deadline)
+        except BaseException:
+            self._socket.close()
+            raise
+        self.url = _without_user(url)
+
+    def _read_info(self, deadline: float) -> dict[str, Any]:
+        """The server's first line; nothing more may be read here, as TLS begins behind it."""
+        line = b""
+        while not line.endswith(b"\n"):
+            line += self._receive(deadline, 1 if len(line) else 5)
+            if len(line) > MAX_LINE or (len(line) >= 5 and not line.startswith(b"INFO ")):
+                raise ConnectionLostError(f"not a NATS server: {line[:40]!r}")
+        found: dict[str, Any] = json.loads(line[5:])
+        return found
+
+    def _greet(self, user: str, password: str, deadline: float) -> None:
+        connect = {
+            "verbose": False, "pedantic": False, "headers": True, "no_responders": True, "protocol": 1, "echo": False,
+            "lang": "python", "version": "0.1.0", "name": self._name,
+            "tls_required": isinstance(self._socket, ssl.SSLSocket),
+        }  # fmt: skip
+        connect |= self._credentials.fields(str(self.info.get("nonce", "")))
+        if user:
+            connect |= {"user": user, "pass": password} if password else {"auth_token": user}
+        self._error = None
+        self._write(b"CONNECT %b\r\nSUB %b* 1\r\n" % (json.dumps(connect).encode(), self._inbox))
+        self.flush(deadline - time.monotonic())
+
+    # ---- one answer
+
+    def request(self, subject: str, payload: bytes = b"", headers: Headers = b"", timeout: float = 5.0) -> Reply:
+        """The first answer; statuses other than 503 are the caller's to look at. Raises NoRespondersError,
+        RequestTimeoutError, ServerError, ConnectionLostError."""
+        token = self._token()
+        self._replies[token] = None
+        deadline = time.monotonic() + timeout
+        try:
+            self._put(subject.encode(), payload, self._inbox + token, block(headers))
+            self._send()
+            while (reply := self._replies[token]) is None:
+                self._read_or_time_out(deadline, subject)
+        finally:
+            del self._replies[token]
+        if reply.status == 503 and not reply.data:
+            raise NoRespondersError(f"no responders on {subject}")
+        return reply
+
+    def api(
+        self, subject: str, body: object = None, *, headers: Headers = b"", timeout: float = 10.0
+    ) -> dict[str, Any]:
+        """`$JS.API.<subject>` with `body` as JSON (None: empty); the answer. Raises `errors.ApiError` for an error
+        answer, and what `request` raises."""
+        payload = b"" if body is None else json.dumps(body).encode()
+        found = self.request(self.api_prefix + subject, payload, headers, timeout).json()
+        if error := found.get("error"):
+            raise ApiError(
+                int(error.get("code", 500)), int(error.get("err_code", 0)), str(error.get("description", "error"))
+            )
+        return found
+
+    # ---- many answers to one request
+
+    def gather(self, subject: str, payload: bytes = b"", headers: Headers = b"", timeout: float = 10.0) -> Gather:
+        """Sends the request and returns at once. `timeout` is the longest pause before and between its messages."""
+        token = self._token()
+        self._gathers[token] = gather = Gather(self, token, timeout)
+        self._put(subject.encode(), payload, self._inbox + token, block(headers))
+        self._send()
+        return gather
+
+    def forget(self, token: bytes) -> None:
+        self._gathers.pop(token, None)
+        self._lines.clear()
+
+    # ---- many publishes under way
+
+    @property
+    def outstanding(self) -> int:
+        """Acks that have not come."""
+        return len(self._unacked)
+
+    def publish(self, subject: str | bytes, payload: bytes = b"", headers: Headers = b"") -> None:
+        """Without an answer. Buffered: `flush` or any wait sends it."""
+        self._put(subject if isinstance(subject, bytes) else subject.encode(), payload, b"", block(headers))
+
+    def publish_acked(self, subject: str | bytes, payload: bytes = b"", headers: Headers = b"") -> int:
+        """A publish whose answer `acks` will return under the number given here (0, 1, 2, ...). Buffered. The caller
+        keeps `outstanding` within a window."""
+        encoded = block(headers)  # first of all: for what cannot be written, no answer is waited for
+        number = self._tokens
+        token = self._token()
+        self._unacked[token] = number
+        self._put(subject if isinstance(subject, bytes) else subject.encode(), payload, self._inbox + token, encoded)
+        return number
+
+    def acks(self, down_to: int = 0, timeout: float = 10.0) -> list[tuple[int, Reply]]:
+        """Sends what is buffered and waits until no more than `down_to` acks are missing; all answers that have come
+        since the last call as (number, reply), in order of arrival, 503 included. Raises RequestTimeoutError when none
+        comes for `timeout` seconds; those that came before are returned by the next call."""
+        self._send()
+        while len(self._unacked) > down_to:
+            waiting = len(self._unacked)
+            deadline = time.monotonic() + timeout
+            while len(self._unacked) == waiting:
+                self._read_or_time_out(deadline, f"{waiting} publishes")
+        found, self._acks = self._acks, []
+        return found
+
+    def flush(self, timeout: float = 10.0) -> None:
+        """Returns when the server has handled all that was written."""
+        self._pongs += 1
+        self._write(b"PING\r\n")
+        deadline = time.monotonic() + timeout
+        self._send()
+        while self._pongs:
+            self._read_or_time_out(deadline, "PING")
+
+    # ---- writing
+
+    def _token(self) -> bytes:
+        self._tokens += 1
+        return b"%d" % self._tokens
+
+    def _put(self, subject: bytes, payload: bytes, reply: bytes, headers: bytes) -> None:
+        assert subject and b" " not in subject and CRLF not in subject, subject
+        if headers:
+            size = len(headers)
+            head = b"HPUB %b %b %d %d\r\n%b" % (subject, reply, size, size + len(payload), headers)
+        else:
+            head = b"PUB %b %b %d\r\n" % (subject, reply, len(payload))
+        out = self._out
+        out += (head, payload, CRLF)
+        self._out_size += len(head) + len(payload) + 2
+        if self._out_size >= WRITE_SIZE:
+            self._send()
+
+    def _write(self, data: bytes) -> None:
+        self._out.append(data)
+        self._out_size += len(data)
+
+    def _send(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._out:
+            data = b"".join(self._out)
+            self._out.clear()
+            self._out_size = 0
+            try:
+                self._socket.settimeout(30.0)
+                self._socket.sendall(data)
+            except OSError as error:
+                raise self._lost(str(error)) from error
+
+    # ---- reading
+
+    def read_more(self, deadline: float) -> None:
+        """Sends what is buffered, waits for bytes and hands out the messages in them. Raises RequestTimeoutError at
+        the deadline (monotonic), ConnectionLostError, ServerError."""
+        self._send()
+        data = self._receive(deadline, READ_SIZE)
+        buffer = self._buffer
+        if buffer:
+            if len(buffer) + len(data) < self._need:  # a big message: put together once, when it is complete
+                pieces, size = [buffer, data], len(buffer) + len(data)
+                while size < self._need:
+                    try:
+                        pieces.append(self._receive(deadline, self._need - size))
+                    except RequestTimeoutError:
+                        self._buffer = b"".join(pieces)
+                        raise
+                    size += len(pieces[-1])
+                data = b"".join(pieces)
+            else:
+                data = buffer + data
+        self._need = 0
+        used = self._parse(data)
+        self._buffer = data[used:] if used else data
+        if self._error is not None:
+            raise self._error
+
+    def _read_or_time_out(self, deadline: float, what: str) -> None:
+        try:
+            self.read_more(deadline)
+        except RequestTimeoutError as error:
+            raise RequestTimeoutError(f"no answer in time from {self.url}: {what}") from error
+
+    def _receive(self, deadline: float, size: int) -> bytes:
+        left = deadline - time.monotonic()
+        try:
+            self._socket.settimeout(max(left, 0.001))
+            data = self._socket.recv(size)
+        except TimeoutError as error:
+            raise RequestTimeoutError(f"nothing came in time from {self.url}") from error
+        except OSError as error:
+            raise self._lost(str(error)) from error
+        if not data:
+            raise self._lost("closed by the server")
+        return data
+
+    def _lost(self, why: str) -> JetclusterError:
+        if self._error is None:  # an -ERR says more
+            self._error = ConnectionLostError(f"connection to {self.url or 'the server'} lost: {why}")
+        return self._error
+
+    def _parse(self, data: bytes) -> int:
+        """Hands out all complete messages; returns the bytes consumed. What takes the time is an answer of many
+        messages of about one size: their lines are the same, and are looked at once."""
+        find, known = data.find, self._lines
+        at, end = 0, len(data)
+        while at < end:
+            eol = find(CRLF, at)
+            if eol < 0:
+                if end - at > MAX_LINE:
+                    raise self._lost(f"not a NATS server: {data[at : at + 40]!r}")
+                return at
+            line = data[at:eol]
+            sizes = known.get(line)
+            if sizes is None:
+                sizes = self._read_line(line)
+                if sizes is None:
+                    self._control(line)
+                    at = eol + 2
+                    continue
+            head, size, add_head, add_payload, token = sizes
+            start = eol + 2
+            body = start + head
+            stop = start + size
+            if stop >= end - 1:
+                self._need = stop + 2 - at
+                return at
+            at = stop + 2
+            if head == size and self._is_end(token, data[start:body]):
+                continue
+            add_head(data[start:body])
+            add_payload(data[body:stop])
+        return at
+
+    def _read_line(self, line: bytes) -> _Line | None:
+        """What is to be done with a message of this line; None: another line."""
+        if not line.startswith((b"HMSG ", b"MSG ")):
+            return None
+        args = line.split()
+        token = args[1][len(self._inbox) :]
+        head, size = int(args[-2]) if line[0] == 72 else 0, int(args[-1])
+        gather = self._gathers.get(token)
+        if gather is None:
+            heads: list[bytes] = []
+            return head, size, heads.append, lambda payload: self._deliver(token, heads[0], payload), token
+        if len(self._lines) >= MAX_LINES:
+            self._lines.clear()
+        found = self._lines[line] = head, size, gather.heads.append, gather.payloads.append, token
+        return found
+
+    def _is_end(self, token: bytes, head: bytes) -> bool:
+        """A message that is a header block only may be the status that ends a gather. (A stored message may have a
+        status, too; but then it has a sequence.)"""
+        gather = self._gathers.get(token)
+        if gather is None or head[8:9] != b" " or b"\nNats-Sequence: " in head:
+            return False
+        gather.end = make_reply(head, b"")
+        self.forget(token)
+        return True
+
+    def _deliver(self, token: bytes, headers: bytes, payload: bytes) -> None:
+        number = self._unacked.pop(token, None)
+        if number is not None:
+            self._acks.append((number, make_reply(headers, payload)))
+        elif token in self._replies and self._replies[token] is None:
+            self._replies[token] = make_reply(headers, payload)
+
+    def _control(self, line: bytes) -> None:
+        if line == b"PING":
+            self._write(b"PONG\r\n")
+            self._send()
+        elif line == b"PONG":
+            self._pongs = max(self._pongs - 1, 0)
+        elif line.startswith(b"-ERR"):
+            text = line[4:].strip(b" '").decode(errors="replace")
+            # The others (slow consumer, stale connection, server shutdown) end this connection, another one may do.
+            refused = re.search("permission|authori[sz]ation|authentication|payload|subject", text, re.IGNORECASE)
+            self._error = (ServerError if refused else ConnectionLostError)(text)
+        elif line.startswith(b"INFO "):
+            self.info = json.loads(line[5:])
+        elif line != b"+OK":
+            self._error = ConnectionLostError(f"not a NATS server: {line[:40]!r}")
+
+
+def block(headers: Headers) -> bytes:
+    """The header block of what a caller may give."""
+    if isinstance(headers, bytes):
+        return headers
+    if isinstance(headers, Mapping):
+        pairs = [(key.encode(), value.encode()) for key, value in headers.items()]
+    else:
+        pairs = list(headers)
+    for key, value in pairs:
+        if any(c in key + value for c in (b"\r", b"\n")) or not key or b":" in key:
+            raise ValueError(f"not a header: {key!r}: {value!r}")
+    return header_block.build(pairs) if pairs else b""
+
+
+def _without_user(url: str) -> str:
+    before, at, host = url.rpartition("@")
+    return before[: before.find("//") + 2] + host if at else url

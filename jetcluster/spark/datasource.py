@@ -1,0 +1,66 @@
+"""`format("jetstream")` as Spark knows it. `register(spark)`, or the module `pyspark_jetstream` on the path, which
+Spark finds by itself."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
+
+from jetcluster.spark.options import SourceOptions, source_options
+from jetcluster.spark.resolve import Extent, batch_extents
+from jetcluster.spark.schema import columns_of, ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSourceStreamWriter
+    from pyspark.sql.types import StructType
+
+
+class JetStreamSource(DataSource):
+    """Spark makes one per `load()` or `save()`, asks it for its schema, and carries it to where it plans."""
+
+    _extents: list[Extent] | None = None
+    """What a batch query reads, and where a streaming query begins, once that is decided."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "jetstream"
+
+    @functools.cached_property
+    def _source(self) -> SourceOptions:
+        """Raises OptionError, SchemaError."""
+        return source_options(self.options)
+
+    def schema(self) -> str:
+        """Asks the leaders, so that what is read is fixed from here on. Raises StreamError, DataLossError, ..."""
+        self._extents = batch_extents(self._source)
+        return ddl(self._source.names, kafka=self._source.kafka)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from jetcluster.spark.source import BatchReader, PushdownReader
+
+        kind = PushdownReader if self._source.pushdown else BatchReader
+        return kind(self._source, columns_of(schema, kafka=self._source.kafka), self._extents)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from jetcluster.spark.source import StreamReader
+
+        return StreamReader(self._source, columns_of(schema, kafka=self._source.kafka), self._extents)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from jetcluster.spark.sink import BatchWriter
+
+        return BatchWriter(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from jetcluster.spark.sink import StreamWriter
+
+        return StreamWriter(self.options, schema, overwrite)
+
+
+def register(spark: SparkSession) -> None:
+    """Makes `format("jetstream")` known to this session."""
+    source: Any = JetStreamSource
+    spark.dataSource.register(source)

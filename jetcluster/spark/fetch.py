@@ -1,0 +1,215 @@
+"""`RangeFetch`: every message of a range of sequences, from replicas that may lag, by batched Direct Gets.
+
+A replica that has not applied all of the range answers what it has and "no more", exactly as when nothing more is
+stored. So the end of an answer is believed only when it is proven (`_is_covered`): our servers say up to which
+sequence the replica had applied the stream (`Jc-Applied-Seq`, asked for by `Jc-Proof`), and otherwise the leader is
+asked whether it has anything in the rest of the range. What is not proven is asked again, on the next server, for
+`replicaWait`; then the task fails. A message missing in the middle of an answer shows in the count that every message
+carries (`frames.is_whole`).
+
+Mirrors answer for their origin as well. They may keep less of it, and what was deleted there, so their answers count
+only where a mirror is meant.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from jetcluster.errors import ApiError, JetclusterError
+from jetcluster.spark.connection import (
+    ConnectionLostError,
+    Gather,
+    NoRespondersError,
+    Reply,
+    RequestTimeoutError,
+    ServerError,
+)
+from jetcluster.spark.frames import Batch, answering_stream, is_whole, position, sequence
+from jetcluster.spark.link import Link
+from jetcluster.spark.options import SourceOptions
+from jetcluster.spark.stream_state import PATIENCE, StreamError, leader_next
+
+PROOF: Final = b"NATS/1.0\r\nJc-Proof: 1\r\n\r\n"
+SHORTEST_PAUSE: Final = 0.02
+LONGEST_PAUSE: Final = 0.5
+
+
+class ReplicaLagError(JetclusterError):
+    """No replica that was asked has all of the range, though the leader does."""
+
+
+class IncompleteError(JetclusterError):
+    """An answer with a hole, or one that ended early: to be asked for again."""
+
+
+class RangeFetch:
+    """Messages with `low` <= sequence < `high` on `subject` of the stream that `link` asks; `leader_of` is the stream
+    whose leader knows the truth (the origin's, when a mirror is read)."""
+
+    def __init__(self, link: Link, options: SourceOptions, leader_of: str, subject: str, low: int, high: int) -> None:
+        self._link = link
+        self._options = options
+        self._leader_of = leader_of
+        self._subject = subject
+        self._at = low
+        self._high = high
+        self._ahead: Gather | None = None
+        """What was asked for early."""
+        self._waited = 0.0
+        """Since when (monotonic) nothing came that is new; 0: it goes well."""
+        self._pause = SHORTEST_PAUSE
+        self.retries = 0
+        """Answers that could not be believed, and failures that were got over."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Batches in order. Raises ReplicaLagError, StreamError, and what the last attempt raised when attempts went
+        on failing."""
+        while self._at < self._high:
+            try:
+                batch = self._next()
+            except (ConnectionLostError, RequestTimeoutError, IncompleteError) as error:
+                self._link.go_on()
+                self._wait(error, PATIENCE)
+            except NoRespondersError as error:
+                self._link.no_responders()
+                self._wait(error, self._patience)
+            except ReplicaLagError as error:
+                if self._options.preference.kind != "peer":
+                    self._link.go_on()
+                self._wait(error, self._options.replica_wait)
+            except ApiError as error:
+                if error.code != 503:
+                    raise
+                self._link.go_on()
+                self._wait(error, PATIENCE)
+            else:
+                if batch is None:
+                    return
+                self._waited, self._pause = 0.0, SHORTEST_PAUSE
+                self._link.answered()
+                if self._options.prefetch and self._at < self._high:
+                    self._ask_ahead()
+                yield batch
+
+    @property
+    def _patience(self) -> float:
+        return max(PATIENCE, self._options.replica_wait)
+
+    def _wait(self, error: JetclusterError, most: float) -> None:
+        self._ahead = None
+        self.retries += 1
+        now = time.monotonic()
+        self._waited = self._waited or now
+        if now - self._waited + self._pause > most:
+            raise error
+        time.sleep(self._pause)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+    def _next(self) -> Batch | None:
+        """The next batch; None when the rest of the range is proven to be empty."""
+        gather = self._ahead or self._ask()
+        self._ahead = None
+        end = gather.wait()
+        if end.status not in (204, 404):
+            refuse(end, self._leader_of)
+        heads, payloads = gather.heads, gather.payloads
+        if not heads:
+            if end.status == 204:
+                raise IncompleteError(f"an answer from {self._at} on without messages")
+            if self._is_covered(end):
+                return None
+            raise ReplicaLagError(self._lag(end))
+        left = int(end.get("Nats-Num-Pending") or -1)
+        if not is_whole(heads, left, int(end.get("Nats-Last-Sequence") or 0)) or sequence(heads[0]) < self._at:
+            raise IncompleteError(f"an answer of {len(heads)} messages from {self._at} on has holes")
+        last = sequence(heads[-1])
+        if (who := answering_stream(heads[-1])) != self._link.stream:
+            raise IncompleteError(f"{who}, a mirror, answered for {self._link.stream}")
+        if last >= self._high:
+            keep = position(heads, self._high)
+            del heads[keep:], payloads[keep:]
+        proven = not left and self._applied(end) >= self._high - 1
+        self._at = self._high if proven else last + 1
+        return Batch(heads, payloads)
+
+    def _ask_ahead(self) -> None:
+        """The next answer is made while this one is worked on. A failure shows when it is asked again."""
+        try:
+            self._ahead = self._ask()
+        except JetclusterError:
+            self._link.go_on()
+
+    def _ask(self) -> Gather:
+        request: dict[str, object] = {
+            "seq": self._at,
+            "batch": min(self._options.fetch_batch, self._high - self._at),
+            "max_bytes": self._options.fetch_bytes,
+        }
+        if self._subject != ">":
+            request["next_by_subj"] = self._subject
+        body = json.dumps(request).encode()
+        return self._link.connection.gather(self._link.subject, body, PROOF, self._options.request_timeout)
+
+    def _applied(self, end: Reply) -> int:
+        """Up to where the replica says it had applied the stream; 0: it does not say, or is a mirror's."""
+        return int(end.get("Jc-Applied-Seq") or 0) if end.get("Jc-Stream") == self._link.stream else 0
+
+    def _is_covered(self, end: Reply) -> bool:
+        """Nothing of the range is left: the replica has applied all of it, or its leader has nothing more of it."""
+        if self._applied(end) >= self._high - 1:
+            return True
+        found = leader_next(
+            self._link.connection, self._leader_of, self._at, self._subject, self._options.request_timeout
+        )
+        return found is None or found >= self._high
+
+    def _lag(self, end: Reply) -> str:
+        who = end.get("Jc-Peer") or self._link.connection.server_name
+        has = f", it has applied {applied}" if (applied := self._applied(end)) else ""
+        return (
+            f"{self._leader_of}: the replica on {who} has nothing from {self._at} on and the leader does{has} "
+            f"(the range ends at {self._high - 1}; replicaWait={self._options.replica_wait:g}s)"
+        )
+
+
+def refuse(end: Reply, stream: str) -> None:
+    """Raises what a status means."""
+    if end.status == 503:
+        raise NoRespondersError(
+            f"no replica of {stream} answers Direct Gets (allow_direct must be true, the replica up and current)"
+        )
+    raise StreamError(f"{stream}: Direct Get was answered with {end.status} {end.description}")
+
+
+def merged(fetches: list[RangeFetch]) -> Iterator[Batch]:
+    """The messages of several subjects of one range, by sequence, each once. Raises as the fetches do."""
+    if len(fetches) == 1:
+        yield from fetches[0]
+        return
+    heads: list[bytes] = []
+    payloads: list[bytes] = []
+    before = 0
+    for seq, _, head, payload in heapq.merge(*(_rows(fetch, at) for at, fetch in enumerate(fetches))):
+        if seq == before:  # a subject that two filters take
+            continue
+        before = seq
+        heads.append(head)
+        payloads.append(payload)
+        if len(heads) >= 1000:
+            yield Batch(heads, payloads)
+            heads, payloads = [], []
+    if heads:
+        yield Batch(heads, payloads)
+
+
+def _rows(fetch: RangeFetch, at: int) -> Iterator[tuple[int, int, bytes, bytes]]:
+    for batch in fetch:
+        for head, payload in zip(batch.heads, batch.payloads, strict=True):
+            yield sequence(head), at, head, payload
+
+
+__all__ = ["RangeFetch", "ReplicaLagError", "ServerError", "merged"]

@@ -1,0 +1,90 @@
+"""Messages as Direct Get answers with them: header blocks whose last fields are the server's own.
+
+A block is `NATS/1.0`, the stored fields, then `Nats-Stream`, `Nats-Subject`, `Nats-Sequence`, `Nats-Time-Stamp`,
+`Nats-Num-Pending`, `Nats-Last-Sequence` (shared/reference/streams.md 1.6). Stored fields may have the same names, so
+the server's are looked for from the end.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+PLAIN: Final = b"NATS/1.0\r\n"
+OWN_FIELDS: Final = b"\r\nNats-Stream: "
+_SEQUENCE: Final = b"\r\nNats-Sequence: "
+_PENDING: Final = b"\r\nNats-Num-Pending: "
+
+
+class Batch(NamedTuple):
+    """Messages in the order of their sequences."""
+
+    heads: list[bytes]
+    payloads: list[bytes]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(map(len, self.heads)) + sum(map(len, self.payloads))
+
+
+class FrameError(ValueError):
+    """A frame without the fields that a message of a stream has."""
+
+
+def number(head: bytes, name: bytes) -> int:
+    """The last field `name` (b"\\r\\nName: ") as a number. Raises FrameError."""
+    at = head.rfind(name)
+    if at < 0:
+        raise FrameError(f"no{name.decode()}in {head[:200]!r}")
+    at += len(name)
+    try:
+        return int(head[at : head.index(b"\r\n", at)])
+    except ValueError as error:
+        raise FrameError(f"{name.decode().strip()} of {head[:200]!r} is no number") from error
+
+
+def sequence(head: bytes) -> int:
+    """Raises FrameError."""
+    return number(head, _SEQUENCE)
+
+
+def pending(head: bytes) -> int:
+    """How many messages were to follow. Raises FrameError."""
+    return number(head, _PENDING)
+
+
+def answering_stream(head: bytes) -> str:
+    """The stream whose replica answered: a mirror, perhaps. Raises FrameError."""
+    at = head.rfind(OWN_FIELDS)
+    if at < 0:
+        raise FrameError(f"no Nats-Stream in {head[:200]!r}")
+    at += len(OWN_FIELDS)
+    return head[at : head.index(b"\r\n", at)].decode()
+
+
+def stored_block(head: bytes) -> bytes:
+    """The header block as it was published, b"" for none. Raises FrameError."""
+    cut = head.rfind(OWN_FIELDS)
+    if cut < 0:
+        raise FrameError(f"no Nats-Stream in {head[:200]!r}")
+    cut += 2
+    return b"" if cut == len(PLAIN) else head[:cut] + b"\r\n"
+
+
+def position(heads: list[bytes], seq: int) -> int:
+    """How many of `heads`, which are in order, are below `seq`."""
+    low, high = 0, len(heads)
+    while low < high:
+        middle = (low + high) // 2
+        if sequence(heads[middle]) < seq:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def is_whole(heads: list[bytes], left: int, last: int) -> bool:
+    """Nothing is missing between the first and the last frame of an answer: the count of what is to follow goes down
+    by one per message, and the end says the same count (`left`) and last sequence (`last`)."""
+    end = pending(heads[-1])
+    return pending(heads[0]) - end == len(heads) - 1 and left == end and last == sequence(heads[-1])

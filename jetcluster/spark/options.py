@@ -1,0 +1,373 @@
+"""Options of the source: names, defaults, checks. docs/spark-source.md explains each.
+
+An option that is not known is an error that names the nearest one: Spark itself passes anything on, so a typing error
+in `failOnDataLoss` would otherwise be found when the data is gone.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from jetcluster.model.times import MILLISECOND, parse_rfc3339
+from jetcluster.protocol import subjects
+from jetcluster.spark.connection import Connection
+from jetcluster.spark.credentials import Credentials
+from jetcluster.spark.schema import check_columns, default_columns
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+"""Places in a stream, as Kafka writes them in JSON."""
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+Place = int | dict[str, Any]
+"""Of all streams, or per stream; a value is a sequence, EARLIEST, LATEST or the object of a checkpoint's offset."""
+
+
+class OptionError(ValueError):
+    """An option that is not known, missing, or makes no sense."""
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Where the cluster is, and who we are. Sink and source share these."""
+
+    servers: tuple[str, ...]
+    credentials: Credentials = field(default_factory=Credentials)
+    domain: str = ""
+    inbox_prefix: str = "_INBOX"
+    connect_timeout: float = 3.0
+
+    @property
+    def api_prefix(self) -> str:
+        return f"$JS.{self.domain}.API." if self.domain else "$JS.API."
+
+    def connect(self, first: int = 0, more: tuple[str, ...] = ()) -> Connection:
+        """A connection to the first server that answers, beginning with number `first`; `more` comes last. Raises
+        what `Connection` raises."""
+        at = first % len(self.servers)
+        return self.connect_to(*self.servers[at:], *self.servers[:at], *more)
+
+    def connect_to(self, *servers: str) -> Connection:
+        return Connection(
+            servers, credentials=self.credentials, timeout=self.connect_timeout, api_prefix=self.api_prefix,
+            inbox_prefix=self.inbox_prefix,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ReadPreference:
+    """Which replica answers: `kind` is any, local, leader, peer (a server) or mirror (a stream)."""
+
+    kind: str = "any"
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """All options of a read. Picklable, holds no secret."""
+
+    server: ServerOptions
+    streams: tuple[str, ...]
+    subjects: tuple[str, ...] = (">",)
+    starting: Place = EARLIEST
+    ending: Place = LATEST
+    starting_time: int | None = None
+    ending_time: int | None = None
+    max_rows: int = 0
+    max_bytes: int = 0
+    min_partitions: int = 0
+    max_records: int = 100_000
+    fail_on_data_loss: bool = True
+    columns: tuple[str, ...] = ()
+    kafka: bool = False
+    headers: bool = True
+    preference: ReadPreference = ReadPreference()
+    replica_wait: float = 5.0
+    request_timeout: float = 5.0
+    fetch_batch: int = 10_000
+    fetch_bytes: int = 4 << 20
+    prefetch: bool = True
+    arrow_rows: int = 10_000
+    mode: str = "scan"
+    as_of_seq: int = 0
+    as_of_time: int | None = None
+    pushdown: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of a query that brings no schema."""
+        return list(self.columns) or default_columns(kafka=self.kafka, headers=self.headers)
+
+
+SERVER_OPTIONS: Final = {
+    name.lower(): name
+    for name in (
+        "servers", "user", "passwordEnv", "passwordFile", "tokenEnv", "tokenFile", "nkeyFile", "credsFile", "tls",
+        "tlsCa", "tlsCert", "tlsKey", "domain", "inboxPrefix", "connectTimeout",
+    )
+}  # fmt: skip
+"""Lower case -> as written, of what sink and source share."""
+
+SOURCE_OPTIONS: Final = SERVER_OPTIONS | {
+    name.lower(): name
+    for name in (
+        "stream", "subscribe", "subjects", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
+        "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss",
+        "columns", "kafkaColumns", "includeHeaders", "readPreference", "replicaWait", "requestTimeout", "fetchBatch",
+        "fetchMaxBytes", "prefetch", "arrowBatchRows", "mode", "asOfSeq", "asOfTime", "pushdown",
+    )
+}  # fmt: skip
+
+_SECRETS: Final = {
+    "password": "passwordEnv or passwordFile",
+    "pass": "passwordEnv or passwordFile",
+    "token": "tokenEnv or tokenFile",
+    "nkey": "nkeyFile",
+    "seed": "nkeyFile",
+    "creds": "credsFile",
+    "jwt": "credsFile",
+}
+
+
+class OptionReader:
+    """Typed access to Spark's options, which are strings under names of any case."""
+
+    def __init__(self, given: Mapping[str, str], known: Mapping[str, str]) -> None:
+        """Raises OptionError for a name that is not in `known` (lower case -> as written)."""
+        self._given = {name.lower(): value for name, value in given.items()}
+        self._known = known
+        for name in self._given:
+            if name not in known:
+                raise OptionError(_unknown(name, known))
+
+    def text(self, name: str, default: str = "") -> str:
+        return self._given.get(name.lower(), default).strip()
+
+    def has(self, name: str) -> bool:
+        return bool(self.text(name))
+
+    def words(self, name: str) -> tuple[str, ...]:
+        return tuple(word.strip() for word in self.text(name).split(",") if word.strip())
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.text(name).lower()
+        if value in ("true", "false", ""):
+            return value == "true" if value else default
+        raise OptionError(f"{name} is true or false, not {value!r}")
+
+    def number(self, name: str, default: int, least: int = 1) -> int:
+        return self._parsed(name, default, lambda text: _at_least(int(text), least), f"a whole number from {least}")
+
+    def size(self, name: str, default: int) -> int:
+        return self._parsed(name, default, lambda text: _at_least(_size(text), 1), "bytes, like 65536 or 4m")
+
+    def seconds(self, name: str, default: float) -> float:
+        return self._parsed(name, default, _seconds, "a duration, like 5s or 500ms")
+
+    def time(self, name: str) -> int | None:
+        """Unix nanoseconds."""
+        return self._parsed(name, None, _time, "a time like 2026-11-22T10:00:00Z, or milliseconds since 1970")
+
+    def place(self, name: str, default: Place) -> Place:
+        return self._parsed(name, default, _place, 'earliest, latest, a sequence, or JSON like {"ORDERS": 30001}')
+
+    def one_of(self, name: str, first: str, *others: str) -> str:
+        value = self.text(name, first).lower()
+        if value not in (first, *others):
+            raise OptionError(f"{name} is one of {', '.join((first, *others))}, not {value!r}")
+        return value
+
+    def _parsed(self, name: str, default: D, parse: Callable[[str], T], what: str) -> T | D:
+        text = self.text(name)
+        if not text:
+            return default
+        try:
+            return parse(text)
+        except (ValueError, KeyError) as error:
+            raise OptionError(f"{name} is {what}, not {text!r}") from error
+
+
+def server_options(reader: OptionReader) -> ServerOptions:
+    """Raises OptionError."""
+    servers = reader.words("servers")
+    if not servers:
+        raise OptionError("servers is missing: nats://host:4222, more of them by commas")
+    for url in servers:
+        if "@" in url:
+            raise OptionError("servers holds a user or password: options end up in plans and logs. Use user with "
+                              "passwordEnv, tokenEnv or credsFile")  # fmt: skip
+        parts = urlsplit(url if "//" in url else f"nats://{url}")
+        if parts.scheme not in ("nats", "tls") or not parts.hostname:
+            raise OptionError(f"servers: {url!r} is no URL like nats://host:4222 or tls://host:4222")
+    files = {f.name: reader.text(re.sub("_(.)", lambda m: m[1].upper(), f.name)) for f in fields(Credentials)}
+    del files["tls"]
+    credentials = Credentials(**files, tls=reader.flag("tls", False))
+    if credentials.user and not (credentials.password_env or credentials.password_file):
+        raise OptionError("user needs passwordEnv or passwordFile")
+    return ServerOptions(
+        servers, credentials, reader.text("domain"), reader.text("inboxPrefix", "_INBOX"),
+        reader.seconds("connectTimeout", 3.0),
+    )  # fmt: skip
+
+
+def source_options(given: Mapping[str, str]) -> SourceOptions:
+    """Raises OptionError, SchemaError."""
+    reader = OptionReader(given, SOURCE_OPTIONS)
+    streams = _streams(reader)
+    kafka = reader.flag("kafkaColumns", False)
+    columns = reader.words("columns")
+    options = SourceOptions(
+        server=server_options(reader),
+        streams=streams,
+        subjects=_subjects(reader),
+        starting=reader.place("startingOffsets", EARLIEST),
+        ending=reader.place("endingOffsets", LATEST),
+        starting_time=reader.time("startingTimestamp"),
+        ending_time=reader.time("endingTimestamp"),
+        max_rows=reader.number("maxOffsetsPerTrigger", 0),
+        max_bytes=reader.size("maxBytesPerTrigger", 0),
+        min_partitions=reader.number("minPartitions", 0),
+        max_records=reader.number("maxRecordsPerPartition", 100_000),
+        fail_on_data_loss=reader.flag("failOnDataLoss", True),
+        columns=tuple(check_columns(columns, kafka=kafka)) if columns else (),
+        kafka=kafka,
+        headers=reader.flag("includeHeaders", True),
+        preference=_preference(reader),
+        replica_wait=reader.seconds("replicaWait", 5.0),
+        request_timeout=reader.seconds("requestTimeout", 5.0),
+        fetch_batch=reader.number("fetchBatch", SourceOptions.fetch_batch),
+        fetch_bytes=reader.size("fetchMaxBytes", SourceOptions.fetch_bytes),
+        prefetch=reader.flag("prefetch", True),
+        arrow_rows=reader.number("arrowBatchRows", SourceOptions.arrow_rows),
+        mode=reader.one_of("mode", "scan", "last"),
+        as_of_seq=reader.number("asOfSeq", 0),
+        as_of_time=reader.time("asOfTime"),
+        pushdown=reader.flag("pushdown", False),
+    )
+    _check_together(options, reader)
+    return options
+
+
+def _check_together(options: SourceOptions, reader: OptionReader) -> None:
+    if options.max_rows and options.max_bytes:
+        raise OptionError("maxOffsetsPerTrigger and maxBytesPerTrigger: give one of them")
+    if options.as_of_seq and options.as_of_time is not None:
+        raise OptionError("asOfSeq and asOfTime: give one of them")
+    as_of = options.as_of_seq or options.as_of_time is not None
+    if as_of and (reader.has("endingOffsets") or reader.has("endingTimestamp")):
+        raise OptionError("asOfSeq and asOfTime are an end already: endingOffsets and endingTimestamp go without them")
+    if options.mode == "last":
+        for name in ("startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp"):
+            if reader.has(name):
+                raise OptionError(f"mode=last reads the last message of each subject: {name} means nothing there")
+    if options.columns and not options.headers and "headers" in options.columns:
+        raise OptionError("columns names headers, and includeHeaders=false")
+    several = len(options.streams) > 1
+    if options.preference.kind == "mirror" and several:
+        raise OptionError("readPreference=mirror:... is of one stream")
+    if options.as_of_seq and several:
+        raise OptionError("asOfSeq is of one stream; use asOfTime for several")
+    for name, place in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
+        if isinstance(place, dict):
+            if unknown := place.keys() - set(options.streams):
+                raise OptionError(f"{name} names {', '.join(sorted(unknown))}, which is not read")
+        elif several and place >= 0:
+            raise OptionError(f'{name} as a number is of one stream; write JSON like {{"ORDERS": {place}}}')
+
+
+def check_streaming(options: SourceOptions) -> None:
+    """Raises OptionError for what only a batch query can do: a stream has no end."""
+    if options.ending != LATEST or options.ending_time is not None:
+        raise OptionError("endingOffsets and endingTimestamp are for batch queries")
+    if options.mode == "last" or options.as_of_seq or options.as_of_time is not None:
+        raise OptionError("mode=last, asOfSeq and asOfTime are for batch queries")
+
+
+def _streams(reader: OptionReader) -> tuple[str, ...]:
+    names = reader.words("stream") + reader.words("subscribe")
+    if reader.has("stream") == reader.has("subscribe") or (reader.has("stream") and len(names) != 1):
+        raise OptionError("give stream=NAME, or subscribe=NAME,NAME for several")
+    for name in names:
+        if re.search(r"[.*>\s/\\]", name):
+            raise OptionError(f"{name!r} is no stream's name")
+    return tuple(dict.fromkeys(names))
+
+
+def _subjects(reader: OptionReader) -> tuple[str, ...]:
+    found = reader.words("subjects") or (">",)
+    for subject in found:
+        if not subjects.is_valid(subject.encode()):
+            raise OptionError(f"subjects: {subject!r} is no subject or filter")
+    return tuple(
+        one for one in dict.fromkeys(found)
+        if not any(one != other and subjects.is_subset(one.encode(), other.encode()) for other in found)
+    )  # fmt: skip
+
+
+def _preference(reader: OptionReader) -> ReadPreference:
+    text = reader.text("readPreference", "any")
+    kind, colon, name = text.partition(":")
+    kind = kind.lower()
+    if kind in ("any", "local", "leader") and not colon:
+        return ReadPreference(kind)
+    if kind in ("peer", "mirror") and name:
+        return ReadPreference(kind, name)
+    raise OptionError(f"readPreference is any, local, leader, peer:SERVER or mirror:STREAM, not {text!r}")
+
+
+def _unknown(name: str, known: Mapping[str, str]) -> str:
+    if name in _SECRETS:
+        return f"{name}: options end up in plans and logs, so no secret is one. Use {_SECRETS[name]}"
+    near = difflib.get_close_matches(name, known, 1, 0.6)
+    hint = f"did you mean {known[near[0]]}?" if near else f"there are: {', '.join(known.values())}"
+    return f"unknown option {name!r}: {hint}"
+
+
+def _at_least(value: int, least: int) -> int:
+    if value < least:
+        raise ValueError(value)
+    return value
+
+
+def _size(text: str) -> int:
+    match = re.fullmatch(r"(\d+)\s*([kmg]?)i?b?", text.lower())
+    if match is None:
+        raise ValueError(text)
+    return int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2]]
+
+
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min)?", text.lower())
+    if match is None:
+        raise ValueError(text)
+    return float(match[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, None: 1.0}[match[2]]
+
+
+def _time(text: str) -> int:
+    return int(text) * MILLISECOND if text.isdigit() else parse_rfc3339(text)
+
+
+def _place(text: str) -> Place:
+    if text.lower() in ("earliest", "latest"):
+        return EARLIEST if text.lower() == "earliest" else LATEST
+    found = json.loads(text)
+    if type(found) is int:
+        return _at_least(found, 0)
+    if not isinstance(found, dict):
+        raise ValueError(text)
+    for stream, value in found.items():
+        if isinstance(value, str) and value.lower() in ("earliest", "latest"):
+            found[stream] = EARLIEST if value.lower() == "earliest" else LATEST
+        elif isinstance(value, dict):
+            _at_least(value["seq"], 0)
+        elif type(value) is not int or value < EARLIEST:
+            raise ValueError(text)
+    return found

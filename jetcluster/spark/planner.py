@@ -1,0 +1,206 @@
+"""What a query reads: places in options turned into ranges of sequences, ranges cut into tasks, triggers limited.
+
+Pure: what the leaders say comes as `StreamState`. An end is exclusive everywhere, as Kafka's source has it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from jetcluster.spark.offsets import Offset, Offsets
+from jetcluster.spark.options import EARLIEST, LATEST, Place, SourceOptions
+from jetcluster.spark.stream_state import DataLossError, StreamState
+
+SMALL_TASK: Final = 10_000
+"""Sequences below which a task costs more to start than to read."""
+MAX_SEQ: Final = (1 << 63) - 1
+LAST_CHUNK: Final = 512
+"""Subjects that one request for last messages names; the server takes up to 1024."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The stream of a task and who can say what of it."""
+
+    stream: str
+    """As the query names it; its leader decides."""
+    read_from: str
+    """The stream whose replicas are read: a mirror of it, or itself."""
+    created: str
+    leader: str
+    """The server that led `read_from` at planning."""
+    peers: tuple[str, ...] = ()
+    """The servers that had a replica of it."""
+
+
+@dataclass(frozen=True)
+class RangeTask:
+    """The messages with `low` <= sequence < `high`."""
+
+    target: Target
+    low: int
+    high: int
+    index: int
+
+
+@dataclass(frozen=True)
+class LastTask:
+    """The last message of each of `subjects`, up to the sequence `up_to`."""
+
+    target: Target
+    subjects: tuple[str, ...]
+    up_to: int
+    index: int
+
+
+Task = RangeTask | LastTask
+
+
+def lowest(state: StreamState) -> int:
+    return max(state.first, 1)
+
+
+def end_of(state: StreamState) -> int:
+    if state.last >= MAX_SEQ:
+        raise OverflowError(f"{state.name}: sequences beyond 2^63-1 do not fit Spark's bigint")
+    return state.last + 1
+
+
+def of_stream(place: Place, stream: str, default: int) -> int | Mapping[str, Any]:
+    return place.get(stream, default) if isinstance(place, dict) else place
+
+
+def starting_offset(place: Place, state: StreamState, *, fail: bool) -> Offset:
+    """Raises DataLossError when the place is a sequence that is gone, or not there yet."""
+    value = of_stream(place, state.name, EARLIEST)
+    if value == EARLIEST:
+        return Offset(lowest(state), state.created)
+    if value == LATEST:
+        return Offset(end_of(state), state.created)
+    given = Offset(int(value["seq"]), str(value.get("created", ""))) if isinstance(value, Mapping) else Offset(value)
+    return Offset(check_start(given, state, fail=fail), state.created)
+
+
+def ending_offset(place: Place, state: StreamState, *, fail: bool) -> int:
+    """Raises DataLossError when the place is a sequence that the stream has not reached."""
+    value = of_stream(place, state.name, LATEST)
+    if value == LATEST:
+        return end_of(state)
+    if value == EARLIEST:
+        return lowest(state)
+    seq = int(value["seq"]) if isinstance(value, Mapping) else value
+    if seq > end_of(state) and fail:
+        raise DataLossError(
+            f"{state.name} ends at {state.last}, endingOffsets says {seq} (exclusive). failOnDataLoss=false reads "
+            "what is there"
+        )
+    return min(seq, end_of(state))
+
+
+def check_start(start: Offset, state: StreamState, *, fail: bool) -> int:
+    """Where reading begins: `start`, or with `fail` off the next that there is. Raises DataLossError."""
+    if start.created and state.created != start.created:
+        if fail:
+            raise DataLossError(
+                f"{state.name} was created anew at {state.created}: what was to be read from {start.seq} on was of the "
+                f"one created at {start.created}. failOnDataLoss=false begins with the new one"
+            )
+        return lowest(state)
+    if start.seq < lowest(state) and fail and start.seq > 0:
+        kept = state.config.get("retention", "limits")
+        why = "limits or a purge removed them" if kept == "limits" else f"retention {kept} removes what is acknowledged"
+        raise DataLossError(
+            f"{state.name}: messages {start.seq} to {lowest(state) - 1} are gone ({why}). failOnDataLoss=false goes on "
+            f"at {lowest(state)}"
+        )
+    if start.seq > end_of(state):
+        if fail:
+            raise DataLossError(
+                f"{state.name} ends at {state.last}, before the place {start.seq} where reading was to go on: it was "
+                "restored from an older copy, or this is another stream. failOnDataLoss=false goes on at its end"
+            )
+        return end_of(state)
+    return max(start.seq, lowest(state))
+
+
+def narrower_limits(origin: Mapping[str, Any], mirror: Mapping[str, Any]) -> str:
+    """Which limit lets a mirror remove messages that its origin keeps; empty: none."""
+    for name in ("max_msgs", "max_bytes", "max_age", "max_msgs_per_subject"):
+        of_origin, of_mirror = int(origin.get(name) or 0), int(mirror.get(name) or 0)
+        if of_mirror > 0 and not 0 < of_origin <= of_mirror:
+            return f"{name} is {of_mirror} there and {of_origin if of_origin > 0 else 'unlimited'} here"
+    return ""
+
+
+def split(low: int, high: int, options: SourceOptions, share: float = 1.0) -> list[tuple[int, int]]:
+    """Cuts [low, high) into ranges of about one size: none above `maxRecordsPerPartition`, and at least `share` of
+    `minPartitions` (by itself: as many as this machine has cores, where that makes sense)."""
+    span = high - low
+    if span <= 0:
+        return []
+    least = options.min_partitions or min(os.cpu_count() or 1, span // SMALL_TASK)
+    count = max(-(-span // options.max_records), round(least * share), 1)
+    count = min(count, span)
+    return [(low + span * at // count, low + span * (at + 1) // count) for at in range(count)]
+
+
+def range_tasks(ranges: Sequence[tuple[Target, int, int]], options: SourceOptions) -> list[Task]:
+    """Tasks for ranges [low, high) of several streams."""
+    whole = sum(max(high - low, 0) for _, low, high in ranges) or 1
+    tasks: list[Task] = []
+    for target, low, high in ranges:
+        for begin, end in split(low, high, options, max(high - low, 0) / whole):
+            tasks.append(RangeTask(target, begin, end, len(tasks)))
+    return tasks
+
+
+def last_tasks(target: Target, subjects: Sequence[str], up_to: int, options: SourceOptions) -> list[Task]:
+    """Tasks for the last message of each subject; neighbours in the order of subjects stay together."""
+    names = sorted(subjects)
+    chunks = [tuple(names[at : at + LAST_CHUNK]) for at in range(0, len(names), LAST_CHUNK)]
+    count = options.min_partitions or max(min(os.cpu_count() or 1, len(chunks)), -(-len(names) // options.max_records))
+    count = max(min(count, len(chunks)), 1)
+    tasks: list[Task] = []
+    for at in range(count):
+        taken = [
+            name for chunk in chunks[at * len(chunks) // count : (at + 1) * len(chunks) // count] for name in chunk
+        ]
+        if taken:
+            tasks.append(LastTask(target, tuple(taken), up_to, len(tasks)))
+    return tasks
+
+
+def advance(
+    start: Offsets, ends: Offsets, states: Mapping[str, StreamState], *, rows: int = 0, size: int = 0
+) -> Offsets:
+    """The end of a micro-batch that begins at `start`, when the streams end at `ends`: all of it, or `rows` sequences
+    or about `size` bytes, shared by what each stream has waiting. A stream made anew counts from its beginning."""
+    begins = {name: _begin(start.get(name), end, states[name]) for name, end in ends.items()}
+    waiting = {name: max(end.seq - begins[name], 0) for name, end in ends.items()}
+    total = sum(waiting.values())
+    if size:
+        rows = sum(_rows_of(size, waiting[name] / total, states[name]) for name in ends if total and waiting[name])
+    if not rows or rows >= total:
+        return dict(ends)
+    found: Offsets = {}
+    left = rows
+    for name, end in sorted(ends.items()):
+        part = min(-(-rows * waiting[name] // total), left, waiting[name])
+        left -= part
+        found[name] = Offset(begins[name] + part, end.created)
+    return found
+
+
+def _begin(start: Offset | None, end: Offset, state: StreamState) -> int:
+    if start is None or (start.created and end.created and start.created != end.created):
+        return lowest(state)
+    return max(start.seq, min(lowest(state), end.seq))
+
+
+def _rows_of(size: int, share: float, state: StreamState) -> int:
+    """Messages in `share` of `size` bytes, by the stream's mean; one at least."""
+    mean = state.bytes / state.messages if state.messages else 1.0
+    return max(int(size * share / max(mean, 1.0)), 1)

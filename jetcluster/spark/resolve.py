@@ -1,0 +1,162 @@
+"""Asks the leaders what there is, and turns a query's options into tasks and offsets. Runs where Spark plans."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from jetcluster.spark import planner
+from jetcluster.spark.connection import Connection
+from jetcluster.spark.link import check_preference
+from jetcluster.spark.offsets import Offset, Offsets
+from jetcluster.spark.options import SourceOptions
+from jetcluster.spark.planner import Target, Task
+from jetcluster.spark.pushdown import Pushdown
+from jetcluster.spark.stream_state import (
+    DataLossError,
+    StreamError,
+    StreamState,
+    ask,
+    is_ours,
+    seq_at_time,
+    stream_state,
+)
+
+
+class Extent(NamedTuple):
+    """What a batch query reads of one stream, decided once."""
+
+    target: Target
+    low: int
+    high: int
+    subjects: tuple[str, ...] = ()
+    """For mode=last: the subjects that are stored."""
+    loss: str = ""
+    """What the options ask for and is not there; told by whoever wants to read it. (A streaming query that goes on from
+    a checkpoint does not.)"""
+
+
+def check_loss(extents: Sequence[Extent]) -> None:
+    """Raises DataLossError."""
+    for extent in extents:
+        if extent.loss:
+            raise DataLossError(extent.loss)
+
+
+def batch_extents(options: SourceOptions) -> list[Extent]:
+    """Of a batch query, by the options and what the leaders say now. Raises StreamError, and what `ask` raises."""
+    return [ask(options.server, partial(_extent, name=name, options=options)) for name in options.streams]
+
+
+def tasks_of(extents: Sequence[Extent], options: SourceOptions) -> list[Task]:
+    if options.mode == "last":
+        tasks: list[Task] = []
+        for extent in extents:
+            tasks += planner.last_tasks(extent.target, extent.subjects, extent.high - 1, options)
+        return tasks
+    return planner.range_tasks([(e.target, e.low, e.high) for e in extents], options)
+
+
+def narrowed(extents: Sequence[Extent], pushdown: Pushdown, options: SourceOptions) -> list[Extent]:
+    """What the filters leave of the ranges of a scan."""
+    if options.mode == "last":
+        return list(extents)
+    found = []
+    for extent in extents:
+        low = max(extent.low, pushdown.low)
+        high = extent.high if pushdown.high is None else min(extent.high, pushdown.high)
+        found.append(extent._replace(low=min(low, high), high=high))
+    return found
+
+
+def stream_states(options: SourceOptions) -> dict[str, StreamState]:
+    return {name: ask(options.server, partial(stream_state, stream=name)) for name in options.streams}
+
+
+def range_between(options: SourceOptions, start: Offsets, end: Offsets) -> list[Task]:
+    """Tasks of one micro-batch. Raises DataLossError when some of it is gone."""
+    ranges = []
+    for name in options.streams:
+        if name not in end:
+            continue
+        target, state = ask(options.server, partial(_checked, name=name, options=options))
+        low = planner.check_start(start.get(name, Offset(0)), state, fail=options.fail_on_data_loss)
+        if end[name].created and end[name].created != state.created:
+            planner.check_start(end[name], state, fail=options.fail_on_data_loss)
+            continue  # what was planned is of a stream that is gone
+        ranges.append((target, low, end[name].seq))
+    return planner.range_tasks(ranges, options)
+
+
+def _extent(link: Connection, name: str, options: SourceOptions) -> Extent:
+    target, state = _checked(link, name, options)
+    loss = ""
+    try:
+        low, high = _start(link, state, options).seq, _end(link, state, options)
+    except DataLossError as error:
+        loss = str(error)
+        lenient = dataclasses.replace(options, fail_on_data_loss=False)
+        low, high = _start(link, state, lenient).seq, _end(link, state, lenient)
+    subjects = stored_subjects(link, name, options.subjects) if options.mode == "last" else ()
+    if options.mode == "last" and not is_ours(link) and not state.current:
+        # nats-server does not say what a replica has applied: an old last message would look like the last one.
+        raise StreamError(f"{name}: mode=last on nats-server needs all replicas online and current")
+    return Extent(target, min(low, high), high, subjects, loss)
+
+
+def _start(link: Connection, state: StreamState, options: SourceOptions) -> Offset:
+    if options.starting_time is not None:
+        return Offset(seq_at_time(link, state, options.starting_time), state.created)
+    return planner.starting_offset(options.starting, state, fail=options.fail_on_data_loss)
+
+
+def _end(link: Connection, state: StreamState, options: SourceOptions) -> int:
+    if options.as_of_time is not None:  # up to and with that time
+        return seq_at_time(link, state, options.as_of_time + 1)
+    if options.ending_time is not None:
+        return seq_at_time(link, state, options.ending_time)
+    if options.as_of_seq:
+        return planner.ending_offset(options.as_of_seq + 1, state, fail=options.fail_on_data_loss)
+    return planner.ending_offset(options.ending, state, fail=options.fail_on_data_loss)
+
+
+def _checked(link: Connection, name: str, options: SourceOptions) -> tuple[Target, StreamState]:
+    """Raises StreamError when the stream cannot be read as the options say."""
+    state = stream_state(link, name)
+    source = state
+    if options.preference.kind == "mirror":
+        source = stream_state(link, options.preference.name)
+        mirror = source.config.get("mirror") or {}
+        if mirror.get("name") != name:
+            raise StreamError(f"{source.name} is no mirror of {name}")
+        if mirror.get("filter_subject") or mirror.get("subject_transforms") or source.config.get("subject_transform"):
+            raise StreamError(f"{source.name} mirrors {name} only in part, or under other subjects")
+        if options.fail_on_data_loss and (narrow := planner.narrower_limits(state.config, source.config)):
+            raise StreamError(
+                f"{source.name} may hold less than {name}: {narrow}. failOnDataLoss=false reads what it has"
+            )
+    if not source.config.get("allow_direct"):
+        raise StreamError(
+            f"{source.name} has allow_direct=false, and the source reads by Direct Get: "
+            f"nats stream edit {source.name} --allow-direct"
+        )
+    check_preference(options, source.peers)
+    return Target(name, source.name, state.created, source.leader, source.peers), state
+
+
+def stored_subjects(link: Connection, stream: str, filters: Sequence[str]) -> tuple[str, ...]:
+    """The subjects that the stream holds messages of, page by page."""
+    found: dict[str, None] = {}
+    for one in filters:
+        offset = 0
+        while True:
+            body = {"subjects_filter": one, "offset": offset}
+            info = link.api(f"STREAM.INFO.{stream}", body, timeout=30.0)
+            page = info["state"].get("subjects") or {}
+            found.update(dict.fromkeys(page))
+            offset += len(page)
+            if not page or offset >= int(info.get("total", 0)):
+                break
+    return tuple(found)

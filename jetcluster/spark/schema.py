@@ -1,0 +1,101 @@
+"""Columns of the source: names, Spark types, Arrow types. A query gets the columns it names, or the default ones."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+HEADERS: Final = "map<string,array<string>>"
+
+TYPES: Final[dict[str, str]] = {
+    "stream": "string",
+    "subject": "string",
+    "seq": "bigint",
+    "time": "timestamp",
+    "time_ns": "bigint",
+    "headers": HEADERS,
+    "data": "binary",
+    "headers_raw": "binary",
+    "subject_raw": "binary",
+    "digest": "bigint",
+}
+"""Column -> Spark's DDL type. docs/spark-source.md says what is in them."""
+
+OPTIONAL: Final = ("headers_raw", "subject_raw", "digest")
+"""Only there when named in `columns` or in the query's schema."""
+
+KAFKA_TYPES: Final[dict[str, str]] = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+"""The columns of Spark's Kafka source, for `kafkaColumns=true`."""
+
+
+class SchemaError(ValueError):
+    """A column that does not exist, or exists with another type."""
+
+
+def known_columns(kafka: bool) -> dict[str, str]:
+    return KAFKA_TYPES if kafka else TYPES
+
+
+def default_columns(*, kafka: bool = False, headers: bool = True) -> list[str]:
+    return [n for n in known_columns(kafka) if n not in OPTIONAL and (headers or n != "headers")]
+
+
+def check_columns(names: Sequence[str], *, kafka: bool = False) -> list[str]:
+    """Raises SchemaError."""
+    known = known_columns(kafka)
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1, 0.5)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise SchemaError(f"there is no column {name!r}{hint} (there are: {', '.join(known)})")
+    if len(set(names)) < len(names) or not names:
+        raise SchemaError(f"columns must be named once, and one at least: {', '.join(names) or 'none'}")
+    return list(names)
+
+
+def ddl(names: Sequence[str], *, kafka: bool = False) -> str:
+    known = known_columns(kafka)
+    return ", ".join(f"`{name}` {known[name]}" for name in names)
+
+
+def columns_of(schema: StructType, *, kafka: bool = False) -> list[str]:
+    """The columns that a user's schema asks for. Raises SchemaError."""
+    names = check_columns(schema.fieldNames(), kafka=kafka)
+    known = known_columns(kafka)
+    for field in schema.fields:
+        if (given := field.dataType.simpleString()) != known[field.name]:
+            raise SchemaError(f"column {field.name} is {known[field.name]}, not {given}")
+    return names
+
+
+def arrow_schema(names: Sequence[str], *, kafka: bool = False) -> Any:
+    """The `pyarrow.Schema` that Spark wants for these columns, to the letter."""
+    import pyarrow as pa
+
+    text, many = pa.string(), pa.list_(pa.field("element", pa.string()))
+    types = {
+        "string": text,
+        "bigint": pa.int64(),
+        "int": pa.int32(),
+        "binary": pa.binary(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        HEADERS: pa.map_(pa.field("key", text, nullable=False), pa.field("value", many)),
+        KAFKA_TYPES["headers"]: pa.list_(
+            pa.field("element", pa.struct([pa.field("key", text), pa.field("value", pa.binary())]))
+        ),
+    }
+    known = known_columns(kafka)
+    return pa.schema([pa.field(name, types[known[name]]) for name in names])

@@ -1,0 +1,163 @@
+"""Options of the sink: parsed and checked before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from jetcluster.errors import JetclusterError
+from jetcluster.protocol.subjects import is_subset, is_valid_literal
+from jetcluster.spark import fence
+from jetcluster.spark.fence_writer import MAX_BATCH
+from jetcluster.spark.options import SERVER_OPTIONS, OptionError, OptionReader, ServerOptions, server_options
+
+_TEXT: Final = ("string",)
+_BYTES: Final = ("binary", "string")
+_HEADERS: Final = ("map<string,array<string>>", "map<string,string>")
+COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    "subject": _TEXT,
+    "data": _BYTES,
+    "headers": _HEADERS,
+    "headers_raw": ("binary",),
+    "subject_raw": ("binary",),
+    "msg_id": _TEXT,
+}
+"""What the sink takes out of a row; other columns are not allowed, so that a misspelt one is no lost one."""
+IGNORED: Final = ("stream", "seq", "time", "time_ns", "digest")
+"""Columns of the source that a stream gives anew."""
+
+
+class SinkError(JetclusterError):
+    """Options, columns or the stream do not fit. Nothing is written."""
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """Travels to the executors."""
+
+    server: ServerOptions
+    stream: str
+    subject: str = ""
+    """For every row; empty: the column has it."""
+    idempotence: str = "msgid"
+    batch_id: int | None = None
+    """Number of the batch, for a writer outside of a streaming query that writes several in a row."""
+    job_id: str = ""
+    """Empty: Spark's ids name the job."""
+    atomic_batch: int = MAX_BATCH
+    publish_window: int = 1000
+    retry_horizon: float = 120.0
+    """Seconds after which a row may still be written again by a restart (msgId)."""
+    retry_timeout: float = 60.0
+    """Seconds without any success after which a task fails."""
+    start_after: int | None = None
+    drop_reserved: bool = False
+    """Headers that the server would refuse or misunderstand are left out, instead of being an error."""
+    purge: bool = False
+    """mode("overwrite") purges the stream."""
+
+
+SINK_OPTIONS: Final = SERVER_OPTIONS | {
+    name.lower(): name
+    for name in (
+        "stream", "subject", "idempotence", "jobId", "atomicBatch", "publishWindow", "retryHorizon", "retryTimeout",
+        "startAfter", "batchId", "reservedHeaders", "overwriteMode", "checkpointLocation", "queryName",
+    )
+}  # fmt: skip
+"""Lower case -> as written. The last two are Spark's, which passes them on."""
+
+
+def parse(given: Mapping[str, str]) -> SinkOptions:
+    """Raises OptionError."""
+    reader = OptionReader(given, SINK_OPTIONS)
+    stream, subject, job_id = reader.text("stream"), reader.text("subject"), reader.text("jobId")
+    if not stream:
+        raise OptionError("stream is missing: the name of the stream to write to")
+    if subject and not is_valid_literal(subject.encode()):
+        raise OptionError(f"subject {subject!r} is not one that can be published to")
+    try:
+        job_id = job_id and fence.check_job(job_id)
+    except ValueError as error:
+        raise OptionError(str(error)) from None
+    return SinkOptions(
+        server=server_options(reader),
+        stream=stream,
+        subject=subject,
+        idempotence=reader.one_of("idempotence", "msgid", "fence", "none"),
+        batch_id=reader.number("batchId", 0, 0) if reader.has("batchId") else None,
+        job_id=job_id,
+        atomic_batch=_at_most(reader, "atomicBatch", SinkOptions.atomic_batch, MAX_BATCH),
+        publish_window=_at_most(reader, "publishWindow", SinkOptions.publish_window, 100_000),
+        retry_horizon=reader.seconds("retryHorizon", SinkOptions.retry_horizon),
+        retry_timeout=reader.seconds("retryTimeout", SinkOptions.retry_timeout),
+        start_after=reader.number("startAfter", 0, 0) if reader.has("startAfter") else None,
+        drop_reserved=reader.one_of("reservedHeaders", "refuse", "drop") == "drop",
+        purge=reader.one_of("overwriteMode", "refuse", "purge") == "purge",
+    )
+
+
+def _at_most(reader: OptionReader, name: str, default: int, most: int) -> int:
+    value = reader.number(name, default)
+    if value > most:
+        raise OptionError(f"{name} is at most {most}, not {value}")
+    return value
+
+
+def check_columns(types: Mapping[str, str], options: SinkOptions) -> None:
+    """`types`: column -> Spark's name of its type. Raises SinkError."""
+    for name, kind in types.items():
+        if name in IGNORED:
+            continue
+        if name not in COLUMNS:
+            raise SinkError(
+                f"column {name!r} is not known to the sink: select {', '.join(COLUMNS)} (or alias yours to one of them)"
+            )
+        if kind not in COLUMNS[name]:
+            raise SinkError(f"column {name} is {kind}; {' or '.join(COLUMNS[name])} is needed")
+    if "data" not in types:
+        raise SinkError("there is no column data: the payload")
+    if not options.subject and "subject" not in types:
+        raise SinkError("there is no column subject, and no option subject")
+    if options.idempotence == "fence" and "msg_id" in types:
+        raise SinkError(
+            "column msg_id has no meaning with idempotence=fence: the place in the stream says what is there"
+        )
+
+
+def check_stream(info: Mapping[str, Any], options: SinkOptions) -> list[bytes]:
+    """A STREAM.INFO answer against what is wanted; the subjects that the stream takes. Raises SinkError."""
+    config: Mapping[str, Any] = info["config"]
+    name = options.stream
+    if config.get("mirror"):
+        raise SinkError(f"{name} is a mirror: nothing can be published to it")
+    if config.get("sealed"):
+        raise SinkError(f"{name} is sealed")
+    if config.get("no_ack"):
+        raise SinkError(f"{name} has no_ack: what is not acknowledged cannot be counted as written")
+    patterns = [str(one).encode() for one in config.get("subjects") or [name]]
+    if options.subject and not any(is_subset(options.subject.encode(), one) for one in patterns):
+        raise SinkError(f"{name} does not take subject {options.subject}: it has {b', '.join(patterns).decode()}")
+    if options.idempotence == "msgid":
+        _check_window(name, config, options)
+    if options.idempotence == "fence":
+        _check_fence(name, config, options)
+    return patterns
+
+
+def _check_window(name: str, config: Mapping[str, Any], options: SinkOptions) -> None:
+    window = int(config.get("duplicate_window") or 0) / 1e9
+    if window < options.retry_horizon:
+        raise SinkError(
+            f"{name} remembers message ids for {window:g} s (duplicate_window), but a row may be written again after "
+            f"{options.retry_horizon:g} s (retryHorizon). Widen the one, lower the other, or use idempotence=fence"
+        )
+
+
+def _check_fence(name: str, config: Mapping[str, Any], options: SinkOptions) -> None:
+    if options.atomic_batch > 1 and not config.get("allow_atomic"):
+        raise SinkError(
+            f"{name} does not take atomic batches: set allow_atomic in its configuration, or atomicBatch=1 (slow)"
+        )
+    if config.get("retention", "limits") != "limits":
+        raise SinkError(f"{name} has retention {config['retention']}: its last message may go, and the fence with it")

@@ -1,0 +1,130 @@
+"""What a stream's leader says about it, asked over a connection; the truth that plans and proofs rest on."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
+
+from jetcluster.errors import NO_MESSAGE_FOUND, STREAM_NOT_FOUND, ApiError, JetclusterError
+from jetcluster.model.times import rfc3339
+from jetcluster.spark.connection import (
+    Connection,
+    ConnectionLostError,
+    NoRespondersError,
+    RequestTimeoutError,
+)
+from jetcluster.spark.options import ServerOptions
+
+T = TypeVar("T")
+
+PATIENCE: Final = 30.0
+"""Seconds that a question to a leader is repeated for: an election may be under way, a server going down."""
+
+
+class StreamError(JetclusterError):
+    """The stream is not there, or cannot be read the way it was asked for."""
+
+
+class DataLossError(JetclusterError):
+    """Messages that the query was to read are gone (`failOnDataLoss`)."""
+
+
+class StreamState(NamedTuple):
+    name: str
+    created: str
+    first: int
+    last: int
+    messages: int
+    bytes: int
+    leader: str
+    peers: tuple[str, ...]
+    """Names of the servers with a replica, the leader's first."""
+    current: bool
+    """Every follower is online and has applied what the leader has, as the leader sees it."""
+    config: dict[str, Any]
+
+
+def is_ours(connection: Connection) -> bool:
+    """The server is jetcluster, which proves coverage and lets replicas be addressed."""
+    return str(connection.info.get("go", "")).startswith("python")
+
+
+def stream_state(connection: Connection, stream: str, timeout: float = 5.0) -> StreamState:
+    """Raises StreamError when there is no such stream, and what `Connection.api` raises."""
+    try:
+        info = connection.api(f"STREAM.INFO.{stream}", timeout=timeout)
+    except ApiError as error:
+        if error.err_code == STREAM_NOT_FOUND:
+            raise StreamError(f"there is no stream {stream}") from error
+        raise
+    state, cluster = info["state"], info.get("cluster") or {}
+    replicas = cluster.get("replicas") or []
+    return StreamState(
+        stream, str(info["created"]), int(state["first_seq"]), int(state["last_seq"]), int(state["messages"]),
+        int(state["bytes"]), str(cluster.get("leader") or connection.server_name),
+        (str(cluster.get("leader") or connection.server_name), *(str(peer["name"]) for peer in replicas)),
+        all(peer.get("current") and not peer.get("offline") and not peer.get("lag") for peer in replicas),
+        info["config"],
+    )  # fmt: skip
+
+
+def leader_next(connection: Connection, stream: str, seq: int, subject: str, timeout: float = 5.0) -> int | None:
+    """The first stored sequence from `seq` on whose subject matches, as the leader has it; None: there is none."""
+    try:
+        found = connection.api(f"STREAM.MSG.GET.{stream}", {"seq": seq, "next_by_subj": subject}, timeout=timeout)
+    except ApiError as error:
+        if error.err_code == NO_MESSAGE_FOUND:
+            return None
+        raise
+    return int(found["message"]["seq"])
+
+
+def seq_at_time(connection: Connection, state: StreamState, ns: int, timeout: float = 5.0) -> int:
+    """The first stored sequence stamped at or after `ns` (Unix nanoseconds), as the leader has it; the one behind the
+    last when there is none."""
+    body = {"start_time": rfc3339(max(ns, 1)), "next_by_subj": ">"}
+    try:
+        found = connection.api(f"STREAM.MSG.GET.{state.name}", body, timeout=timeout)
+    except ApiError as error:
+        if error.err_code == NO_MESSAGE_FOUND:
+            return state.last + 1
+        raise
+    return int(found["message"]["seq"])
+
+
+_good: dict[tuple[str, ...], str] = {}
+"""The server that answered last, by all of them: one that is paused costs `connectTimeout` once, not with every trigger
+of a streaming query."""
+
+
+def ask(options: ServerOptions, question: Callable[[Connection], T], patience: float = PATIENCE) -> T:
+    """The answer to `question`, asked of one server after the other while none can say (no leader, no connection, 503),
+    for `patience` seconds. Raises what the last one raised then, and at once what waiting does not mend."""
+    deadline = time.monotonic() + patience
+    pause = 0.05
+    for first in itertools.count():
+        try:
+            with _connect(options, first) as connection:
+                answer = question(connection)
+                _good[options.servers] = connection.url
+                return answer
+        except (ConnectionLostError, NoRespondersError, RequestTimeoutError) as error:
+            failure: JetclusterError = error
+        except ApiError as error:
+            if error.code != 503:
+                raise
+            failure = error
+        if time.monotonic() + pause > deadline:
+            raise failure
+        time.sleep(pause)
+        pause = min(2 * pause, 1.0)
+    raise AssertionError("counts for ever")
+
+
+def _connect(options: ServerOptions, first: int) -> Connection:
+    good = _good.get(options.servers)
+    if first or good is None:
+        return options.connect(first)
+    return options.connect_to(good, *(url for url in options.servers if url != good))

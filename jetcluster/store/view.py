@@ -1,0 +1,227 @@
+"""`View`: messages of a stream as they were at one moment, read piece by piece while the stream goes on.
+
+Sequences are never used twice, so as long as nothing of what is ahead is removed the live store shows the same as at
+that moment, up to the last sequence of then. Whoever pauses says so (`hold`), which costs a snapshot of the `Kv`; the
+first removal ahead of a held view makes it *frozen*: it goes on from that snapshot and a copy of its part of the block
+table. A reader that never pauses pays for none of it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import cast
+from weakref import WeakSet
+
+from jetcluster.store import filters
+from jetcluster.store.api import Columns, DamagedError, LostViewError, Msg
+from jetcluster.store.block_cache import BlockCache
+from jetcluster.store.block_reader import BlockReader
+from jetcluster.store.blocks import ROW, BlockTable
+from jetcluster.store.kv import Kv, KvError, Snapshot
+from jetcluster.store.queries import FIRST_WINDOW, WINDOW, Queries
+from jetcluster.store.subject_index import SubjectIndex
+
+MAX_FROZEN_BYTES = 64 << 20
+"""Copied block tables of all frozen views of one stream; what goes beyond is lost instead."""
+MAX_PINNED_BYTES = 256 << 20
+"""No view is frozen while RocksDB holds more than this in memtables, those that only snapshots need among them."""
+FROZEN_CACHE = 1 << 20
+BLOCKS_PER_STEP = 256
+"""Blocks that a frozen view looks through for a wildcard before it lets others run."""
+
+
+class Views:
+    """The held and the frozen views of one stream."""
+
+    def __init__(self, kv: Kv, stream: int, blocks: BlockTable, reader: BlockReader, queries: Queries) -> None:
+        self.kv = kv
+        self.stream = stream
+        self.blocks = blocks
+        self.reader = reader
+        self.queries = queries
+        self.held: WeakSet[View] = WeakSet()
+        self._frozen: WeakSet[View] = WeakSet()
+
+    def removing(self, low: int, high: int) -> None:
+        """Messages at low..high, or some of them, are about to be removed; nothing is changed yet."""
+        for view in list(self.held):
+            if view.reaches(low, high):
+                self.held.discard(view)
+                self._freeze(view)
+
+    def close(self, view: View) -> None:
+        self.held.discard(view)
+        self._frozen.discard(view)
+
+    def _freeze(self, view: View) -> None:
+        room = MAX_FROZEN_BYTES - sum(other.frozen_bytes for other in self._frozen)
+        if self.kv.pinned_bytes() > MAX_PINNED_BYTES:
+            room = 0
+        view.freeze(room)
+        self._frozen.add(view)
+
+
+class View:
+    """The messages from `start` to the last sequence of now that match `subject_filter`, or those at `seqs`
+    (ascending, all of them live). Ends with `close`."""
+
+    def __init__(
+        self, views: Views, subject_filter: bytes, start: int, ceiling: int, seqs: Sequence[int] | None = None
+    ) -> None:
+        self._views = views
+        self._filter = subject_filter
+        self._ceiling = ceiling
+        self._ahead: Sequence[int] = seqs or ()
+        self._at = 0
+        """Sequences found and not yet given: `_ahead[_at:]`."""
+        self._next = start if seqs is None else ceiling + 1
+        """From where on to look for more."""
+        self._snapshot: Snapshot | None = None
+        self._frozen: _FrozenBlocks | None = None
+        self._lost = False
+
+    @property
+    def frozen(self) -> bool:
+        """It holds old data in memory and on disk: not for long, please."""
+        return self._frozen is not None
+
+    @property
+    def frozen_bytes(self) -> int:
+        return self._frozen.size if self._frozen is not None else 0
+
+    @property
+    def ended(self) -> bool:
+        """All messages were given."""
+        return self._at >= len(self._ahead) and self._next > self._ceiling
+
+    def first(self) -> Msg | None:
+        """The message that comes next, None when there is none. Right after the view was made only."""
+        if self._at >= len(self._ahead):
+            self._find(FIRST_WINDOW)
+        if self._at >= len(self._ahead):
+            return None
+        seq = self._ahead[self._at]
+        found = self._views.reader.get(seq)
+        if found is None:
+            raise DamagedError(seq, seq)
+        return found
+
+    def take(self, want: int, size: int) -> Columns:
+        """The following messages: at most `want`, about `size` bytes with OVERHEAD for each. None may come before
+        `ended`, as a good moment to `hold` and let others run.
+
+        Raises DamagedError, KvError, or LostViewError when what was removed could not be kept."""
+        if self._lost:
+            raise LostViewError
+        self._views.held.discard(self)
+        if self._at >= len(self._ahead):
+            self._find(want)
+        reader = self._views.reader if self._frozen is None else self._frozen.reader
+        columns = reader.take(self._ahead[self._at : self._at + want], size)
+        self._at += len(columns.seqs)
+        return columns
+
+    def hold(self) -> None:
+        """Others run now, who may change the stream. Commits, so only between commands. Again after a while of
+        waiting, so that old data can go as long as nothing of it is needed."""
+        if self._frozen is not None or self._lost or self.ended:
+            return
+        try:
+            self._snapshot = self._views.kv.snapshot()
+        except KvError:  # a full disk: reads go on, but what is removed now cannot be kept
+            self._snapshot = None
+        self._views.held.add(self)
+
+    def close(self) -> None:
+        self._views.close(self)
+        self._snapshot = self._frozen = None
+        self._lost = True
+
+    def reaches(self, low: int, high: int) -> bool:
+        """True when one of the messages low..high may be among those to come."""
+        at = bisect_left(self._ahead, low, self._at)
+        if at < len(self._ahead) and self._ahead[at] <= high:
+            return True
+        return max(low, self._next) <= min(high, self._ceiling)
+
+    def freeze(self, room: int) -> None:
+        """Called before the removal. Takes at most `room` bytes of memory, or else is lost."""
+        blocks = self._views.blocks
+        start = self._ahead[self._at] if self._at < len(self._ahead) else self._next
+        low, high = blocks.from_seq(start), bisect_right(blocks.firsts, self._ceiling)
+        if self._snapshot is None or (high - low) * ROW > room:
+            self._lost = True
+            return
+        self._frozen = _FrozenBlocks(self._snapshot, self._views.stream, blocks.part(low, high))
+        self._snapshot = None
+
+    def _find(self, want: int) -> None:
+        """Fills `_ahead` unless there is no more, or a frozen view has looked long enough."""
+        if self._next > self._ceiling:
+            return
+        found: Sequence[int]
+        if self._frozen is None:
+            found = self._views.queries.window(self._filter, self._next, min(want, WINDOW))
+            self._next = found[-1] + 1 if found else self._ceiling + 1
+        else:
+            found, self._next = self._frozen.window(self._filter, self._next, self._ceiling)
+        if found and found[-1] > self._ceiling:
+            found = found[: bisect_left(found, self._ceiling + 1)]
+        self._ahead, self._at = found, 0
+
+
+class _FrozenBlocks:
+    """Blocks and postings of a snapshot, with a copy of the block table of its time."""
+
+    def __init__(self, snapshot: Snapshot, stream: int, blocks: BlockTable) -> None:
+        kv = cast(Kv, _SnapshotKv(snapshot))
+        self._blocks = blocks
+        self._index = SubjectIndex(kv, stream, blocks)
+        self.reader = BlockReader(kv, stream, blocks, BlockCache(FROZEN_CACHE))
+        self.size = len(blocks.firsts) * ROW + FROZEN_CACHE
+
+    def window(self, subject_filter: bytes, seq: int, ceiling: int) -> tuple[list[int] | range, int]:
+        """Matching sequences >= `seq`, ascending and without gaps, and from where on to go on. None may be found
+        before that place."""
+        if filters.is_literal(subject_filter):
+            return self._literal(subject_filter, seq, ceiling)
+        blocks = self._blocks
+        matches = filters.matcher(subject_filter)
+        start = blocks.from_seq(seq)
+        behind = min(start + BLOCKS_PER_STEP, len(blocks.firsts))
+        for at in range(start, behind):
+            live = blocks.live_seqs(at, seq) if blocks.lives[at] else range(0)
+            if live and subject_filter != b">":
+                live = self._matching(matches, at, live)
+            if live:
+                return live, blocks.firsts[at] + blocks.counts[at]
+        return range(0), blocks.firsts[behind] if behind < len(blocks.firsts) else ceiling + 1
+
+    def _matching(self, matches: filters.Matcher, at: int, live: list[int] | range) -> list[int] | range:
+        batch = self.reader.batch(at)
+        wanted = {number for number, subject in enumerate(batch.subjects) if matches(subject)}
+        if len(wanted) == batch.subject_count:
+            return live
+        first, number = self._blocks.firsts[at], batch.subject_number
+        return [seq for seq in live if number(seq - first) in wanted] if wanted else []
+
+    def _literal(self, subject: bytes, seq: int, ceiling: int) -> tuple[list[int], int]:
+        found: list[int] = []
+        for part in self._index.walk(subject, seq, ceiling + 1):
+            found += part
+            if len(found) >= WINDOW:
+                return found, found[-1] + 1
+        return found, ceiling + 1
+
+
+class _SnapshotKv:
+    """What `BlockReader` and the walk over postings need of a `Kv`, from a snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.scan = snapshot.scan
+
+    def get(self, key: bytes) -> bytes | None:
+        for _, value in self.scan(key, key + b"\0"):
+            return value
+        return None

@@ -1,0 +1,199 @@
+"""SOURCED commands: what a mirror or a source brings from its upstream, and how far that link has come.
+
+    u16 length of key | u8 length of identity | u8 0 | u32 lag | u64 after | u64 upto | key | identity | messages
+
+The leader's link (`jetcluster.mirror`) puts what it receives into the log; whether that follows on what is stored
+already is decided here, in apply, so that a change of leaders in the middle of anything neither loses nor repeats a
+message. `after` is what makes it safe: the link has seen everything of the upstream behind that sequence, so a command
+whose `after` is beyond what is stored says that one before it was lost, and is refused.
+
+A mirror has the key b"" and keeps sequences and times: its messages are runs as in a RESTORE. A source has the key
+`Upstream.key`; its messages get sequences and times of their own: u32 count, the upstream's sequences, one batch.
+Source: shared/reference/streams.md 7.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from jetcluster import errors
+from jetcluster.errors import ApiError
+from jetcluster.store.batch import Batch
+from jetcluster.stream.ports import SIDE_SOURCES, MachineStore
+from jetcluster.stream.publish import Admission
+from jetcluster.stream.runs import Run, decode_runs, encode_runs
+
+_BODY: Final = struct.Struct("<HBxIQQ")
+_U32: Final = struct.Struct("<I")
+_ROW: Final = struct.Struct("<QI")
+_GAP_SUBJECT: Final = b"_"
+MAX_LAG: Final = 0xFFFFFFFF
+
+MIRROR: Final = b""
+"""Key of the mirror's link."""
+
+_NO_LINK: Final = errors.by_code(errors.BAD_REQUEST)
+_GAP: Final = errors.by_code(errors.BAD_REQUEST)
+_SEALED: Final = errors.by_code(10109)
+
+
+class Cursor(NamedTuple):
+    """How far a link has come."""
+
+    seq: int
+    """The upstream's sequence up to which all is here."""
+    identity: bytes
+    """Stands for the upstream's time of creation; b"" when that is not known."""
+    lag: int
+    """Messages that the upstream had left behind `seq` when that was put into the log."""
+
+
+class Sourced(NamedTuple):
+    ts: int
+    key: bytes
+    identity: bytes
+    lag: int
+    after: int
+    upto: int
+    """The upstream holds nothing else up to this sequence."""
+    runs: list[Run]
+    """Of a mirror."""
+    seqs: Sequence[int]
+    """Of a source: the upstream's sequences of the messages of `batch`."""
+    batch: Batch | None
+
+
+def encode_body(
+    key: bytes, identity: bytes, lag: int, after: int, upto: int, runs: Sequence[Run] = (), seqs: Sequence[int] = (),
+    batch: bytes = b"",
+) -> bytes:  # fmt: skip
+    """`batch` is an encoded one of as many messages as there are `seqs`; b"" for none."""
+    head = _BODY.pack(len(key), len(identity), min(lag, MAX_LAG), after, upto) + key + identity
+    if not batch:
+        return head + encode_runs(runs)
+    return head + _U32.pack(len(seqs)) + array("Q", seqs).tobytes() + batch
+
+
+def decode_body(ts: int, command: bytes, at: int) -> Sourced:
+    """Raises ValueError, struct.error or BatchError."""
+    key_length, identity_length, lag, after, upto = _BODY.unpack_from(command, at)
+    at += _BODY.size
+    key = command[at : at + key_length]
+    at += key_length
+    identity = command[at : at + identity_length]
+    at += identity_length
+    if at > len(command):
+        raise ValueError("cut off")
+    if not key:
+        return Sourced(ts, key, identity, lag, after, upto, decode_runs(command, at), (), None)
+    if at == len(command):
+        return Sourced(ts, key, identity, lag, after, upto, [], (), None)
+    (count,) = _U32.unpack_from(command, at)
+    at += _U32.size
+    end = at + 8 * count
+    seqs = array("Q")
+    seqs.frombytes(command[at:end])
+    batch = Batch.decode(command, end, verify=False)
+    if batch.count != count:
+        raise ValueError(f"{count} sequences, {batch.count} messages")
+    return Sourced(ts, key, identity, lag, after, upto, [], seqs, batch)
+
+
+class Cursors:
+    """Where the stream's links stand: rows of a side table, a copy in memory."""
+
+    def __init__(self, store: MachineStore) -> None:
+        self._store = store
+        self._rows: dict[bytes, Cursor] = {}
+        for key, value in store.side_scan(SIDE_SOURCES):
+            seq, lag = _ROW.unpack_from(value)
+            self._rows[key] = Cursor(seq, value[_ROW.size :], lag)
+
+    def get(self, key: bytes) -> Cursor | None:
+        return self._rows.get(key)
+
+    def put(self, key: bytes, cursor: Cursor) -> None:
+        if self._rows.get(key) != cursor:
+            self._rows[key] = cursor
+            self._store.side_put(SIDE_SOURCES, key, _ROW.pack(cursor.seq, cursor.lag) + cursor.identity)
+
+    def keep(self, keys: Iterable[bytes]) -> None:
+        """Forgets all other links: they are no longer part of the configuration."""
+        for key in sorted(self._rows.keys() - set(keys)):
+            del self._rows[key]
+            self._store.side_delete(SIDE_SOURCES, key)
+
+
+def apply(command: Sourced, cursors: Cursors, admission: Admission, store: MachineStore, clock: int) -> int | ApiError:
+    """Stores what is new. The sequence of the upstream up to which all is here now; ApiError when something did not
+    fit: what came before it is stored all the same. Source messages get times from `clock` + 1 on."""
+    rules = admission.rules
+    if command.key not in rules.links:
+        return _NO_LINK  # of before an update
+    if rules.sealed:
+        return _SEALED
+    if command.key == MIRROR:
+        return _mirror(command, cursors, admission, store)
+    return _source(command, cursors, admission, clock)
+
+
+def skip_to(store: MachineStore, last_seq: int, ts: int) -> None:
+    """Makes `last_seq` the last sequence; what is missing up to it counts as deleted."""
+    if last_seq <= store.last_seq:
+        return
+    if not store.messages:
+        store.compact(last_seq + 1)
+        return
+    store.append(Batch.of([_GAP_SUBJECT], [], [b""]), last_seq, max(ts, store.state.last_ts))
+    store.delete_all([last_seq])
+
+
+def _mirror(command: Sourced, cursors: Cursors, admission: Admission, store: MachineStore) -> int | ApiError:
+    if command.after > store.last_seq:
+        return _GAP
+    for run in command.runs:
+        known = store.last_seq + 1 - run.seq
+        if known >= run.batch.count:
+            continue
+        seq, ts, batch = run
+        if known > 0:
+            seq, ts, batch = seq + known, ts + known, batch.select(range(known, batch.count))
+        last = store.state.last_ts
+        done, error = admission.admit_sourced(batch, max(ts, last + 1), seq)
+        if error is not None:
+            cursors.put(MIRROR, Cursor(store.last_seq, command.identity, command.lag + batch.count - done))
+            return error
+    skip_to(store, command.upto, 0)
+    cursors.put(MIRROR, Cursor(store.last_seq, command.identity, command.lag))
+    return store.last_seq
+
+
+def _source(command: Sourced, cursors: Cursors, admission: Admission, clock: int) -> int | ApiError:
+    cursor = cursors.get(command.key)
+    if cursor is None and command.batch is not None:
+        return _GAP  # every link begins with a command that only says where
+    seen = cursor.seq if cursor is not None else command.after
+    if cursor is not None and command.identity != cursor.identity and command.identity and cursor.identity:
+        seen = 0  # the upstream was created anew: it begins again
+        if command.after:
+            return _GAP
+    if command.after > seen:
+        return _GAP
+    batch, seqs = command.batch, command.seqs
+    error: ApiError | None = None
+    if batch is not None:
+        known = sum(1 for seq in seqs if seq <= seen)
+        if 0 < known < batch.count:
+            batch, seqs = batch.select(range(known, batch.count)), seqs[known:]
+        if known < len(command.seqs):
+            done, error = admission.admit_sourced(batch, max(command.ts, clock + 1))
+            if error is not None:
+                seen = seqs[done - 1] if done else seen
+                cursors.put(command.key, Cursor(seen, command.identity, command.lag + batch.count - done))
+                return error
+    seen = max(seen, command.upto)
+    cursors.put(command.key, Cursor(seen, command.identity, command.lag))
+    return seen

@@ -1,0 +1,171 @@
+"""The Spark source's figures: rows per second from a three-node cluster into a sink that drops them, beside what the
+same servers give a client that only counts bytes, both in one run. CPU-seconds are those of whole process trees.
+
+    python -m scripts.bench --part spark [--rounds 3] [--out FILE]
+
+Here servers, JVM and Python workers share one machine: the sum of their CPU is what a machine with enough cores would
+have to give; the wall rate is what this one gave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jetcluster.cli import bench_loads as loads
+from jetcluster.cli import bench_loads_reads as reads
+from jetcluster.spark.options import ServerOptions
+from jetcluster.spark.stream_state import ask
+from scripts.bench_archive import archiving
+from tests.cluster.harness import TOP, ProcessCluster
+
+MESSAGES = 1_000_000
+SIZE = 128
+STREAM = "SPARK"
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+class Sample(NamedTuple):
+    """Of one load: messages per second, and CPU in microseconds per message."""
+
+    rate: float
+    server: float
+    client: float
+
+
+class CpuTree:
+    """CPU-seconds of a process and all it has started, those that have ended (and were waited for) included."""
+
+    def __init__(self, *roots: int) -> None:
+        self._roots = roots
+        self._before = self._read()
+
+    def spent(self) -> float:
+        return self._read() - self._before
+
+    def _read(self) -> float:
+        return sum(_cpu(pid) for root in self._roots for pid in _tree(root))
+
+
+def _tree(root: int) -> Iterator[int]:
+    yield root
+    for task in Path(f"/proc/{root}/task").glob("*/children"):
+        try:
+            children = task.read_text().split()
+        except OSError:  # the thread has ended
+            continue
+        for child in children:
+            yield from _tree(int(child))
+
+
+def _cpu(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / _TICK
+
+
+def spark_session(folder: Path) -> Any:
+    """local[2] with the JVM's own flags: this is no test."""
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TOP), os.environ.get("PYTHONPATH", "")]))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
+    from jetcluster.spark.datasource import register
+
+    builder: Any = SparkSession.builder.master("local[2]").appName("jetcluster bench")
+    for key, value in {
+        "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "1g", "spark.local.dir": str(folder),
+        "spark.sql.session.timeZone": "UTC",
+    }.items():  # fmt: skip
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    register(session)
+    return session
+
+
+def scan(session: Any, cluster: ProcessCluster, partitions: int, **options: str) -> Callable[[], None]:
+    frame = session.read.format("jetstream").options(
+        servers=",".join(cluster.urls), stream=STREAM, minPartitions=str(partitions),
+        maxRecordsPerPartition=str(MESSAGES), **options,
+    ).load()  # fmt: skip
+    return lambda: frame.write.format("noop").mode("overwrite").save()
+
+
+async def own_rate(cluster: ProcessCluster, connections: int, seconds: float) -> Sample:
+    """Batched Direct Gets by a client that counts bytes."""
+    pids = {node.name: node.pid for node in cluster.nodes}
+    urls = cluster.urls[:connections]
+    found = await reads.batched_gets(urls, STREAM, MESSAGES, batch=10_000, seconds=seconds, pids=pids)
+    server = sum(spent for name, spent in found.cpu.items() if name != "client")
+    return Sample(found.rate, server / found.messages * 1e6, found.cpu["client"] / found.messages * 1e6)
+
+
+def timed(work: Callable[[], None], cluster: ProcessCluster, jvm: int) -> Sample:
+    servers, spark = CpuTree(*(node.pid for node in cluster.nodes)), CpuTree(jvm)
+    start = time.perf_counter()
+    work()
+    took = time.perf_counter() - start
+    return Sample(MESSAGES / took, servers.spent() / MESSAGES * 1e6, spark.spent() / MESSAGES * 1e6)
+
+
+async def measure(rounds: int, seconds: float, folder: Path) -> dict[str, list[Sample]]:
+    samples: dict[str, list[Sample]] = {}
+    async with ProcessCluster(3, root=folder / "spark-cluster", monitor=False) as cluster:
+        config = {"name": STREAM, "subjects": ["spark"], "num_replicas": 3, "allow_direct": True}
+        servers = ServerOptions(tuple(cluster.urls))
+        await asyncio.to_thread(ask, servers, lambda connection: connection.api(f"STREAM.CREATE.{STREAM}", config))
+        leader = await cluster.stream_leader(STREAM)
+        await loads.js_publish(leader.url, "spark", size=SIZE, window=500, count=MESSAGES)
+        await cluster.wait_current(STREAM)
+        session = await asyncio.to_thread(spark_session, folder)
+        try:
+            jvm = session.sparkContext._gateway.proc.pid
+            await asyncio.to_thread(scan(session, cluster, 2))  # warm: JIT, worker processes
+            for at in range(rounds):
+                for count in (1, 2) if at % 2 == 0 else (2, 1):
+                    own = await own_rate(cluster, count, seconds)
+                    samples.setdefault(f"Direct Get, {count} connection{'s'[: count - 1]}", []).append(own)
+                    work = scan(session, cluster, count)
+                    found = await asyncio.to_thread(timed, work, cluster, jvm)
+                    samples.setdefault(f"source, {count} partition{'s'[: count - 1]}", []).append(found)
+                work = scan(session, cluster, 2, columns="seq,subject,data")
+                found = await asyncio.to_thread(timed, work, cluster, jvm)
+                samples.setdefault("source, 2 partitions, three columns", []).append(found)
+                work = archiving(session, cluster, STREAM, folder, MESSAGES)
+                found = await asyncio.to_thread(timed, work, cluster, jvm)
+                samples.setdefault("archive to Parquet (zstd) with manifests, all columns", []).append(found)
+        finally:
+            session.stop()
+    return samples
+
+
+def page(samples: dict[str, list[Sample]], load: float) -> str:
+    """Markdown."""
+    lines = [
+        f"{MESSAGES:,} messages of {SIZE} bytes, R3, into `noop`; median of {max(map(len, samples.values()))}; load "
+        f"average at the start {load:.1f} on {os.cpu_count()} cores.",
+        "",
+        "| | messages/s | server CPU us/message | client or Spark CPU us/message |",
+        "|---|---|---|---|",
+    ]
+    for name, found in sorted(samples.items()):
+        rate, server, client = (statistics.median(values) for values in zip(*found, strict=True))
+        lines.append(f"| {name} | {rate:,.0f} | {server:.2f} | {client:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def run(rounds: int, seconds: float, base: Path) -> str:
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(prefix="spark-", dir=base) as folder:
+        return page(asyncio.run(measure(rounds, seconds, Path(folder))), load)

@@ -1,0 +1,88 @@
+"""What the tests of mirrors and sources ask: what a stream holds, message by message, and what its links say."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+from typing import Any, NamedTuple
+
+from tests.cluster.client import Client, ClientError
+from tests.cluster.harness import ProcessCluster, eventually
+
+_numbers = itertools.count(1)
+
+
+class Stored(NamedTuple):
+    seq: int
+    subject: str
+    time: str
+    data: bytes
+    source: str
+    """Nats-Stream-Source."""
+
+
+def fresh(prefix: str) -> str:
+    """A stream name of the test's own."""
+    return f"{prefix}{next(_numbers)}"
+
+
+async def stored(client: Client, stream: str, last: int = 0) -> list[Stored]:
+    """All messages, by batched Direct Get from whoever answers for `stream`."""
+    found: list[Stored] = []
+    seq = 1
+    while True:
+        answers = await client.gather(f"$JS.API.DIRECT.GET.{stream}", b'{"seq":%d,"batch":1000}' % seq)
+        end = answers.pop()
+        found += [
+            Stored(
+                int(m.get("Nats-Sequence") or 0),
+                m.get("Nats-Subject") or "",
+                m.get("Nats-Time-Stamp") or "",
+                m.data,
+                m.get("Nats-Stream-Source") or "",
+            )
+            for m in answers
+        ]
+        if end.status == 404:
+            return found
+        if end.status != 204:
+            raise ClientError(f"direct get: {end.header!r}")
+        if end.get("Nats-Num-Pending") == "0":
+            return found
+        seq = found[-1].seq + 1
+
+
+async def info(client: Client, stream: str) -> dict[str, Any]:
+    return await client.api(f"STREAM.INFO.{stream}", within=3.0)
+
+
+async def publish(client: Client, subject: str, *payloads: bytes) -> list[int]:
+    """Sequences, once all are acked."""
+    acks = await asyncio.gather(*(client.request(subject, payload, within=5.0) for payload in payloads))
+    return [int(ack.json()["seq"]) for ack in acks]
+
+
+async def reached(client: Client, stream: str, last: int, within: float = 25.0, *, messages: int | None = None) -> None:
+    """Until the stream's last sequence (and number of messages) is so high."""
+    seen: dict[str, Any] = {}
+
+    async def there() -> bool:
+        with contextlib.suppress(ClientError, TimeoutError):
+            seen.update(await info(client, stream))
+            state = seen["state"]
+            return bool(state["last_seq"] >= last and (messages is None or state["messages"] >= messages))
+        return False
+
+    try:
+        await eventually(there, within, f"{stream} has not come to {last}", every=0.05)
+    except Exception as error:
+        shown = {key: seen.get(key) for key in ("state", "mirror", "sources")}
+        raise AssertionError(f"{error}: {json.dumps(shown)}") from None
+
+
+async def settled(cluster: ProcessCluster, client: Client) -> None:
+    """nats-server answers a create before everybody knows of it."""
+    if cluster.server == "nats-server":
+        await asyncio.sleep(0.3)

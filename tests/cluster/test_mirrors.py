@@ -1,0 +1,381 @@
+"""Mirrors on the wire (shared/reference/streams.md 1.13, 7): also for `--server nats-server`, but where it says so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from jetcluster.mirror.upstream import Start, Upstream
+from tests.cluster.client import (
+    Client,
+    ClientError,
+    Ledger,
+    check_exactly_once,
+    create_stream,
+    publish_all,
+    read_all,
+    steady_publisher,
+)
+from tests.cluster.consumer_client import Inbox, ack_fields
+from tests.cluster.harness import ProcessCluster, eventually
+from tests.cluster.link_client import fresh, info, publish, reached, settled, stored
+
+pytestmark = pytest.mark.cluster
+
+
+async def mirror(client: Client, name: str, upstream: str, replicas: int = 1, **config: Any) -> dict[str, Any]:
+    link = {"name": upstream, **config.pop("link", {})}
+    body = {"name": name, "mirror": link, "num_replicas": replicas, "allow_direct": True, **config}
+    return await client.api(f"STREAM.CREATE.{name}", body)
+
+
+async def refused(client: Client, suffix: str, body: Any = None) -> int:
+    reply = (await client.request(f"$JS.API.{suffix}", json.dumps(body).encode() if body is not None else b"")).json()
+    return int(reply["error"]["err_code"])
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+async def test_sequences_times_and_gaps_are_the_upstreams(shared: ProcessCluster, replicas: int) -> None:
+    up, name = fresh("UP"), fresh("M")
+    async with await shared[0].connect() as client, await shared[1].connect() as other:
+        await create_stream(client, up, [f"{up}.>"], replicas)
+        await settled(shared, client)
+        await publish(client, f"{up}.a", *(b"%d" % n for n in range(1, 51)))
+        for seq in (1, 2, 17, 30, 31, 50):
+            await client.api(f"STREAM.MSG.DELETE.{up}", {"seq": seq})
+        created = await mirror(other, name, up, replicas)
+        assert created["config"]["mirror"] == {"name": up}
+        assert created["config"]["mirror_direct"] is True
+        assert "subjects" not in created["config"]
+        await reached(client, name, 49)
+        await publish(client, f"{up}.b", *(b"%d" % n for n in range(51, 61)))
+        await reached(client, name, 60)
+        assert await stored(client, name) == await stored(client, up)
+        found = await info(other, name)
+        state, theirs = found["state"], (await info(client, up))["state"]
+        for key in ("messages", "last_seq", "first_ts", "last_ts", "num_subjects", "num_deleted"):
+            assert state.get(key) == theirs.get(key), key
+        assert found["mirror"]["lag"] == 0
+        assert 0 <= found["mirror"]["active"] < 5e9
+        assert "error" not in found["mirror"]
+
+
+@pytest.mark.parametrize("start", [Start(0), Start(3), Start(0, time="2020-01-01T00:00:00Z")])
+async def test_any_server_understands_what_a_link_asks_for(shared: ProcessCluster, start: Start) -> None:
+    up = fresh("UP")
+    async with await shared[0].connect() as client:
+        await create_stream(client, up, [f"{up}.*"], 1)
+        await settled(shared, client)
+        await publish(client, f"{up}.a", b"1", b"2", b"3", b"4")
+        for link in ({}, {"filter_subject": f"{up}.a"}, {"subject_transforms": [{"src": f"{up}.a", "dest": "x"}]}):
+            inbox = Inbox(client)
+            upstream = Upstream({"name": up, **link}, "S", mirror=False)
+            body = upstream.create_request("JS_SRC_x-" + fresh("y"), inbox.subject.encode(), start, "$G")
+            subject = upstream.create_subject(json.loads(body)["config"]["name"]).decode()
+            created = (await client.request(subject, body)).json()
+            assert "error" not in created, created
+            first = start.after + 1
+            found = await inbox.take(5 - first)
+            assert [ack_fields(m)[1] for m in found if not m.status] == list(range(first, 5))
+            await inbox.take(1)  # a heartbeat
+            inbox.close()
+            deleted = (await client.request(upstream.delete_subject(created["name"]).decode(), b"")).json()
+            if shared.server == "jetcluster":  # nats-server's goes when nobody listens any more
+                assert deleted.get("success"), deleted
+
+
+async def test_mirrors_of_other_servers_ask_with_one_name(shared: ProcessCluster) -> None:
+    """nats-server's own links: the same name for every attempt, and the consumers are others all the same."""
+    up = fresh("UP")
+    async with await shared[0].connect() as client:
+        await create_stream(client, up, [up], 1)
+        await settled(shared, client)
+        await publish(client, up, b"1")
+        names = []
+        for _ in range(2):
+            inbox = Inbox(client)
+            config = {
+                "name": "JS_MIRROR_abc", "ack_policy": "none", "ack_wait": 79_200_000_000_000, "max_deliver": 1,
+                "flow_control": True, "deliver_subject": inbox.subject, "idle_heartbeat": 10**9,
+                "inactive_threshold": 10**10, "direct": True, "sourcing": True,
+            }  # fmt: skip
+            body = json.dumps({"stream_name": up, "config": config, "action": ""}).encode()
+            subject = f"$JS.API.CONSUMER.CREATE.{up}"
+            created = (await client.request(subject, body, headers={"Nats-Required-Api-Level": "4"})).json()
+            names.append(created["name"])
+            (message,) = await inbox.take(1)
+            assert (message.data, ack_fields(message)[:3]) == (b"1", (1, 1, 1))
+            assert created["name"].startswith("JS_MIRROR_abc-")
+        assert len(set(names)) == 2
+        assert (await client.api(f"CONSUMER.NAMES.{up}", {}))["total"] == 0
+        assert (await info(client, up))["state"]["consumer_count"] == 0
+
+
+async def test_the_upstream_comes_later(shared: ProcessCluster) -> None:
+    up, name = fresh("UP"), fresh("M")
+    async with await shared[0].connect() as client:
+        await mirror(client, name, up)
+
+        async def says_so() -> bool:
+            return (await info(client, name))["mirror"].get("error", {}).get("err_code") == 10059
+
+        if shared.server == "jetcluster":  # a cluster of nats-server is silent about what does not exist
+            await eventually(says_so, 10, "no error")
+        await create_stream(client, up, [up], 3)
+        await settled(shared, client)
+        await publish(client, up, b"1", b"2")
+        await reached(client, name, 2, within=40)
+        assert "error" not in (await info(client, name))["mirror"]
+
+
+async def test_purges_upstream_are_gaps_and_those_here_are_local(shared: ProcessCluster) -> None:
+    up, name = fresh("UP"), fresh("M")
+    async with await shared[0].connect() as client:
+        await create_stream(client, up, [f"{up}.*"], 1)
+        await settled(shared, client)
+        await publish(client, f"{up}.a", *(b"%d" % n for n in range(20)))
+        await client.api(f"STREAM.PURGE.{up}", {"keep": 5})
+        await mirror(client, name, up)
+        await reached(client, name, 20)
+        assert [m.seq for m in await stored(client, name)] == [16, 17, 18, 19, 20]
+        await client.api(f"STREAM.PURGE.{up}")
+        await publish(client, f"{up}.a", b"new")
+        await reached(client, name, 21)
+        assert [m.seq for m in await stored(client, name)] == [16, 17, 18, 19, 20, 21]
+        assert (await client.api(f"STREAM.MSG.DELETE.{name}", {"seq": 17}))["success"]
+        assert (await client.api(f"STREAM.PURGE.{name}", {"seq": 19}))["purged"] == 2
+        assert [m.seq for m in await stored(client, name)] == [19, 20, 21]
+        assert (await client.api(f"STREAM.PURGE.{name}"))["purged"] == 3
+        await publish(client, f"{up}.b", b"after")
+        await reached(client, name, 22)
+        assert [(m.seq, m.data) for m in await stored(client, name)] == [(22, b"after")]
+        assert [m.seq for m in await stored(client, up)] in ([21, 22], [22])  # by upstream or mirror
+
+
+@pytest.mark.parametrize(
+    ("link", "seqs", "subjects"),
+    [
+        ({"filter_subject": "{up}.a"}, [1, 3, 5], ["{up}.a"]),
+        ({"opt_start_seq": 4}, [4, 5, 6], ["{up}.a", "{up}.b"]),
+        ({"subject_transforms": [{"src": "{up}.b", "dest": "new.$1"}]}, None, None),
+        ({"subject_transforms": [{"src": "{up}.*", "dest": "new.{{wildcard(1)}}"}]}, [1, 2, 3, 4, 5, 6],
+         ["new.a", "new.b"]),
+        ({"subject_transforms": [{"src": "{up}.a", "dest": "one"}, {"src": "{up}.b", "dest": "two"}]},
+         [1, 2, 3, 4, 5, 6], ["one", "two"]),
+    ],
+)  # fmt: skip
+async def test_filters_transforms_and_starts(
+    shared: ProcessCluster, link: dict[str, Any], seqs: list[int] | None, subjects: list[str] | None
+) -> None:
+    up, name = fresh("UP"), fresh("M")
+    own = json.loads(json.dumps(link).replace("{up}", up))
+    async with await shared[0].connect() as client:
+        await create_stream(client, up, [f"{up}.*"], 1)
+        await settled(shared, client)
+        for n in range(6):
+            await publish(client, f"{up}.{'ab'[n % 2]}", b"%d" % n)
+        if seqs is None:
+            body = {"name": name, "mirror": {"name": up, **own}}
+            assert await refused(client, f"STREAM.CREATE.{name}", body) == 10154
+            return
+        await mirror(client, name, up, link=own)
+        await reached(client, name, seqs[-1])
+        found = await stored(client, name)
+        assert [m.seq for m in found] == seqs
+        assert sorted({m.subject for m in found}) == [s.replace("{up}", up) for s in subjects or []]
+        assert {(m.seq, m.time) for m in found} <= {(m.seq, m.time) for m in await stored(client, up)}
+        shown = (await info(client, name))["mirror"]
+        for key, value in own.items():
+            assert shown.get(key, value) == value
+        # It does not have what the upstream has: it must not answer for it.
+        answers = {
+            (await client.request(f"$JS.API.DIRECT.GET.{up}", b'{"seq":1}')).get("Nats-Stream") for _ in range(30)
+        }
+        if shared.server == "jetcluster":
+            assert answers == {up}
+
+
+async def test_no_publishes_until_it_is_promoted(shared: ProcessCluster) -> None:
+    up, name = fresh("UP"), fresh("M")
+    async with await shared[0].connect() as client:
+        await create_stream(client, up, [up], 3)
+        await settled(shared, client)
+        await mirror(client, name, up, 3)
+        await publish(client, up, b"1", b"2")
+        await reached(client, name, 2)
+        assert (await client.request(name, b"own")).status == 503
+        config = (await info(client, name))["config"]
+        changed = {**config, "mirror": {"name": "ELSE"}}
+        assert await refused(client, f"STREAM.UPDATE.{name}", changed) == 10055
+        del config["mirror"]
+        config |= {"subjects": [name], "mirror_direct": False}
+        promoted = await client.api(f"STREAM.UPDATE.{name}", config)
+        assert "mirror" not in promoted and "mirror" not in promoted["config"]
+        await settled(shared, client)
+        await publish(client, up, b"3")
+        assert await publish(client, name, b"own", b"own2") == [3, 4]
+        assert [m.data for m in await stored(client, name)] == [b"1", b"2", b"own", b"own2"]
+        answers = {
+            (await client.request(f"$JS.API.DIRECT.GET.{up}", b'{"seq":1}')).get("Nats-Stream") for _ in range(30)
+        }
+        assert answers == {up}
+
+
+async def test_it_answers_for_the_upstream_and_goes_on_without_it(shared: ProcessCluster) -> None:
+    up, name = fresh("UP"), fresh("M")
+    ours = shared.server == "jetcluster"
+    async with await shared[0].connect() as client:
+        await create_stream(client, up, [f"{up}.*"], 1)
+        await settled(shared, client)
+        await publish(client, f"{up}.a", *(b"%d" % n for n in range(30)))
+        await mirror(client, name, up, 3)
+        await reached(client, name, 30)
+
+        async def who() -> set[str | None]:
+            clients = [await node.connect() for node in shared.nodes]
+            found = set()
+            for one in clients:
+                for _ in range(20):
+                    found.add((await one.request(f"$JS.API.DIRECT.GET.{up}", b'{"seq":3}')).get("Nats-Stream"))
+                one.close()
+            return found
+
+        async def both() -> bool:
+            return await who() == {up, name}
+
+        await eventually(both, 20, "the mirror does not join", every=0.2)
+        alternates = (await info(client, up))["alternates"]
+        assert {entry["name"] for entry in alternates} == {up, name}
+        assert {entry["cluster"] for entry in alternates} == {"C"}
+        assert "alternates" not in await info(client, name)
+        await client.api(f"STREAM.DELETE.{up}")
+        await asyncio.sleep(1.0)
+        assert await who() == {name}
+        assert [m.data for m in await stored(client, up)] == [b"%d" % n for n in range(30)]
+        found = await info(client, name)
+        assert found["state"]["messages"] == 30
+        if ours:
+
+            async def told() -> bool:
+                return (await info(client, name))["mirror"].get("error", {}).get("err_code") == 10059
+
+            await eventually(told, 15, "no error of an upstream that is gone", every=0.2)
+
+
+async def test_an_upstream_created_anew_is_not_mixed_in(shared: ProcessCluster) -> None:
+    if shared.server != "jetcluster":
+        pytest.skip("nats-server waits in silence until the new stream has passed the old one's last sequence")
+    up, name = fresh("UP"), fresh("M")
+    async with await shared[0].connect() as client:
+        await create_stream(client, up, [up], 1)
+        await publish(client, up, *(b"old%d" % n for n in range(5)))
+        await mirror(client, name, up)
+        await reached(client, name, 5)
+        await client.api(f"STREAM.DELETE.{up}")
+        await create_stream(client, up, [up], 1)
+        await publish(client, up, *(b"new%d" % n for n in range(20)))
+
+        async def told() -> bool:
+            error = (await info(client, name))["mirror"].get("error", {})
+            return error.get("err_code") == 10029 and "created again" in error["description"]
+
+        await eventually(told, 20, "nothing told", every=0.2)
+        assert [m.data for m in await stored(client, name)] == [b"old%d" % n for n in range(5)]
+
+
+async def test_limits_of_a_full_mirror(shared: ProcessCluster) -> None:
+    up, name, old = fresh("UP"), fresh("M"), fresh("M")
+    async with await shared[0].connect() as client:
+        await create_stream(client, up, [up], 1)
+        await settled(shared, client)
+        await mirror(client, old, up, max_msgs=3)
+        await publish(client, up, *(b"%d" % n for n in range(10)))
+        await reached(client, old, 10)
+        assert [m.seq for m in await stored(client, old)] == [8, 9, 10]
+        if shared.server != "jetcluster":
+            return
+        await mirror(client, name, up, max_msgs=4, discard="new")
+
+        async def full() -> bool:
+            found = await info(client, name)
+            return found["mirror"].get("error", {}).get("err_code") == 10077 and found["state"]["messages"] == 4
+
+        await eventually(full, 10, "not full")
+        assert [m.seq for m in await stored(client, name)] == [1, 2, 3, 4]
+        config = {**(await info(client, name))["config"], "max_msgs": 100}
+        await client.api(f"STREAM.UPDATE.{name}", config)
+        await reached(client, name, 10, within=30)
+        assert [m.seq for m in await stored(client, name)] == list(range(1, 11))
+
+
+async def test_a_large_mirror_of_what_is_there(shared: ProcessCluster) -> None:
+    up, name = fresh("UP"), fresh("M")
+    async with await shared[0].connect() as client:
+        await create_stream(client, up, [f"{up}.*"], 3)
+        await settled(shared, client)
+        ledger = await publish_all(client, f"{up}.x", [b"%06d" % n for n in range(20_000)], window=2000)
+        assert len(ledger.acked) == 20_000
+        await mirror(client, name, up, 3)
+        await reached(client, name, 20_000, within=60)
+        check_exactly_once(ledger, await read_all(client, name, last=20_000))
+
+
+@pytest.mark.parametrize("victim", ["upstream", "mirror"])
+async def test_leaders_are_killed_under_load(cluster: ProcessCluster, victim: str) -> None:
+    """Every message is in the mirror once, under its own sequence, though leaders die on the way."""
+    async with await cluster[0].connect() as client:
+        await create_stream(client, "UP", ["up"], 3)
+        await settled(cluster, client)
+        await mirror(client, "M", "UP", 3)
+    ledger, stop = Ledger(), asyncio.Event()
+    load = asyncio.create_task(steady_publisher(cluster.urls, "up", ledger, stop, pause=0.01))
+    await asyncio.sleep(1.0)
+    for _ in range(2):
+        node = await cluster.stream_leader("UP" if victim == "upstream" else "M")
+        node.kill9()
+        await asyncio.sleep(2.5)
+        await node.start()
+        await asyncio.sleep(1.5)
+    stop.set()
+    await load
+    last = (await cluster.wait_current("UP"))["state"]["last_seq"]
+    async with await cluster[0].connect() as client:
+        await reached(client, "M", last, within=60)
+        copied = await read_all(client, "M", last=last)
+        check_exactly_once(ledger, copied)
+        assert copied == await read_all(client, "UP", last=last)
+
+
+async def test_all_nodes_start_again(cluster: ProcessCluster) -> None:
+    async with await cluster[0].connect() as client:
+        await create_stream(client, "UP", ["up"], 3)
+        await settled(cluster, client)
+        await mirror(client, "M", "UP", 1)
+        await publish(client, "up", *(b"a%d" % n for n in range(100)))
+        await reached(client, "M", 100)
+    cluster.kill9_all()
+    for node in cluster.nodes:
+        node.spawn()
+    for node in cluster.nodes:
+        await node.wait_ready()
+    await cluster.wait_meta()
+    await cluster.stream_leader("UP", within=30)
+    await cluster.stream_leader("M", within=30)
+    async with await cluster[0].connect() as client:
+
+        async def published() -> bool:
+            try:
+                await publish(client, "up", b"later")
+            except (ClientError, TimeoutError, KeyError, ValueError):
+                return False
+            return True
+
+        await eventually(published, 30, "no publish", every=0.2)
+        last = (await info(client, "UP"))["state"]["last_seq"]
+        await reached(client, "M", last, within=40)
+        assert [(m.seq, m.data) for m in await stored(client, "M")] == [
+            (m.seq, m.data) for m in await stored(client, "UP")
+        ]

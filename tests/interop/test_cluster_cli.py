@@ -1,0 +1,113 @@
+"""Cluster operations with the stock `nats` command line tool: leaders step down, replicas and servers come and go."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.cluster.harness import ProcessCluster, eventually, find_nats_cli
+from tests.interop.test_nats_cli import Cli
+
+pytestmark = [pytest.mark.cluster, pytest.mark.interop]
+
+CONFIG = """accounts {
+  A { jetstream: enabled, users: [{user: a, password: a}] }
+  $SYS { users: [{user: s, password: s}] }
+}
+no_auth_user: a
+"""
+MESSAGES = 50
+
+
+class Operator:
+    """The tool as a user of the stream's account and as one of the system account; both ask n1."""
+
+    def __init__(self, tool: str, cluster: ProcessCluster) -> None:
+        self.cluster = cluster
+        self.user = Cli(tool, cluster.urls[0])
+        self.system = Cli(tool, f"nats://s:s@127.0.0.1:{cluster[0].port}")
+
+    async def replicas(self, stream: str) -> tuple[str, set[str]]:
+        """The leader and the others, of a stream whose replicas are all current."""
+        found: dict[str, Any] = {}
+
+        async def current() -> bool:
+            found.update(json.loads(await self.user("stream", "info", stream, "--json")))
+            others = found["cluster"].get("replicas") or []
+            whole = len(others) + 1 == found["config"]["num_replicas"]
+            return bool(found["cluster"].get("leader")) and whole and all(r["current"] for r in others)
+
+        await eventually(current, 20, f"{stream} is not whole", every=0.1)
+        assert found["state"]["messages"] == MESSAGES
+        return found["cluster"]["leader"], {r["name"] for r in found["cluster"].get("replicas") or []}
+
+    async def meta(self) -> dict[str, Any]:
+        """The meta group as its leader sees it. (`nats server request` waits for all of its timeout.)"""
+        seen: dict[str, Any] = {}
+
+        async def asked() -> bool:
+            for node in self.cluster.nodes:
+                found = (await node.monitor("jsz"))["meta_cluster"] if node.alive else {}
+                if found.get("leader") == node.name:
+                    seen.update(found)
+            return bool(seen)
+
+        await eventually(asked, 15, "no meta leader", every=0.1)
+        return seen
+
+
+async def test_leaders_replicas_and_servers() -> None:
+    tool = find_nats_cli()
+    if tool is None:
+        pytest.skip("the nats CLI is not on this machine: run `make tools` (needs Go and its module proxy)")
+    async with ProcessCluster(4, config=CONFIG) as cluster:
+        operator = Operator(tool, cluster)
+        user, system = operator.user, operator.system
+        await user("stream", "add", "S", "--subjects", "s", "--replicas", "3", "--defaults")
+        await user("consumer", "add", "S", "C", "--pull", "--defaults")
+        await user("pub", "s", "x", "--count", str(MESSAGES), "--jetstream")
+
+        leader, others = await operator.replicas("S")
+        await user("stream", "cluster", "step-down", "S")
+        second, _ = await operator.replicas("S")
+        assert second in others
+        await user("stream", "cluster", "step-down", "S", "--preferred", leader)
+        assert (await operator.replicas("S"))[0] == leader
+
+        owner = (await user.json("consumer", "info", "S", "C", "--json"))["cluster"]
+        wanted = owner["replicas"][0]["name"]
+        await user("consumer", "cluster", "step-down", "S", "C", "--preferred", wanted)
+        assert (await user.json("consumer", "info", "S", "C", "--json"))["cluster"]["leader"] == wanted
+        assert "Balanced" in await user("consumer", "cluster", "balance", "S")
+
+        removed = min(others)
+        await user("stream", "cluster", "peer-remove", "S", removed, "-f")
+        now, rest = await operator.replicas("S")
+        assert removed not in {now, *rest}
+        for replicas in ("1", "3"):
+            await user("stream", "edit", "S", "--replicas", replicas, "-f")
+            assert len((await operator.replicas("S"))[1]) == int(replicas) - 1
+        assert "Balanced" in await user("stream", "cluster", "balance")
+
+        before = (await operator.meta())["leader"]
+        assert "New leader elected" in await system("server", "cluster", "step-down")
+        assert (await operator.meta())["leader"] != before
+        # Whole servers are the system account's business.
+        assert "no responders" in await user("server", "cluster", "step-down", rc=1)
+
+        gone = cluster[3]
+        gone.kill9()
+
+        async def noticed() -> bool:
+            found = await operator.meta()
+            return any(r["name"] == "n4" and r.get("offline") for r in found.get("replicas", []))
+
+        await eventually(noticed, 15, "nobody misses n4", every=0.1)
+        await system("server", "cluster", "peer-remove", "n4", "-f")
+        now, rest = await operator.replicas("S")
+        assert {now, *rest} == {"n1", "n2", "n3"}
+        assert (await operator.meta())["cluster_size"] == 3
+        assert "OK" in await system("server", "check", "meta", "--expect", "3", "--lag-critical", "100",
+                                    "--seen-critical", "10s")  # fmt: skip

@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jetcluster.errors import ApiError, by_code
+from jetcluster.model.limits import AccountLimits
+from tests.unit.api.fakes import Client
+
+SECOND = 1_000_000_000
+CONFIG = {"ack_policy": "explicit"}
+
+
+class Leader:
+    """The stream's leader as the edge sees it: remembers what it was asked, answers with what it was given."""
+
+    def __init__(self, client: Client, *, created: bool = True) -> None:
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.error: ApiError | None = None
+        self.created = created
+        self.config: dict[str, Any] = {"metadata": {"_nats.req.level": "0"}, "num_replicas": 0, "opt_start_time_ns": 5}
+        for kind in ("create", "info", "list", "names", "delete", "pause", "reset", "unpin", "stepdown"):
+            client.cluster.answers[f"consumer_{kind}"] = lambda body, kind=kind: self.answer(kind, body)
+
+    def answer(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append((kind, {key: value for key, value in body.items() if key != "revision"}))
+        if self.error is not None:
+            raise self.error
+        info = {"stream_name": "S", "name": "c", "config": body.get("config", self.config), "num_pending": 2}
+        return {
+            "create": {"info": info, "created": self.created},
+            "info": info,
+            "list": {"total": 300, "consumers": [info]},
+            "names": {"total": 300, "names": ["c"]},
+            "reset": {"info": info, "reset_seq": 7},
+        }.get(kind, {})
+
+    @property
+    def last(self) -> dict[str, Any]:
+        return self.asked[-1][1]
+
+
+async def started(**options: Any) -> tuple[Client, Leader]:
+    client = Client(**options)
+    assert "error" not in await client.create("S", subjects=["s.>"])
+    return client, Leader(client)
+
+
+def body(config: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    return {"stream_name": "S", "config": CONFIG | (config or {}), **more}
+
+
+async def test_create_sends_the_whole_configuration_and_shows_what_clients_know() -> None:
+    client, leader = await started()
+    heard = client.bus.collect(b"$JS.EVENT.ADVISORY.CONSUMER.CREATED.S.c")
+    start = {"deliver_policy": "by_start_time", "opt_start_time": "1970-01-01T00:00:09Z", "filter_subject": "s.a.*"}
+    reply = await client.ask("CONSUMER.CREATE.S.c.s.a.*", body(start, action="create"))
+    assert reply["type"] == "io.nats.jetstream.api.v1.consumer_create_response"
+    assert (reply["stream_name"], reply["name"], reply["num_pending"]) == ("S", "c", 2)
+    assert reply["config"]["opt_start_time"] == "1970-01-01T00:00:09Z"
+    assert "opt_start_time_ns" not in reply["config"]
+    assert set(reply["config"]["metadata"]) == {"_nats.level", "_nats.ver", "_nats.req.level"}
+    [(kind, sent)] = leader.asked
+    assert (kind, sent["name"], sent["action"], sent["max_consumers"]) == ("create", "c", "create", 0)
+    assert (sent["config"]["opt_start_time_ns"], sent["config"]["ack_wait"]) == (9 * SECOND, 30 * SECOND)
+    assert sent["request"]
+    assert [(e["action"], e["consumer"], e["client"]) for _, e in heard] == [
+        ("create", "c", {"acc": "A", "user": "u1"})
+    ]
+    leader.created = False
+    await client.ask("CONSUMER.CREATE.S.c", body())
+    assert len(heard) == 1
+
+
+async def test_names() -> None:
+    client, leader = await started()
+    for subject, config, name, shown in (
+        ("CREATE.S", {}, None, None),
+        ("CREATE.S", {"name": "n"}, "n", "n"),
+        ("CREATE.S.tok", {"name": "other"}, "tok", "tok"),
+        ("CREATE.S.tok", {"durable_name": "tok", "name": "x"}, "tok", "tok"),
+        ("DURABLE.CREATE.S.d", {"durable_name": "d"}, "d", "d"),
+    ):
+        reply = await client.ask(f"CONSUMER.{subject}", body(config))
+        assert "error" not in reply, reply
+        assert leader.last["name"] == name or (name is None and len(leader.last["name"]) == 8)
+        assert leader.last["config"].get("name") == shown
+        assert leader.last["config"].get("durable_name") == config.get("durable_name")
+
+
+async def test_two_ephemeral_consumers_have_two_names() -> None:
+    client, leader = await started()
+    for _ in range(2):
+        await client.ask("CONSUMER.CREATE.S", body())
+    assert leader.asked[0][1]["name"] != leader.asked[1][1]["name"]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "request_body", "code", "err_code"),
+    [
+        ("CREATE.S.c", None, 400, 10056),
+        ("CREATE.S.c", {}, 400, 10056),
+        ("CREATE.S.c", {"stream_name": "T", "config": CONFIG}, 400, 10056),
+        ("CREATE.S.c", b"{x", 400, 10025),
+        ("CREATE.S.c", b"hello", 400, 10025),
+        ("CREATE.S.c", body(action="x"), 400, 10025),
+        ("CREATE.S.a/b", body(), 400, 10127),
+        ("CREATE.S.a\\b", body({"durable_name": "z"}), 400, 10127),
+        ("CREATE.S", body({"name": "a/b"}), 400, 10127),
+        ("CREATE.S.c", body({"durable_name": "other"}), 400, 10017),
+        ("CREATE.S", body({"durable_name": "c"}), 400, 10020),
+        ("DURABLE.CREATE.S.c", body(), 400, 10018),
+        ("DURABLE.CREATE.S.c", body({"durable_name": "other"}), 400, 10017),
+        ("CREATE.S.c.s.a", body({"filter_subject": "s.b"}), 400, 10131),
+        ("CREATE.S.c.s.a", body(), 400, 10131),
+        ("CREATE.S.c.s.a", body({"filter_subjects": ["s.a"]}), 400, 10137),
+        ("CREATE.NONE.c", {"stream_name": "NONE", "config": CONFIG}, 404, 10059),
+        ("CREATE.S.c", body({"max_deliver": -5}, pedantic=True), 400, 10157),
+        ("CREATE.S.c", body({"num_replicas": 2}), 400, 10126),
+        ("INFO.S.c", {"x": 1}, 400, 10038),
+        ("INFO.NONE.c", None, 404, 10059),
+        ("DELETE.S.c", b"junk", 400, 10038),
+        ("DELETE.NONE.c", None, 404, 10059),
+        ("PAUSE.S.c", b"{x", 400, 10025),
+        ("PAUSE.S.c", {"pause_until": "zz"}, 400, 10025),
+        ("RESET.S.c", b"xx", 400, 10025),
+        ("RESET.S.c", {"seq": -1}, 400, 10025),
+        ("RESET.NONE.c", None, 404, 10059),
+        ("UNPIN.S.c", None, 400, 10025),
+        ("UNPIN.S.c", {}, 400, 10025),
+        ("UNPIN.S.c", {"group": "a b"}, 400, 10162),
+        ("UNPIN.NONE.c", {"group": "a"}, 404, 10059),
+        ("LEADER.STEPDOWN.NONE.c", None, 404, 10059),
+        ("LIST.NONE", None, 404, 10059),
+        ("NAMES.S", b"{x", 400, 10025),
+    ],
+)
+async def test_refused_here(suffix: str, request_body: Any, code: int, err_code: int) -> None:
+    client, leader = await started()
+    reply = await client.ask(f"CONSUMER.{suffix}", request_body)
+    assert (reply["error"]["code"], reply["error"]["err_code"]) == (code, err_code), reply
+    assert leader.asked == []
+
+
+async def test_replicas_need_a_cluster() -> None:
+    client, _ = await started(clustered=False)
+    reply = await client.ask("CONSUMER.CREATE.NONE.c", {"stream_name": "NONE", "config": {"num_replicas": 3}})
+    assert reply["error"]["err_code"] == 10074
+    assert (await client.ask("CONSUMER.LEADER.STEPDOWN.NONE.c"))["error"]["err_code"] == 10010
+
+
+@pytest.mark.parametrize(
+    "suffix",
+    ["CREATE.S.c", "INFO.S.c", "DELETE.S.c", "PAUSE.S.c", "RESET.S.c", "UNPIN.S.c", "LEADER.STEPDOWN.S.c", "LIST.S"],
+)
+async def test_the_leaders_refusal_is_the_answer(suffix: str) -> None:
+    client, leader = await started()
+    heard = client.bus.collect(b"$JS.EVENT.ADVISORY.CONSUMER.>")
+    leader.error = by_code(10014)
+    bodies = {"CREATE.S.c": body(), "UNPIN.S.c": {"group": "g"}}
+    reply = await client.ask(f"CONSUMER.{suffix}", bodies.get(suffix))
+    zeros = {"PAUSE.S.c": {"paused": False}, "RESET.S.c": {"reset_seq": 0}, "LIST.S": {
+        "total": 0, "offset": 0, "limit": 0, "consumers": [],
+    }}  # fmt: skip
+    assert reply == {"type": reply["type"], "error": by_code(10014).to_dict(), **zeros.get(suffix, {})}
+    assert heard == []
+
+
+async def test_max_consumers_is_the_tighter_of_stream_and_account() -> None:
+    client, leader = await started(limits=AccountLimits(max_consumers=5))
+    await client.ask("CONSUMER.CREATE.S.c", body())
+    assert leader.last["max_consumers"] == 5
+    for limit in (3, 5):
+        await client.create(f"L{limit}", subjects=[f"l{limit}"], max_consumers=limit)
+        await client.ask(f"CONSUMER.CREATE.L{limit}.c", {**body(), "stream_name": f"L{limit}"})
+        assert leader.last["max_consumers"] == limit
+
+
+async def test_info_and_delete() -> None:
+    client, leader = await started()
+    heard = client.bus.collect(b"$JS.EVENT.ADVISORY.CONSUMER.DELETED.S.c")
+    reply = await client.ask("CONSUMER.INFO.S.c", b" {} ")
+    assert reply["type"] == "io.nats.jetstream.api.v1.consumer_info_response"
+    assert (reply["name"], sorted(reply["config"])) == ("c", ["metadata", "num_replicas"])
+    assert await client.ask("CONSUMER.DELETE.S.c") == {
+        "type": "io.nats.jetstream.api.v1.consumer_delete_response", "success": True,
+    }  # fmt: skip
+    assert leader.asked == [("info", {"name": "c"}), ("delete", {"name": "c"})]
+    assert [(e["type"], e["stream"], e["consumer"], e["action"]) for _, e in heard] == [
+        ("io.nats.jetstream.advisory.v1.consumer_action", "S", "c", "delete")
+    ]
+
+
+async def test_list_and_names_page() -> None:
+    client, leader = await started()
+    reply = await client.ask("CONSUMER.LIST.S", {"offset": 256, "bogus": 1})
+    assert (reply["total"], reply["offset"], reply["limit"]) == (300, 256, 256)
+    assert reply["consumers"][0]["config"]["metadata"] == {"_nats.req.level": "0"}
+    assert leader.last == {"offset": 256, "limit": 256}
+    for offset, shown in ((-2, 0), (500, 300)):
+        reply = await client.ask("CONSUMER.NAMES.S", {"offset": offset})
+        assert reply == {
+            "type": "io.nats.jetstream.api.v1.consumer_names_response",
+            "total": 300, "offset": shown, "limit": 1024, "consumers": ["c"],
+        }  # fmt: skip
+    await client.ask("CONSUMER.NAMES.S", b"junk")
+    assert leader.last == {"offset": 0, "limit": 1024}
+
+
+async def test_pause_and_resume() -> None:
+    client, leader = await started()
+    heard = client.bus.collect(b"$JS.EVENT.ADVISORY.CONSUMER.PAUSE.S.c")
+    now = client.cluster.time.time_ns()
+    type = "io.nats.jetstream.api.v1.consumer_pause_response"
+    reply = await client.ask("CONSUMER.PAUSE.S.c", {"pause_until": "2999-01-01T00:00:00+00:00"})
+    until = 32_472_144_000 * SECOND
+    assert reply == {
+        "type": type, "paused": True, "pause_until": "2999-01-01T00:00:00Z", "pause_remaining": until - now,
+    }  # fmt: skip
+    assert leader.last == {"name": "c", "pause_until": until}
+    for past in ({"pause_until": "1969-01-01T00:00:00Z"}, {"pause_until": "0001-01-01T00:00:00Z"}, None, b"junk"):
+        assert await client.ask("CONSUMER.PAUSE.S.c", past) == {"type": type, "paused": False}  # Q12
+        assert leader.last == {"name": "c", "pause_until": 0}
+    assert [e.get("pause_until") for _, e in heard] == ["2999-01-01T00:00:00Z", None, None, None, None]
+    assert [e["paused"] for _, e in heard] == [True, False, False, False, False]
+
+
+async def test_reset_unpin_stepdown() -> None:
+    client, leader = await started()
+    reply = await client.ask("CONSUMER.RESET.S.c", {"seq": 7})
+    assert (reply["reset_seq"], reply["name"], leader.last["seq"]) == (7, "c", 7)
+    await client.ask("CONSUMER.RESET.S.c")
+    assert leader.last == {"name": "c", "seq": 0}
+    assert await client.ask("CONSUMER.UNPIN.S.c", {"group": "g"}) == {
+        "type": "io.nats.jetstream.api.v1.consumer_unpin_response"
+    }
+    assert leader.last == {"name": "c", "group": "g"}
+    await client.ask("CONSUMER.LEADER.STEPDOWN.S.c", {"placement": {"preferred": "n2"}})
+    assert leader.last == {"name": "c", "preferred": "n2"}
+    assert (await client.ask("CONSUMER.LEADER.STEPDOWN.S.c"))["success"] is True
+    assert leader.last == {"name": "c", "preferred": ""}
+
+
+async def test_a_source_goes_on_with_the_stream_it_knows_only() -> None:
+    """As nats-server 2.15.2: of `sourcing` consumers alone, and not while the source knows nothing."""
+
+    async def create(known: bytes, **config: Any) -> dict[str, Any]:
+        headers = b"NATS/1.0\r\nNats-Stream-Identity: %b\r\n\r\n" % known
+        wish = {"name": "c", "ack_policy": "none", **config}
+        return await client.ask("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": wish}, headers)
+
+    client, _ = await started()
+    assert "error" not in await create(b"", sourcing=True)
+    assert "error" not in await create(b"another", sourcing=False)
+    refused = await create(b"another", sourcing=True)
+    assert (refused["error"]["code"], refused["error"]["err_code"]) == (400, 10225)
+    identity = refused["error"]["description"].removeprefix("consumer's stream identity does not match: ").encode()
+    assert len(identity) == 8
+    assert "error" not in await create(identity, sourcing=True)
+    await client.ask("STREAM.DELETE.S")
+    await client.create("S", subjects=["s.>"])
+    assert (await create(identity, sourcing=True))["error"]["err_code"] == 10225

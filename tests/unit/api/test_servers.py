@@ -1,0 +1,66 @@
+"""`$JS.API.META.>` and `$JS.API.SERVER.>`: what is asked of the meta leader, and what is answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jetcluster.api import dispatch, endpoints
+from jetcluster.errors import by_code
+from tests.unit.api.fakes import Client
+
+
+def system_client(asked: list[tuple[str, dict[str, Any]]]) -> Client:
+    """Of a system account without JetStream."""
+    client = Client()
+
+    async def meta_request(kind: str, body: dict[str, Any]) -> dict[str, Any]:
+        asked.append((kind, {key: value for key, value in body.items() if key != "request"}))
+        if body.get("peer") == "nope":
+            raise by_code(10044)
+        return {"name": "n3", "assigned": 4} if kind == "server_evacuate" else {}
+
+    client.context.cluster.meta_request = meta_request  # type: ignore[method-assign]
+    client.context.cluster.clustered = True  # type: ignore[misc]
+    for subscription in list(client.bus.subscriptions):
+        client.bus.unsubscribe(subscription)
+    client.api = dispatch.JetStreamApi(client.context, client.bus, system=True)  # type: ignore[arg-type]
+    client.api.enabled = False
+    client.api.start()
+    return client
+
+
+@pytest.mark.parametrize(
+    ("subject", "body", "type", "asked"),
+    [
+        ("META.LEADER.STEPDOWN", b"", "meta_leader_stepdown", ("meta_stepdown", {"placement": {}})),
+        ("SERVER.REMOVE", b'{"peer":"n3"}', "meta_server_remove",
+         ("server_remove", {"peer": "n3", "peer_id": "", "cancel": False})),
+        ("SERVER.EVACUATE", b'{"peer_id":"abc","cancel":true}', "meta_server_remove",
+         ("server_evacuate", {"peer": "", "peer_id": "abc", "cancel": True})),
+    ],
+)  # fmt: skip
+async def test_the_system_account_is_heard(subject: str, body: bytes, type: str, asked: tuple[str, Any]) -> None:
+    assert endpoints.find(subject.split(".")) is not None
+    seen: list[tuple[str, dict[str, Any]]] = []
+    reply = await system_client(seen).ask(subject, body)
+    assert reply["type"] == f"io.nats.jetstream.api.v1.{type}_response" and reply["success"] is True
+    assert seen == [asked]
+    if subject == "SERVER.EVACUATE":
+        assert (reply["name"], reply["assigned"]) == ("n3", 4)
+
+
+@pytest.mark.parametrize(("body", "code"), [(b"", 10003), (b"{}", 10003), (b'{"peer":"nope"}', 10044)])
+async def test_refusals(body: bytes, code: int) -> None:
+    for subject in ("SERVER.REMOVE", "SERVER.EVACUATE"):
+        reply = await system_client([]).ask(subject, body)
+        assert reply["error"]["err_code"] == code
+
+
+async def test_other_requests_of_the_system_account_need_jetstream_and_standalone_servers_have_no_members() -> None:
+    client = system_client([])
+    assert (await client.ask("STREAM.NAMES"))["error"]["err_code"] == 10039
+    client.context.cluster.clustered = False  # type: ignore[misc]
+    for subject in ("META.LEADER.STEPDOWN", "SERVER.REMOVE", "SERVER.EVACUATE"):
+        assert (await client.ask(subject, b'{"peer":"n3"}'))["error"]["err_code"] == 10010

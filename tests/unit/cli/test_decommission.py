@@ -1,0 +1,92 @@
+"""The steps of `jetcluster decommission` against a scripted cluster (cli/decommission.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jetcluster.cli import decommission
+from jetcluster.cli.decommission import EVACUATE, REMOVE, Decommission, RefusedError
+
+GONE = {"error": {"code": 400, "err_code": 10044, "description": "server is not a member of the cluster"}}
+NO_LEADER = {"error": {"code": 503, "err_code": 10008, "description": "JetStream system temporarily unavailable"}}
+
+
+def left(assigned: int, replicas: int | None, *, online: bool = True, stuck: tuple[str, ...] = ()) -> dict[str, Any]:
+    held = None if replicas is None else {"replicas": replicas, "leaders": 0, "consumers": 0}
+    meta = {"voters": 3, "current": 3, "needed": 2}
+    return {"name": "n3", "peer": "P", "online": online, "assigned": assigned, "held": held, "stuck": list(stuck),
+            "meta": meta}  # fmt: skip
+
+
+class Scripted(Decommission):
+    """Answers in order; what was asked is kept."""
+
+    script: list[tuple[str, dict[str, Any]]]
+
+    async def _connected(self) -> Any:
+        return self
+
+    async def request(self, subject: str, body: bytes, within: float) -> Any:
+        wanted, answer = self.script.pop(0)
+        assert subject == wanted
+
+        class Reply:
+            status = 0
+
+            def json(self) -> dict[str, Any]:
+                return answer
+
+        return Reply()
+
+    def close(self) -> None: ...
+
+
+def scripted(*script: tuple[str, dict[str, Any]]) -> tuple[Scripted, list[str]]:
+    said: list[str] = []
+    work = Scripted(["nats://x"], "n3", 5.0, said.append)
+    work.script = list(script)
+    return work, said
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decommission, "LOOK_AGAIN", 0.001)
+
+
+async def test_it_waits_until_the_server_is_empty_removes_it_and_verifies() -> None:
+    work, said = scripted(
+        (EVACUATE, left(2, 2)), (EVACUATE, NO_LEADER), (EVACUATE, left(0, 1, stuck=("S: why",))),
+        (EVACUATE, left(0, 0)), (REMOVE, {"success": True}), (EVACUATE, GONE),
+    )  # fmt: skip
+    await work.run()
+    assert not work.script and len(said) == 5
+    assert "2 streams assigned, 2 replicas" in said[0] and "3 of 3 caught up, 2 needed" in said[0]
+    assert "stuck: S: why" in said[1] and "verified" in said[-1]
+
+
+async def test_a_server_that_is_down_has_nothing_to_say() -> None:
+    work, said = scripted((EVACUATE, left(0, None, online=False)), (REMOVE, {"success": True}), (EVACUATE, GONE))
+    await work.run()
+    assert "not connected" in said[0]
+
+
+async def test_a_run_after_the_removal_says_that_there_is_no_such_server() -> None:
+    work, _ = scripted((EVACUATE, GONE))
+    with pytest.raises(RefusedError, match="not a member"):
+        await work.run()
+
+
+async def test_refusals_end_it_before_anything_is_removed() -> None:
+    refused = {"error": {"code": 500, "err_code": 10041, "description": "3 streams find no other place"}}
+    work, _ = scripted((EVACUATE, refused))
+    with pytest.raises(RefusedError, match="3 streams"):
+        await work.run()
+    assert not work.script
+
+
+async def test_a_server_of_that_name_that_is_there_again_is_no_success() -> None:
+    work, _ = scripted((EVACUATE, left(0, 0)), (REMOVE, {"success": True}), (EVACUATE, left(0, 0)))
+    with pytest.raises(RefusedError, match="again"):
+        await work.run()

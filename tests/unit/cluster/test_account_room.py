@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jetcluster.clock import ManualTime
+from jetcluster.cluster.account_room import NOTICE, TELL_SECONDS, WARN_SECONDS, AccountRoom
+from jetcluster.model.limits import AccountLimits
+from jetcluster.stream.answers import RefusedError
+from tests.unit.cluster.nodes import ListLog
+
+
+class FakeMesh:
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.receive: Any = None
+
+    def on_notice(self, name: str, callback: Any) -> None:
+        assert name == NOTICE
+        self.receive = callback
+
+    def notify(self, peer: str | None, name: str, payload: bytes) -> None:
+        self.sent.append(payload)
+
+
+class Node:
+    """A room with the limits of account A and of the node."""
+
+    def __init__(self, *, storage: int = -1, memory: int = -1, node: int = -1) -> None:
+        limits = {"A": AccountLimits(max_storage=storage, max_memory=memory)}
+        self.time, self.mesh, self.log = ManualTime(), FakeMesh(), ListLog()
+        self.members = {"n1": 1, "n2": 1}
+        self.replicas: dict[int, Any] = {}
+        self.room = AccountRoom(lambda account: limits.get(account, AccountLimits()), lambda memory: node)
+        context: Any = SimpleNamespace(mesh=self.mesh, clock=self.time, log=self.log, nodes=lambda: self.members)
+        self.room.begin(context, self.replicas)
+
+    def stream(
+        self, size: int = 0, *, account: str = "A", copies: int = 1, memory: bool = False, led: bool = True
+    ) -> Any:
+        replica = SimpleNamespace(
+            assignment=SimpleNamespace(account=account, memory=memory, replicas=copies, name="S"),
+            store=SimpleNamespace(byte_count=size),
+            ingest=SimpleNamespace(pending_bytes=0),
+            leading=led,
+        )
+        self.replicas[len(self.replicas)] = replica
+        return replica
+
+    def taken(self, replica: Any, size: int, most: int = 1000) -> int:
+        """How many of `size` bytes get in, stored at once."""
+        for count in range(most):
+            try:
+                self.room.take(replica, size)
+            except RefusedError as error:
+                self.error = error.error
+                return count
+            replica.store.byte_count += size
+        return most
+
+
+def test_the_account_has_one_limit_for_all_its_streams() -> None:
+    node = Node(storage=1000)
+    one, two = node.stream(), node.stream()
+    assert node.taken(one, 90) == 11
+    assert (node.error.code, node.error.err_code) == (400, 10002)
+    assert node.taken(two, 90) == 0
+    assert node.taken(two, 10) == 1  # to the last byte
+    assert node.taken(node.stream(account="B"), 500, 9) == 9
+    assert node.taken(node.stream(memory=True), 500, 9) == 9
+    assert len(node.log.events("warning")) == 1
+
+
+def test_what_is_gone_makes_room_at_once() -> None:
+    node = Node(memory=1000)
+    stream = node.stream(memory=True)
+    assert node.taken(stream, 100) == 10
+    stream.store.byte_count = 0
+    assert node.taken(stream, 100) == 10
+
+
+def test_what_is_on_its_way_through_the_log_counts() -> None:
+    node = Node(storage=1000)
+    stream = node.stream()
+    for _ in range(10):
+        node.room.take(stream, 100)
+        stream.ingest.pending_bytes += 100
+    with pytest.raises(RefusedError):
+        node.room.take(stream, 1)
+
+
+def test_every_replica_counts_and_the_limit_once_per_replica() -> None:
+    node = Node(storage=1000)
+    wide, single = node.stream(copies=3), node.stream()
+    assert node.taken(wide, 100) == 10
+    assert node.taken(single, 1) == 0
+    node = Node(storage=1000)
+    single, wide = node.stream(900), node.stream(copies=3)
+    node.room.tick()
+    assert node.taken(wide, 100) == 7  # 900 + 3 * 700 = 3 * 1000
+
+
+def test_what_other_nodes_lead_counts_until_they_say_otherwise() -> None:
+    node = Node(storage=1000)
+    stream = node.stream(led=True)
+    node.mesh.receive("n2", json.dumps([["A", False, 950], ["A", True, 7], ["B", False, 9]]).encode())
+    assert node.taken(stream, 10) == 5
+    node.mesh.receive("n2", b"[]")
+    assert node.taken(stream, 10) == 95
+    node.mesh.receive("n2", json.dumps([["A", False, 950]]).encode())
+    node.members.pop("n2")  # removed from the cluster
+    node.room.tick()
+    stream.store.byte_count = 0
+    assert node.taken(stream, 10) == 100
+    for bad in (b"{", b"[[1]]", b"5", b'[["A", false, "x"]]'):
+        node.mesh.receive("n1", bad)
+    assert node.log.events("warning").count("malformed usage") == 4
+
+
+def test_other_nodes_are_told_what_is_led_here() -> None:
+    node = Node(storage=1000)
+    stream = node.stream(5, copies=3)
+    node.stream(7, led=False)
+    node.stream(9, account="B")
+    node.room.tick()
+    node.room.tick()
+    assert [json.loads(raw) for raw in node.mesh.sent] == [[["A", False, 15]]]
+    stream.store.byte_count = 6
+    node.room.tick()
+    assert len(node.mesh.sent) == 1  # not that often
+    node.time.advance(TELL_SECONDS)
+    node.room.tick()
+    assert json.loads(node.mesh.sent[-1]) == [["A", False, 18]]
+    node.time.advance(TELL_SECONDS + WARN_SECONDS)
+    node.room.tick()  # again without a change: a node may have come since
+    assert len(node.mesh.sent) == 3
+
+
+def test_the_node_has_a_limit_for_what_it_holds() -> None:
+    node = Node(node=1000)
+    node.stream(500, account="B", led=False)
+    node.room.tick()
+    assert node.taken(node.stream(), 100) == 5
+    assert (node.error.code, node.error.err_code) == (503, 10023)

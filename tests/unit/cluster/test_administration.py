@@ -1,0 +1,180 @@
+"""Servers are emptied and removed, and the meta group's leader steps down (cluster/administration.py)."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+
+from jetcluster.errors import ApiError
+from tests.unit.cluster.consumers import Puller, consumer, owned_by, owner
+from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
+from tests.unit.cluster.virtual_loop import virtual_time
+
+
+async def ask(node: Node, kind: str, **body: Any) -> dict[str, Any]:
+    return await node.js.meta_request(kind, {"request": f"a{next(node.cluster.inboxes)}", **body})
+
+
+async def refusal(node: Node, kind: str, **body: Any) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        await ask(node, kind, **body)
+    return caught.value
+
+
+def _leads(node: Node) -> bool:
+    return node.js.meta.leading
+
+
+def holds(node: Node) -> int:
+    return len(node.js.replicas)
+
+
+async def emptied(cluster: Cluster, node: Node, ask_at: Node) -> None:
+    await cluster.until(lambda: not holds(node), 60, f"{node.name} is empty")
+    left = await ask(ask_at, "server_evacuate", peer=node.name)
+    assert left["assigned"] == 0 and left["held"] == {"replicas": 0, "leaders": 0, "consumers": 0}
+
+
+@virtual_time
+async def test_the_meta_leader_steps_down_to_whom_it_is_told() -> None:
+    async with Cluster() as cluster:
+        for preferred in "ABCB":
+            leader = cluster.meta_leader()
+            assert leader is not None
+            if preferred == leader.name:
+                error = await refusal(cluster["A"], "meta_stepdown", placement={"preferred": preferred})
+                assert error.description == f'preferred server "{preferred}" is already leader'
+                continue
+            await ask(cluster["A"], "meta_stepdown", placement={"preferred": preferred})
+            await cluster.until(partial(_leads, cluster[preferred]), what="it leads")
+        leader = cluster.meta_leader()
+        await ask(cluster["C"], "meta_stepdown")
+        await cluster.until(lambda: cluster.meta_leader() not in (None, leader), what="another one leads")
+
+
+@virtual_time
+async def test_a_server_is_emptied_and_removed_while_messages_come() -> None:
+    async with Cluster("ABCD", options=SMALL_LOG) as cluster:
+        for number in range(6):
+            await cluster.create(f"S{number}", 3 if number < 4 else 1)
+        leaving = max(cluster, key=holds)
+        await cluster.create("S")
+        if not leaving.has("S"):
+            await cluster.delete("S")
+            await cluster.create("S")
+        for number in range(50):
+            await cluster["A"].publish(b"s0", b"%d" % number)
+        home = next(node for node in cluster if node is not leaving)
+        assert (await ask(home, "server_evacuate", peer=leaving.name))["draining"]
+        for number in range(50, 100):
+            await home.publish(b"s0", b"%d" % number)
+        await emptied(cluster, leaving, home)
+        await cluster.create("NEW", 3, ask=home.name)
+        assert not leaving.has("NEW"), "nothing new is placed on a server that is drained"
+        assert not leaving.js.meta.leading
+        await ask(home, "server_remove", peer=leaving.name)
+        await cluster.until(lambda: cluster.meta_leader() not in (None, leaving), what="a meta leader")
+        leader = cluster.meta_leader()
+        assert leader is not None and leader.js.meta.group is not None
+        group = leader.js.meta.group
+        await cluster.until(lambda: leaving.me not in group.peers, what="it is no voter")
+        await asyncio.sleep(5)
+        assert leaving.me not in group.peers, "it does not come back by itself"
+        assert leaving.me not in leader.js.meta.machine.nodes
+        for number in range(4):
+            await cluster.equal(f"S{number}")
+        replica = home.replica("S0") if home.has("S0") else cluster.leader("S0").replica("S0")
+        assert replica.store.messages == 100
+        await cluster.stop(leaving.name)
+        await home.publish(b"s1")
+        assert (await refusal(home, "server_remove", peer=leaving.name)).err_code == 10044
+
+
+@virtual_time
+async def test_consumers_of_a_drained_server_are_served_elsewhere() -> None:
+    async with Cluster("ABCD") as cluster:
+        await cluster.create("S")
+        leaving = next(node for node in cluster.followers("S"))
+        home = next(node for node in cluster if node is not leaving)
+        for number in range(10):
+            await home.publish(b"s", b"%d" % number)
+        await consumer(home, "c")
+        await owned_by(cluster, "c", leaving)
+        puller = Puller(home, "S", "c")
+        for message in await puller.fetch(4):
+            await puller.ack(message)
+        await ask(home, "server_evacuate", peer=leaving.name)
+        await emptied(cluster, leaving, home)
+        assert owner(cluster, "c") is not leaving
+        assert [payload for _, _, payload in await puller.fetch(2)] == [b"4", b"5"]
+
+
+@virtual_time
+async def test_a_new_leader_goes_on_emptying() -> None:
+    async with Cluster("ABCDE", options=SMALL_LOG) as cluster:
+        for number in range(12):
+            await cluster.create(f"S{number}", 3)
+        leader = cluster.meta_leader()
+        assert leader is not None
+        await ask(cluster["A"], "server_evacuate", peer=leader.name)  # it has to hand that over too
+        await cluster.until(lambda: cluster.meta_leader() not in (None, leader), what="another meta leader")
+        second = cluster.meta_leader()
+        assert second is not None
+        cluster.crash(second.name)
+        await asyncio.sleep(1)
+        cluster.restart(second.name)
+        home = next(node for node in cluster if node.name not in (leader.name, second.name))
+        await emptied(cluster, leader, home)
+        await ask(home, "server_evacuate", peer=leader.name, cancel=True)
+        assert not home.js.meta.machine.nodes[leader.me].draining
+
+
+@virtual_time
+async def test_refusals_say_the_numbers() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S", 3)
+        error = await refusal(cluster["A"], "server_evacuate", peer="B")
+        assert error.err_code == 10041 and "1 streams find no other place" in error.description
+        assert "S (R3)" in error.description
+        error = await refusal(cluster["A"], "server_remove", peer="B")
+        assert error.err_code == 10041 and "holds 1 stream replicas" in error.description
+        await cluster.delete("S")
+        assert (await refusal(cluster["A"], "server_remove", peer="nope")).err_code == 10044
+        cluster.crash("C")
+        await cluster.until(lambda: cluster.meta_leader() is not None, what="a meta leader")
+        await asyncio.sleep(1)
+        leader = cluster.meta_leader()
+        assert leader is not None
+        other = next(node for node in cluster if node is not leader)
+        error = await refusal(other, "server_remove", peer_id=other.me)
+        assert error.err_code == 10041
+        assert "would have 2 voters, 1 of them connected and caught up, and needs 2" in error.description
+        assert leader.js.meta.group is not None and len(leader.js.meta.group.peers) == 3
+
+
+@virtual_time
+async def test_a_server_that_is_gone_is_removed_and_its_streams_go_on() -> None:
+    """With fewer replicas, until a server comes that can hold one."""
+    async with Cluster() as cluster:
+        await cluster.create("S", 3)
+        await cluster["A"].publish(b"s", b"1")
+        cluster.crash("C")
+        await cluster.led("S")
+        await asyncio.sleep(1)
+        gone = cluster.nodes["C"].me
+        home = next(iter(cluster))
+        await ask(home, "server_remove", peer="C")
+        leader = await cluster.led("S")
+        await cluster.until(lambda: len(leader.replica("S").group.peers) == 2, what="two voters")
+        await home.publish(b"s", b"2")
+        cluster.restart("C")  # with its old store: never again
+        await asyncio.sleep(10)
+        meta = cluster.meta_leader()
+        assert meta is not None and meta.js.meta.group is not None and gone not in meta.js.meta.group.peers
+        await cluster.stop("C")
+        cluster.add("D")
+        await cluster.until(lambda: len(cluster.leader("S").replica("S").group.peers) == 3, 60, "three voters again")
+        await cluster.equal("S", "A", "B", "D")

@@ -1,0 +1,197 @@
+"""Requests about consumers, through every node of a cluster in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+
+import pytest
+
+from jetcluster.errors import ApiError
+from jetcluster.store.api import Msg
+from jetcluster.stream.restoring import runs_of
+from jetcluster.stream.runs import encode_runs
+from tests.unit.cluster.consumers import (
+    SECOND,
+    Puller,
+    ask,
+    consumer,
+    filled,
+    host,
+    owner,
+)
+from tests.unit.cluster.nodes import ACCOUNT, Cluster
+from tests.unit.cluster.virtual_loop import virtual_time
+
+
+@virtual_time
+async def test_a_consumer_can_be_pulled_from_at_once_through_every_node() -> None:
+    """Also with what it costs: the creation, and for the first one the session of its owner, are commits; the rest is
+    a round trip or two."""
+    async with Cluster() as cluster:
+        await filled(cluster, 1)
+        for number in range(9):
+            before = cluster.loop.time()
+            await consumer(cluster["B"], f"c{number}")
+            took = cluster.loop.time() - before
+            assert took < 0.015, took
+            for node in cluster:
+                assert Puller(node, "S", f"c{number}").pull() == 1
+        owners = [owner(cluster, f"c{number}").name for number in range(9)]
+        assert sorted(owners) == sorted("ABC" * 3), "shared out evenly"
+
+
+@virtual_time
+async def test_the_same_request_again_creates_nothing() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 0)
+        config = {"durable_name": "c", "name": "c", "ack_policy": "explicit"}
+        body = {"name": "c", "config": config, "action": "create", "request": "r1"}
+        first = await ask(cluster["A"], "S", "consumer_create", **body)
+        again = await ask(cluster["B"], "S", "consumer_create", **body)
+        other = await ask(cluster["B"], "S", "consumer_create", **{**body, "request": "r2"})
+        assert first["created"] and not again["created"] and not other["created"]
+        with pytest.raises(ApiError) as refused:
+            changed = {**config, "max_deliver": 7}
+            await ask(cluster["C"], "S", "consumer_create", **{**body, "request": "r3", "config": changed})
+        assert refused.value.err_code == 10148
+
+
+@virtual_time
+async def test_the_limit_of_consumers_holds_for_creations_at_the_same_time() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 0)
+        results = await asyncio.gather(
+            *(
+                ask(cluster[home], "S", "consumer_create", name=f"c{n}", config={"name": f"c{n}"}, max_consumers=3)
+                for n, home in enumerate("ABCABC")
+            ),
+            return_exceptions=True,
+        )
+        refused = [error for error in results if isinstance(error, ApiError)]
+        assert len(refused) == 3 and {error.err_code for error in refused} == {10026}
+        assert host(cluster["A"]).table.count == 3
+
+
+@virtual_time
+async def test_names_list_and_count() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 2)
+        for name in ("b", "a", "d", "c"):
+            await consumer(cluster["A"], name)
+        Puller(cluster["B"], "S", "b").pull(5)
+        await asyncio.sleep(0.01)
+        names = await ask(cluster["C"], "S", "consumer_names", offset=1, limit=2)
+        assert names == {"total": 4, "names": ["b", "c"]}
+        listed = await ask(cluster["C"], "S", "consumer_list", offset=0, limit=3)
+        assert listed["total"] == 4 and [one["name"] for one in listed["consumers"]] == ["a", "b", "c"]
+        assert [one["num_waiting"] for one in listed["consumers"]] == [0, 1, 0]
+        assert [one["num_pending"] for one in listed["consumers"]] == [2, 0, 2]
+        info = await ask(cluster["B"], "S", "info", revision=0)
+        assert info["state"]["consumer_count"] == 4
+
+
+@virtual_time
+async def test_a_deleted_consumer_tells_who_waits_and_is_found_nowhere() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 0)
+        await consumer(cluster["A"], "c")
+        pullers = [Puller(node, "S", "c") for node in cluster]
+        for puller in pullers:
+            puller.pull()
+        await asyncio.sleep(0.01)
+        await ask(cluster["B"], "S", "consumer_delete", name="c")
+        await asyncio.sleep(0.01)
+        assert [puller.statuses for puller in pullers] == [[b"409 Consumer Deleted"]] * 3
+        assert [puller.pull() for puller in pullers] == [0, 0, 0]
+        for kind in ("consumer_info", "consumer_delete", "consumer_pause", "consumer_reset", "consumer_stepdown"):
+            with pytest.raises(ApiError) as refused:
+                await ask(cluster["C"], "S", kind, name="c")
+            assert refused.value.err_code == 10014
+
+
+@virtual_time
+async def test_a_deleted_stream_tells_who_waits() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 0)
+        await consumer(cluster["A"], "c")
+        puller = Puller(cluster["C"], "S", "c")
+        puller.pull()
+        await asyncio.sleep(0.01)
+        await cluster.delete("S")
+        await asyncio.sleep(0.01)
+        assert puller.statuses == [b"409 Consumer Deleted"]
+        assert puller.pull() == 0
+
+
+@virtual_time
+async def test_stepdown() -> None:
+    async with Cluster("ABCD") as cluster:
+        await filled(cluster, 3)
+        await consumer(cluster["A"], "c")
+        home = owner(cluster)
+        await ask(cluster["B"], "S", "consumer_stepdown", name="c", preferred="")
+        assert owner(cluster) is not home
+        await ask(cluster["B"], "S", "consumer_stepdown", name="c", preferred=home.name)
+        assert owner(cluster) is home
+        (outside,) = [node.name for node in cluster if not node.has("S")]
+        for preferred in ("nobody", outside):
+            with pytest.raises(ApiError) as refused:
+                await ask(cluster["B"], "S", "consumer_stepdown", name="c", preferred=preferred)
+            assert refused.value.err_code == 10005
+        await cluster.create("ONE", 1)
+        await consumer(cluster["A"], "c", stream="ONE")
+        await ask(cluster["B"], "ONE", "consumer_stepdown", name="c", preferred="")
+
+
+@virtual_time
+async def test_pause_and_reset() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 5)
+        await consumer(cluster["A"], "c")
+        client = Puller(cluster["B"], "S", "c")
+        for message in (await client.fetch(3))[:1]:
+            await client.ack(message)
+        until = cluster.loop.time_ns() + 3 * SECOND
+        await ask(cluster["C"], "S", "consumer_pause", name="c", pause_until=until)
+        info = await ask(cluster["C"], "S", "consumer_info", name="c")
+        assert info["paused"] and 0 < info["pause_remaining"] <= 3 * SECOND
+        client.pull(2, expires=10.0)
+        await asyncio.sleep(2.5)
+        assert len(client.got) == 3
+        await asyncio.sleep(1.0)
+        assert len(client.got) == 5
+        reset = await ask(cluster["A"], "S", "consumer_reset", name="c", seq=0)
+        assert reset["reset_seq"] == 2 and reset["info"]["num_pending"] == 4
+        got = await client.fetch(4)
+        assert [payload for _, _, payload in got] == [b"1", b"2", b"3", b"4"]
+
+
+@virtual_time
+async def test_an_archive_s_consumers_begin_once_all_of_them_are_there() -> None:
+    """Or the first one's acks would release messages that another one, which comes later, still has to get."""
+    async with Cluster() as cluster:
+        node = cluster["A"]
+        body = cluster._body({"name": "S", "subjects": ["s"], "num_replicas": 3, "retention": "interest"})
+        body["config"]["restoring"] = True
+        assignment = await cluster._ready(node, await node.js.meta_request("stream_create", body))
+        runs = encode_runs(runs_of([Msg(seq, seq, b"s", b"", b"%d" % seq) for seq in (1, 2, 3)]))
+        await ask(node, "S", "restore", runs=base64.b64encode(runs).decode())
+        await ask(node, "S", "restore_end", last_seq=3, last_ts=3)
+        start = {"delivered": [0, 0], "floor": [0, 0], "pending": []}
+        for name in ("first", "second"):
+            config = {"name": name, "durable_name": name, "ack_policy": "explicit", "max_ack_pending": 10}
+            config |= {"ack_wait": 30 * SECOND, "max_waiting": 512}
+            await ask(node, "S", "consumer_create", name=name, config=config, action="create", restored=start)
+            await asyncio.sleep(1)
+            assert not Puller(node, "S", name).pull(), "it is served before the stream is whole"
+        done = await node.js.meta_request(
+            "stream_restored", {"request": "r", "account": ACCOUNT, "name": "S", "gid": assignment.gid}
+        )
+        await cluster._ready(node, done)
+        await asyncio.sleep(0.02)  # not the tick, which looks after it a few times per second
+        for name, left in (("first", 3), ("second", 0)):
+            puller = Puller(node, "S", name)
+            for message in await puller.fetch(3):
+                await puller.ack(message)
+            assert cluster.leader("S").replica("S").store.messages == left

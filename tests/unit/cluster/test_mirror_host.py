@@ -1,0 +1,254 @@
+"""Mirrors and sources on three nodes in one process: what the links' host and a mirror's reads do when roles change."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from jetcluster.api import dispatch, endpoints
+from jetcluster.api.context import ApiContext
+from jetcluster.api.dispatch import JetStreamApi
+from jetcluster.clock import SeededRng
+from jetcluster.cluster import read_group
+from jetcluster.mirror.link import SILENCE_SECONDS
+from jetcluster.stream import commands, sourced
+from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
+from tests.unit.cluster.virtual_loop import virtual_time
+
+
+def serve_api(node: Node) -> JetStreamApi:
+    """The node answers `$JS.API.>`, as links ask it to."""
+    if not dispatch._loaded:
+        dispatch._loaded.append(endpoints)
+    context = ApiContext(node.js, node.cluster.loop, SeededRng(next(node.cluster.seeds)), node.log, node.name)
+    api = JetStreamApi(context, node.bus)
+    api.start()
+    return api
+
+
+def with_api(cluster: Cluster) -> list[JetStreamApi]:
+    return [serve_api(node) for node in cluster]
+
+
+async def stop(apis: list[JetStreamApi]) -> None:
+    for api in apis:
+        await api.stop()
+
+
+async def fill(node: Node, count: int, subject: bytes = b"up") -> None:
+    await node.requests(subject, [b"%d" % n for n in range(count)])
+
+
+def held(node: Node, stream: str) -> list[tuple[int, int, bytes]]:
+    return [(m.seq, m.ts, m.payload) for m in node.replica(stream).store.scan(b">", 1)]
+
+
+async def copied(cluster: Cluster, last: int, stream: str = "M", seconds: float = 30.0) -> None:
+    await cluster.until(
+        lambda: any(node.has(stream) and node.replica(stream).store.last_seq >= last for node in cluster),
+        seconds,
+        f"{stream} at {last}",
+    )
+    await cluster.equal(stream)
+
+
+@virtual_time
+@pytest.mark.parametrize("replicas", [1, 3])
+async def test_a_mirror_is_equal_on_all_replicas(replicas: int) -> None:
+    async with Cluster() as cluster:
+        apis = with_api(cluster)
+        await cluster.create("UP")
+        await fill(cluster["A"], 20)
+        await cluster.create("M", replicas, ask="B", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
+        await copied(cluster, 20)
+        await fill(cluster["C"], 10)
+        await copied(cluster, 30)
+        for node in cluster:
+            if node.has("M"):
+                assert held(node, "M") == held(cluster["A"], "UP")
+        await stop(apis)
+
+
+@virtual_time
+async def test_the_new_leader_goes_on() -> None:
+    async with Cluster(options=SMALL_LOG) as cluster:
+        apis = with_api(cluster)
+        await cluster.create("UP")
+        await cluster.create("M", subjects=[], mirror={"name": "UP"})
+        await cluster.create("S", subjects=[], sources=[{"name": "UP"}])
+        sent = 0
+        for stream in ("M", "UP", "S", "M", "S"):
+            await fill(cluster["A"], 25)
+            sent += 25
+            leader = await cluster.led(stream)
+            before = leader.replica(stream)
+            assert before.group.transfer()
+            await cluster.until(lambda r=before: not r.leading, what="another leader")
+            await cluster.led(stream)
+            assert not before.mirrors.links.by_key
+            await fill(cluster["B"], 15)
+            sent += 15
+        await copied(cluster, sent)
+        await copied(cluster, sent, "S")
+        upstream = held(cluster["A"], "UP")
+        assert held(cluster["B"], "M") == upstream
+        assert [payload for _, _, payload in held(cluster["C"], "S")] == [payload for _, _, payload in upstream]
+        await stop(apis)
+
+
+@virtual_time
+async def test_a_crash_of_the_mirrors_leader() -> None:
+    async with Cluster() as cluster:
+        apis = {node.name: serve_api(node) for node in cluster}
+        await cluster.create("UP")
+        await cluster.create("M", subjects=[], mirror={"name": "UP"})
+        await fill(cluster["A"], 30)
+        victim = (await cluster.led("M")).name
+        cluster.crash(victim)
+        await apis.pop(victim).stop()
+        await cluster.led("M")
+        leader = await cluster.led("UP")
+        await fill(leader, 30)
+        await copied(cluster, 60)
+        apis[victim] = serve_api(cluster.restart(victim))
+        await cluster.until(lambda: cluster[victim].has("M"))
+        await cluster.equal("M")
+        assert held(cluster[victim], "M") == held(leader, "UP")
+        await stop(list(apis.values()))
+
+
+@virtual_time
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+async def test_what_an_upstream_gives_away_is_neither_lost_nor_doubled(retention: str) -> None:
+    """Leaders of both sides change and die: each message is here once, and none stays there."""
+    async with Cluster() as cluster:
+        apis = {node.name: serve_api(node) for node in cluster}
+        await cluster.create("UP", retention=retention)
+        await cluster.create("S", subjects=[], sources=[{"name": "UP"}])
+        await cluster.until(lambda: cluster.leader("UP").replica("UP").machine.consumer_count == 1, what="a consumer")
+        sent = 0
+        for turn, stream in enumerate(("S", "UP", "S", "UP")):
+            await fill(cluster["A"], 25)
+            sent += 25
+            leader = await cluster.led(stream)
+            if turn < 2:
+                assert leader.replica(stream).group.transfer()
+                await asyncio.sleep(0.3)
+                await cluster.led(stream)
+            else:
+                await cluster.all_read("UP")
+                cluster.crash(leader.name)
+                await apis.pop(leader.name).stop()
+                await cluster.until(
+                    lambda: any(n.has("UP") and n.replica("UP").leading for n in cluster), what="UP led"
+                )
+                await asyncio.sleep(1.0)
+                apis[leader.name] = serve_api(cluster.restart(leader.name))
+                await cluster.until(lambda: all(node.reads("UP") for node in cluster), what="it is back")
+            await fill(await cluster.led("UP"), 15)
+            sent += 15
+        await copied(cluster, sent, "S", 60)
+        for node in cluster:
+            assert len(held(node, "S")) == sent
+        rounds = [payload for _, _, payload in held(cluster["B"], "S")]
+        assert rounds == ([b"%d" % n for n in range(25)] + [b"%d" % n for n in range(15)]) * 4
+        await cluster.until(lambda: not cluster.leader("UP").replica("UP").store.messages, what="nothing is left there")
+        await cluster.delete("S")
+        await cluster.until(lambda: not cluster.leader("UP").replica("UP").machine.consumer_count, what="it goes too")
+        await stop(list(apis.values()))
+
+
+def answers(node: Node) -> bool:
+    upstream = node.replica("M").reads.upstream
+    return upstream is not None and upstream.joined
+
+
+async def tell_lag(cluster: Cluster, lag: int) -> None:
+    """As a link does after it found its upstream again."""
+    leader = await cluster.led("M")
+    last = leader.replica("M").store.last_seq
+    body = sourced.encode_body(sourced.MIRROR, b"", lag, last, 0)
+    leader.replica("M").mirrors.end()
+    await leader.replica("M").propose(commands.encode_sourced(cluster.loop.time_ns(), body), 2.0)
+
+
+@virtual_time
+async def test_replicas_answer_for_the_upstream_while_the_mirror_is_close() -> None:
+    async with Cluster() as cluster:
+        apis = with_api(cluster)
+        await cluster.create("UP")
+        await fill(cluster["A"], 5)
+        await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
+        await cluster.until(lambda: all(answers(node) for node in cluster), what="all answer")
+        await tell_lag(cluster, read_group.MAX_LAG - 1)
+        await cluster.never(lambda: not all(answers(node) for node in cluster), 1.0, "one left")
+        await tell_lag(cluster, read_group.MAX_LAG)
+        await cluster.until(lambda: not any(answers(node) for node in cluster), what="all left")
+        await tell_lag(cluster, 10)
+        await cluster.never(lambda: any(answers(node) for node in cluster), 1.0, "one joined")
+        await tell_lag(cluster, 9)
+        await cluster.until(lambda: all(answers(node) for node in cluster), what="all answer again")
+        await stop(apis)
+
+
+@virtual_time
+async def test_an_upstream_that_is_gone_is_answered_for() -> None:
+    async with Cluster() as cluster:
+        apis = with_api(cluster)
+        await cluster.create("UP", 1)
+        await fill(cluster["A"], 5)
+        await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
+        await cluster.until(lambda: all(answers(node) for node in cluster), what="all answer")
+        await cluster.delete("UP")
+        await asyncio.sleep(2 * SILENCE_SECONDS)
+        assert all(answers(node) for node in cluster)
+        _, headers, payload = await cluster["B"].get(b"UP", 3)
+        assert payload == b"2" and b"Nats-Stream: M\r\n" in headers
+        leader = await cluster.led("M")
+        shown: dict[str, Any] = leader.replica("M").mirrors.info()["mirror"]
+        assert shown["error"]["err_code"] == 10059 and shown["active"] > 5e9
+        assert json.dumps(shown)
+        await stop(apis)
+
+
+@virtual_time
+async def test_promotion_ends_all_of_it() -> None:
+    async with Cluster() as cluster:
+        apis = with_api(cluster)
+        await cluster.create("UP")
+        await fill(cluster["A"], 5)
+        await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
+        await cluster.until(lambda: all(answers(node) for node in cluster), what="all answer")
+        await cluster.update("M", subjects=["m"])
+        await cluster.until(lambda: not any(answers(node) for node in cluster), what="all left")
+        leader = await cluster.led("M")
+        assert leader.replica("M").mirrors.info() == {}
+        await fill(cluster["A"], 5)
+        ack = await cluster["B"].publish(b"m")
+        assert ack["seq"] == 6
+        await cluster.equal("M")
+        await stop(apis)
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"mirror": {"name": "UP", "filter_subject": "up"}},
+        {"mirror": {"name": "UP", "subject_transforms": [{"src": "up", "dest": "x"}]}},
+        {"mirror": {"name": "UP"}, "subject_transform": {"src": "up", "dest": "x"}},
+        {"mirror": {"name": "UP"}, "mirror_direct": False},
+    ],
+)
+async def test_who_never_answers_for_the_upstream(config: dict[str, Any]) -> None:
+    async with Cluster() as cluster:
+        apis = with_api(cluster)
+        await cluster.create("UP")
+        await fill(cluster["A"], 5)
+        await cluster.create("M", **{"subjects": [], "mirror_direct": True, **config})
+        await copied(cluster, 5)
+        await cluster.never(lambda: any(answers(node) for node in cluster), 2.0, "one joined")
+        await stop(apis)

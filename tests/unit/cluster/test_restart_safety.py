@@ -1,0 +1,74 @@
+"""May a node be stopped (cluster/restart_safety.py)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from jetcluster.cluster.restart_safety import ASK_SECONDS, Safety
+from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
+from tests.unit.cluster.virtual_loop import virtual_time
+
+
+async def check(node: Node) -> Safety:
+    """Within its bounds."""
+    async with asyncio.timeout(2 * ASK_SECONDS):
+        return await node.js.restart_safety.check()
+
+
+@virtual_time
+async def test_any_one_of_three_may_stop_and_then_no_other() -> None:
+    async with Cluster(options=SMALL_LOG) as cluster:
+        await cluster.create("S")
+        await cluster.create("ALONE", 1)
+        for number in range(100):
+            await cluster["A"].publish(b"s", b"%d" % number + b"." * 300)
+        await cluster.equal("S")
+        for node in cluster:
+            assert await check(node) == Safety(2, ()), node.name
+        cluster.crash("C")
+        await cluster.led("S")
+        await cluster.until(lambda: cluster.meta_leader() is not None, what="a meta leader")
+        await asyncio.sleep(1)
+        for node in cluster:
+            safety = await check(node)
+            assert {risk.name for risk in safety.risks} == {"S", "meta"}
+            assert all((risk.voters, risk.current, risk.needed) == (2, 1, 2) for risk in safety.risks)
+            assert "1 of 2 other voters connected and caught up, 2 needed" in safety.risks[0].text
+        for number in range(300):
+            await cluster["A"].publish(b"s", b"%d" % number + b"." * 300)
+        cluster.restart("C")
+        await cluster.equal("S")
+        await asyncio.sleep(1)
+        for node in cluster:
+            assert (await check(node)).risks == (), node.name
+
+
+@virtual_time
+async def test_a_replica_that_lags_does_not_count_and_who_leads_is_asked() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster.equal("S")
+        leader = cluster.leader("S")
+        one, other = cluster.followers("S")
+        await asyncio.sleep(1)
+        cluster.isolate(other.name)
+        for number in range(300):
+            await one.publish(b"s", b"%d" % number)
+        safety = await check(one)
+        assert "S" in {risk.name for risk in safety.risks} and not leader.replica("S").damaged
+        cluster.isolate(one.name)  # nobody can be asked
+        await asyncio.sleep(5)
+        safety = await check(one)
+        assert safety.groups == 2 and len(safety.risks) == 2
+        assert any("does not answer" in risk.text for risk in safety.risks)
+        cluster.heal()
+
+
+@virtual_time
+async def test_of_two_voters_none_may_stop() -> None:
+    async with Cluster("ABCD") as cluster:
+        await cluster.create("S", 2)
+        await asyncio.sleep(1)
+        for node in cluster:
+            risks = (await check(node)).risks
+            assert [risk.name for risk in risks] == (["S"] if node.has("S") else [])

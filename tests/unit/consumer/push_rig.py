@@ -1,0 +1,147 @@
+"""One consumer with its owner, a real router with clients, and a log that the test lets go on."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from jetcluster.cluster.consumer_wakes import ConsumerWakes, OwnerWakes
+from jetcluster.consumer.owner import ConsumerOwner, Surroundings
+from jetcluster.consumer.turn import Op, Value
+from jetcluster.store.batch import Batch
+from jetcluster.stream import commands
+from tests.unit.consumer.nodes import T0, Node
+from tests.unit.server.support import Bench, Peer
+
+SECOND = 1_000_000_000
+
+
+class Frame(NamedTuple):
+    subject: bytes
+    reply: bytes
+    headers: bytes
+    payload: bytes
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int]:
+        """Deliveries, stream sequence, consumer sequence, left: as the ack subject tells."""
+        tokens = self.reply.split(b".")
+        return int(tokens[4]), int(tokens[5]), int(tokens[6]), int(tokens[8])
+
+
+def frames(data: bytes) -> list[Frame]:
+    """What a client was sent; only MSG and HMSG."""
+    found, at = [], 0
+    data = data.replace(b"PING\r\n", b"")
+    while at < len(data):
+        end = data.index(b"\r\n", at)
+        args = data[at:end].split(b" ")
+        assert args[0] in (b"MSG", b"HMSG"), args
+        fixed = 4 if args[0] == b"MSG" else 5
+        size, block = int(args[-1]), int(args[-2]) if fixed == 5 else 0
+        start = end + 2
+        reply = args[3] if len(args) > fixed else b""
+        found.append(Frame(args[1], reply, data[start : start + block], data[start + block : start + size]))
+        at = start + size + 2
+    return found
+
+
+class Rig:
+    """`lag`: seconds from an op to its being applied; None: only by `commit`."""
+
+    def __init__(self, *, lag: float | None = 0.002, stream: dict[str, Any] | None = None, **config: Any) -> None:
+        self.bench = Bench()
+        self.time = self.bench.time
+        self.time._epoch_ns += T0 - self.time.time_ns()
+        self.lag = lag
+        self.node = Node(stream)
+        self.ops: list[tuple[int, Value, object]] = []
+        self.closed = False
+        self.unused = 0
+        self.wakes = ConsumerWakes(self.time, self.time, lambda: True, lambda call: call())
+        self.create(**config)
+
+    def create(self, **config: Any) -> None:
+        self.sync()
+        config = {"deliver_subject": "inbox", "ack_policy": "none", "max_ack_pending": 0, **config}
+        result = self.node.create(**config)
+        assert isinstance(result, int), result
+        self.own()
+
+    def own(self) -> None:
+        """A new owner begins."""
+        self.handle = OwnerWakes(self.wakes)
+        around = Surroundings(
+            bus=self.bench.router,
+            messages=self.node.store,
+            turns=self,
+            wakes=self.handle,
+            clock=self.time,
+            rng=self.bench.server.rng,
+            render=lambda event: b"{}",
+            unused=self._unused,
+            stream="S",
+        )
+        self.owner = ConsumerOwner(self.node.state(), around)
+        self.handle.owner = self.owner
+        self.owner.start()
+
+    def _unused(self) -> None:
+        self.unused += 1
+
+    def sync(self) -> None:
+        self.node.now = max(self.node.now, self.time.time_ns())
+
+    # -- consumer.ports.Turns
+
+    def submit(self, kind: int, value: Value, token: object = None) -> None:
+        if not self.ops and self.lag is not None:
+            self.time.call_later(self.lag, self.commit)
+        self.ops.append((kind, value, token))
+
+    def commit(self) -> None:
+        """Everything submitted so far is applied, as one turn."""
+        self.sync()
+        ops, self.ops = self.ops, []
+        state = self.owner.state
+        result = self.node.turn([Op(state.cid, state.epoch, kind, value) for kind, value, _ in ops])
+        assert result.accepted
+        for (kind, value, token), outcome in zip(ops, result.outcomes, strict=True):
+            self.owner.applied(kind, value, outcome, token)
+
+    def lose(self) -> None:
+        """What is in flight never comes to be."""
+        self.ops.clear()
+        self.owner.reset()
+
+    # -- what happens around it
+
+    def publish(self, *messages: tuple[bytes, bytes] | bytes) -> None:
+        """Subjects, or (subject, payload) pairs, as one batch."""
+        pairs = [message if isinstance(message, tuple) else (message, b"x") for message in messages]
+        self.node.now += len(pairs)
+        self.sync()
+        batch = Batch.encode([subject for subject, _ in pairs], [], [payload for _, payload in pairs])
+        self.node.apply(commands.encode_publish(self.node.now, batch))
+        if self.owner.hungry:
+            self.handle.soon()
+
+    def update(self, **config: Any) -> None:
+        self.sync()
+        self.node.create(**{"deliver_subject": "inbox", "ack_policy": "none", "max_ack_pending": 0, **config})
+        self.owner.configured()
+
+    def pause(self, seconds: float) -> None:
+        self.sync()
+        until = self.time.time_ns() + int(seconds * SECOND)
+        self.node.extended(commands.CONSUMER_PAUSE, {"name": "C", "pause_until": until})
+        self.owner.configured()
+
+    def advance(self, seconds: float = 0.01) -> None:
+        """Time goes on in steps of a millisecond."""
+        for _ in range(max(1, round(seconds * 1000))):
+            self.time.advance(0.001)
+
+    def got(self, peer: Peer, seconds: float = 0.01) -> list[Frame]:
+        """What `peer` gets within so long."""
+        self.advance(seconds)
+        return frames(peer.read())

@@ -1,0 +1,288 @@
+"""Test twins of what an owner lives in: a bus with inboxes, and one consumer whose log the test lets go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from jetcluster.clock import ManualTime, SeededRng
+from jetcluster.consumer import turn as log_turn
+from jetcluster.consumer.delivery import MOVED
+from jetcluster.consumer.owner import ConsumerOwner, Surroundings
+from jetcluster.consumer.pull import PullDelivery
+from jetcluster.consumer.turn import Op, Value
+from jetcluster.model.advisory import Advisories
+from jetcluster.protocol.bus import Callback, Outgoing
+from jetcluster.protocol.subjects import matches
+from jetcluster.store.batch import Batch
+from jetcluster.stream import commands
+from tests.unit.consumer.nodes import Node
+
+SECOND = 1_000_000_000
+MS = 1_000_000
+
+
+class Frame(NamedTuple):
+    subject: bytes
+    reply: bytes
+    headers: bytes
+    payload: bytes
+
+    @property
+    def status(self) -> bytes:
+        """Code and text, b"" of a message."""
+        line = self.headers.split(b"\r\n", 1)[0]
+        return line[len(b"NATS/1.0 ") :]
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int]:
+        """Deliveries, stream sequence, consumer sequence, left: as the ack subject tells."""
+        tokens = self.reply.split(b".")
+        return int(tokens[4]), int(tokens[5]), int(tokens[6]), int(tokens[8])
+
+    @property
+    def seq(self) -> int:
+        return self.numbers[1]
+
+
+class Inbox(list[Frame]):
+    """What somebody who listens was sent."""
+
+    def take(self) -> list[Frame]:
+        found = list(self)
+        self.clear()
+        return found
+
+    @property
+    def seqs(self) -> list[int]:
+        """Stream sequences of the messages among them."""
+        return [frame.seq for frame in self if frame.reply]
+
+    @property
+    def statuses(self) -> list[bytes]:
+        return [frame.status for frame in self if not frame.reply]
+
+
+class _Subscribed(NamedTuple):
+    subject: bytes
+    queue: bytes | None
+    callback: Callback
+
+
+class _Client(NamedTuple):
+    kind: str = "client"
+    account: str = "A"
+
+
+class TwinBus:
+    """`DeliveryBus`."""
+
+    account = "A"
+
+    def __init__(self) -> None:
+        self.subscriptions: list[_Subscribed] = []
+        self.inboxes: dict[bytes, Inbox] = {}
+        self.unread: dict[bytes, int] = {}
+
+    def listen(self, subject: bytes) -> Inbox:
+        return self.inboxes.setdefault(subject, Inbox())
+
+    def subscribe(
+        self, subject: bytes, callback: Callback, queue: bytes | None = None, *, local_only: bool = False
+    ) -> _Subscribed:
+        self.subscriptions.append(_Subscribed(subject, queue, callback))
+        return self.subscriptions[-1]
+
+    def unsubscribe(self, subscription: _Subscribed) -> None:  # type: ignore[override]
+        self.subscriptions.remove(subscription)
+
+    def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
+        takers = [s for s in self.subscriptions if matches(subject, s.subject)]
+        for subscription in takers:
+            subscription.callback(subject, reply, headers, payload, _Client())
+        return len(takers) + self.deliver_many(subject, [(subject, reply, headers, payload)])
+
+    def publish_many(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
+        for subject, payload in messages:
+            self.publish(subject, payload)
+
+    def publish_frames(self, subject: bytes, frames: Sequence[tuple[bytes, bytes]]) -> int:
+        return self.deliver_many(subject, [(subject, b"", block, payload) for block, payload in frames])
+
+    def deliver_many(self, target: bytes, messages: Sequence[Outgoing]) -> int:
+        inboxes = [inbox for subject, inbox in self.inboxes.items() if matches(target, subject)]
+        for inbox in inboxes:
+            inbox += [Frame(*message) for message in messages]
+        return len(inboxes)
+
+    def backlog(self, subject: bytes) -> int:
+        return self.unread.get(subject, 0)
+
+    def has_interest(self, subject: bytes) -> bool:
+        return any(matches(subject, taken) for taken in [*self.inboxes, *(s.subject for s in self.subscriptions)])
+
+    def has_listener(self, subject: bytes) -> bool:
+        return subject in self.inboxes
+
+    def queue_interest(self, subject: bytes, queue: bytes) -> bool:
+        return self.has_interest(subject)
+
+    def watch_interest(self, subject: bytes, callback: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None
+
+
+class Rig:
+    """A stream S with consumer C and its owner. `hold`: ops wait for `commit`."""
+
+    def __init__(self, *, stream: dict[str, Any] | None = None, seed: int = 1, **config: Any) -> None:
+        self.time = ManualTime()
+        self.rng = SeededRng(seed)
+        self.node = Node(stream)
+        self.bus = TwinBus()
+        self.hold = False
+        self.ops: list[tuple[int, Value, object]] = []
+        self.log: list[tuple[int, Value]] = []
+        """Everything applied."""
+        self.unused = 0
+        self.ticks = 0
+        self.ahead = 0
+        self._sync()
+        assert isinstance(self.node.create(**config), int)
+        self.take_over()
+
+    def take_over(self, *, replicated: bool = True, domain: str = "") -> ConsumerOwner:
+        """A new owner, from the replicated state."""
+        self.woken = False
+        self.due = 0
+        self.ops = []
+        around = Surroundings(
+            bus=self.bus,
+            messages=self.node.store,
+            turns=self,
+            wakes=self,
+            clock=self.time,
+            rng=self.rng,
+            render=Advisories(self.time, self.rng).render,
+            unused=self._unused,
+            stream="S",
+            domain=domain,
+            replicated=replicated,
+        )
+        self.owner = ConsumerOwner(self.node.state(), around)
+        self.owner.start()
+        return self.owner
+
+    def crash(self, **how: Any) -> None:
+        """The owner is gone with all it knew; another takes over."""
+        self.bus.subscriptions.clear()
+        self.take_over(**how)
+
+    def stop(self, reason: str = MOVED) -> None:
+        self.owner.stop(reason)
+
+    def _unused(self) -> None:
+        self.unused += 1
+
+    def _sync(self) -> None:
+        """The log's time is the clock's, `ahead` of which the owner's is."""
+        self.node.now = max(self.node.now, self.time.time_ns() - self.ahead)
+        self.time._epoch_ns += self.node.now - (self.time.time_ns() - self.ahead)
+
+    @property
+    def now(self) -> int:
+        return self.time.time_ns()
+
+    @property
+    def state(self) -> Any:
+        return self.node.state()
+
+    @property
+    def pull(self) -> PullDelivery:
+        assert isinstance(self.owner.delivery, PullDelivery)
+        return self.owner.delivery
+
+    # -- consumer.ports.Turns, Wakes
+
+    def submit(self, kind: int, value: Value, token: object = None) -> None:
+        self.ops.append((kind, value, token))
+
+    def soon(self) -> None:
+        self.woken = True
+
+    def at(self, ns: int) -> None:
+        if not self.due or ns < self.due:
+            self.due = ns
+
+    # -- the loop
+
+    def commit(self) -> None:
+        """What was submitted so far is applied, as one turn."""
+        self._sync()
+        ops, self.ops = self.ops, []
+        state = self.state
+        body = log_turn.encode(b"12345678", 1, 1, [Op(state.cid, state.epoch, kind, value) for kind, value, _ in ops])
+        decoded = log_turn.decode(body).ops
+        result = self.node.turn(decoded)
+        assert result.accepted
+        self.log += [(op.kind, op.value) for op in decoded]
+        for (kind, value, token), outcome in zip(ops, result.outcomes, strict=True):
+            self.owner.applied(kind, value, outcome, token)
+
+    def lose(self) -> None:
+        """What is in flight never comes to be."""
+        self.ops = []
+        self.owner.reset()
+
+    def settle(self) -> None:
+        """Turns of the loop until nothing is left to do."""
+        for _ in range(1000):
+            if self.woken:
+                self.woken = False
+                self.owner.run()
+            elif self.ops and not self.hold:
+                self.commit()
+            else:
+                return
+        raise AssertionError("never settles")
+
+    def advance(self, seconds: float) -> None:
+        end = self.now + round(seconds * SECOND)
+        self.settle()
+        while self.due and self.due <= end:
+            self.time.advance(max(0, self.due - self.now) / SECOND)
+            self.due = 0
+            self.ticks += 1
+            assert self.ticks < 100_000, "ticks for ever"
+            self.owner.tick(self.now)
+            self.settle()
+        self.time.advance((end - self.now) / SECOND)
+
+    # -- clients
+
+    def publish(self, *subjects: bytes, payload: bytes = b"x") -> None:
+        self.time._epoch_ns += len(subjects)
+        self._sync()
+        batch = Batch.encode(subjects, [], [payload] * len(subjects))
+        self.node.apply(commands.encode_publish(self.node.now, batch))
+        if self.owner.hungry:
+            self.woken = True
+        self.settle()
+
+    def next(self, reply: bytes = b"in", body: bytes | None = None, **fields: Any) -> Inbox:
+        """Asks for messages, and gives what the one who asks is sent."""
+        inbox = self.bus.listen(reply)
+        payload = json.dumps(fields).encode() if body is None else body
+        self.bus.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.C", payload, reply)
+        self.settle()
+        return inbox
+
+    def ack(self, frame: Frame, word: bytes = b"+ACK", reply: bytes = b"") -> None:
+        assert self.bus.publish(frame.reply, word, reply), "nobody takes acks"
+        self.settle()
+
+    def event(self, name: str) -> Inbox:
+        return self.bus.listen(f"$JS.EVENT.ADVISORY.CONSUMER.{name}.S.C".encode())
+
+    def kinds(self) -> list[int]:
+        return [kind for kind, _ in self.log]

@@ -1,0 +1,304 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from jetcluster.consumer.acks import nak_delay
+from jetcluster.consumer.turn import ACK, NAK
+from tests.unit.consumer.rooms import MS, SECOND, Frame, Inbox, Rig
+
+
+def rig_with(count: int, **config: object) -> tuple[Rig, Inbox]:
+    rig = Rig(**config)  # type: ignore[arg-type]
+    rig.publish(*[b"s.%d" % i for i in range(count)])
+    return rig, rig.next(b"first", batch=count)
+
+
+@pytest.mark.parametrize("word", [b"", b"+ACK", b"+OK"])
+def test_acks_in_all_spellings(word: bytes) -> None:
+    rig, inbox = rig_with(3)
+    rig.ack(inbox[0], word)
+    assert list(rig.state.pending) == [2, 3]
+    assert rig.state.floor_sseq == 1
+
+
+def test_acks_of_a_turn_are_one_op() -> None:
+    rig, inbox = rig_with(200)
+    for frame in inbox:
+        rig.bus.publish(frame.reply, b"+ACK")
+    rig.settle()
+    assert [len(value) for kind, value in rig.log if kind == ACK] == [200]
+    assert not rig.state.pending
+
+
+def test_a_double_ack_is_answered_when_it_is_committed() -> None:
+    rig, inbox = rig_with(1)
+    answers = rig.bus.listen(b"answer")
+    rig.hold = True
+    rig.ack(inbox[0], b"+ACK", b"answer")
+    rig.ack(inbox[0], b"+ACK", b"answer")
+    assert not answers
+    rig.hold = False
+    rig.settle()
+    assert answers == [Frame(b"answer", b"", b"", b"")] * 2
+    rig.ack(inbox[0], b"", b"answer")  # once more: nothing changes, but there is an answer
+    assert len(answers) == 3
+    assert rig.kinds().count(ACK) == 2
+
+
+def test_an_ack_of_what_was_never_delivered_is_not_answered() -> None:
+    rig, inbox = rig_with(1)
+    answers = rig.bus.listen(b"answer")
+    rig.publish(b"s.more")
+    reply = inbox[0].reply.split(b".")
+    reply[5] = b"2"
+    for word in (b"+ACK", b"-NAK", b"+TERM", b"junk"):
+        rig.bus.publish(b".".join(reply), word, b"answer")
+    rig.bus.publish(b"$JS.ACK.S.C.1.x.1.1.1", b"+ACK", b"answer")
+    rig.settle()
+    assert not answers and list(rig.state.pending) == [1]
+
+
+def test_junk_is_answered_and_changes_nothing() -> None:
+    rig, inbox = rig_with(1)
+    answers = rig.bus.listen(b"answer")
+    before = len(rig.log)
+    rig.ack(inbox[0], b"what?", b"answer")
+    assert len(answers) == 1 and len(rig.log) == before
+
+
+def test_ack_all() -> None:
+    rig, inbox = rig_with(5, ack_policy="all")
+    answers = rig.bus.listen(b"answer")
+    for frame in (inbox[0], inbox[3], inbox[1]):
+        rig.bus.publish(frame.reply, b"+ACK", b"answer")
+    rig.settle()
+    assert list(rig.state.pending) == [5]
+    assert [value for kind, value in rig.log if kind == ACK] == [[4]]
+    assert len(answers) == 3
+    rig.ack(inbox[0], b"+ACK", b"answer")
+    assert len(answers) == 4 and list(rig.state.pending) == [5]
+
+
+def test_a_nak_brings_it_back_at_once() -> None:
+    rig, inbox = rig_with(2)
+    rig.ack(inbox[0], b"-NAK")
+    (frame,) = rig.next(b"second", batch=1)
+    assert frame.numbers == (2, 1, 3, 0)
+
+
+def test_a_nak_in_flight_comes_before_what_is_new() -> None:
+    """Clients NAK and ask for the next message at once; they get the same one, whatever the log takes."""
+    rig, inbox = rig_with(1)
+    rig.publish(b"s.new")
+    rig.hold = True
+    rig.ack(inbox[0], b"-NAK")
+    second = rig.next(b"second", batch=1)
+    assert not second
+    rig.hold = False
+    rig.settle()
+    (frame,) = second
+    assert frame.numbers[:2] == (2, 1)
+
+
+@pytest.mark.parametrize("word", [b'-NAK {"delay": 200000000}', b"-NAK 200ms", b'-NAK{"Delay":200000000}'])
+def test_a_nak_with_a_delay(word: bytes) -> None:
+    rig, inbox = rig_with(1)
+    rig.ack(inbox[0], word)
+    second = rig.next(b"second", batch=1)
+    rig.advance(0.19)
+    assert not second
+    rig.advance(0.02)
+    assert second.seqs == [1]
+
+
+def test_a_nak_with_a_delay_takes_it_out_of_the_queue() -> None:
+    rig, inbox = rig_with(1)
+    rig.ack(inbox[0], b"-NAK")
+    rig.ack(inbox[0], b"-NAK 1s")
+    assert not rig.next(b"second", batch=1)
+    rig.advance(1.1)
+    assert rig.bus.inboxes[b"second"].seqs == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "delay"),
+    [
+        (b"", 0),
+        (b" ", 0),
+        (b"5s", 5 * SECOND),
+        (b' {"delay": 7}', 7),
+        (b'{"delay":-7}', 0),
+        (b'{"delay":"7"}', 0),
+        (b'{"delay":1.5}', 0),
+        (b'{"x":1,"DELAY":9}', 9),
+        (b"{", 0),
+        (b"-5s", 0),
+        (b"soon", 0),
+        (b'{"delay":99999999999999999999}', 0),
+    ],
+)
+def test_delays(text: bytes, delay: int) -> None:
+    assert nak_delay(text) == delay
+
+
+def test_naked_messages_join_the_end_of_the_queue() -> None:
+    rig, inbox = rig_with(4)
+    for i in (2, 0, 3):
+        rig.ack(inbox[i], b"-NAK")
+    rig.publish(b"s.new")
+    assert rig.next(b"second", batch=10).seqs == [3, 1, 4, 5]
+
+
+@pytest.mark.parametrize("word", [b"+WPI", b"-WPI"])
+def test_progress_puts_the_redelivery_off(word: bytes) -> None:
+    rig, inbox = rig_with(2, ack_wait=SECOND)
+    rig.advance(0.7)
+    rig.ack(inbox[0], word)
+    second = rig.next(b"second", batch=5)
+    rig.advance(0.4)
+    assert second.seqs == [2]
+    rig.advance(0.7)
+    assert second.seqs == [2, 1]
+
+
+@pytest.mark.parametrize("word", [b"+TERM", b"-TERM", b"+TERM  no good \r\n"])
+def test_terminated_messages_never_come_back(word: bytes) -> None:
+    rig, inbox = rig_with(1, ack_wait=SECOND)
+    events = rig.event("MSG_TERMINATED")
+    answers = rig.bus.listen(b"answer")
+    rig.ack(inbox[0], word, b"answer")
+    assert len(answers) == 1
+    second = rig.next(b"second", batch=1)
+    rig.advance(2)
+    assert not second
+    event = json.loads(events[0].payload)
+    assert event.get("reason") == ("no good" if b"good" in word else None)
+    del event["id"], event["timestamp"]
+    event.pop("reason", None)
+    assert event == {
+        "type": "io.nats.jetstream.advisory.v1.terminated",
+        "stream": "S",
+        "consumer": "C",
+        "consumer_seq": 1,
+        "stream_seq": 1,
+        "deliveries": 1,
+    }
+
+
+@pytest.mark.parametrize("word", [b"+NXT", b"-NXT", b"+NXT 1", b'+NXT {"batch":1}'])
+def test_next_acks_and_asks_for_more(word: bytes) -> None:
+    rig, inbox = rig_with(1)
+    rig.publish(b"s.b", b"s.c")
+    more = rig.bus.listen(b"more")
+    rig.ack(inbox[0], word, b"more")
+    assert more.seqs == [2] and len(more) == 1
+    assert list(rig.state.pending) == [2]
+
+
+def test_next_makes_its_own_room() -> None:
+    rig = Rig(max_ack_pending=1)
+    rig.publish(b"s.a", b"s.b")
+    more = rig.bus.listen(b"more")
+    rig.ack(rig.next(b"first", batch=1)[0], b"+NXT", b"more")
+    assert more.seqs == [2]
+
+
+def test_naks_are_told() -> None:
+    rig, inbox = rig_with(2)
+    rig.ack(inbox[1], b"-NAK")  # nobody listens
+    events = rig.event("MSG_NAKED")
+    rig.ack(rig.next(b"second", batch=1)[0], b"-NAK 1s")
+    (event,) = [json.loads(frame.payload) for frame in events]
+    assert event["type"] == "io.nats.jetstream.advisory.v1.nak"
+    assert (event["consumer_seq"], event["stream_seq"], event["deliveries"]) == (3, 2, 2)
+
+
+def test_ack_metrics_are_sampled() -> None:
+    rig, inbox = rig_with(100, sample_freq="30%")
+    metrics = rig.bus.listen(b"$JS.EVENT.METRIC.CONSUMER.ACK.S.C")
+    rig.advance(0.25)
+    for frame in inbox:
+        rig.ack(frame)
+    assert 10 < len(metrics) < 50
+    metric = json.loads(metrics[0].payload)
+    assert metric["type"] == "io.nats.jetstream.metric.v1.consumer_ack"
+    assert abs(metric["ack_time"] - 250 * MS) < MS
+    assert metric["deliveries"] == 1 and metric["stream_seq"] == metric["consumer_seq"]
+
+
+def test_an_ack_none_consumer_takes_no_acks() -> None:
+    rig, inbox = rig_with(1, ack_policy="none")
+    assert rig.bus.publish(inbox[0].reply, b"+ACK", b"answer") == 0
+
+
+def test_the_second_form_of_ack_subjects() -> None:
+    rig, inbox = rig_with(2)
+    tail = inbox[0].reply.removeprefix(b"$JS.ACK.S.C.")
+    hashed = b"".join([rig.bus.subscriptions[2].subject]).split(b".")[3]
+    assert len(hashed) == 8
+    for end in (b"", b".x7"):
+        assert rig.bus.publish(b"$JS.ACK._.%b.S.C.%b%b" % (hashed, tail, end), b"+ACK")
+    rig.settle()
+    assert list(rig.state.pending) == [2]
+
+
+def test_acks_that_were_lost_go_into_the_log_again() -> None:
+    rig, inbox = rig_with(3)
+    answers = rig.bus.listen(b"answer")
+    rig.hold = True
+    rig.ack(inbox[0], b"+ACK", b"answer")
+    rig.ack(inbox[1], b"-NAK", b"answer")
+    rig.lose()
+    assert not answers
+    rig.hold = False
+    rig.settle()
+    assert len(answers) == 2
+    assert sorted(rig.state.pending) == [2, 3]
+    assert rig.next(b"second", batch=5).seqs == [2]
+
+
+def test_an_answer_does_not_overtake_what_is_in_flight() -> None:
+    rig, inbox = rig_with(2)
+    rig.ack(inbox[0])
+    answers = rig.bus.listen(b"answer")
+    rig.hold = True
+    rig.ack(inbox[1], b"+ACK", b"answer.1")
+    rig.ack(inbox[0], b"-NAK", b"answer")
+    assert not answers
+    rig.hold = False
+    rig.settle()
+    assert len(answers) == 1
+
+
+def test_progress_and_nak_in_one_turn() -> None:
+    rig, inbox = rig_with(1)
+    rig.bus.publish(inbox[0].reply, b"+WPI")
+    rig.bus.publish(inbox[0].reply, b"-NAK")
+    rig.settle()
+    assert rig.next(b"second", batch=1).seqs == [1]
+    assert NAK in rig.kinds()
+
+
+def test_acks_of_before_a_reset_of_the_consumer_do_not_count() -> None:
+    rig, inbox = rig_with(3)
+    answers = rig.bus.listen(b"answer")
+    rig.hold = True
+    rig.ack(inbox[0], b"+ACK", b"answer")
+    rig.node.extended(22, {"name": "C", "seq": 1})
+    rig.lose()
+    rig.hold = False
+    rig.settle()
+    assert len(answers) == 1
+    assert rig.next(b"second", batch=5).seqs == [1, 2, 3]
+    assert sorted(rig.state.pending) == [1, 2, 3]
+
+
+def test_a_flood_of_acks_goes_out_in_several_ops() -> None:
+    rig, inbox = rig_with(1)
+    for _ in range(70_000):
+        rig.bus.subscriptions[1].callback(inbox[0].reply, b"", b"", b"+ACK", None)  # type: ignore[arg-type]
+    assert len(rig.ops) == 1
+    rig.settle()
+    assert not rig.state.pending

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from jetcluster.consumer.advance import MAX_UNCONFIRMED, MAX_WAIT, Advance
+from jetcluster.consumer.rules import ConsumerRules
+from jetcluster.consumer.state import ConsumerState
+from jetcluster.consumer.turn import Value
+
+
+def made() -> tuple[ConsumerState, Advance, list[Value]]:
+    state = ConsumerState(1, ConsumerRules("C", {"ack_policy": "none"}), 0, "o", 1)
+    submitted: list[Value] = []
+    return state, Advance(state, lambda kind, value: submitted.append(value)), submitted
+
+
+def test_one_op_in_flight_and_the_next_holds_the_rest() -> None:
+    _, advance, submitted = made()
+    for seq in (2, 3, 7):
+        advance.sent(seq, 1)
+        advance.flush(0)
+    assert submitted == [(2, 1)]
+    advance.applied(0)
+    assert submitted == [(2, 1), (7, 2)]
+    advance.applied(0)
+    assert len(submitted) == 2
+
+
+def test_at_once() -> None:
+    _, advance, submitted = made()
+    advance.sent(2, 2)
+    advance.flush(0)
+    advance.sent(4, 2)
+    advance.flush(0, at_once=True)
+    advance.flush(0, at_once=True)
+    assert submitted == [(2, 2), (4, 2)]
+    advance.applied(0)
+    advance.sent(5, 1)
+    advance.flush(0)
+    assert len(submitted) == 2  # one is still in flight
+    advance.applied(0)
+    assert submitted[2:] == [(5, 1)]
+
+
+def test_too_much_or_too_long_unconfirmed() -> None:
+    _, advance, _ = made()
+    advance.sent(5, 5)
+    advance.flush(100)
+    assert advance.may_send(100 + MAX_WAIT) and not advance.may_send(101 + MAX_WAIT)
+    advance.applied(200 + MAX_WAIT)
+    assert advance.may_send(200 + 2 * MAX_WAIT)
+    advance.sent(10, MAX_UNCONFIRMED)
+    assert not advance.may_send(200 + 2 * MAX_WAIT)
+
+
+def test_what_was_lost_is_recorded_again() -> None:
+    state, advance, submitted = made()
+    advance.sent(5, 5)
+    advance.flush(0)
+    state.delivered_cseq, state.delivered_sseq = 2, 2  # some of an earlier op arrived
+    advance.reset()
+    advance.flush(0)
+    assert submitted[-1] == (5, 3) and advance.cseq == 5
+
+
+def test_a_consumer_that_began_anew() -> None:
+    state, advance, submitted = made()
+    advance.sent(5, 5)
+    state.restart(3)
+    advance.reset()
+    assert (advance.cseq, advance.sseq) == (0, 2)
+    advance.flush(0)
+    assert not submitted

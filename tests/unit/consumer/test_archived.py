@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from jetcluster.consumer import archived
+from jetcluster.consumer.turn import NAK, REDELIVER
+from jetcluster.stream import commands
+from tests.unit.consumer.nodes import SECOND, Node, consumer
+
+
+def some_way(node: Node) -> None:
+    node.publish(*[b"s.%d" % i for i in range(10)])
+    node.create(max_deliver=3)
+    node.deliver(1, 2, 3, 4, 5)
+    node.ack(1, 2, 4)
+    node.op(REDELIVER, [3])
+    node.op(NAK, [(5, 900 * SECOND)])
+
+
+def restored(node: Node, found: dict[str, Any]) -> None:
+    node.publish(*[b"s.%d" % i for i in range(10)])
+    body = {"name": "C", "config": consumer("C", max_deliver=3), "action": "create", "created": node.now, "request": ""}
+    extended = {**body, "owner": "OWNERone", "restored": archived.decode(json.loads(json.dumps(found)))}
+    assert node.extended(commands.CONSUMER_CREATE, extended) == 1
+
+
+def test_a_consumer_comes_back_as_it_was() -> None:
+    before, after = Node(), Node()
+    some_way(before)
+    restored(after, archived.encode(before.state()))
+    assert after.floors() == before.floors() == (6, 5, 2, 2)
+    assert after.state().pending == before.state().pending
+    assert after.state().view() == before.state().view()
+    after.restart()
+    assert after.state().pending == before.state().pending
+    after.ack(3, 5)
+    assert after.floors() == (6, 5, 6, 5)
+
+
+def test_what_is_not_in_the_stream_any_more_is_not_pending() -> None:
+    node = Node()
+    state = {"delivered": {"consumer_seq": 9, "stream_seq": 90}, "ack_floor": {"consumer_seq": 0, "stream_seq": 0}}
+    pending = {str(seq): {"Sequence": seq, "Timestamp": 5} for seq in (2, 11, 90)}
+    restored(node, {**state, "pending": pending})
+    assert list(node.state().pending) == [2]
+    assert node.state().delivered_sseq == 10
+
+
+def test_one_with_too_much_pending_begins_at_its_floor() -> None:
+    state = {"delivered": {"consumer_seq": 99_999, "stream_seq": 99_999}}
+    floor = {"ack_floor": {"consumer_seq": 7, "stream_seq": 8}}
+    pending = {str(seq): {"Sequence": seq, "Timestamp": 5} for seq in range(9, 99_999)}
+    found = archived.decode({**state, **floor, "pending": pending})
+    assert found == {"delivered": [7, 8], "floor": [7, 8], "pending": []}
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {},
+        {"delivered": 5, "ack_floor": {}},
+        {"delivered": {"consumer_seq": -1, "stream_seq": 1}, "ack_floor": {"consumer_seq": 0, "stream_seq": 0}},
+        {
+            "delivered": {"consumer_seq": 1, "stream_seq": 1},
+            "ack_floor": {"consumer_seq": 0, "stream_seq": 0},
+            "pending": {"x": {"Sequence": 1, "Timestamp": 1}},
+        },
+    ],
+)
+def test_anything_else_is_refused(found: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        archived.decode(found)

@@ -1,0 +1,498 @@
+"""Replicas agree with each other, whatever happens to them, and with a model that is as plain as can be.
+
+The model knows consumers as lists and dicts, recomputes everything from scratch and has no rows, pages or sessions.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from jetcluster.consumer import turn
+from jetcluster.consumer.info import num_pending
+from jetcluster.consumer.ops import OPS
+from jetcluster.consumer.pending import NEVER
+from jetcluster.consumer.results import Sent, Settled, TurnResult
+from jetcluster.consumer.turn import Op
+from jetcluster.errors import ApiError
+from jetcluster.protocol.subjects import matches
+from jetcluster.stream import commands
+from tests.unit.consumer.nodes import OWNER, SECOND, Node
+
+NAMES = ["A", "B", "C"]
+SUBJECTS = [b"s.a", b"s.b", b"t"]
+FILTERS = ["", "s.a", "s.*", "t"]
+CONFIGS = [
+    {},
+    {"max_deliver": 2},
+    {"ack_policy": "all"},
+    {"ack_policy": "none"},
+    {"deliver_policy": "new"},
+    {"backoff": [SECOND, 3 * SECOND], "max_deliver": 3},
+    {"deliver_policy": "last_per_subject"},
+]
+
+
+class Consumer:
+    """One consumer of the model."""
+
+    def __init__(self, config: dict[str, Any], start: int) -> None:
+        self.config = config
+        self.cseq, self.sseq = 0, start - 1
+        self.floor = (0, start - 1)
+        self.pending: dict[int, tuple[int, int, int]] = {}
+        self.waiting: set[bytes] = set()
+        self.exhausted: set[int] = set()
+        self.upto = 0
+        self.purged = 0
+
+    @property
+    def acks(self) -> bool:
+        return self.config.get("ack_policy") != "none"
+
+    def wants(self, seq: int, subject: bytes) -> bool:
+        filter = self.config.get("filter_subject")
+        if filter and not matches(subject, filter.encode()):
+            return False
+        return seq > self.sseq or seq in self.pending or seq in self.exhausted
+
+    def matching(self, messages: dict[int, bytes]) -> list[int]:
+        filter = (self.config.get("filter_subject") or ">").encode()
+        return [seq for seq, subject in messages.items() if matches(subject, filter)]
+
+    def held(self, messages: dict[int, bytes]) -> list[int]:
+        """What has to be looked at when it does not want them any more."""
+        low = min([self.sseq + 1, *self.pending, *self.exhausted])
+        return [seq for seq in self.matching(messages) if seq >= low]
+
+    def wait(self, deliveries: int) -> int:
+        backoff = self.config.get("backoff") or [30 * SECOND]
+        return int(backoff[min(deliveries, len(backoff)) - 1])
+
+    def move_floor(self) -> None:
+        """Right below the lowest pending entry; at the cursor when there is none."""
+        if not self.pending:
+            self.floor = (self.cseq, max(self.sseq, self.floor[1]))
+            return
+        lowest = min(self.pending)
+        if self.pending[lowest][0] - 1 > self.floor[0]:
+            self.floor = (self.pending[lowest][0] - 1, max(lowest - 1, self.floor[1]))
+
+    def drop(self, seqs: list[int]) -> list[int]:
+        dropped = [seq for seq in dict.fromkeys(seqs) if self.pending.pop(seq, None) is not None]
+        if dropped:
+            self.move_floor()
+        return dropped
+
+    def op(self, kind: int, value: Any, ts: int, last: int) -> Any:
+        """The outcome in plain terms: a list of the sequences it touched, a number, or None."""
+        if kind == turn.DELIVER:
+            if not self.acks or not value or value != sorted(set(value)) or value[-1] > last:
+                return None
+            if value[0] <= self.sseq:
+                return None
+            for seq in value:
+                self.cseq += 1
+                self.pending[seq] = (self.cseq, ts + self.wait(1), 1)
+                self.sseq = seq
+            return value
+        if kind == turn.REDELIVER:
+            again = [seq for seq in value if seq in self.pending]
+            for seq in again:
+                self.cseq += 1
+                cseq, _, count = self.pending[seq]
+                self.pending[seq] = (cseq, ts + self.wait(count + 1), count + 1)
+            return again
+        if kind in (turn.ACK, turn.TERM):
+            return self.ack(value)
+        if kind == turn.NAK:
+            for seq, delay in value:
+                if seq in self.pending:
+                    cseq, _, count = self.pending[seq]
+                    self.pending[seq] = (cseq, min(ts + delay, NEVER), count)
+            return [seq for seq, _ in value if seq in self.pending]
+        if kind == turn.PROGRESS:
+            for seq in value:
+                if seq in self.pending:
+                    cseq, _, count = self.pending[seq]
+                    self.pending[seq] = (cseq, ts + self.wait(count), count)
+            return [seq for seq in value if seq in self.pending]
+        if kind == turn.EXHAUSTED:
+            most = self.config.get("max_deliver", 0)
+            return self.drop([seq for seq in value if most and self.pending.get(seq, (0, 0, 0))[2] >= most])
+        if kind == turn.GONE:
+            return self.drop(value)
+        if kind == turn.ADVANCE:
+            return self.advance(*value, last)
+        if kind == turn.SKIP:
+            if not self.sseq < value <= last:
+                return 0
+            self.sseq = value
+            if not self.acks:
+                self.floor = (self.floor[0], value)
+            return 1
+        if kind == turn.WAIT:
+            new = value not in self.waiting
+            self.waiting.add(value)
+            return int(new)
+        if kind == turn.UNWAIT:
+            old = value in self.waiting
+            self.waiting.discard(value)
+            return int(old)
+        return 0  # PIN: there are no groups
+
+    def ack(self, seqs: list[int]) -> list[int] | None:
+        if not self.acks:
+            return None
+        if self.config.get("ack_policy") != "all":
+            return self.drop(seqs)
+        highest = max((seq for seq in seqs if seq <= self.sseq), default=0)
+        if highest <= self.floor[1]:
+            return []
+        taken = [seq for seq in sorted(self.pending) if seq <= highest]
+        for seq in taken:
+            del self.pending[seq]
+        if taken:
+            self.floor = (min((cseq for cseq, _, _ in self.pending.values()), default=self.cseq + 1) - 1, highest)
+        return taken
+
+    def advance(self, seq: int, count: int, last: int) -> int | None:
+        if self.acks:
+            return None
+        if not self.sseq < seq <= last or not 0 < count <= seq - self.sseq:
+            return 0
+        self.cseq += count
+        self.sseq = seq
+        self.floor = (self.cseq, seq)
+        return 1
+
+    def shown(self) -> tuple[int, ...]:
+        """Delivered, ack floor, pending and redelivered as info shows them."""
+        again = sum(count > 1 for _, _, count in self.pending.values())
+        sseq, floor = max(self.sseq, self.purged), max(self.floor[1], self.purged)
+        return self.cseq, sseq, self.floor[0], floor, len(self.pending), again
+
+
+class Model:
+    def __init__(self, retention: str, max_msgs: int) -> None:
+        self.retention = retention
+        self.max_msgs = max_msgs
+        self.messages: dict[int, bytes] = {}
+        self.last = 0
+        self.first_floor = 1
+        self.consumers: dict[str, Consumer] = {}
+
+    @property
+    def first(self) -> int:
+        return min(self.messages, default=max(self.last + 1, self.first_floor))
+
+    def publish(self, subjects: list[bytes]) -> None:
+        new = []
+        for subject in subjects:
+            self.last += 1
+            self.messages[self.last] = subject
+            new.append(self.last)
+        self.sift(new)
+        while len(self.messages) > self.max_msgs > 0:
+            del self.messages[self.first]
+
+    def sift(self, seqs: list[int]) -> None:
+        if self.retention == "interest":
+            for seq in seqs:
+                if seq in self.messages and not self.wanted(seq):
+                    del self.messages[seq]
+
+    def trim(self) -> None:
+        """After every command."""
+        for consumer in self.consumers.values():
+            consumer.drop([seq for seq in consumer.pending if seq < self.first])
+
+    def delete_msg(self, seq: int) -> bool:
+        if seq not in self.messages:
+            return False
+        del self.messages[seq]
+        for consumer in self.consumers.values():
+            consumer.drop([seq])
+        return True
+
+    def wanted(self, seq: int) -> bool:
+        return any(consumer.wants(seq, self.messages[seq]) for consumer in self.consumers.values())
+
+    def create(self, name: str, config: dict[str, Any]) -> int | None:
+        """None when it is refused, else whether something changed."""
+        old = self.consumers.get(name)
+        if old is not None:
+            return self.update(old, config)
+        if self.retention == "workqueue":
+            if config.get("ack_policy", "explicit") != "explicit" or config.get("deliver_policy", "all") != "all":
+                return None
+            if self.consumers and not self.apart(config, None):
+                return None
+        matching = [s for s, subject in self.messages.items() if Consumer(config, 1).wants(s, subject)]
+        start = self.first
+        if config.get("deliver_policy") == "new":
+            start = self.last + 1
+        if config.get("deliver_policy") == "last_per_subject":
+            newest = {self.messages[seq]: seq for seq in matching}
+            start = min(newest.values(), default=max(self.last, self.first))
+        consumer = self.consumers[name] = Consumer(config, start)
+        consumer.upto = self.last if config.get("deliver_policy") == "last_per_subject" else 0
+        return 1
+
+    def apart(self, config: dict[str, Any], but: Consumer | None) -> bool:
+        """No subject that is used here is taken by two consumers of the work queue, nor everything by one of two."""
+        filters = [config.get("filter_subject")]
+        filters += [c.config.get("filter_subject") for c in self.consumers.values() if c is not but]
+        if len(filters) > 1 and not all(filters):
+            return False
+        return all(sum(matches(subject, f.encode()) for f in filters if f) <= 1 for subject in SUBJECTS)
+
+    def update(self, old: Consumer, config: dict[str, Any]) -> int | None:
+        if old.config == config:
+            return 0
+        if any(old.config.get(key) != config.get(key) for key in ("ack_policy", "deliver_policy")):
+            return None
+        if self.retention == "workqueue" and not self.apart(config, old):
+            return None
+        held = old.held(self.messages) if old.config.get("filter_subject") != config.get("filter_subject") else []
+        old.config = config
+        self.sift(held)
+        return 1
+
+    def delete(self, name: str) -> int | None:
+        if name not in self.consumers:
+            return None
+        held = self.consumers.pop(name).held(self.messages)
+        self.sift(held if self.consumers else list(self.messages))
+        return 1
+
+    def op(self, name: str, kind: int, value: Any, ts: int) -> Any:
+        consumer = self.consumers[name]
+        cursor = consumer.sseq
+        outcome = consumer.op(kind, value, ts, self.last)
+        if kind == turn.DELIVER and outcome:
+            consumer.drop([seq for seq in consumer.pending if seq < self.first])
+        if kind in (turn.ACK, turn.TERM) and outcome:
+            if self.retention == "workqueue":
+                for seq in outcome:
+                    self.messages.pop(seq, None)
+            self.sift(outcome)
+        elif kind == turn.EXHAUSTED and self.retention == "interest":
+            consumer.exhausted |= set(outcome)
+        elif consumer.sseq > cursor and (kind != turn.DELIVER or cursor < consumer.upto):
+            self.sift([seq for seq in consumer.matching(self.messages) if cursor < seq <= consumer.sseq])
+        return outcome
+
+    def purge(self) -> None:
+        self.messages.clear()
+        self.first_floor = self.last + 1
+        for consumer in self.consumers.values():
+            if max(consumer.floor[1], consumer.purged) < self.last:
+                consumer.purged = self.last
+
+    def reset(self, name: str, seq: int) -> int | None:
+        consumer = self.consumers.get(name)
+        if consumer is None or (seq and consumer.config.get("deliver_policy", "all") != "all"):
+            return None
+        start = seq or consumer.shown()[3] + 1
+        held = consumer.held(self.messages)
+        consumer.pending.clear()
+        consumer.exhausted.clear()
+        consumer.purged = 0
+        consumer.cseq, consumer.sseq, consumer.floor = 0, start - 1, (0, start - 1)
+        self.sift(held)
+        return start
+
+
+def plain(outcome: Any) -> Any:
+    return outcome.seqs if isinstance(outcome, Sent | Settled) else outcome
+
+
+class Steps:
+    """Random histories: what consumers do as they would, mostly, so that histories get somewhere, and garbage."""
+
+    def __init__(self, seed: int, model: Model) -> None:
+        self.rng = Random(seed)
+        self.model = model
+
+    def step(self) -> tuple[Any, ...]:
+        rng = self.rng
+        name = rng.choice(NAMES)
+        kinds = {"publish": 6, "next": 8, "settle": 10, "turn": 6, "create": 2, "commit": 2, "restart": 1, "install": 1,
+                 "garbage": 1, "delete_msg": 2, "delete": 0.4, "move": 0.4, "reset": 0.4, "purge": 0.3}  # fmt: skip
+        kind = rng.choices(list(kinds), list(kinds.values()))[0]
+        if kind == "publish":
+            return kind, rng.choices(SUBJECTS, k=rng.randint(1, 6))
+        if kind == "create":
+            return kind, name, rng.choice(CONFIGS), rng.choice(FILTERS)
+        if kind == "turn":
+            return kind, [(rng.choice(NAMES), self.op()) for _ in range(rng.randint(1, 4))]
+        if kind == "next":
+            return kind, name, rng.randint(1, 5)
+        if kind == "settle":
+            op = rng.choice(
+                [turn.ACK, turn.ACK, turn.TERM, turn.REDELIVER, turn.REDELIVER, turn.EXHAUSTED, turn.PROGRESS]
+            )
+            return kind, name, op, rng.choice([1, 2, 8]), rng.random() < 0.3
+        if kind == "delete_msg":
+            return kind, self.seq()
+        if kind in ("delete", "move"):
+            return kind, name
+        if kind == "reset":
+            return kind, name, rng.choice([0, self.seq()])
+        return (kind,)
+
+    def seq(self) -> int:
+        return self.rng.randint(max(1, self.model.last - 25), self.model.last + 2)
+
+    def op(self) -> tuple[int, Any]:
+        rng = self.rng
+        kind = rng.choice(list(OPS))
+        seqs = [self.seq() for _ in range(rng.randint(0, 8))]
+        if kind == turn.DELIVER:
+            return kind, rng.choice([seqs, sorted(set(seqs))])
+        if kind == turn.NAK:
+            return kind, [(seq, rng.choice([0, 5, 2**64 - 1])) for seq in seqs]
+        if kind == turn.ADVANCE:
+            return kind, (self.seq(), rng.randint(0, 5))
+        if kind in (turn.WAIT, turn.UNWAIT):
+            return kind, rng.choice([b"x", b"y"])
+        if kind == turn.PIN:
+            return kind, (b"g", b"id")
+        return kind, self.seq() if kind == turn.SKIP else seqs
+
+
+class History:
+    """The same commands to two replicas and the model."""
+
+    def __init__(self, retention: str, max_msgs: int) -> None:
+        config = {"retention": retention, "max_msgs": max_msgs or -1}
+        self.nodes = [Node(config), Node(config)]
+        self.model = Model(retention, max_msgs)
+
+    def both(self, apply: Any) -> Any:
+        """Results of one command, compared."""
+        first, second = (apply(node) for node in self.nodes)
+        if isinstance(first, TurnResult):
+            assert first.outcomes == second.outcomes and first.digest_bytes() == second.digest_bytes()
+        else:
+            assert first == second
+        return first
+
+    def step(self, step: tuple[Any, ...]) -> None:
+        kind, *args = step
+        for node in self.nodes:
+            node.now += 7
+        getattr(self, kind)(*args)
+        self.model.trim()
+        self.compare()
+
+    def publish(self, subjects: list[bytes]) -> None:
+        self.both(lambda node: node.publish(*subjects).first_seq)
+        self.model.publish(subjects)
+
+    def create(self, name: str, config: dict[str, Any], filter: str) -> None:
+        config = {**config, **({"filter_subject": filter} if filter else {})}
+        result = self.both(lambda node: node.create(name, **config))
+        expected = self.model.create(name, config)
+        assert isinstance(result, ApiError) if expected is None else bool(result) == bool(expected), (result, expected)
+
+    def delete(self, name: str) -> None:
+        result = self.both(lambda node: node.delete(name))
+        assert isinstance(result, ApiError) == (self.model.delete(name) is None)
+
+    def move(self, name: str) -> None:
+        if name in self.model.consumers:
+            state = self.nodes[0].state(name)
+            body = {"moves": [[state.cid, state.epoch, "elsewhere"]]}
+            assert self.both(lambda node: node.extended(commands.CONSUMER_OWNER, body)) == 1
+
+    def reset(self, name: str, seq: int) -> None:
+        result = self.both(lambda node: node.extended(commands.CONSUMER_RESET, {"name": name, "seq": seq}))
+        expected = self.model.reset(name, seq)
+        assert isinstance(result, ApiError) if expected is None else result == expected
+
+    def turn(self, ops: list[tuple[str, tuple[int, Any]]]) -> None:
+        known = [(name, op) for name, op in ops if name in self.model.consumers]
+        states = self.nodes[0].table.by_name
+        log = [Op(states[name].cid, states[name].epoch, *op) for name, op in known]
+        result = self.both(lambda node: node.turn(log))
+        assert result.accepted
+        expected = [self.model.op(name, *op, self.nodes[0].now) for name, op in known]
+        assert [plain(outcome) for outcome in result.outcomes] == expected
+
+    def next(self, name: str, count: int) -> None:
+        consumer = self.model.consumers.get(name)
+        if consumer is not None:
+            ahead = [
+                s for s, subject in self.model.messages.items() if s > consumer.sseq and consumer.wants(s, subject)
+            ]
+            if ahead and consumer.acks:
+                self.turn([(name, (turn.DELIVER, ahead[:count]))])
+            elif ahead:
+                self.turn([(name, (turn.ADVANCE, (ahead[:count][-1], len(ahead[:count]))))])
+
+    def settle(self, name: str, kind: int, count: int, last: bool) -> None:
+        consumer = self.model.consumers.get(name)
+        if consumer is not None:
+            pending = list(consumer.pending)
+            self.turn([(name, (kind, pending[-count:] if last else pending[:count]))])
+
+    def purge(self) -> None:
+        self.both(lambda node: node.apply(commands.encode_purge(node.now)))
+        self.model.purge()
+
+    def delete_msg(self, seq: int) -> None:
+        result = self.both(lambda node: node.apply(commands.encode_delete_msg(node.now, seq)))
+        assert isinstance(result, ApiError) == (not self.model.delete_msg(seq))
+
+    def garbage(self) -> None:
+        """Turns that do not count."""
+        for session, serial, first in ((1, 10**6, False), (0, 1, True), (1, self.nodes[0].serial, False)):
+            body = turn.encode(OWNER, session, serial, [Op(1, 1, turn.SKIP, 1)], first=first)
+            command = commands.encode_extended(self.nodes[0].now, commands.CONSUMER_TURN, body)
+            if self.nodes[0].serial:
+                assert not self.both(lambda node, command=command: node.apply(command)).accepted
+
+    def commit(self) -> None:
+        self.nodes[0].kv.commit()
+
+    def restart(self) -> None:
+        self.nodes[1].restart()
+
+    def install(self) -> None:
+        self.nodes[1].install(self.nodes[0])
+
+    def compare(self) -> None:
+        n, model = self.nodes[0], self.model
+        assert self.nodes[0].machine.hash == self.nodes[1].machine.hash
+        assert n.stored() == sorted(model.messages)
+        assert set(n.table.by_name) == set(model.consumers)
+        for name, consumer in model.consumers.items():
+            state = n.state(name)
+            assert n.floors(name) == (consumer.cseq, consumer.sseq, *consumer.floor)
+            assert tuple(state.view()) == consumer.shown()
+            assert {seq: tuple(entry) for seq, entry in state.pending.items()} == consumer.pending
+            assert list(state.pending) == sorted(state.pending)
+            assert state.unacked.redelivered == sum(count > 1 for _, _, count in consumer.pending.values())
+            assert set(state.waiting) == consumer.waiting
+            if consumer.config.get("deliver_policy") != "last_per_subject":
+                ahead = [s for s, sub in model.messages.items() if s > consumer.sseq and consumer.wants(s, sub)]
+                assert num_pending(state, n.store) == len(ahead)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("retention", ["limits", "interest", "workqueue"])
+def test_replicas_agree_with_each_other_and_with_the_model(retention: str, seed: int) -> None:
+    history = History(retention, 30 if seed % 3 == 0 else 0)
+    steps = Steps(seed, history.model)
+    history.step(("create", "A", {}, "s.*" if retention == "workqueue" else ""))
+    for number in range(300):
+        history.step(steps.step())
+        if number % 50 == 0:
+            assert history.nodes[0].everything() == history.nodes[1].everything()
+    history.restart()
+    assert history.nodes[0].everything() == history.nodes[1].everything()
+    history.compare()

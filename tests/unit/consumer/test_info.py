@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from typing import Any
+
+from jetcluster.consumer import turn
+from jetcluster.consumer.info import consumer_info, num_pending
+from jetcluster.stream import commands, times
+from tests.unit.consumer.nodes import SECOND, Node
+
+
+def info(n: Node, **known: Any) -> dict[str, Any]:
+    return consumer_info("S", n.state(), n.store, n.now, **known)
+
+
+def text(ns: int) -> str:
+    return times.render(ns).decode()
+
+
+def test_a_fresh_consumer() -> None:
+    n = Node()
+    n.publish(b"a", b"a")
+    n.create(durable_name="C")
+    created = n.now
+    n.now += SECOND
+    found = info(n)
+    assert list(found) == ["stream_name", "name", "created", "config", "delivered", "ack_floor", "num_ack_pending",
+                           "num_redelivered", "num_waiting", "num_pending", "ts"]  # fmt: skip
+    assert (found["stream_name"], found["name"]) == ("S", "C")
+    assert (found["created"], found["ts"]) == (text(created), text(n.now))
+    assert found["config"] is n.state().rules.config
+    assert found["delivered"] == found["ack_floor"] == {"consumer_seq": 0, "stream_seq": 0}
+    assert found["num_pending"] == 2
+
+
+def test_counters_and_times() -> None:
+    n = Node()
+    n.publish(*[b"a"] * 5)
+    n.create()
+    n.deliver(1, 2, 3)
+    n.now += SECOND
+    n.op(turn.REDELIVER, [2])
+    n.now += SECOND
+    n.ack(1)
+    found = info(n, num_waiting=7, push_bound=True, cluster={"name": "c"})
+    assert found["delivered"] == {"consumer_seq": 4, "stream_seq": 3, "last_active": text(n.now - SECOND)}
+    assert found["ack_floor"] == {"consumer_seq": 1, "stream_seq": 1, "last_active": text(n.now)}
+    assert [found[f"num_{what}"] for what in ("ack_pending", "redelivered", "waiting", "pending")] == [2, 1, 7, 2]
+    assert found["push_bound"] is True and found["cluster"] == {"name": "c"}
+
+
+def test_redelivered_is_hidden_when_messages_are_delivered_once() -> None:
+    n = Node()
+    n.publish(b"a")
+    n.create()
+    n.deliver(1)
+    n.op(turn.REDELIVER, [1])
+    assert info(n)["num_redelivered"] == 1
+    n.create(max_deliver=1)
+    assert info(n)["num_redelivered"] == 0
+
+
+def test_what_is_no_longer_stored_does_not_show() -> None:
+    n = Node()
+    n.publish(*[b"a"] * 5)
+    n.create()
+    n.deliver(1, 2, 3)
+    n.configure({"max_msgs": 3})
+    found = info(n)
+    assert found["num_ack_pending"] == 1 and found["num_pending"] == 2
+    assert found["ack_floor"] == {"consumer_seq": 2, "stream_seq": 2}
+
+
+def test_after_a_purge() -> None:
+    """The figures of nats-server."""
+    n = Node()
+    n.create()
+    n.publish(*[b"a"] * 10)
+    n.deliver(1, 2, 3, 4)
+    n.ack(2)
+    n.apply(commands.encode_purge(n.now))
+    found = info(n)
+    assert (found["delivered"]["consumer_seq"], found["delivered"]["stream_seq"]) == (4, 10)
+    assert (found["ack_floor"]["consumer_seq"], found["ack_floor"]["stream_seq"]) == (4, 10)
+    assert found["num_ack_pending"] == found["num_pending"] == 0
+
+
+def test_a_filtered_purge_moves_nothing() -> None:
+    n = Node()
+    n.create()
+    n.publish(b"a", b"b", b"b")
+    n.apply(commands.encode_purge(n.now, filter=b"a"))
+    assert n.floors() == (0, 0, 0, 0) and info(n)["num_pending"] == 2
+
+
+def test_pause() -> None:
+    n = Node()
+    n.create(pause_until="2099-01-01T00:00:00Z", pause_until_ns=n.now + 5)
+    found = info(n)
+    assert found["paused"] is True and found["pause_remaining"] == 5
+    n.now += 5
+    assert "paused" not in info(n) and "pause_remaining" not in info(n)
+
+
+def test_priority_groups() -> None:
+    n = Node()
+    n.create(priority_policy="pinned_client", priority_groups=["g", "h"])
+    n.op(turn.PIN, (b"h", b"someone"))
+    assert info(n)["priority_groups"] == [
+        {"group": "g", "pinned_ts": "0001-01-01T00:00:00Z"},
+        {"group": "h", "pinned_client_id": "someone", "pinned_ts": text(n.now)},
+    ]
+
+
+def test_num_pending_per_filter_and_with_last_per_subject() -> None:
+    n = Node()
+    n.publish(b"s.a", b"s.b", b"s.a", b"t.a", b"s.b", b"t.a")
+    n.create(deliver_policy="last_per_subject", filter_subjects=["s.*", "t.a"])
+    assert num_pending(n.state(), n.store) == 3  # 3, 5, 6
+    n.publish(b"s.a", b"s.a", b"u")
+    assert num_pending(n.state(), n.store) == 5
+    n.deliver(3, 5)
+    assert num_pending(n.state(), n.store) == 3
+    n.deliver(6, 7)
+    assert num_pending(n.state(), n.store) == 1
+    n.create("D", filter_subject="u")
+    assert num_pending(n.state("D"), n.store) == 1

@@ -1,0 +1,224 @@
+"""What holds whatever happens: random clients, crashes of the owner, lost turns."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from jetcluster.consumer.rules import ALL, EXPLICIT
+from jetcluster.consumer.statuses import LEADERSHIP_CHANGE
+from jetcluster.consumer.turn import ACK, TERM
+from jetcluster.stream import commands
+from tests.unit.consumer.rooms import MS, SECOND, Frame, Rig
+
+MAX_ACK_PENDING = 7
+ACK_WAIT = SECOND
+
+
+class Driver:
+    """Random clients of one consumer, and what must hold after every step."""
+
+    def __init__(self, seed: int, policy: str) -> None:
+        self.random = random.Random(seed)
+        self.policy = policy
+        self.rig = Rig(
+            seed=seed,
+            ack_policy=policy,
+            ack_wait=ACK_WAIT,
+            max_ack_pending=MAX_ACK_PENDING,
+            filter_subjects=["a", "b.*"],
+        )
+        self.wanted: list[int] = []
+        """Sequences that match."""
+        self.deleted: set[int] = set()
+        self.seen: set[int] = set()
+        self.open: list[Frame] = []
+        """Deliveries that a client may still say something about."""
+        self.settled: set[int] = set()
+        """Covered by an applied ACK or TERM."""
+        self.read = 0
+        self.counted = 0
+        self.numbers: set[int] = set()
+        """Consumer sequences seen."""
+        self.replies = 0
+        self.crashes = 0
+        self.asked: dict[bytes, tuple[int, bool, int]] = {}
+        """Reply subject of one request each: its batch, whether it expires, crashes before it."""
+
+    def step(self) -> None:
+        rig, rnd = self.rig, self.random
+        rig.hold = rnd.random() < 0.5
+        what = rnd.choices(
+            (self.publish, self.ask, self.say, self.wait, self.crash, self.lose, self.delete, self.commit),
+            (20, 20, 30, 8, 2, 4, 2, 14),
+        )[0]
+        what()
+        self.check()
+
+    def publish(self) -> None:
+        subjects = self.random.choices((b"a", b"b.1", b"c", b"b.2"), k=self.random.randint(1, 6))
+        last = self.rig.node.store.last_seq
+        self.rig.publish(*subjects)
+        self.wanted += [last + 1 + i for i, subject in enumerate(subjects) if subject != b"c"]
+
+    def ask(self) -> None:
+        rnd = self.random
+        self.replies += 1
+        fields = {"batch": rnd.randint(1, 6)}
+        if rnd.random() < 0.5:
+            fields["expires"] = rnd.randint(1, 3000) * MS
+        if rnd.random() < 0.2:
+            fields["no_wait"] = True
+        if rnd.random() < 0.2:
+            fields["max_bytes"] = rnd.randint(60, 300)
+        if rnd.random() < 0.3:
+            self.rig.next(b"in.0", **fields)
+        else:
+            reply = b"in.%d" % self.replies
+            self.asked[reply] = fields["batch"], "expires" in fields, self.crashes
+            self.rig.next(reply, **fields)
+
+    def say(self) -> None:
+        if self.open:
+            frame = self.open.pop(self.random.randrange(len(self.open)))
+            word = self.random.choices((b"+ACK", b"-NAK", b"-NAK 300ms", b"+WPI", b"+TERM"), (70, 10, 5, 5, 5))[0]
+            self.rig.ack(frame, word)
+
+    def wait(self) -> None:
+        self.rig.advance(self.random.random() * 0.7)
+
+    def crash(self) -> None:
+        self.crashes += 1
+        self.rig.crash()
+        self.rig.settle()
+
+    def lose(self) -> None:
+        self.rig.lose()
+        self.rig.settle()
+
+    def delete(self) -> None:
+        if self.wanted:
+            seq = self.random.choice(self.wanted)
+            self.rig.node.apply(commands.encode_delete_msg(self.rig.node.now, seq))
+            self.deleted.add(seq)
+
+    def commit(self) -> None:
+        self.rig.hold = False
+        self.rig.settle()
+
+    def check(self) -> None:
+        rig = self.rig
+        for frame in rig.bus.inboxes.get(b"in.*", []):
+            if frame.reply:
+                self.received(frame)
+        rig.bus.inboxes[b"in.*"].clear()
+        for kind, value in rig.log[self.read :]:
+            if kind in (ACK, TERM):
+                top = max(value, default=0)  # type: ignore[call-overload]
+                self.settled.update(range(1, top + 1) if self.policy == ALL else value)  # type: ignore[arg-type]
+        self.read = len(rig.log)
+        assert len(rig.state.pending) <= MAX_ACK_PENDING
+
+    def received(self, frame: Frame) -> None:
+        """Deliveries are seen in the order of the log, ACKs of the same turn a little later: what was covered before
+        the last look must not come again."""
+        deliveries, seq, cseq, _ = frame.numbers
+        assert seq in self.wanted
+        assert seq not in self.settled, f"{seq} was acknowledged"
+        assert cseq not in self.numbers
+        self.numbers.add(cseq)
+        if deliveries == 1:
+            assert seq not in self.seen
+            earlier = [s for s in self.wanted if s < seq and s not in self.seen and s not in self.deleted]
+            assert not [s for s in earlier if s > self.rig.state.delivered_sseq], "skipped"
+        self.seen.add(seq)
+        self.open.append(frame)
+
+    def finish(self) -> None:
+        """Left alone with clients that acknowledge everything, all is delivered and acknowledged."""
+        rig = self.rig
+        self.commit()
+        self.open.clear()  # nobody says anything any more about what he was sent before
+        for _ in range(200):
+            rig.next(b"in.0", batch=10, expires=100 * MS)
+            self.check()
+            for frame in self.open:
+                rig.ack(frame)
+            self.open.clear()
+            rig.advance(0.2)
+            self.check()
+        state = rig.state
+        assert not state.pending
+        last = max([seq for seq in self.wanted if seq not in self.deleted], default=0)
+        assert state.delivered_sseq >= last and state.floor_sseq >= last
+        assert state.floor_cseq == state.delivered_cseq
+        missed = set(self.wanted) - self.deleted - self.seen
+        # Committed, but the owner was gone before it sent them: they came again, or were acknowledged with `all`.
+        assert not {seq for seq in missed if seq not in self.settled}, missed
+
+    def requests(self) -> None:
+        """Whatever happened, no request got more than it wanted, or anything after its end; and if its owner lived on,
+        it came to an end."""
+        for reply, (batch, expires, crashes) in self.asked.items():
+            frames = self.rig.bus.inboxes[reply]
+            while self.crashes > crashes and len(frames.statuses) > 1 and frames[-1].status == LEADERSHIP_CHANGE:
+                frames.pop()  # it had ended before, and the log did not know yet
+            statuses = frames.statuses
+            assert len(frames.seqs) <= batch and len(statuses) <= 1
+            if statuses:
+                assert frames[-1].status == statuses[0]
+            elif crashes == self.crashes and expires:
+                assert frames.seqs, reply  # max_bytes used up exactly, or all it wanted
+
+
+@pytest.mark.parametrize("policy", [EXPLICIT, ALL])
+@pytest.mark.parametrize("seed", range(25))
+def test_nothing_is_skipped_and_nothing_acknowledged_comes_again(seed: int, policy: str) -> None:
+    driver = Driver(seed, policy)
+    driver.rig.bus.listen(b"in.*")
+    for _ in range(250):
+        driver.step()
+    driver.finish()
+    driver.requests()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_without_acks_all_is_delivered_in_order(seed: int) -> None:
+    rnd = random.Random(seed)
+    rig = Rig(ack_policy="none", filter_subject="a", seed=seed)
+    inbox = rig.bus.listen(b"in.*")
+    wanted: list[int] = []
+    got: dict[int, int] = {}
+    """Consumer -> stream sequence."""
+    for i in range(200):
+        rig.hold = rnd.random() < 0.5
+        what = rnd.random()
+        if what < 0.4:
+            subjects = rnd.choices((b"a", b"b"), k=rnd.randint(1, 5))
+            last = rig.node.store.last_seq
+            rig.publish(*subjects)
+            wanted += [last + 1 + k for k, subject in enumerate(subjects) if subject == b"a"]
+        elif what < 0.8:
+            rig.next(b"in.%d" % i, batch=rnd.randint(1, 9), expires=SECOND)
+        elif what < 0.9:
+            rig.lose()
+            rig.settle()
+        elif what < 0.95:
+            rig.crash()
+            rig.settle()
+            # Sent by the former owner, unknown to the log: once more, with the same numbers.
+            got = {cseq: seq for cseq, seq in got.items() if cseq <= rig.state.delivered_cseq}
+        else:
+            rig.advance(rnd.random() / 2)
+        for frame in inbox.take():
+            if frame.reply:
+                assert frame.numbers[2] not in got
+                got[frame.numbers[2]] = frame.seq
+    rig.hold = False
+    rig.settle()
+    rig.next(b"in.last", batch=1000, expires=SECOND)
+    got |= {frame.numbers[2]: frame.seq for frame in inbox if frame.reply}
+    assert sorted(got.items()) == list(enumerate(wanted, 1))
+    rig.advance(1)
+    assert rig.state.delivered_cseq == len(wanted)

@@ -1,0 +1,681 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from jetcluster.consumer.delivery import DELETED, SHUTDOWN
+from jetcluster.consumer.pull_queue import PullQueue
+from jetcluster.consumer.pull_request import PullRequest
+from jetcluster.consumer.turn import ACK, ADVANCE, DELIVER, REDELIVER, UNWAIT, WAIT
+from jetcluster.store.api import DamagedError
+from jetcluster.stream import commands
+from tests.unit.consumer.rooms import MS, SECOND, Rig
+
+
+def subjects(count: int) -> list[bytes]:
+    return [b"s.%d" % i for i in range(count)]
+
+
+def test_an_empty_body_asks_for_one_message() -> None:
+    rig = Rig()
+    rig.publish(b"s.a", b"s.b")
+    inbox = rig.next(body=b"")
+    (frame,) = inbox
+    assert (frame.subject, frame.payload) == (b"s.a", b"x")
+    message = rig.node.store.get(1)
+    assert message is not None
+    assert frame.reply == b"$JS.ACK.S.C.1.1.1.%d.1" % message.ts
+    assert rig.log == [(DELIVER, [1])]
+
+
+def test_a_number_asks_for_that_many_and_anything_odd_for_one() -> None:
+    rig = Rig()
+    rig.publish(*subjects(5))
+    assert rig.next(b"a", b"2").seqs == [1, 2]
+    assert rig.next(b"b", b"0").seqs == [3]
+    assert rig.next(b"c", b"what?").seqs == [4]
+
+
+def test_one_op_for_a_whole_batch_and_no_trace_of_the_request() -> None:
+    rig = Rig()
+    rig.publish(*subjects(500))
+    inbox = rig.next(batch=500, expires=SECOND)
+    assert inbox.seqs == list(range(1, 501))
+    assert [frame.numbers[3] for frame in inbox] == list(range(499, -1, -1))
+    kinds = rig.kinds()
+    assert DELIVER in kinds and WAIT not in kinds and UNWAIT not in kinds and len(kinds) < 4
+
+
+def test_no_wait_without_messages_is_404() -> None:
+    rig = Rig()
+    (frame,) = rig.next(batch=5, no_wait=True)
+    assert frame == (b"in", b"", b"NATS/1.0 404 No Messages\r\n\r\n", b"")
+
+
+def test_no_wait_gets_what_is_there_and_then_404() -> None:
+    rig = Rig()
+    rig.publish(b"s.a", b"s.b")
+    inbox = rig.next(batch=5, no_wait=True)
+    assert inbox.seqs == [1, 2]
+    assert [frame.status for frame in inbox] == [b"", b"", b"404 No Messages"]
+
+
+def test_no_wait_with_expires_waits_for_the_first_messages() -> None:
+    rig = Rig()
+    inbox = rig.next(batch=5, no_wait=True, expires=SECOND)
+    assert not inbox
+    rig.publish(b"s.a", b"s.b")
+    assert inbox.seqs == [1, 2] and inbox.statuses == [b"404 No Messages"]
+    rig.next(b"other", batch=5, no_wait=True, expires=SECOND)
+    rig.advance(1.1)
+    assert rig.bus.listen(b"other").statuses == [b"408 Request Timeout"]
+
+
+def test_no_wait_behind_others_that_take_everything_is_408() -> None:
+    rig = Rig(max_ack_pending=1)
+    rig.publish(b"s.a", b"s.b", b"s.c")
+    rig.next(b"first", batch=10)
+    assert rig.next(b"second", batch=1, no_wait=True).statuses == [b"408 Requests Pending"]
+
+
+def test_no_wait_waits_for_room_when_acks_are_what_is_missing() -> None:
+    rig = Rig(max_ack_pending=1)
+    rig.publish(b"s.a", b"s.b")
+    inbox = rig.next(batch=2, no_wait=True)
+    assert inbox.seqs == [1] and inbox.statuses == []
+    rig.ack(inbox[0])
+    assert inbox.seqs == [1, 2]
+
+
+def test_expires_tells_what_is_left() -> None:
+    rig = Rig()
+    rig.publish(b"s.a")
+    inbox = rig.next(batch=3, expires=300 * MS, max_bytes=1000)
+    size = len(inbox[0].subject) + len(inbox[0].reply) + len(inbox[0].payload)
+    rig.advance(0.299)
+    assert len(inbox) == 1
+    rig.advance(0.002)
+    assert inbox[1].headers == (
+        b"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 2\r\nNats-Pending-Bytes: %d\r\n\r\n" % (1000 - size)
+    )
+    assert rig.owner.num_waiting == 0
+
+
+def test_heartbeats_while_it_waits() -> None:
+    rig = Rig()
+    rig.publish(b"s.a", b"s.b")
+    rig.ack(rig.next(b"x", body=b"")[0])
+    rig.next(b"x", body=b"")
+    inbox = rig.next(batch=2, expires=300 * MS, idle_heartbeat=100 * MS)
+    rig.advance(0.31)
+    beat = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 2\r\nNats-Last-Stream: 2\r\n\r\n"
+    end = b"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 2\r\nNats-Pending-Bytes: 0\r\n\r\n"
+    assert [frame.headers for frame in inbox] == [beat, beat, end]
+
+
+def test_a_delivery_puts_the_heartbeat_off() -> None:
+    rig = Rig()
+    inbox = rig.next(batch=2, expires=SECOND, idle_heartbeat=100 * MS)
+    rig.advance(0.08)
+    rig.publish(b"s.a")
+    rig.advance(0.08)
+    assert len(inbox) == 1
+    rig.advance(0.03)
+    assert len(inbox) == 2
+
+
+def test_a_heartbeat_above_half_of_expires_is_refused() -> None:
+    rig = Rig()
+    (frame,) = rig.next(batch=1, expires=SECOND, idle_heartbeat=SECOND // 2 + 1)
+    assert frame.headers == b"NATS/1.0 400 Bad Request - heartbeat value too large\r\n\r\n"
+    assert not rig.next(b"b", batch=1, expires=SECOND, idle_heartbeat=SECOND // 2)
+
+
+@pytest.mark.parametrize("more", [{}, {"no_wait": True}, {"idle_heartbeat": -SECOND}])
+def test_negative_expires_has_expired_already(more: dict[str, Any]) -> None:
+    """As nats-server 2.15.2 answers it, messages or not."""
+    rig = Rig()
+    rig.publish(b"s.a")
+    (frame,) = rig.next(batch=5, expires=-5 * SECOND, **more)
+    assert frame.status == b"408 Request Timeout"
+    assert b"Nats-Pending-Messages: 5\r\nNats-Pending-Bytes: 0\r\n" in frame.headers
+    (frame,) = rig.next(b"other", batch=1, expires=-1, idle_heartbeat=1)
+    assert frame.status == b"400 Bad Request - heartbeat value too large"
+    assert rig.next(b"third").seqs == [1]
+
+
+def test_a_heartbeat_looks_at_no_other_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    inbox = rig.next(expires=10 * SECOND, idle_heartbeat=SECOND)
+    for number in range(50):
+        rig.next(b"quiet%d" % number, expires=20 * SECOND)
+    rig.advance(0.9)  # what comes with the requests is over
+    monkeypatch.setattr(PullQueue, "__iter__", _never)
+    rig.advance(0.3)
+    assert [frame.status for frame in inbox] == [b"100 Idle Heartbeat"]
+
+
+def _never(_: PullQueue) -> Iterator[PullRequest]:
+    raise AssertionError("all requests were looked at")
+
+
+def test_broken_json_is_refused() -> None:
+    rig = Rig()
+    (frame,) = rig.next(body=b'{"batch":')
+    assert frame.status == b"400 Bad Request - unexpected end of JSON input"
+    (frame,) = rig.next(b"b", body=b'{"batch":"x"}')
+    assert frame.status.startswith(b"400 Bad Request - json: cannot unmarshal string")
+
+
+def test_max_bytes_ends_the_request() -> None:
+    rig = Rig()
+    rig.publish(b"s.a")
+    inbox = rig.next(batch=2, max_bytes=5, expires=SECOND)
+    assert [frame.headers for frame in inbox] == [
+        b"NATS/1.0 409 Message Size Exceeds MaxBytes\r\nNats-Pending-Messages: 2\r\nNats-Pending-Bytes: 5\r\n\r\n"
+    ]
+    assert rig.next(b"b", body=b"").seqs == [1]  # it goes to the next one
+
+
+def test_max_bytes_not_used_up_is_told() -> None:
+    rig = Rig()
+    rig.publish(b"s.a", b"s.b", b"s.c")
+    inbox = rig.next(batch=2, max_bytes=1000)
+    used = sum(len(frame.subject) + len(frame.reply) + len(frame.payload) for frame in inbox[:2])
+    assert inbox.seqs == [1, 2]
+    assert inbox[2].headers == (
+        b"NATS/1.0 409 Batch Completed\r\nNats-Pending-Messages: 0\r\nNats-Pending-Bytes: %d\r\n\r\n" % (1000 - used)
+    )
+
+
+def test_max_bytes_used_up_exactly_ends_without_a_word() -> None:
+    rig = Rig()
+    rig.publish(b"s.a", b"s.b")
+    frame = rig.next(b"probe", body=b"")[0]
+    rig.ack(frame, b"-NAK")
+    size = len(frame.subject) + len(frame.reply) + len(frame.payload)
+    inbox = rig.next(batch=5, max_bytes=size)
+    assert inbox.seqs == [1] and inbox.statuses == [] and rig.owner.num_waiting == 0
+
+
+def test_limits_of_the_consumer() -> None:
+    rig = Rig(max_batch=5, max_expires=90 * SECOND, max_bytes=100)
+    assert rig.next(batch=6).take()[0].status == b"409 Exceeded MaxRequestBatch of 5"
+    assert rig.next(expires=91 * SECOND).take()[0].status == b"409 Exceeded MaxRequestExpires of 1m30s"
+    assert rig.next(max_bytes=101).take()[0].status == b"409 Exceeded MaxRequestMaxBytes of 100"
+    assert not rig.next(batch=5, expires=90 * SECOND, max_bytes=100)
+
+
+def test_max_waiting_unless_it_wants_heartbeats() -> None:
+    rig = Rig(max_waiting=2)
+    rig.next(b"a", batch=1)
+    rig.next(b"b", batch=1)
+    assert rig.next(b"c", batch=1).statuses == [b"409 Exceeded MaxWaiting"]
+    assert rig.next(b"d", batch=1, expires=SECOND, idle_heartbeat=100 * MS).statuses == []
+    assert rig.owner.num_waiting == 2
+
+
+def test_max_waiting_makes_room_for_the_living() -> None:
+    rig = Rig(max_waiting=1)
+    rig.next(b"a", batch=1)
+    rig.advance(2)
+    del rig.bus.inboxes[b"a"]
+    assert rig.next(b"b", batch=1).statuses == []
+
+
+def test_round_robin() -> None:
+    rig = Rig()
+    one, two = rig.next(b"one", batch=3), rig.next(b"two", batch=5)
+    rig.publish(*subjects(8))
+    assert one.seqs == [1, 3, 5]
+    assert two.seqs == [2, 4, 6, 7, 8]
+
+
+def test_several_pulls_of_one_client_bring_messages_in_order() -> None:
+    """nats.js consumes with overlapping pulls, all to one inbox."""
+    rig = Rig()
+    inbox = rig.next(b"same", batch=3)
+    rig.next(b"same", batch=4)
+    rig.next(b"other", batch=2)
+    rig.publish(*subjects(9))
+    assert inbox.seqs == sorted(inbox.seqs)
+    assert len(inbox.seqs) == 7
+
+
+def test_whoever_was_served_comes_last() -> None:
+    rig = Rig()
+    one, two, three = rig.next(b"one", batch=9), rig.next(b"two", batch=9), rig.next(b"three", batch=9)
+    rig.publish(b"s.a", b"s.b")
+    rig.publish(b"s.c", b"s.d")
+    assert (one.seqs, two.seqs, three.seqs) == ([1, 4], [2], [3])
+
+
+def test_a_client_that_is_gone_gets_nothing() -> None:
+    rig = Rig()
+    rig.next(b"gone", batch=5)
+    two = rig.next(b"two", batch=5)
+    del rig.bus.inboxes[b"gone"]
+    rig.publish(b"s.a", b"s.b")
+    assert two.seqs == [1, 2]
+    assert rig.owner.num_waiting == 1
+
+
+def test_requests_of_clients_that_are_gone_are_reaped() -> None:
+    rig = Rig()
+    rig.next(b"gone", batch=5)
+    rig.next(b"here", batch=5)
+    del rig.bus.inboxes[b"gone"]
+    rig.advance(6)
+    assert list(rig.state.waiting) == [b"here"]
+    assert rig.owner.num_waiting == 1
+
+
+def test_who_asks_how_many_wait_hears_of_those_who_listen() -> None:
+    rig = Rig()
+    rig.next(b"gone", batch=5)
+    rig.next(b"here", batch=5)
+    del rig.bus.inboxes[b"gone"]
+    assert rig.owner.num_waiting == 1
+
+
+def test_max_ack_pending_holds_for_all_together() -> None:
+    rig = Rig(max_ack_pending=3)
+    rig.publish(*subjects(10))
+    one, two = rig.next(b"one", batch=5), rig.next(b"two", batch=5)
+    assert sorted(one.seqs + two.seqs) == [1, 2, 3]
+    rig.ack(one[0])
+    assert sorted(one.seqs + two.seqs) == [1, 2, 3, 4]
+
+
+def test_max_ack_pending_counts_what_is_in_flight() -> None:
+    rig = Rig(max_ack_pending=3)
+    rig.publish(*subjects(10))
+    rig.hold = True
+    rig.next(b"one", batch=2)
+    rig.next(b"two", batch=5)
+    assert [value for kind, value, _ in rig.ops if kind == DELIVER] == [[1, 2], [3]]
+
+
+def test_nothing_is_sent_before_it_is_committed() -> None:
+    rig = Rig()
+    rig.hold = True
+    rig.publish(b"s.a")
+    inbox = rig.next(batch=1)
+    assert not inbox
+    rig.commit()
+    assert inbox.seqs == [1]
+
+
+def test_a_status_waits_behind_what_is_in_flight() -> None:
+    rig = Rig()
+    rig.publish(b"s.a")
+    rig.hold = True
+    inbox = rig.next(batch=2, expires=100 * MS, max_bytes=10_000)
+    rig.advance(0.2)
+    assert not inbox and rig.owner.num_waiting == 0
+    rig.commit()
+    assert [frame.status for frame in inbox] == [b"", b"408 Request Timeout"]
+    assert b"Nats-Pending-Messages: 1\r\n" in inbox[1].headers
+
+
+def test_without_acks_it_sends_at_once_and_records_afterwards() -> None:
+    rig = Rig(ack_policy="none")
+    rig.hold = True
+    rig.publish(*subjects(3))
+    inbox = rig.next(batch=2)
+    assert inbox.seqs == [1, 2]
+    assert [frame.numbers for frame in inbox] == [(1, 1, 1, 2), (1, 2, 2, 1)]
+    assert rig.next(b"b", batch=5).seqs == [3]
+    assert [(kind, value) for kind, value, _ in rig.ops if kind == ADVANCE] == [(ADVANCE, (2, 2))]
+    rig.commit()
+    rig.hold = False
+    rig.settle()
+    assert (rig.state.delivered_cseq, rig.state.delivered_sseq) == (3, 3)
+
+
+def test_without_acks_a_lost_record_is_made_again() -> None:
+    rig = Rig(ack_policy="none")
+    rig.hold = True
+    rig.publish(*subjects(3))
+    inbox = rig.next(batch=2)
+    rig.lose()
+    rig.hold = False
+    rig.next(b"in", batch=2)
+    assert inbox.seqs == [1, 2, 3]
+    assert (rig.state.delivered_cseq, rig.state.delivered_sseq) == (3, 3)
+
+
+def test_without_acks_it_stops_when_nothing_is_confirmed() -> None:
+    rig = Rig(ack_policy="none")
+    rig.hold = True
+    inbox = rig.next(batch=10)
+    rig.publish(b"s.a")
+    rig.advance(2.1)
+    rig.publish(b"s.b")
+    assert inbox.seqs == [1]
+    rig.commit()
+    rig.settle()
+    assert inbox.seqs == [1, 2]
+
+
+def test_requests_that_outlive_their_turn_are_in_the_log() -> None:
+    rig = Rig()
+    rig.next(b"a", batch=2)
+    assert list(rig.state.waiting) == [b"a"]
+    rig.publish(b"s.a")
+    assert list(rig.state.waiting) == [b"a"]
+    rig.publish(b"s.b")
+    assert list(rig.state.waiting) == []
+    assert rig.kinds().count(WAIT) == rig.kinds().count(UNWAIT) == 1
+
+
+def test_a_reply_subject_used_again_costs_nothing() -> None:
+    """nats.py asks again and again with one reply subject."""
+    rig = Rig()
+    rig.next(b"a", batch=1)
+    rig.hold = True
+    rig.publish(b"s.a")
+    rig.woken = False
+    rig.commit()
+    rig.bus.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.C", b"", b"a")
+    rig.hold = False
+    rig.settle()
+    assert list(rig.state.waiting) == [b"a"]
+    rig.next(b"a", batch=1)
+    rig.publish(b"s.b")
+    assert list(rig.state.waiting) == [b"a"]  # one of two
+
+
+def test_a_stream_without_replicas_does_not_put_them_into_the_log() -> None:
+    rig = Rig()
+    rig.crash(replicated=False)
+    rig.next(b"a", batch=2)
+    assert WAIT not in rig.kinds()
+
+
+def test_a_new_owner_tells_those_who_wait() -> None:
+    rig = Rig()
+    a, b = rig.next(b"a", batch=2), rig.next(b"b", batch=2)
+    rig.crash()
+    rig.settle()
+    assert [frame.headers for frame in a + b] == [b"NATS/1.0 409 Leadership Change\r\n\r\n"] * 2
+    assert not rig.state.waiting
+    rig.publish(b"s.a")
+    assert a.seqs == b.seqs == []
+
+
+def test_a_deleted_consumer_tells_those_who_wait() -> None:
+    rig = Rig()
+    inbox = rig.next(batch=2)
+    rig.stop(DELETED)
+    assert [frame.headers for frame in inbox] == [b"NATS/1.0 409 Consumer Deleted\r\n\r\n"]
+    assert not rig.bus.subscriptions
+
+
+def test_a_shutdown_tells_those_who_wait_unless_another_goes_on() -> None:
+    rig = Rig()
+    inbox = rig.next(batch=2)
+    rig.stop(SHUTDOWN)
+    assert not inbox
+    rig.crash(replicated=False)
+    rig.settle()
+    inbox.clear()
+    rig.next(batch=2)
+    rig.stop(SHUTDOWN)
+    assert inbox[0].headers == (
+        b"NATS/1.0 409 Server Shutdown\r\nNats-Pending-Messages: 2\r\nNats-Pending-Bytes: 0\r\n\r\n"
+    )
+
+
+def test_lost_ops_go_out_again_to_the_same_requests() -> None:
+    rig = Rig()
+    rig.publish(*subjects(4))
+    rig.hold = True
+    one, two = rig.next(b"one", batch=3), rig.next(b"two", batch=5, max_bytes=5000)
+    rig.lose()
+    rig.hold = False
+    rig.settle()
+    assert sorted(one.seqs + two.seqs) == [1, 2, 3, 4]
+    assert [frame.numbers[2] for frame in one][:1] == [1]
+    assert set(rig.state.waiting) == {b"two"} | ({b"one"} if len(one) < 3 else set())
+
+
+def test_a_request_complete_but_lost_waits_again() -> None:
+    rig = Rig()
+    rig.publish(b"s.a")
+    rig.hold = True
+    inbox = rig.next(batch=1)
+    assert rig.owner.num_waiting == 0
+    rig.lose()
+    assert rig.owner.num_waiting == 1
+    rig.hold = False
+    rig.settle()
+    assert inbox.seqs == [1] and rig.owner.num_waiting == 0
+
+
+def test_what_was_acknowledged_before_it_goes_out_again_leaves_the_request_waiting() -> None:
+    rig = Rig(ack_wait=SECOND)
+    rig.publish(b"s.a", b"s.b")
+    first = rig.next(b"first", batch=2)
+    rig.hold = True
+    inbox = rig.next(batch=2)
+    rig.advance(1.1)
+    assert [value for kind, value, _ in rig.ops if kind == REDELIVER] == [[1, 2]]
+    redelivery = next(i for i, (kind, _, _) in enumerate(rig.ops) if kind == REDELIVER)
+    rig.ack(first[0])
+    ack = next(i for i, (kind, _, _) in enumerate(rig.ops) if kind == ACK)
+    rig.ops.insert(redelivery, rig.ops.pop(ack))
+    rig.hold = False
+    rig.settle()
+    assert inbox.seqs == [2] and rig.owner.num_waiting == 1
+    rig.publish(b"s.c")
+    assert inbox.seqs == [2, 3] and rig.owner.num_waiting == 0
+
+
+def test_paused_requests_wait_and_expire() -> None:
+    rig = Rig(pause_until_ns=0)
+    rig.publish(b"s.a")
+    rig.node.extended(21, {"name": "C", "pause_until": rig.now + 10 * SECOND})
+    rig.owner.configured()
+    inbox = rig.next(batch=1, expires=SECOND)
+    no_wait = rig.next(b"nw", batch=1, no_wait=True)
+    assert no_wait.statuses == [b"404 No Messages"]
+    rig.advance(1.1)
+    assert inbox.statuses == [b"408 Request Timeout"]
+    late = rig.next(b"late", batch=1)
+    rig.advance(8)
+    assert not late
+    rig.advance(1)
+    assert late.seqs == [1]
+
+
+def test_a_client_with_much_unread_gets_nothing_more_for_now() -> None:
+    rig = Rig()
+    rig.bus.unread[b"slow"] = 9 << 20
+    slow, fast = rig.next(b"slow", batch=5), rig.next(b"fast", batch=5)
+    rig.publish(*subjects(4))
+    assert slow.seqs == [] and fast.seqs == [1, 2, 3, 4]
+    rig.bus.unread.clear()
+    rig.publish(*subjects(2))
+    rig.advance(0.1)
+    rig.advance(0.1)
+    assert sorted(slow.seqs + fast.seqs) == [1, 2, 3, 4, 5, 6] and slow.seqs
+
+
+def test_pulling_from_a_push_consumer() -> None:
+    rig = Rig(deliver_subject="push", max_waiting=0)
+    assert rig.next(batch=1).statuses == [b"409 Consumer is push based"]
+
+
+def test_a_higher_api_level_than_ours() -> None:
+    rig = Rig()
+    inbox = rig.bus.listen(b"in")
+    block = b"NATS/1.0\r\nNats-Required-Api-Level: 99\r\n\r\n"
+    rig.bus.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.C", b"", b"in", block)
+    rig.settle()
+    assert inbox.statuses == [b"412 Required Api Level"]
+
+
+def test_the_domain_s_prefix() -> None:
+    rig = Rig()
+    rig.crash(domain="hub")
+    rig.publish(b"s.a")
+    inbox = rig.bus.listen(b"in")
+    rig.bus.publish(b"$JS.hub.API.CONSUMER.MSG.NEXT.S.C", b"", b"in")
+    rig.settle()
+    assert inbox.seqs == [1]
+
+
+def test_headers_only() -> None:
+    rig = Rig(headers_only=True)
+    rig.publish(b"s.a", payload=b"hello")
+    (frame,) = rig.next(batch=1)
+    assert (frame.headers, frame.payload) == (b"NATS/1.0\r\nNats-Msg-Size: 5\r\n\r\n", b"")
+
+
+def test_many_requests_within_one_turn_are_one_op() -> None:
+    rig = Rig()
+    rig.publish(*subjects(50))
+    for i in range(50):
+        rig.bus.listen(b"in%d" % i)
+        rig.bus.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.C", b"", b"in%d" % i)
+    rig.settle()
+    assert [rig.bus.inboxes[b"in%d" % i].seqs for i in range(50)] == [[i + 1] for i in range(50)]
+    assert [kind for kind in rig.kinds() if kind == DELIVER] == [DELIVER]
+
+
+def test_unused_is_told_after_the_threshold() -> None:
+    rig = Rig(inactive_threshold=5 * SECOND, ack_wait=SECOND)
+    rig.publish(b"s.a")
+    rig.ack(rig.next(batch=2, expires=4 * SECOND)[0])
+    rig.advance(3)
+    assert rig.unused == 0
+    rig.advance(5.5)
+    assert rig.unused == 0  # the request waited until 4 s
+    rig.advance(2)
+    assert rig.unused >= 1
+
+
+def test_pending_acks_keep_it_alive() -> None:
+    rig = Rig(inactive_threshold=2 * SECOND, ack_wait=10 * SECOND)
+    rig.publish(b"s.a")
+    rig.next(body=b"")
+    rig.advance(9)
+    assert rig.unused == 0
+    rig.advance(5)
+    assert rig.unused >= 1
+
+
+def test_a_waiting_client_keeps_it_alive_only_while_it_listens() -> None:
+    rig = Rig(inactive_threshold=2 * SECOND)
+    rig.next(batch=1)
+    rig.advance(10)
+    assert rig.unused == 0
+    del rig.bus.inboxes[b"in"]
+    rig.advance(6)
+    assert rig.unused >= 1
+
+
+def test_the_body_s_keys_in_any_case_and_others_ignored() -> None:
+    rig = Rig()
+    rig.publish(*subjects(5))
+    assert rig.next(body=json.dumps({"Batch": 3, "what": [1]}).encode()).seqs == [1, 2, 3]
+
+
+def test_waiting_costs_hardly_any_ticks() -> None:
+    rig = Rig()
+    rig.next(batch=2, expires=60 * SECOND)
+    rig.publish(b"s")
+    rig.advance(29)
+    assert rig.ticks < 10
+
+
+def test_what_was_sent_without_acks_is_in_the_log_when_somebody_wants_to_know() -> None:
+    rig = Rig(ack_policy="none")
+    rig.hold = True
+    rig.publish(*subjects(3))
+    rig.next(b"a", batch=1)
+    rig.next(b"b", batch=2)
+    rig.owner.flush()
+    assert [value for kind, value, _ in rig.ops if kind == ADVANCE] == [(1, 1), (3, 2)]
+    rig.commit()
+    assert (rig.state.delivered_cseq, rig.state.delivered_sseq) == (3, 3)
+
+
+def test_no_wait_behind_others_whose_clients_are_gone() -> None:
+    rig = Rig(max_ack_pending=1)
+    rig.publish(*subjects(3))
+    frame = rig.next(b"first", batch=10)[0]
+    del rig.bus.inboxes[b"first"]
+    second = rig.next(b"second", batch=1, no_wait=True)
+    assert second.statuses == []
+    rig.ack(frame)
+    assert second.seqs == [2]
+
+
+def test_requests_come_into_the_log_when_the_stream_gets_replicas() -> None:
+    rig = Rig()
+    rig.crash(replicated=False)
+    rig.next(b"a", batch=2)
+    rig.owner.replicated = True
+    rig.advance(6)
+    assert list(rig.state.waiting) == [b"a"]
+
+
+def test_replay_with_the_gaps_of_the_original() -> None:
+    rig = Rig(replay_policy="original")
+    for _ in range(3):
+        rig.publish(b"s")
+        rig.advance(0.3)
+    inbox = rig.next(batch=10)
+    assert inbox.seqs == [1]
+    rig.advance(0.29)
+    assert inbox.seqs == [1]
+    rig.advance(0.02)
+    assert inbox.seqs == [1, 2]
+    rig.advance(0.3)
+    assert inbox.seqs == [1, 2, 3]
+    rig.publish(b"s", b"s")
+    assert inbox.seqs == [1, 2, 3, 4, 5]  # the end was reached: as they come
+
+
+def test_max_bytes_counts_what_is_sent_of_headers_only() -> None:
+    rig = Rig(headers_only=True)
+    rig.publish(b"s", b"s", payload=b"x" * 5000)
+    inbox = rig.next(batch=2, max_bytes=500)
+    used = sum(len(f.subject) + len(f.reply) + len(f.headers) for f in inbox[:2])
+    assert inbox.seqs == [1, 2] and b"Nats-Pending-Bytes: %d\r\n" % (500 - used) in inbox[2].headers
+
+
+def test_damage_is_raised_by_the_run_and_not_by_the_callback() -> None:
+    rig = Rig(filter_subject="s.*")
+    rig.publish(*subjects(3))
+    inbox = rig.bus.listen(b"in")
+
+    def damaged(*args: object) -> int:
+        raise DamagedError(1, 3)
+
+    rig.node.store.count = rig.node.store.next_seqs = damaged  # type: ignore[method-assign,assignment]
+    rig.bus.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.C", b'{"no_wait":true}', b"in")
+    assert not inbox
+    with pytest.raises(DamagedError):
+        rig.settle()
+    assert rig.owner.num_waiting == 1
+
+
+def test_a_request_that_gets_its_message_back_still_expires() -> None:
+    """What was in flight for it is lost; meanwhile the time of all others that waited has come."""
+    rig = Rig()
+    rig.publish(b"s.a")
+    rig.hold = True
+    inbox = rig.next(b"a", batch=1, expires=3 * SECOND)
+    rig.next(b"b", batch=1, expires=SECOND)
+    rig.advance(2)
+    assert rig.bus.listen(b"b").statuses == [b"408 Request Timeout"]
+    rig.node.apply(commands.encode_purge(rig.node.now))
+    rig.lose()
+    rig.advance(2)
+    assert inbox.statuses == [b"408 Request Timeout"]

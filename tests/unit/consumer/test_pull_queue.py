@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import random
+
+from jetcluster.consumer.pull_queue import GONE, HELD, READY, PullQueue
+from jetcluster.consumer.pull_request import PullRequest
+
+
+def request(reply: bytes, left: int = 1, priority: int = 0) -> PullRequest:
+    made = PullRequest(reply)
+    made.left, made.priority = left, priority
+    return made
+
+
+def queue_of(*lefts: int) -> PullQueue:
+    queue = PullQueue()
+    for at, left in enumerate(lefts):
+        queue.add(request(b"%d" % at, left))
+    return queue
+
+
+def dealt(queue: PullQueue, count: int, verdicts: dict[bytes, int] | None = None) -> dict[bytes, list[int]]:
+    _, handed = queue.deal(count, lambda request: (verdicts or {}).get(request.reply, READY))
+    return {request.reply: indices for request, indices in handed.items()}
+
+
+def test_round_robin() -> None:
+    queue = queue_of(3, 1, 5)
+    assert dealt(queue, 7) == {b"0": [0, 3, 5], b"1": [1], b"2": [2, 4, 6]}
+    assert [waiting.reply for waiting in queue] == [b"2"] and queue.wanted == 2
+
+
+def test_the_turn_goes_on_where_it_was() -> None:
+    queue = queue_of(9, 9, 9)
+    assert dealt(queue, 2) == {b"0": [0], b"1": [1]}
+    assert dealt(queue, 2) == {b"2": [0], b"0": [1]}
+
+
+def test_those_that_are_held_or_gone() -> None:
+    queue = queue_of(2, 2, 2)
+    assert dealt(queue, 9, {b"0": HELD, b"1": GONE}) == {b"2": [0, 1]}
+    assert [waiting.reply for waiting in queue] == [b"0"] and queue.wanted == 2
+    assert dealt(queue, 9, {b"0": HELD}) == {}
+    assert queue.touched == {b"0", b"1", b"2"}
+
+
+def test_lower_numbers_first() -> None:
+    queue = PullQueue()
+    queue.add(request(b"low", 2, 9))
+    queue.add(request(b"high", 2, 1))
+    assert dealt(queue, 3) == {b"high": [0, 1], b"low": [2]}
+
+
+def test_one_reply_subject_for_several_requests() -> None:
+    queue = PullQueue()
+    one, two = request(b"r", 1), request(b"r", 1)
+    queue.add(one)
+    queue.add(two)
+    queue.remove(one)
+    assert queue.replies == {b"r": 1} and not one.open and two.open
+    queue.remove(two)
+    assert queue.replies == {} and len(queue) == queue.wanted == 0
+
+
+def test_against_one_by_one() -> None:
+    rnd = random.Random(7)
+    for _ in range(200):
+        lefts = [rnd.randint(1, 6) for _ in range(rnd.randint(1, 6))]
+        count = rnd.randint(0, 25)
+        line = [[at, left] for at, left in enumerate(lefts)]
+        expected: dict[bytes, list[int]] = {}
+        for index in range(count):
+            if not line:
+                break
+            at, left = line.pop(0)
+            expected.setdefault(b"%d" % at, []).append(index)
+            if left > 1:
+                line.append([at, left - 1])
+        queue = queue_of(*lefts)
+        assert dealt(queue, count) == expected
+        assert [(waiting.reply, waiting.left) for waiting in queue] == [(b"%d" % at, left) for at, left in line]
+        assert queue.wanted == sum(left for _, left in line)
+
+
+def test_only_those_whose_time_has_come_are_looked_at() -> None:
+    queue = PullQueue()
+    for at in range(1, 2001):
+        waiting = request(b"%d" % at)
+        waiting.expires_at = 10 * at
+        queue.add(waiting)
+    assert queue.alarm == 10
+    assert [due.reply for due in queue.due(25)] == [b"1", b"2"]
+    assert not queue.due(25), "each one is given once"
+    assert queue.alarm == 30
+
+
+def test_whoever_goes_on_waiting_is_reminded() -> None:
+    queue = PullQueue()
+    waiting = request(b"r")
+    waiting.expires_at, waiting.beat_at = 25, 10
+    queue.add(waiting)
+    assert queue.alarm == 10 and queue.due(9) == []
+    assert queue.due(10) == [waiting]
+    waiting.beat_at = 20
+    queue.remind(waiting)
+    assert queue.due(20) == [waiting]
+    waiting.beat_at = 30
+    queue.remind(waiting)
+    assert queue.alarm == 25 and queue.due(99) == [waiting] and not queue.alarm
+
+
+def test_alarms_of_those_that_are_gone_are_bounded() -> None:
+    queue = PullQueue()
+    waiting = request(b"stays")
+    waiting.expires_at = 5
+    queue.add(waiting)
+    for _ in range(10_000):
+        served = request(b"r")
+        served.expires_at = 1 << 60
+        queue.add(served)
+        queue.remove(served)
+    assert len(queue._alarms) < 200
+    assert queue.due(1 << 61) == [waiting]

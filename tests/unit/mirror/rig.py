@@ -1,0 +1,198 @@
+"""A link on one machine: an upstream that the test plays, a bus and a log that are lists."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from jetcluster.clock import ManualTime, SeededRng
+from jetcluster.mirror.links import Links
+from jetcluster.mirror.ports import Surroundings
+from jetcluster.protocol.subjects import matches
+from jetcluster.store.api import DamagedError
+from jetcluster.store.block_store import BlockStore
+from jetcluster.store.mem_kv import MemKv
+from jetcluster.stream import commands
+from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.rules import StreamRules
+
+CREATED = "2026-01-02T03:04:05.000000006Z"
+
+
+class Sub:
+    def __init__(self, subject: bytes, callback: Any) -> None:
+        self.subject, self.callback = subject, callback
+        self.queue = None
+
+
+class Bus:
+    account = "$G"
+
+    def __init__(self) -> None:
+        self.subs: list[Sub] = []
+        self.sent: list[tuple[bytes, bytes, bytes]] = []
+        """(subject, payload, reply)."""
+        self.headers = b""
+        """Of the newest."""
+        self.deaf = False
+
+    def subscribe(self, subject: bytes, callback: Any, queue: Any = None, **_: Any) -> Sub:
+        self.subs.append(Sub(subject, callback))
+        return self.subs[-1]
+
+    def unsubscribe(self, sub: Sub) -> None:
+        if sub in self.subs:
+            self.subs.remove(sub)
+
+    def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
+        self.sent.append((subject, payload, reply))
+        self.headers = headers
+        return 0 if self.deaf else 1
+
+    def arrive(self, target: bytes, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> int:
+        takers = [sub for sub in self.subs if matches(target, sub.subject)]
+        for sub in takers:
+            sub.callback(subject, reply, headers, payload, None)
+        return len(takers)
+
+
+class Log:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def info(self, event: str, **values: Any) -> None:
+        self.lines.append(f"{event} {values.get('reason')}")
+
+    def warning(self, event: str, **values: Any) -> None:
+        self.lines.append(f"{event} {values.get('error')}")
+
+
+class Rig:
+    """`mirror.ports.Target` with a real machine; commands wait in `log` until `commit`."""
+
+    def __init__(self, **config: Any) -> None:
+        self.time = ManualTime()
+        self.bus = Bus()
+        self.lines = Log()
+        self.store = BlockStore(MemKv(), 1, memory=False)
+        self.machine = StreamMachine("S", StreamRules.from_config({}), self.store)
+        self.index = 0
+        self.log: list[tuple[int, bytes]] = []
+        self.closed = False
+        self.damage: list[DamagedError] = []
+        self.known: set[str] = set()
+        self.configure(**config)
+        self.links = Links(
+            Surroundings(self.bus, self.time, self.time, SeededRng(1), self.lines, self),
+            "S",  # type: ignore[arg-type]
+        )
+        self.upstream = {"created": CREATED, "state": {"last_seq": 0}, "config": {"retention": "limits"}}
+        self.deliver = b""
+        self.consumer: dict[str, Any] = {}
+        self.dseq = 0
+
+    # ---- Target
+
+    @property
+    def rules(self) -> StreamRules:
+        return self.machine.rules
+
+    def cursor(self, key: bytes) -> Any:
+        return self.machine.cursor(key)
+
+    def propose(self, command: bytes) -> int | None:
+        if self.closed:
+            return None
+        self.index += 1
+        self.log.append((self.index, command))
+        return self.index
+
+    def report_damage(self, error: DamagedError) -> None:
+        self.damage.append(error)
+
+    origin = b"C/$G/S/1"
+
+    def knows(self, name: str) -> bool:
+        return name in self.known
+
+    # ---- the test's hands
+
+    def configure(self, **config: Any) -> None:
+        self.index += 1
+        self.machine.apply(self.index, 1, commands.encode_update_config(0, {"name": "S", **config}))
+
+    def commit(self) -> list[object]:
+        """Applies what was proposed; the outcomes."""
+        self.run()
+        results = []
+        while self.log:
+            index, command = self.log.pop(0)
+            results.append(self.machine.apply(index, 1, command))
+            self.links.applied(index, results[-1])
+            self.run()
+        return results
+
+    def run(self, seconds: float = 0.0) -> None:
+        self.time.advance(seconds)
+
+    def asked(self, part: str) -> tuple[bytes, bytes, bytes]:
+        """The newest request whose subject holds `part`."""
+        return next(sent for sent in reversed(self.bus.sent) if part.encode() in sent[0])
+
+    def count(self, part: str) -> int:
+        return sum(part.encode() in sent[0] for sent in self.bus.sent)
+
+    def answer(self, part: str, answer: dict[str, Any]) -> None:
+        reply = self.asked(part)[2]
+        self.bus.arrive(reply, reply, b"", b"", json.dumps(answer).encode())
+
+    def refuse(self, part: str, err_code: int = 10059) -> None:
+        self.answer(part, {"error": {"code": 404, "err_code": err_code, "description": "stream not found"}})
+
+    def inform(self, last_seq: int = 0, **more: Any) -> None:
+        self.upstream = {**self.upstream, **more, "state": {"last_seq": last_seq}}
+        self.answer("STREAM.INFO", self.upstream)
+
+    def accept(self, delivered: int = 0, pending: int = 0, consumer_seq: int = 0) -> dict[str, Any]:
+        """Answers the CONSUMER.CREATE; returns its configuration."""
+        config = json.loads(self.asked("CONSUMER.CREATE")[1])["config"]
+        self.deliver = config["deliver_subject"].encode()
+        self.dseq = 0
+        position = {"consumer_seq": consumer_seq, "stream_seq": delivered}
+        self.answer("CONSUMER.CREATE", {"name": config["name"], "delivered": position, "num_pending": pending})
+        found: dict[str, Any] = config
+        return found
+
+    def live(self, last_seq: int = 0, delivered: int = 0, pending: int = 0) -> dict[str, Any]:
+        """From the beginning of an attempt to where messages may come."""
+        self.inform(last_seq)
+        config = self.accept(delivered, pending)
+        self.commit()
+        return config
+
+    def send(
+        self, *seqs: int, subject: bytes = b"up", headers: bytes = b"", skip: int = 0, pending: int = 0, tries: int = 1
+    ) -> int:
+        """Deliveries; `skip` of them were lost before. How many takers the last one found."""
+        found = 0
+        self.dseq += skip
+        for seq in seqs:
+            self.dseq += 1
+            reply = b"$JS.ACK.UP.C.%d.%d.%d.%d.%d" % (tries, seq, self.dseq, 10**18 + seq, pending)
+            found = self.bus.arrive(self.deliver, subject, reply, headers, b"%d" % seq)
+        return found
+
+    def control(self, *fields: str, reply: bytes = b"", text: str = "Idle Heartbeat") -> None:
+        block = "".join(f"{line}\r\n" for line in (f"NATS/1.0 100 {text}", *fields, "")).encode()
+        self.bus.arrive(self.deliver, self.deliver, reply, block, b"")
+
+    def stored(self) -> list[tuple[int, bytes]]:
+        return [(m.seq, m.payload) for m in self.store.scan(b">", 1)]
+
+    @property
+    def link(self) -> Any:
+        return next(iter(self.links.by_key.values()))
+
+    @property
+    def error(self) -> str:
+        return str(self.link.error or "")

@@ -1,0 +1,532 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from jetcluster.mirror import inflow
+from jetcluster.mirror.link import SILENCE_SECONDS
+from jetcluster.store.api import DamagedError
+from jetcluster.stream.rules import link_key
+from tests.unit.mirror.rig import CREATED, Rig
+from tests.unit.stream.twins import block
+
+MIRROR: dict[str, Any] = {"mirror": {"name": "UP"}}
+SOURCE: dict[str, Any] = {"sources": [{"name": "UP"}]}
+
+
+def begun(**config: Any) -> Rig:
+    rig = Rig(**(config or MIRROR))
+    rig.links.begin()
+    return rig
+
+
+def test_a_mirror_from_the_beginning() -> None:
+    rig = begun()
+    assert rig.asked("INFO")[0] == b"$JS.API.STREAM.INFO.UP"
+    assert rig.link.info() == {"name": "UP", "lag": 0, "active": -1}
+    config = rig.live(last_seq=3, pending=3)
+    assert rig.asked("CREATE")[0] == b"$JS.API.CONSUMER.CREATE.UP"
+    assert config["deliver_policy"] == "all" and config["ack_policy"] == "none"
+    assert config["flow_control"] and config["direct"] and config["idle_heartbeat"] == 10**9
+    assert config["name"].startswith("JS_MIRROR_") and rig.deliver.startswith(b"$JS.M.")
+    rig.send(1, 2, 5)
+    rig.commit()
+    assert rig.stored() == [(1, b"1"), (2, b"2"), (5, b"5")]
+    rig.run(2.0)
+    assert rig.link.info() == {"name": "UP", "lag": 0, "active": 2 * 10**9}
+
+
+def test_it_goes_on_behind_what_is_stored() -> None:
+    rig = begun()
+    rig.live()
+    rig.send(1, 2)
+    rig.commit()
+    rig.links.end()
+    assert rig.count("CONSUMER.DELETE.UP.JS_MIRROR") == 1
+    assert rig.send(3) == 0
+    rig.links.begin()
+    config = rig.live(last_seq=9, delivered=2)
+    assert (config["deliver_policy"], config["opt_start_seq"]) == ("by_start_sequence", 3)
+    rig.send(3)
+    rig.commit()
+    assert [seq for seq, _ in rig.stored()] == [1, 2, 3]
+
+
+def test_gaps_at_the_beginning_and_none_without_proof() -> None:
+    rig = begun()
+    rig.live(last_seq=10, delivered=7)
+    assert rig.store.last_seq == 7
+    other = begun()
+    other.inform(10)
+    other.accept(delivered=7, consumer_seq=7)  # those are on their way
+    other.commit()
+    assert other.store.last_seq == 0
+
+
+def test_messages_that_overtake_the_answer() -> None:
+    rig = begun()
+    rig.inform(2)
+    rig.deliver = json.loads(rig.asked("CREATE")[1])["config"]["deliver_subject"].encode()
+    rig.send(1, 2)
+    before = rig.dseq
+    rig.accept()
+    rig.dseq = before
+    rig.send(3)
+    rig.commit()
+    assert [seq for seq, _ in rig.stored()] == [1, 2, 3]
+
+
+def test_a_missing_delivery_begins_again() -> None:
+    rig = begun()
+    rig.live()
+    rig.send(1, 2)
+    rig.commit()
+    rig.send(9, skip=1)
+    assert not rig.link.live
+    rig.run(1.0)
+    assert rig.count("STREAM.INFO") == 2
+    config = rig.live(last_seq=9)
+    assert config["opt_start_seq"] == 3
+    assert rig.stored() == [(1, b"1"), (2, b"2")]
+
+
+def test_a_delivery_number_that_comes_again_begins_again() -> None:
+    """Another owner went on from what was replicated: with what was deleted since, its numbers mean other messages."""
+    rig = begun()
+    rig.live()
+    rig.send(1, 2, 3)
+    rig.dseq = 1
+    rig.send(3)
+    assert not rig.link.live
+
+
+def test_a_redelivery_is_ignored() -> None:
+    rig = begun()
+    rig.live()
+    rig.send(1)
+    rig.send(1, tries=2)
+    rig.dseq = 1
+    rig.send(2)
+    rig.commit()
+    assert rig.stored() == [(1, b"1"), (2, b"2")]
+
+
+def test_a_heartbeat_that_counts_more_begins_again() -> None:
+    rig = begun()
+    rig.live()
+    rig.send(1)
+    rig.control("Nats-Last-Consumer: 1", "Nats-Last-Stream: 1")
+    assert rig.link.live
+    rig.control("Nats-Last-Consumer: 2", "Nats-Last-Stream: 2")
+    assert not rig.link.live
+
+
+def test_silence_begins_again_without_an_error() -> None:
+    rig = begun()
+    rig.live()
+    rig.run(SILENCE_SECONDS - 0.1)
+    rig.control("Nats-Last-Consumer: 0")
+    rig.run(SILENCE_SECONDS - 0.1)
+    rig.links.tick()
+    assert rig.link.live
+    rig.run(0.2)
+    rig.links.tick()
+    rig.run()
+    assert rig.count("STREAM.INFO") == 2
+    assert rig.error == ""
+    rig.run(5.1)
+    assert "10029" in rig.error and "does not answer" in rig.error
+
+
+def test_flow_control_is_answered_after_the_log() -> None:
+    rig = begun()
+    rig.live()
+    rig.send(1, 2)
+    rig.control(reply=b"$JS.FC.UP.C.x", text="FlowControl Request")
+    rig.run()
+    assert rig.count("$JS.FC") == 0
+    rig.commit()
+    assert rig.asked("$JS.FC")[0] == b"$JS.FC.UP.C.x"
+    rig.control("Nats-Last-Consumer: 2", "Nats-Consumer-Stalled: $JS.FC.UP.C.y")
+    assert rig.asked("$JS.FC")[0] == b"$JS.FC.UP.C.y"
+
+
+def test_the_log_takes_nothing_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inflow, "COMMAND_MESSAGES", 2)
+    rig = begun()
+    rig.live()
+    rig.closed = True
+    rig.send(1, 2, 3, 4, 5)
+    rig.run(0.5)
+    assert not rig.log
+    rig.closed = False
+    rig.run(0.2)
+    assert len(rig.log) == 3
+    rig.commit()
+    assert [seq for seq, _ in rig.stored()] == [1, 2, 3, 4, 5]
+
+
+def test_bytes_in_flight_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inflow, "COMMAND_MESSAGES", 1)
+    monkeypatch.setattr(inflow, "FLIGHT_BYTES", 150)
+    rig = begun()
+    rig.live()
+    rig.send(1, 2, 3, 4, 5)
+    rig.run()
+    assert 1 <= len(rig.log) <= 3
+    rig.commit()
+    assert [seq for seq, _ in rig.stored()] == [1, 2, 3, 4, 5]
+
+
+def test_an_upstream_without_flow_control(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inflow, "MAX_WAITING", 10)
+    rig = begun()
+    rig.live()
+    rig.send(*range(1, 10))
+    rig.commit()
+    assert rig.link.live
+    rig.send(*range(10, 30))
+    assert "more than flow control permits" in rig.error
+
+
+def test_a_lost_command_is_fetched_again() -> None:
+    rig = begun()
+    rig.live()
+    rig.send(1)
+    rig.run()
+    rig.log.clear()  # its leader lost it
+    rig.send(2)
+    rig.commit()
+    assert rig.stored() == []
+    assert (rig.link.live, rig.error) == (False, "")
+    rig.run(3.0)
+    assert rig.live(last_seq=2)["deliver_policy"] == "all"
+    rig.send(1, 2)
+    rig.commit()
+    assert [seq for seq, _ in rig.stored()] == [1, 2]
+
+
+# ---- what goes wrong
+
+
+def test_errors_are_told_and_tried_again_ever_rarer() -> None:
+    rig = begun()
+    rig.refuse("INFO")
+    assert rig.link.info()["error"] == {"code": 404, "err_code": 10059, "description": "stream not found"}
+    times = []
+    for _ in range(8):
+        before, start = rig.count("INFO"), rig.time.monotonic()
+        while rig.count("INFO") == before:
+            rig.run(0.05)
+        times.append(rig.time.monotonic() - start)
+        rig.refuse("INFO")
+    assert times[0] < 1.0 < times[3]
+    assert all(wait < 12.5 for wait in times)
+    assert rig.lines.lines == ["link failed stream not found (10059)"]
+    rig.known.add("UP")
+    before = rig.count("INFO")
+    rig.links.tick()
+    assert rig.count("INFO") == before + 1
+    rig.live()
+    assert "error" not in rig.link.info()
+
+
+def test_nobody_there() -> None:
+    rig = Rig(**MIRROR)
+    rig.bus.deaf = True
+    rig.links.begin()
+    rig.run()
+    assert "does not answer" in rig.error
+
+
+def test_an_upstream_behind_a_link_is_found_soon_after_it_is_back() -> None:
+    rig = Rig(mirror={"name": "UP", "external": {"api": "$JS.hub.API"}})
+    rig.bus.deaf = True
+    rig.links.begin()
+    rig.run(120.0)
+    assert "no answer" in rig.error
+    rig.bus.deaf = False
+    before = rig.count("STREAM.INFO")
+    rig.run(1.3)
+    assert rig.count("STREAM.INFO") > before
+    rig.live()
+    assert "error" not in rig.link.info()
+
+
+def test_no_answer_to_the_consumer() -> None:
+    rig = begun()
+    rig.inform()
+    rig.run(5.1)
+    assert "no answer about a consumer" in rig.error
+
+
+@pytest.mark.parametrize("answer", [{}, {"created": 1, "state": 3, "config": {}}, {"error": "x"}, [1]])
+def test_nonsense(answer: Any) -> None:
+    rig = begun()
+    rig.answer("INFO", answer)
+    assert "10029" in rig.error and "not an answer" in rig.error
+
+
+@pytest.mark.parametrize("config", [MIRROR, SOURCE])
+def test_an_upstream_that_waits_for_acknowledgements_has_a_durable_consumer(config: dict[str, Any]) -> None:
+    rig = begun(**config)
+    rig.inform(config={"retention": "workqueue"})
+    made = rig.accept()
+    assert made["ack_policy"] == "flow_control" and made["max_ack_pending"] == 4096 and "direct" not in made
+    assert made["durable_name"] == made["name"] and made["deliver_policy"] == "all"
+    assert rig.asked("CREATE")[0].endswith(b"CONSUMER.CREATE.UP." + made["name"].encode())
+    rig.commit()
+    rig.send(1, 2, 5)
+    rig.control(reply=b"$JS.FC.UP.C.x", text="FlowControl Request")
+    rig.run()
+    assert rig.count("$JS.FC") == 0, "nothing is acknowledged before it is committed here"
+    rig.commit()
+    assert rig.asked("$JS.FC")[0] == b"$JS.FC.UP.C.x"
+    assert rig.bus.headers == block("Nats-Last-Consumer: 3", "Nats-Last-Stream: 5")
+    rig.send(6)
+    rig.commit()
+
+    # The next attempt, here or on another node, finds the consumer: 6 was not acknowledged, and comes again.
+    rig.links.end()
+    rig.links.begin()
+    rig.inform(9)
+    again = rig.accept(delivered=6, consumer_seq=4)
+    assert again == {**made, "deliver_subject": again["deliver_subject"]} != made
+    assert rig.bus.arrive(rig.deliver, b"up", b"$JS.ACK.UP.C.1.7.5.1.0", b"", b"7") == 0, "nobody listens yet"
+    assert rig.asked("RESET")[0] == b"$JS.API.CONSUMER.RESET.UP." + made["name"].encode()
+    rig.answer("RESET", {"name": made["name"], "delivered": {"consumer_seq": 0, "stream_seq": 5}, "num_pending": 4})
+    rig.send(6, 7)
+    rig.control(reply=b"$JS.FC.UP.C.y", text="FlowControl Request")
+    rig.commit()
+    assert rig.bus.headers == block("Nats-Last-Consumer: 2", "Nats-Last-Stream: 7")
+    assert [payload for _, payload in rig.stored()] == [b"1", b"2", b"5", b"6", b"7"]
+    assert rig.count("CONSUMER.DELETE") == 0
+
+    rig.configure()
+    rig.links.configure()
+    assert rig.asked("CONSUMER.DELETE")[0].endswith(made["name"].encode()), "it would keep messages there for ever"
+
+
+def test_a_durable_consumer_goes_with_the_stream() -> None:
+    rig = begun(**SOURCE)
+    rig.inform(config={"retention": "interest"})
+    rig.accept()
+    rig.links.end(deleted=True)
+    assert rig.count("CONSUMER.DELETE.UP.JS_SRC_") == 1
+
+
+def test_an_answer_of_an_earlier_attempt_changes_nothing() -> None:
+    rig = begun()
+    reply = rig.asked("INFO")[2]
+    rig.run(5.1)
+    rig.run(5.0)
+    rig.bus.arrive(reply, reply, b"", b"", json.dumps(rig.upstream).encode())
+    assert rig.count("CREATE") == 0
+
+
+def test_a_full_stream_is_told_until_it_takes_something() -> None:
+    rig = begun(**MIRROR, max_msgs=1, discard="new")
+    rig.live()
+    rig.send(1, 2)
+    rig.commit()
+    assert "10077" in rig.error
+    rig.run(1.0)
+    rig.live(last_seq=2)
+    assert "10077" in rig.error  # that a consumer can be had does not make room
+    rig.configure(**MIRROR)
+    rig.send(2)
+    rig.commit()
+    assert (rig.error, len(rig.stored())) == ("", 2)
+
+
+def test_own_messages_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = begun()
+    rig.live()
+    rig.send(1)
+    rig.commit()
+    rig.links.end()
+    rig.links.begin()
+
+    def read(seqs: Any) -> Any:
+        raise DamagedError(1, 1)
+
+    monkeypatch.setattr(rig.store, "read", read)
+    rig.inform(5, created="2027-01-01T00:00:00Z")
+    assert len(rig.damage) == 1
+    assert "cannot be read" in rig.error
+
+
+# ---- upstreams that change
+
+
+def test_a_mirror_does_not_mix_two_streams() -> None:
+    rig = begun()
+    rig.live()
+    rig.send(1, 2)
+    rig.commit()
+    rig.links.end()
+    rig.links.begin()
+    rig.inform(50, created="2027-01-01T00:00:00Z")
+    rig.answer("MSG.GET", {"message": {"subject": "up", "seq": 2, "time": "2027-01-01T00:00:01Z", "data": "eA=="}})
+    assert "created again" in rig.error
+    assert rig.count("CONSUMER.CREATE") == 1
+
+
+def test_a_mirror_goes_on_with_an_upstream_from_its_archive() -> None:
+    rig = begun()
+    rig.live()
+    rig.send(1, 2)
+    rig.commit()
+    rig.links.end()
+    rig.links.begin()
+    rig.inform(50, created="2027-01-01T00:00:00Z")
+    same = {"subject": "up", "seq": 2, "time": "2001-09-09T01:46:40.000000002Z", "data": "Mg=="}
+    rig.answer("MSG.GET", {"message": same})
+    rig.accept(delivered=2)
+    rig.commit()
+    rig.send(3)
+    rig.commit()
+    assert [seq for seq, _ in rig.stored()] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("config", [MIRROR, SOURCE])
+def test_an_upstream_that_went_back(config: dict[str, Any]) -> None:
+    rig = begun(**config)
+    rig.live()
+    rig.send(1, 2, 3)
+    rig.commit()
+    rig.links.end()
+    rig.links.begin()
+    rig.inform(2)
+    assert "went back to sequence 2, 3 was read" in rig.error
+
+
+def test_a_source_reads_the_new_upstream_from_its_beginning() -> None:
+    rig = begun(sources=[{"name": "UP", "opt_start_seq": 2}])
+    assert rig.live()["opt_start_seq"] == 2
+    rig.send(2, 3)
+    rig.commit()
+    rig.links.end()
+    rig.links.begin()
+    rig.inform(1, created="2027-01-01T00:00:00Z")
+    assert rig.accept()["deliver_policy"] == "all"
+    rig.commit()
+    rig.send(1)
+    rig.commit()
+    assert [payload for _, payload in rig.stored()] == [b"2", b"3", b"1"]
+
+
+# ---- sources
+
+
+def test_a_source_says_where_messages_come_from() -> None:
+    source = {"name": "UP", "subject_transforms": [{"src": "up", "dest": "down"}, {"src": "b.>", "dest": ""}]}
+    rig = begun(sources=[source])
+    config = rig.live()
+    assert rig.asked("CREATE")[0] == b"$JS.API.CONSUMER.CREATE.UP"
+    assert config["filter_subjects"] == ["up", "b.>"]
+    assert rig.deliver.startswith(b"$JS.S.") and config["name"].startswith("JS_SRC_")
+    rig.send(7, headers=block("Own: 1", "Nats-Expected-Stream: UP", "Nats-Batch-Id: b", "Nats-Stream-Source: X 1"))
+    rig.send(9, subject=b"b.c", pending=4)
+    rig.commit()
+    first, second = rig.store.scan(b">", 1)
+    assert (first.seq, first.subject) == (1, b"down")
+    assert first.headers == block("Own: 1", "Nats-Stream-Source: UP 7 up\fb.> down\f> up " + _identity())
+    assert (second.seq, second.subject) == (2, b"b.c")
+    shown = rig.link.info()
+    assert (shown["lag"], shown["seq"]) == (3, 9)
+    assert shown["subject_transforms"] == source["subject_transforms"]
+    assert rig.link.lag_seconds > 0
+
+
+def _identity() -> str:
+    import hashlib
+
+    digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+    return "".join(digits[b % 62] for b in hashlib.sha256(CREATED.encode()).digest()[:8])
+
+
+def test_a_mirrors_headers_stay_but_for_orders() -> None:
+    rig = begun()
+    rig.live()
+    rig.send(1, headers=block("Own: 1", "Nats-Msg-Id: x", "Nats-Expected-Last-Sequence: 5", "Nats-Stream-Source: X 1"))
+    rig.commit()
+    (message,) = rig.store.scan(b">", 1)
+    assert message.headers == block("Own: 1", "Nats-Msg-Id: x", "Nats-Stream-Source: X 1")
+
+
+def test_one_filter_is_in_the_subject() -> None:
+    rig = begun(sources=[{"name": "UP", "filter_subject": "a.*", "opt_start_time": "2026-01-01T00:00:00Z"}])
+    config = rig.live()
+    subject = rig.asked("CREATE")[0]
+    assert subject.startswith(b"$JS.API.CONSUMER.CREATE.UP.JS_SRC_") and subject.endswith(b".a.*")
+    assert config["filter_subject"] == "a.*"
+    assert (config["deliver_policy"], config["opt_start_time"]) == ("by_start_time", "2026-01-01T00:00:00Z")
+
+
+def test_an_external_upstream() -> None:
+    external = {"api": "$JS.hub.API", "deliver": "to.me"}
+    rig = begun(mirror={"name": "UP", "external": external})
+    rig.run(5.1)  # INFO is not imported
+    assert rig.asked("CREATE")[0] == b"$JS.hub.API.CONSUMER.CREATE.UP"
+    rig.accept()
+    assert rig.deliver.startswith(b"to.me.M.")
+    rig.commit()
+    rig.send(1)
+    rig.commit()
+    assert rig.stored() == [(1, b"1")]
+    assert rig.link.info()["external"] == external
+
+
+def test_a_source_that_is_known_by_its_messages_alone() -> None:
+    rig = Rig(subjects=["x"], sources=[{"name": "UP"}])
+    rig.links.begin()
+    rig.live()
+    rig.send(4, 6)
+    rig.commit()
+    rig.links.end()
+    rig.configure(subjects=["x"])
+    rig.configure(subjects=["x"], sources=[{"name": "UP"}])
+    assert rig.machine.cursor(link_key({"name": "UP"})) is None
+    rig.links.begin()
+    assert rig.live(last_seq=8)["opt_start_seq"] == 7
+    rig.send(8)
+    rig.commit()
+    assert [payload for _, payload in rig.stored()] == [b"4", b"6", b"8"]
+
+
+def test_sources_come_and_go() -> None:
+    rig = begun(sources=[{"name": "A"}, {"name": "B"}])
+    first = rig.links.by_key[link_key({"name": "A"})]
+    assert [entry["name"] for entry in rig.links.info()["sources"]] == ["A", "B"]
+    rig.configure(sources=[{"name": "C"}, {"name": "A"}])
+    rig.links.configure()
+    assert [entry["name"] for entry in rig.links.info()["sources"]] == ["C", "A"]
+    assert rig.links.by_key[link_key({"name": "A"})] is first
+    rig.configure()
+    rig.links.configure()
+    assert rig.links.info() == {}
+    assert not rig.bus.subs
+
+
+# ---- how close a mirror is
+
+
+def test_the_log_knows_how_close_it_is() -> None:
+    rig = begun()
+    rig.live(last_seq=5000, pending=5000)
+    cursor = rig.machine.cursor(b"")
+    assert cursor is not None and cursor.lag == 5000
+    rig.send(1, pending=100)
+    rig.commit()
+    cursor = rig.machine.cursor(b"")
+    assert cursor is not None and cursor.lag == 100
+    assert rig.link.info()["lag"] == 99
+    rig.control("Nats-Last-Consumer: 1")  # what it had left has been removed since
+    rig.commit()
+    cursor = rig.machine.cursor(b"")
+    assert cursor is not None and cursor.lag == 0
+    rig.control("Nats-Last-Consumer: 1")
+    assert not rig.log

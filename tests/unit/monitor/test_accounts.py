@@ -1,0 +1,77 @@
+"""/accountz, /accstatz, /raftz, /gatewayz and /debug/vars."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from jetcluster.clock import ManualTime
+from jetcluster.monitor.expvarz import expvarz
+from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.source import QueryError
+from jetcluster.server.server import Server
+from tests.unit.monitor import twins
+from tests.unit.monitor.test_pages import Wire
+
+
+@pytest.fixture
+def node(server: Server) -> Any:
+    clock = ManualTime()
+    return twins.node(server, clock, twins.engine(clock))
+
+
+async def test_accountz(server: Server, node: Any) -> None:
+    for name in ("$G", "$SYS", "APP"):
+        server.account(name)
+    source = NodeSource(node)
+    assert source.accountz({})["accounts"] == ["$G", "$SYS", "APP"]
+    detail = source.accountz({"acc": "$SYS"})["account_detail"]
+    assert (detail["is_system"], "imports" in detail, detail["jetstream_enabled"]) == (True, False, False)
+    detail = source.accountz({"acc": "APP"})["account_detail"]
+    assert {entry["to"] for entry in detail["imports"]} == {
+        "$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.REQ.SERVER.PING.CONNZ", "$SYS.REQ.ACCOUNT.PING.STATZ",
+        "$SYS.REQ.USER.INFO",
+    }  # fmt: skip
+    with pytest.raises(QueryError, match="Account nobody does not exist"):
+        source.accountz({"acc": "nobody"})
+    assert "nobody" not in source.accountz({})["accounts"]
+
+
+async def test_accstatz_counts_open_and_closed_connections(server: Server, node: Any) -> None:
+    source = NodeSource(node)
+    first = await Wire.open(server, "a", b"PUB x 3\r\nabc", b"SUB y 1")
+    (stat,) = source.accstatz({})["account_statz"]
+    assert (stat["acc"], stat["conns"], stat["received"]["bytes"], stat["num_subscriptions"]) == ("$G", 1, 3, 1)
+    server.clients[1].abort("Slow Consumer (Pending Bytes)")
+    await first.close()
+    assert source.accstatz({})["account_statz"] == []
+    (stat,) = source.accstatz({"unused": "1", "acc": "$G"})["account_statz"]
+    assert (stat["conns"], stat["received"]["bytes"], stat["slow_consumers"]) == (0, 3, 1)
+
+
+async def test_raftz(node: Any) -> None:
+    source = NodeSource(node)
+    meta = source.raftz({})["$SYS"]["_meta_"]
+    assert (meta["id"], meta["state"], meta["size"], meta["quorum_needed"]) == ("AAAAAAAA", "LEADER", 3, 2)
+    assert meta["peers"]["BBBBBBBB"]["last_seen"] == "5s"
+    ((name, group),) = source.raftz({"acc": "$G"})["$G"].items()
+    assert name.startswith("S-R3F-")
+    assert (group["committed"], group["wal"]["messages"]) == (10, 10)
+    assert source.raftz({"acc": "$G", "group": name}) == source.raftz({"acc": "$G"})
+    assert source.raftz({"acc": "$G", "group": "other"}) == source.raftz({"acc": "nobody"}) == {}
+
+
+async def test_gatewayz(node: Any) -> None:
+    found = NodeSource(node).gatewayz({})
+    assert (found["outbound_gateways"], found["inbound_gateways"]) == ({}, {})
+    with pytest.raises(QueryError):
+        NodeSource(node).gatewayz({"accs": "x"})
+
+
+def test_expvarz_keeps_the_command_line_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["serve", "--pass", "hunter2"])
+    found = expvarz()
+    assert found["memstats"]["Sys"] > 1_000_000
+    assert "hunter2" not in str(found)

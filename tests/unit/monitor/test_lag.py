@@ -1,0 +1,97 @@
+"""How far replicas are behind, from notes and what a leader knows."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jetcluster.clock import ManualTime
+from jetcluster.monitor.lag import IDLE_SECONDS, MAX_NOTES, Lag, LagNotes
+from tests.unit.monitor import twins
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = ManualTime()
+        self.engine = twins.engine(self.clock)
+        self.replica: Any = self.engine.replicas[7]
+        node: Any = twins.node(SimpleNamespace(timers=self.clock), self.clock, self.engine)
+        self.notes = LagNotes(node)
+
+    def publish(self, messages: int) -> None:
+        """One entry with so many messages."""
+        group = self.replica.group
+        group.commit_index += 1
+        group.applied_index += 1
+        self.replica.store.state.last_seq += messages
+
+    def lag(self, match: int, missing: int | None = None) -> Lag:
+        return self.notes.of(self.replica, match, lambda: missing)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_replica_that_lacks_nothing(world: World) -> None:
+    world.notes.asked()
+    world.publish(10)
+    assert world.lag(11) == world.lag(12) == Lag(0, 0, 0.0)
+
+
+def test_behind_since_it_stopped(world: World) -> None:
+    world.notes.asked()
+    for _ in range(5):
+        world.publish(10)
+        world.clock.advance(1.0)
+    lag = world.lag(12)
+    assert (lag.entries, lag.messages) == (3, 30)
+    assert lag.seconds == pytest.approx(2.0, abs=1.01)
+    assert world.lag(1).messages == 50  # before the first note: all that is known of
+    assert world.lag(12, missing=44) == Lag(3, 44, lag.seconds)
+
+
+def test_notes_are_bounded_and_reach_back(world: World) -> None:
+    world.notes.asked()
+    for second in range(280):
+        world.publish(1)
+        world.clock.advance(1.0)
+        if not second % 100:
+            world.notes.asked()
+    (kept,) = world.notes._notes.values()
+    assert len(kept) <= MAX_NOTES
+    lag = world.lag(100)
+    assert (lag.entries, lag.messages) == (190, 190)
+    assert lag.seconds == pytest.approx(190, abs=2)
+
+
+def test_an_idle_stream_has_no_lag_of_its_own(world: World) -> None:
+    world.notes.asked()
+    world.publish(5)
+    world.clock.advance(100)
+    world.publish(1)
+    assert world.lag(11) == Lag(1, 1, pytest.approx(0.0, abs=1.01))
+    world.clock.advance(100)
+    assert world.lag(11) == Lag(1, 1, pytest.approx(100, abs=1.01))
+    assert world.lag(10) == Lag(2, 6, pytest.approx(200, abs=1.01))
+
+
+def test_nobody_asks_any_more(world: World) -> None:
+    world.notes.asked()
+    world.clock.advance(IDLE_SECONDS + 2)
+    assert world.notes._notes == {}
+    world.publish(1)
+    world.clock.advance(10)
+    assert world.notes._notes == {}
+    world.notes.asked()
+    assert list(world.notes._notes) == [7]
+
+
+def test_a_stream_that_is_led_elsewhere_now(world: World) -> None:
+    world.notes.asked()
+    world.replica.leading = False
+    world.clock.advance(2.0)
+    assert world.notes._notes == {}

@@ -1,0 +1,191 @@
+"""/metrics: Prometheus reads it, the names are those of prometheus-nats-exporter, and our own."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from jetcluster.clock import SystemClock
+from jetcluster.latency import Latency
+from jetcluster.monitor import metrics_own
+from jetcluster.monitor.metrics import Metrics
+from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.source import QueryError
+from jetcluster.server.server import Server
+from tests.unit.monitor import twins
+from tests.unit.monitor.test_pages import Wire
+
+EXPORTER = Path(__file__).parent / "exporter-names.json"
+"""Name -> labels, as prometheus-nats-exporter (its main branch of June 2026) made them of a three-node cluster of
+jetcluster with `-varz -connz -routez -subz -leafz -accstatz -accountz -gatewayz -healthz -jsz=all`."""
+
+
+def instrumented(engine: Any, clock: SystemClock) -> Any:
+    """The twin, with what only metrics look at."""
+    context = engine.context
+    timed = Latency()
+    timed.observe(0.002)
+    journal = SimpleNamespace(
+        sync_latency=timed, full=False,
+        counters=SimpleNamespace(batches=3, bytes=400, full_episodes=0, read_failures=0),
+    )  # fmt: skip
+    context.raft = SimpleNamespace(
+        journal=journal, commit_latency=timed, apply_latency=timed, losses=[],
+        counters=SimpleNamespace(campaigns=1, stopped_groups=0),
+    )  # fmt: skip
+    context.read_latency = dict.fromkeys(("leader", "follower", "mirror"), timed)
+    context.batch_room = SimpleNamespace(open=2, staged_bytes=77)
+    context.catchup.missing = lambda gid, peer: None
+    for replica in engine.replicas.values():
+        replica.reads = SimpleNamespace(streaming=1, answered=12)
+        replica.assignment.config["max_msgs"] = -1
+    return engine
+
+
+@pytest.fixture
+def node(server: Server) -> Any:
+    clock = SystemClock()
+    found = twins.node(server, clock, instrumented(twins.engine(clock), clock))
+    found.jetstream.apis["$G"].dropped = 0
+    counters = dict.fromkeys(("slow", "stale", "dropped_msgs", "refused", "links_up", "links_down"), 0)
+    found.jetstream.mesh.counters = SimpleNamespace(**counters)
+    stats = SimpleNamespace(
+        rid=3, did_solicit=True, configured=True, ip="127.0.0.1", port=6222, started=clock.monotonic() - 61,
+        last_activity=clock.monotonic() - 1, rtt=0.00079, in_msgs=1, out_msgs=2, in_bytes=3, out_bytes=4,
+    )  # fmt: skip
+    found.jetstream.mesh.links = {"BBBBBBBB": twins.LinkTwin("BBBBBBBB", "n2", stats)}
+    return found
+
+
+async def scrape(node: Any, **query: str) -> dict[str, Metric]:
+    body = await Metrics(node, NodeSource(node)).scrape(query)
+    return {family.name: family for family in parse(body.decode())}
+
+
+def labels_by_name(families: dict[str, Metric]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for family in families.values():
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+async def test_all_names_and_labels_of_the_exporter(node: Any, server: Server) -> None:
+    wire = await Wire.open(server, "a", b"SUB foo 1")
+    source = NodeSource(node)
+    for page in ("/varz", "/routez", "/subsz", "/metrics"):
+        source.count_request(page)
+    body = await Metrics(node, source).scrape({})
+    ours = labels_by_name({family.name: family for family in parse(body.decode())})
+    for name, labels in json.loads(EXPORTER.read_text()).items():
+        if name.startswith("jetstream_consumer_"):
+            continue  # the twin has no consumers; tests/interop/test_cli_server.py asks a real server
+        assert name in ours, name
+        assert ours[name] == set(labels), name
+    await wire.close()
+
+
+async def test_values(node: Any, server: Server) -> None:
+    wire = await Wire.open(server, "a", b"SUB foo 1", b"PUB foo 2\r\nhi")
+    link = node.jetstream.mesh.links["BBBBBBBB"]
+    server.accounts["$G"].set_remote_interest(link, b"foo", b"q", 2)
+    server.accounts["APP"].set_remote_interest(link, b"bar", None, 1)
+    found = await scrape(node)
+
+    samples = [sample for family in found.values() for sample in family.samples]
+
+    def value(name: str, **labels: str) -> float:
+        matching = [s.value for s in samples if s.name == name and labels.items() <= s.labels.items()]
+        assert len(matching) == 1, (name, matching)
+        return float(matching[0])
+
+    assert value("gnatsd_varz_connections", server_id="n1") == value("gnatsd_connz_num_connections") == 1
+    assert value("gnatsd_varz_in_client_bytes") == 2
+    assert value("gnatsd_varz_start") == server.start_ns // 1_000_000
+    assert value("gnatsd_healthz_status") == 0
+    assert value("gnatsd_routez_route_subscriptions", rid="3") == 2
+    assert value("gnatsd_accstatz_received_bytes", account="$G") == 2
+    assert value("jetstream_stream_total_messages", stream_name="S", is_stream_leader="true") == 5
+    assert value("jetcluster_replica_lag_entries", stream="S", replica="n2") == 0
+    assert value("jetcluster_atomic_batches_open") == 2
+    assert value("jetcluster_direct_get_batches_streaming") == 1
+    assert value("jetcluster_damage_found_total") == 3
+    assert value("jetcluster_direct_gets_total", stream="S") == 12
+    assert value("jetcluster_fsync_seconds_count") == 1
+    assert value("jetcluster_direct_get_seconds_bucket", role="mirror", le="0.0025") == 1
+    assert value("jetcluster_direct_get_seconds_bucket", role="mirror", le="0.001") == 0
+    await wire.close()
+
+
+async def test_connections_on_demand(node: Any, server: Server) -> None:
+    wire = await Wire.open(server, "a", b"SUB foo 1", b"PUB foo 2\r\nhi")
+    samples = (await scrape(node))["gnatsd_connz_pending_bytes"].samples
+    assert [set(sample.labels) for sample in samples] == [{"server_id"}]
+    found = await scrape(node, connections="1")
+    (one,) = [s for s in found["gnatsd_connz_in_bytes"].samples if "cid" in s.labels]
+    assert (one.value, one.labels["name"], one.labels["account"]) == (2, "a", "$G")
+    await wire.close()
+
+
+async def test_another_prefix(node: Any) -> None:
+    found = await scrape(node, prefix="nats", consumers="0")
+    assert {"nats_varz_cpu", "nats_server_total_streams", "nats_stream_last_seq", "jetcluster_info"} <= found.keys()
+    assert not any(name.startswith(("gnatsd_", "jetstream_")) for name in found)
+    for bad in ("9x", "a-b", "a b", "ä"):
+        with pytest.raises(QueryError):
+            await scrape(node, prefix=bad)
+
+
+async def test_without_jetstream(server: Server) -> None:
+    found = await scrape(twins.node(server, SystemClock()))
+    assert found["jetstream_server_jetstream_disabled"].samples[0].value == 1
+    assert "jetcluster_fsync_seconds" not in found
+
+
+async def test_a_sick_node(node: Any) -> None:
+    replica = node.jetstream.jetstream.replicas[7]
+    replica.failed = "boom"
+    found = await scrape(node)
+    assert found["gnatsd_healthz_status"].samples[0].value == 1
+    assert found["jetcluster_replicas_failed"].samples[0].value == 1
+    assert "jetstream_stream_last_seq" not in found
+
+
+async def test_upstreams(node: Any) -> None:
+    links = node.jetstream.jetstream.replicas[7].mirrors.links
+    links.info = lambda **_: {
+        "sources": [{"name": "A", "lag": 4, "lag_seconds": 1.5}, {"name": "B", "lag": 0, "lag_seconds": 0}]
+    }
+    found = await scrape(node)
+    assert [(s.labels["upstream"], s.value) for s in found["jetcluster_upstream_lag_messages"].samples] == [
+        ("A", 4),
+        ("B", 0),
+    ]
+
+
+async def test_every_metric_of_the_dashboard_exists(node: Any) -> None:
+    links = node.jetstream.jetstream.replicas[7].mirrors.links
+    links.info = lambda **_: {"mirror": {"name": "A", "lag": 4, "lag_seconds": 1.5}}
+    exported = set(labels_by_name(await scrape(node)))
+    exported |= set(json.loads(EXPORTER.read_text()))
+    used = dashboard_metrics()
+    assert len(used) > 20
+    assert used <= exported, sorted(used - exported)
+
+
+def dashboard_metrics() -> set[str]:
+    """Metric names in the queries of the dashboards in deploy/grafana."""
+    top = Path(metrics_own.__file__).parents[2]
+    names: set[str] = set()
+    for path in (top / "deploy/grafana").glob("*.json"):
+        for panel in json.loads(path.read_text())["panels"]:
+            for target in panel.get("targets", ()):
+                names.update(re.findall(r"\b(?:gnatsd|jetstream|jetcluster)_[a-z0-9_]+", target["expr"]))
+    return names

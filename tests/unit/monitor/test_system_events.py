@@ -1,0 +1,120 @@
+"""`$SYS` events of one server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from jetcluster.clock import SystemClock
+from jetcluster.monitor import system_events
+from jetcluster.monitor.server_block import ServerBlock
+from jetcluster.monitor.system_events import SystemEvents
+from jetcluster.server.server import Server
+from tests.unit.monitor import twins
+from tests.unit.monitor.system import Asker
+from tests.unit.monitor.test_pages import Wire
+
+
+@pytest.fixture
+async def events(server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SystemEvents]:
+    monkeypatch.setattr(system_events, "FIRST_BEAT", 0.01)
+    node = twins.node(server, SystemClock())
+    found = SystemEvents(node, ServerBlock(node))
+    found.start()
+    yield found
+    if server.watcher is found:
+        found.stop()
+
+
+async def test_a_connection_comes_and_goes(server: Server, events: SystemEvents) -> None:
+    system = Asker(server)
+    system.listen(b"$SYS.ACCOUNT.>")
+    wire = await Wire.open(server, "a", b"PUB x 2\r\nhi")
+    seen = dict([await system.next(), await system.next()])
+    connect = seen["$SYS.ACCOUNT.$G.CONNECT"]
+    assert connect["type"] == "io.nats.server.advisory.v1.client_connect"
+    assert (len(connect["id"]), connect["server"]["name"]) == (22, "n1")
+    assert (connect["client"]["name"], connect["client"]["acc"], "stop" in connect["client"]) == ("a", "$G", False)
+    counted = seen["$SYS.ACCOUNT.$G.SERVER.CONNS"]
+    assert counted["type"] == "io.nats.server.advisory.v1.account_connections"
+    assert (counted["acc"], counted["conns"], counted["total_conns"]) == ("$G", 1, 1)
+    await wire.close()
+    seen = dict([await system.next(), await system.next()])
+    gone = seen["$SYS.ACCOUNT.$G.DISCONNECT"]
+    assert gone["type"] == "io.nats.server.advisory.v1.client_disconnect"
+    assert (gone["reason"], gone["received"], gone["sent"]["msgs"]) == ("Client Closed", {"msgs": 1, "bytes": 2}, 0)
+    assert gone["client"]["stop"] > gone["client"]["start"]
+    counted = seen["$SYS.ACCOUNT.$G.SERVER.CONNS"]
+    assert (counted["conns"], counted["received"]["msgs"]) == (0, 1)
+
+
+async def test_many_changes_make_few_counts(server: Server, events: SystemEvents) -> None:
+    system = Asker(server)
+    system.listen(b"$SYS.SERVER.ACCOUNT.$G.CONNS")
+    wires = [await Wire.open(server, "a") for _ in range(6)]
+    last: dict[str, Any] = {}
+    counts = 0
+    while last.get("conns") != 6:
+        last = (await system.next())[1]
+        counts += 1
+    assert counts <= 3
+    for wire in wires:
+        await wire.close()
+
+
+async def test_refused_clients(server: Server, events: SystemEvents) -> None:
+    class Nobody:
+        required, nonce_required = True, False
+
+        def check(self, connect: dict[str, Any], nonce: bytes) -> Any:
+            raise PermissionError
+
+    server.authenticator = Nobody()
+    system = Asker(server)
+    system.listen(f"$SYS.SERVER.{server.server_id}.CLIENT.AUTH.ERR".encode())
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b'CONNECT {"user":"mallory","pass":"secret"}\r\nPING\r\n')
+    _, event = await system.next()
+    assert event["reason"] == "Authentication Failure"
+    assert event["client"]["acc"] == "$G"
+    assert "secret" not in str(event)
+    await reader.read()
+    writer.close()
+
+
+async def test_statistics_beat(server: Server, events: SystemEvents) -> None:
+    system = Asker(server)
+    system.listen(b"$SYS.SERVER.*.STATSZ")
+    first, second = [await system.next(), await system.next()]
+    assert first[0] == f"$SYS.SERVER.{server.server_id}.STATSZ"
+    assert set(first[1]) == {"server", "statsz"}
+    assert second[1]["server"]["seq"] > first[1]["server"]["seq"]
+
+
+async def test_goodbye(server: Server, events: SystemEvents) -> None:
+    system = Asker(server)
+    system.listen(b"$SYS.SERVER.*.LAMEDUCK")
+    system.listen(b"$SYS.SERVER.*.SHUTDOWN")
+    events.lame_duck()
+    subject, event = await system.next()
+    assert (subject.rpartition(".")[2], event["id"]) == ("LAMEDUCK", server.server_id)
+    events.stop()
+    assert (await system.next())[0] == f"$SYS.SERVER.{server.server_id}.SHUTDOWN"
+    assert server.watcher is None
+
+
+async def test_nothing_is_built_when_nobody_listens(
+    server: Server, events: SystemEvents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[str] = []
+    monkeypatch.setattr(events, "_publish", lambda *args: built.append("event"))
+    monkeypatch.setattr(system_events, "account_stats", lambda node, names: built.extend(names) or [])
+    wire = await Wire.open(server, "a")
+    await wire.close()
+    while server.clients:
+        await asyncio.sleep(0.005)
+    await asyncio.sleep(0.02)
+    assert built == []

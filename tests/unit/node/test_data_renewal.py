@@ -1,0 +1,117 @@
+"""A damaged data store is renewed at a start: what is whole is copied, nothing is deleted (node/data_renewal.py)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from jetcluster.cluster.identity import MARKER_NAME
+from jetcluster.node import data_renewal
+from jetcluster.node.data_renewal import COOL_DOWN, open_data, recently_renewed, settle
+from jetcluster.store import keys
+from jetcluster.store.batch import Batch
+from jetcluster.store.block_store import BlockStore
+from jetcluster.store.kv import KvDamagedError
+from jetcluster.store.rocks_kv import RocksKv
+
+NOW = 1_800_000_000.0
+WHOLE, ROTTEN = 2, 3
+
+
+def message_batch(number: int) -> Batch:
+    return Batch.of([b"s"], [b""], [b"%d-" % number + os.urandom(800)])
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Two streams in table files."""
+    kv = RocksKv(tmp_path / "data")
+    (tmp_path / "data" / MARKER_NAME).write_text("nonce\n")
+    kv.put(b"\x00meta", b"of the node")
+    for stream in (WHOLE, ROTTEN):
+        store = BlockStore(kv, stream, memory=False)
+        for number in range(1, 201):
+            store.append(message_batch(number), number, number)
+        kv.flush_now()
+    kv.close()
+    return tmp_path
+
+
+def rot(directory: Path, stream: int) -> None:
+    """Flips a bit in the stream's messages, in the table file that holds them."""
+    kv = RocksKv(directory / "data")
+    start = keys.stream_prefix(keys.BLOCK, stream)
+    files = [file for file in kv._db.live_files() if file["start_key"].startswith(start)]
+    kv.close()
+    path = directory / "data" / str(files[0]["name"]).lstrip("/")
+    with path.open("r+b") as file:
+        at = path.stat().st_size // 3
+        file.seek(at)
+        (byte,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+
+
+def messages(kv: RocksKv, stream: int) -> int:
+    return BlockStore(kv, stream, memory=False).messages
+
+
+def test_a_sound_store_is_opened_as_it_is(directory: Path) -> None:
+    kv, renewal = open_data(directory, renewable=True, now=NOW)
+    assert renewal is None and messages(kv, WHOLE) == messages(kv, ROTTEN) == 200
+    assert not kv.damage
+    kv.check_files()
+    assert not kv.damage
+    kv.close()
+
+
+def test_what_is_marked_is_renewed_and_streams_that_are_whole_are_kept(directory: Path) -> None:
+    rot(directory, ROTTEN)
+    data_renewal.mark(directory, "a test")
+    kv, renewal = open_data(directory, renewable=True, now=NOW)
+    assert renewal is not None
+    assert (renewal.reason, renewal.kept, renewal.left) == ("a test", (WHOLE,), (ROTTEN,))
+    assert messages(kv, WHOLE) == 200 and messages(kv, ROTTEN) == 0
+    assert kv.get(b"\x00meta") == b"of the node"
+    assert (directory / "data" / MARKER_NAME).read_text() == "nonce\n"
+    assert (renewal.quarantine / MARKER_NAME).exists(), "what was there is kept"
+    kv.close()
+    kv, renewal = open_data(directory, renewable=True, now=NOW + 1)
+    assert renewal is None
+    kv.close()
+    assert recently_renewed(directory, NOW + 1) and not recently_renewed(directory, NOW + COOL_DOWN + 1)
+
+
+def test_a_truncated_file_is_noticed_by_its_size_and_at_the_open(directory: Path) -> None:
+    kv = RocksKv(directory / "data")
+    path = max((directory / "data").glob("*.sst"), key=lambda file: file.stat().st_size)
+    os.truncate(path, path.stat().st_size // 2)
+    kv.check_files()
+    assert path.name in kv.damage
+    kv.close()
+    with pytest.raises(KvDamagedError):
+        open_data(directory, renewable=False, now=NOW)
+    assert not (directory / "quarantine").exists()
+    kv, renewal = open_data(directory, renewable=True, now=NOW)
+    assert renewal is not None and len(renewal.kept) < 2
+    kv.close()
+
+
+def test_a_renewal_cut_off_is_finished_or_begun_anew(directory: Path) -> None:
+    half = RocksKv(directory / "data.next")
+    half.put(b"\x00junk", b"")
+    half.flush_now()
+    half.close()
+    settle(directory)
+    assert (directory / "data").exists() and (directory / "data.next").exists(), "it had no marker yet"
+    data_renewal.mark(directory, "a test")
+    kv, renewal = open_data(directory, renewable=True, now=NOW)
+    assert renewal is not None and renewal.kept == (WHOLE, ROTTEN) and kv.get(b"\x00junk") is None
+    kv.close()
+    (directory / "data").rename(directory / "data.next")  # as a crash between the two renames leaves it
+    settle(directory)
+    kv, renewal = open_data(directory, renewable=True, now=NOW)
+    assert renewal is None and messages(kv, WHOLE) == 200
+    kv.close()

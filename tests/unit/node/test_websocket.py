@@ -1,0 +1,168 @@
+"""The WebSocket port of a whole node: stock clients over ws and wss, logins, monitoring, reload (node/)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import nats
+import pytest
+
+from jetcluster import logs
+from jetcluster.config.load import load_file
+from jetcluster.monitor.connz import connz
+from jetcluster.monitor.varz import varz
+from jetcluster.node.node import Node
+from tests.unit.server.certificate import make_certificate
+
+
+@asynccontextmanager
+async def node_of(folder: Path, text: str) -> AsyncIterator[Node]:
+    path = folder / "c.conf"
+    path.write_text('listen: "127.0.0.1:-1"\nserver_name: n1\n' + text)
+
+    def read() -> Any:
+        return load_file(str(path), {})[0]
+
+    options = read()
+    assert options.problem() is None
+    node = Node(options, logs.get_logger("test"), read)
+    await node.start()
+    try:
+        yield node
+    finally:
+        await node.stop()
+
+
+def url_of(node: Node) -> str:
+    return node.listening()["websocket"][0]
+
+
+@asynccontextmanager
+async def raw(node: Node, **options: Any) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    async with aiohttp.ClientSession() as session, session.ws_connect(url_of(node), **options) as connection:
+        yield connection
+
+
+async def heard(connection: aiohttp.ClientWebSocketResponse) -> bytes:
+    return bytes(await connection.receive_bytes(timeout=5))
+
+
+async def login(node: Node, connect: dict[str, Any], **options: Any) -> str:
+    """ "PONG" or what was answered instead."""
+    async with raw(node, **options) as connection:
+        assert (await heard(connection)).startswith(b"INFO ")
+        await connection.send_bytes(b"CONNECT " + json.dumps({"verbose": False, **connect}).encode() + b"\r\nPING\r\n")
+        return (await heard(connection)).decode().strip()
+
+
+async def plain_login(node: Node, connect: dict[str, Any]) -> str:
+    """The same on the port for clients without WebSocket."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.server.port)
+    await reader.readline()
+    writer.write(b"CONNECT " + json.dumps({"verbose": False, **connect}).encode() + b"\r\nPING\r\n")
+    answer = await asyncio.wait_for(reader.readline(), 5)
+    writer.close()
+    await writer.wait_closed()
+    return answer.decode().strip()
+
+
+@pytest.mark.filterwarnings("ignore:parameter 'timeout' of type 'float':DeprecationWarning")  # nats-py's own
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_stock_client_publishes_subscribes_and_uses_jetstream(tmp_path: Path, *, tls: bool) -> None:
+    security, context = "no_tls: true", None
+    if tls:
+        cert, key = make_certificate(tmp_path)
+        security = f'tls {{ cert_file: "{cert}", key_file: "{key}" }}'
+        context = ssl.create_default_context(cafile=str(cert))
+    text = f'websocket {{ listen: "127.0.0.1:-1", {security} }}\njetstream {{ store_dir: "{tmp_path / "js"}" }}\n'
+    async with node_of(tmp_path, text) as node:
+        assert url_of(node).startswith("wss://127.0.0.1:" if tls else "ws://127.0.0.1:")
+        client = await nats.connect(url_of(node), tls=context, allow_reconnect=False)
+        subscription = await client.subscribe("big")
+        body = bytes(range(256)) * 3000
+        await client.publish("big", body)
+        assert (await subscription.next_msg(timeout=10)).data == body
+        js = client.jetstream()
+        await js.add_stream(name="S", subjects=["s.>"])
+        for at in range(20):
+            assert (await js.publish("s.a", b"%d" % at)).seq == at + 1
+        pull = await js.pull_subscribe("s.a", "d")
+        assert [message.data for message in await pull.fetch(20, timeout=10)] == [b"%d" % at for at in range(20)]
+
+        shown = connz(node, {})["connections"]
+        assert [(one["type"], one["lang"]) for one in shown] == [("websocket", "python3")]
+        await client.close()
+        for _ in range(500):
+            closed = connz(node, {"state": "closed"})["connections"]
+            if closed:
+                break
+            await asyncio.sleep(0.01)
+        assert [(one["type"], one["reason"]) for one in closed] == [("websocket", "Client Closed")]
+
+
+async def test_what_monitoring_says_of_the_port(tmp_path: Path) -> None:
+    text = 'websocket { listen: "127.0.0.1:-1", no_tls: true, compression: true, handshake_timeout: "3s" }\n'
+    async with node_of(tmp_path, text) as node:
+
+        class Cpu:
+            def percent(self) -> float:
+                return 0.0
+
+        assert varz(node, {}, Cpu())["websocket"] == {  # type: ignore[arg-type]
+            "host": "127.0.0.1",
+            "port": node.server.ws_port.port if node.server.ws_port else 0,
+            "handshake_timeout": 3_000_000_000,
+            "no_tls": True,
+            "compression": True,
+        }
+
+
+async def test_users_by_type_of_connection_cookies_and_reload(tmp_path: Path) -> None:
+    users = """
+        authorization { users: [
+          {user: std, password: p, allowed_connection_types: ["STANDARD"]}
+          {user: web, password: p, allowed_connection_types: ["WEBSOCKET"]}
+        ] }
+    """
+    block = 'websocket { listen: "127.0.0.1:-1", no_tls: true, user_cookie: u, pass_cookie: w, %s }\n'
+    async with node_of(tmp_path, users + block % "compression: false") as node:
+        refused = "-ERR 'Authorization Violation'"
+        assert await login(node, {"user": "web", "pass": "p"}) == "PONG"
+        assert await login(node, {"user": "std", "pass": "p"}) == refused
+        assert await login(node, {"user": "web", "pass": "wrong"}) == refused
+        assert await login(node, {}) == refused
+        assert await login(node, {}, headers={"Cookie": "u=web; w=p"}) == "PONG"
+        assert await login(node, {"user": "std"}, headers={"Cookie": "u=web; w=p"}) == refused
+        assert await plain_login(node, {"user": "web", "pass": "p"}) == refused  # of the other port it is no user
+        assert await plain_login(node, {"user": "std", "pass": "p"}) == "PONG"
+
+        (tmp_path / "c.conf").write_text(
+            'listen: "127.0.0.1:-1"\nserver_name: n1\n' + users + block % "no_auth_user: web"
+        )
+        assert node.reload("test") == ""
+        assert await login(node, {}) == "PONG"
+
+
+async def test_a_login_of_its_own(tmp_path: Path) -> None:
+    text = 'websocket { listen: "127.0.0.1:-1", no_tls: true, token_cookie: t, authorization { token: secret } }\n'
+    async with node_of(tmp_path, text) as node:
+        assert await login(node, {}) == "-ERR 'Authorization Violation'"
+        assert await login(node, {"auth_token": "secret"}) == "PONG"
+        assert await login(node, {}, headers={"Cookie": "t=secret"}) == "PONG"
+        assert await plain_login(node, {}) == "PONG"
+
+
+async def test_clients_are_told_that_the_server_goes_away(tmp_path: Path) -> None:
+    text = 'websocket { listen: "127.0.0.1:-1", no_tls: true }\n'
+    async with node_of(tmp_path, text) as node, raw(node) as connection:
+        await heard(connection)
+        await node.stop()
+        message = await connection.receive(timeout=5)
+        assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1001)

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jetcluster.pipeline.copies import Copy, chosen, copies_of, fence, lags, mirrors_of, partial_because
+from jetcluster.spark.stream_state import StreamState
+
+STATE = StreamState("S", "2026", 5, 90, 80, 800, "n2", ("n2", "n1"), True, {})
+
+
+def test_each_replica_is_a_copy_of_its_own() -> None:
+    copies = copies_of(STATE, {"servers": "nats://x"}, "M@")
+    assert [(copy.name, copy.peer) for copy in copies] == [("M@n2", "n2"), ("M@n1", "n1")]
+    options = copies[1].reading(5, 90, "seq")
+    assert (options["readPreference"], options["startingOffsets"], options["endingOffsets"]) == ("peer:n1", "5", "91")
+    assert Copy("S", "S").reading(1, 2, "seq")["readPreference"] == "leader"
+
+
+def test_lag_moves_the_fence_and_is_told() -> None:
+    first, second = copies_of(STATE, {})
+    assert fence({first: 90, second: 70}, 90) == 70
+    assert fence({first: 95, second: 93}, 90) == 90
+    assert lags({first: 95, second: 70}, 90) == {"n1": 20}
+
+
+def test_replicas_are_chosen_by_their_servers() -> None:
+    copies = copies_of(STATE, {})
+    assert chosen(copies, "all") == copies
+    assert [copy.peer for copy in chosen(copies, "n1")] == ["n1"]
+    with pytest.raises(ValueError, match="no replica on n7; there are n1, n2"):
+        chosen(copies, "n1,n7")
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"mirror": {"name": "S"}, "allow_direct": True}, ""),
+        ({"mirror": {"name": "S", "opt_start_seq": 1}, "allow_direct": True}, ""),
+        ({"mirror": {"name": "S", "opt_start_seq": 9}, "allow_direct": True}, "later"),
+        ({"mirror": {"name": "S", "filter_subject": "a"}, "allow_direct": True}, "part"),
+        ({"mirror": {"name": "S"}}, "allow_direct"),
+    ],
+)
+def test_a_mirror_of_a_part_is_none_to_compare(config: dict[str, Any], why: str) -> None:
+    assert why in partial_because(config)
+    assert bool(why) == bool(partial_because(config))
+
+
+def test_all_pages_of_streams_are_looked_through() -> None:
+    streams = [{"config": {"name": f"S{n}"}} for n in range(5)]
+    streams[4]["config"] |= {"mirror": {"name": "S", "filter_subject": "a"}}
+
+    class Pages:
+        def api(self, subject: str, body: dict[str, int], timeout: float) -> dict[str, Any]:
+            assert subject == "STREAM.LIST"
+            return {"total": 5, "streams": streams[body["offset"] : body["offset"] + 2]}
+
+    whole, other = mirrors_of(Pages(), "S")  # type: ignore[arg-type]
+    assert (whole, list(other)) == ([], ["S4"])

@@ -1,0 +1,104 @@
+"""Manifests and the folder they are in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jetcluster.pipeline import manifest
+from jetcluster.pipeline.archive import planned_end
+from jetcluster.pipeline.folder import LocalFolder, TakenError, open_folder
+from jetcluster.pipeline.manifest import Manifest
+from jetcluster.pipeline.result import DataLoss, UsageError
+
+
+def make(number: int, start: int, end: int, **more: object) -> Manifest:
+    given = {
+        "stream": "ORDERS", "created": "2026-11-22T00:00:00Z", "subjects": [">"], "rows": end - start,
+        "first_seq": start, "last_seq": end - 1, "first_time": 1, "last_time": 2, "digest": "0" * 16,
+        "places": "f" * 16, "files": {"part-0.parquet": 10}, "config": {"name": "ORDERS"}, "read": {},
+    } | more  # fmt: skip
+    return Manifest(number=number, start=start, end=end, **given)  # type: ignore[arg-type]
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+    assert manifest.load(folder) == []
+    written = [make(number, 10 * number, 10 * number + 10) for number in range(12)]
+    for one in reversed(written):
+        manifest.commit(folder, one)
+    assert manifest.load(folder) == written  # in order of numbers, not of names
+    assert written[3].directory == "stream=ORDERS/batch=3"
+
+
+def test_a_manifest_is_written_once_and_whole(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+    manifest.commit(folder, make(0, 1, 5))
+    with pytest.raises(TakenError, match="does another job write"):
+        manifest.commit(folder, make(0, 1, 9))
+    assert manifest.load(folder) == [make(0, 1, 5)]
+    assert [path.name for path in (tmp_path / "manifest").iterdir()] == ["0.json"]
+
+
+def test_what_a_crash_leaves_is_not_seen(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+    manifest.commit(folder, make(0, 1, 5))
+    (tmp_path / "manifest" / ".1.json.4711").write_text("{")
+    assert len(manifest.load(folder)) == 1
+
+
+def test_holes(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+    manifest.commit(folder, make(0, 1, 5))
+    manifest.commit(folder, make(2, 5, 9))
+    with pytest.raises(DataLoss, match="manifest 1 is missing, 2 is there"):
+        manifest.load(folder)
+    manifest.commit(folder, make(1, 6, 9))
+    with pytest.raises(DataLoss, match="manifest 1 begins at 6, 0 ended at 5"):
+        manifest.load(folder)
+
+
+def test_another_stream(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+    manifest.commit(folder, make(0, 1, 5))
+    manifest.commit(folder, make(1, 5, 9, created="2026-11-23T00:00:00Z"))
+    with pytest.raises(UsageError, match="of another stream"):
+        manifest.load(folder)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 2}', '{"schema": 1}', "nonsense"])
+def test_rubbish(text: str) -> None:
+    with pytest.raises(UsageError, match=r"m\.json"):
+        Manifest.from_json(text, "m.json")
+
+
+def test_hashes_are_unsigned() -> None:
+    assert manifest.hexadecimal(-1) == "f" * 16
+    assert manifest.hexadecimal(None) == manifest.hexadecimal(0) == "0" * 16
+    assert manifest.hexadecimal(255) == "00000000000000ff"
+
+
+def test_folders(tmp_path: Path) -> None:
+    folder = open_folder(None, f"file://{tmp_path}")
+    folder.create("a/b", "é")
+    (tmp_path / "a" / "_SUCCESS").write_text("")
+    (tmp_path / "a" / ".b.crc").write_text("")
+    assert folder.list("a") == {"b": 2}
+    assert folder.list("nowhere") == {}
+    assert folder.read("a/b") == "é"
+    folder.remove("a")
+    folder.remove("a")
+    assert folder.list("a") == {}
+    with pytest.raises(OSError, match="only Spark reaches it"):
+        open_folder(None, "s3a://bucket/x")
+
+
+def test_planned_ends() -> None:
+    metadata = '{"batchWatermarkMs":0,"conf":{}}'
+    assert planned_end(f'v1\n{metadata}\n{{"ORDERS": {{"seq": 30001, "created": "x"}}}}', "ORDERS") == 30001
+    assert planned_end(f'v1\n{metadata}\n{{"ORDERS": 7}}\n', "ORDERS") == 7
+    with pytest.raises(UsageError, match="of another stream"):
+        planned_end(f'v1\n{metadata}\n{{"OTHER": 7}}', "ORDERS")
+    with pytest.raises(UsageError, match="of another kind"):
+        planned_end("v1\n-\n-\n-", "ORDERS")

@@ -1,0 +1,74 @@
+"""What `verify` refuses before Spark is started, and how findings become a verdict."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jetcluster.pipeline import verify
+from jetcluster.pipeline.result import UsageError
+
+FIGURES = {"acked": 7, "unknown": 1}
+
+
+def asked(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    verify.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+def profile(workload: str = "queue", replicas: list[str] | None = None, **more: Any) -> Any:
+    fields = {"history": "a", "workload": workload, "checked": 5, "copies": True, "replicas": replicas or []}
+    return SimpleNamespace(**(fields | more))
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--server", "nats://x"], "--server and --stream"),
+        (["--stream", "S"], "--server and --stream"),
+        (["--server", "nats://x", "--stream", "S", "--archive", "d"], "one of them"),
+        (["--workload", "queue"], "--workload goes with"),
+        (["--archive", "d", "--history", "."], "these are several"),
+        (["--out", "."], "is not empty"),
+        (["--history", "nowhere"], "no history"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], why: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_text("{}\n")
+    with pytest.raises(UsageError, match=why):
+        verify.check(asked("--history", "a.jsonl", *words))
+
+
+def test_a_folder_is_all_its_histories(tmp_path: Path) -> None:
+    for name in ("b.jsonl", "a.jsonl", "report.html"):
+        (tmp_path / name).write_text("")
+    assert [path.name for path in verify.histories(tmp_path)] == ["a.jsonl", "b.jsonl"]
+    verify.check(asked("--history", str(tmp_path)))
+
+
+def test_a_finding_fails_the_check() -> None:
+    read = profile(replicas=["n1"])
+    kept = verify.verdict([read], FIGURES, Counter(), [], None)
+    broken = verify.verdict([read], FIGURES, Counter({("a", "stale"): 2, ("b", "lost"): 1}), [], "out")
+    assert (kept.code, kept.fields["violations"], kept.fields["kinds"]) == (0, 0, {})
+    assert (broken.code, broken.fields["violations"], broken.fields["broken"]) == (1, 3, {"a": 2, "b": 1})
+    assert broken.fields["kinds"] == {"lost": 1, "stale": 2}
+    assert (broken.fields["out"], broken.fields["acked"], broken.fields["unknown"]) == ("out", 7, 1)
+
+
+def test_a_workload_of_which_no_copy_was_read_is_named() -> None:
+    """Nothing can be lost from what was not looked at."""
+    rows = [profile(), profile("consumers", ["n1"]), profile("nemesis", copies=False, checked=0)]
+    fields = verify.verdict(rows, FIGURES, Counter(), [], None).fields
+    assert fields["unread"] == ["a: queue"]
+    assert fields["checked"] == {"queue": 5, "consumers": 5}

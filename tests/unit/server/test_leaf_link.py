@@ -1,0 +1,382 @@
+"""Leaf links: the handshake, what is told, who gets messages, and what must not cross."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jetcluster.auth.remote_login import signed_login
+from jetcluster.config.options import LeafOptions, LeafRemoteOptions, LeafUserOptions, TlsOptions
+from jetcluster.protocol.interest import FORWARDED
+from jetcluster.server.leaf_link import LOOP_DELAY, LeafLink, split_ack
+from jetcluster.server.leaf_peer import ORIGIN
+from jetcluster.server.leaf_rules import LeafRules
+from jetcluster.server.leafnodes import LeafNodes
+
+from .certificate import Authority
+from .support import Bench, FakePeer, FakeTransport
+
+SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
+HELLO = {"server_id": "NLEAF", "name": "L", "cluster": "L", "domain": "edge", "headers": True, "protocol": 3}
+
+
+class Site:
+    """One server with leaf links whose other ends are played by the test."""
+
+    def __init__(self, *, leafnodes: LeafOptions | None = None, **options: Any) -> None:
+        self.bench = Bench(**options)
+        server = self.bench.server
+        self.router = self.bench.router
+        self.leafnodes = LeafNodes(
+            server,
+            leafnodes or LeafOptions(port=1),
+            server.authenticator.check,
+            has_jetstream=lambda account: bool(options.get("domain")),
+            max_leafnodes=lambda account: -1,
+            system_account="$SYS",
+        )
+
+    def open(self, remote: LeafRemoteOptions | None = None) -> End:
+        return End(self, LeafLink(self.leafnodes, remote, remote.urls[0] if remote else ""))
+
+    def leaf(self, **hello: Any) -> End:
+        """An accepted link that is through the handshake."""
+        end = self.open()
+        end.send(b"CONNECT " + json.dumps(HELLO | hello).encode() + b"\r\n")
+        end.read()
+        return end
+
+    def hub(self, **info: Any) -> End:
+        """A solicited link that is through the handshake."""
+        end = self.open(LeafRemoteOptions(urls=["nats://u:p@h:7422"]))
+        first = {"server_id": "NHUB", "server_name": "H", "leafnode_urls": [], "info_on_connect": True} | info
+        end.send(b"INFO " + json.dumps(first).encode() + b"\r\n")
+        end.send(b"INFO " + json.dumps(first | {"connect_info": True, "remote_account": "$G"}).encode() + b"\r\n")
+        end.read()
+        return end
+
+
+class End:
+    def __init__(self, site: Site, link: LeafLink) -> None:
+        self.site = site
+        self.link = link
+        self.transport = FakeTransport()
+        self.transport.protocol = link
+        link.connection_made(self.transport)
+
+    def send(self, *lines: bytes) -> None:
+        self.link.data_received(b"".join(lines))
+
+    def read(self) -> bytes:
+        self.site.bench.time.advance(0)
+        data = bytes(self.transport.written)
+        self.transport.written.clear()
+        return data
+
+
+def mark_of(site: Site) -> bytes:
+    return site.leafnodes.loop_mark("$G")
+
+
+async def test_the_accepting_end_speaks_first_and_lists_what_it_wants() -> None:
+    site = Site(domain="hub", server_name="H")
+    site.bench.client(b"SUB a.b 1", b"SUB a.b 2", b"SUB w q 3", b"SUB w q 4")
+    end = site.open()
+    verb, _, text = end.read().partition(b" ")
+    info = json.loads(text)
+    assert verb == b"INFO"
+    assert info["nonce"]
+    assert (info["auth_required"], info["domain"], info["info_on_connect"]) == (True, "hub", True)
+    end.send(b"CONNECT " + json.dumps(HELLO).encode() + b"\r\n")
+    lines = end.read().split(b"\r\n")
+    second = json.loads(lines[0].partition(b" ")[2])
+    assert (second["connect_info"], second["remote_account"], "nonce" in second) == (True, "$G", False)
+    assert {b"LS+ a.b", b"LS+ w q 2", b"LS+ $JS.hub.API.STREAM.>", b"LS+ " + mark_of(site)} <= set(lines)
+
+
+async def test_the_connecting_end_answers_without_lang() -> None:
+    site = Site(domain="edge", server_name="L")
+    end = site.open(LeafRemoteOptions(urls=["nats://u:p@h:7422"], deny_imports=["x.>"]))
+    assert end.read() == b""
+    end.send(b'INFO {"server_id":"NHUB","server_name":"H","leafnode_urls":[],"info_on_connect":true}\r\n')
+    verb, _, text = end.read().partition(b" ")
+    connect = json.loads(text)
+    assert verb == b"CONNECT"
+    assert "lang" not in connect
+    assert (connect["user"], connect["pass"], connect["cluster"], connect["deny_pub"]) == ("u", "p", "L", ["x.>"])
+    assert site.leafnodes.links == []
+    end.send(b'INFO {"connect_info":true,"remote_account":"$G"}\r\n')
+    assert site.leafnodes.links == [end.link]
+    assert b"LS+ " + mark_of(site) in end.read()
+
+
+@pytest.mark.parametrize(
+    ("url", "tls", "offer", "reason"),
+    [
+        ("nats://h", TlsOptions(), {}, "the other end has no TLS"),
+        ("tls://u:p@h", None, {}, "the other end has no TLS"),
+        ("nats://u:p@h", None, {"tls_required": True, "tls_verify": True}, "wants a certificate of this one"),
+    ],
+)
+async def test_nothing_is_told_to_who_has_not_the_tls_that_is_wanted(
+    url: str, tls: TlsOptions | None, offer: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site()
+    end = site.open(LeafRemoteOptions(urls=[url], tls=tls))
+    first = {"server_id": "NHUB", "server_name": "H", "leafnode_urls": [], "info_on_connect": True} | offer
+    end.send(b"INFO " + json.dumps(first).encode() + b"\r\n")
+    assert b"CONNECT" not in end.read()
+    assert end.link.close_reason == "TLS Handshake Failure"
+    assert reason in caplog.text
+
+
+async def test_nothing_is_obeyed_before_the_handshake(tmp_path: Path) -> None:
+    cert, key = map(str, Authority(tmp_path).issue("hub"))
+    tls = TlsOptions(cert_file=cert, key_file=key)
+    site = Site(leafnodes=LeafOptions(port=1, tls=tls, users=[LeafUserOptions("u", "p")]))
+    end = site.open()
+    end.send(b"CONNECT " + json.dumps(HELLO | {"user": "u", "pass": "p"}).encode() + b"\r\n")
+    assert end.link.close_reason == "TLS Handshake Failure"
+    assert not end.link.joined
+
+
+async def test_an_nkey_signs_the_hubs_nonce() -> None:
+    nkey = signed_login("", SEED, b"")["nkey"]
+    hub = Site(leafnodes=LeafOptions(port=1, users=[LeafUserOptions("", "", "$G", nkey)]))
+    leaf = Site(server_name="L")
+    above = hub.open()
+    below = leaf.open(LeafRemoteOptions(urls=["nats://h"], nkey=SEED))
+    below.send(above.read())
+    connect = below.read()
+    assert SEED.encode() not in connect
+    above.send(connect)
+    assert above.link.joined
+    again = hub.open()
+    again.send(connect)  # signed for another nonce
+    assert again.link.close_reason == "Authentication Failure"
+
+
+async def test_who_is_refused() -> None:
+    site = Site(cluster_name="C", leafnodes=LeafOptions(port=1, users=[LeafUserOptions("u", "p")]))
+    for hello, error in (
+        ({"lang": "go"}, b"-ERR 'attempted to connect to leaf node port'"),
+        ({"cluster": "C"}, b"-ERR 'remote leafnode has same cluster name'"),
+        ({"user": "u", "pass": "wrong"}, b"-ERR 'Authorization Violation'"),
+        ({}, b"-ERR 'Authorization Violation'"),
+    ):
+        end = site.open()
+        end.send(b"CONNECT " + json.dumps(HELLO | hello).encode() + b"\r\n")
+        assert error in end.read()
+        assert end.link.close_reason
+    early = site.open()
+    early.send(b"LMSG a 1\r\nx\r\n")
+    assert b"Authorization Violation" in early.read()
+    assert site.leaf(user="u", **{"pass": "p"}).link.joined
+
+
+async def test_messages_go_both_ways_but_not_back() -> None:
+    site = Site()
+    end = site.leaf()
+    peer = site.bench.client(b"SUB a.* 1")
+    assert end.read() == b"LS+ a.*\r\n"
+    end.send(b"LS+ a.>\r\nLS+ a.b\r\n")
+    assert peer.ask(b"PUB a.b re 2", b"hi") == b"MSG a.b 1 re 2\r\nhi\r\n"
+    assert end.read() == b"LMSG a.b re 2\r\nhi\r\n"  # one copy, although two subjects match
+    end.send(b"HMSG a.b re 12 14\r\nNATS/1.0\r\n\r\nho\r\n")
+    assert peer.read() == b"HMSG a.b 1 re 12 14\r\nNATS/1.0\r\n\r\nho\r\n"
+    assert end.read() == b""
+    end.send(b"LS- a.>\r\nLS- a.b\r\n")
+    peer.send(b"PUB a.b 0", b"")
+    assert end.read() == b""
+    peer.send(b"UNSUB 1")
+    assert end.read() == b"LS- a.*\r\n"
+
+
+async def test_queue_members_of_this_side_come_first() -> None:
+    site = Site()
+    end = site.leaf()
+    end.send(b"LS+ w q 5\r\nLS+ w\r\n")
+    peer = site.bench.client(b"SUB w q 1")
+    end.read()
+    assert peer.ask(b"PUB w 1", b"x") == b"MSG w 1 1\r\nx\r\n"
+    assert end.read() == b"LMSG w 1\r\nx\r\n"  # its plain copy, without the group
+    peer.send(b"UNSUB 1", b"PUB w re 1", b"x")
+    assert end.read() == b"LS- w q\r\nLMSG w + re q 1\r\nx\r\n"
+    # What the other end names groups for is taken by one of them; without names by none.
+    peer.send(b"SUB w q 2")
+    end.send(b"LMSG w 1\r\na\r\nLMSG w | q 1\r\nb\r\n")
+    assert peer.read() == b"MSG w 2 1\r\nb\r\n"
+
+
+async def test_a_hub_tells_its_leaves_of_each_other_a_spoke_only_of_itself() -> None:
+    site = Site(cluster_name="C")
+    node = FakePeer("n2")
+    one, two, same = site.leaf(), site.leaf(server_id="N2", cluster="M"), site.leaf(server_id="N3", cluster="L")
+    up = site.hub()
+    for end in (one, two, same, up):
+        end.read()
+    site.router.set_remote_interest(node, b"far", None, 1)
+    assert [end.read() for end in (one, two, same, up)] == [b"LS+ far\r\n"] * 3 + [b""]
+    one.send(b"LS+ of.one\r\n")
+    assert [end.read() for end in (one, two, same, up)] == [b"", b"LS+ of.one\r\n", b"", b"LS+ of.one\r\n"]
+    up.send(b"LS+ of.hub\r\n")
+    assert [end.read() for end in (one, two, same, up)] == [b"LS+ of.hub\r\n"] * 3 + [b""]
+    wanted = [subject for subject, _, _ in site.router.interests()]
+    assert (b"of.one" in wanted, b"of.hub" in wanted) == (True, False)  # the mesh hears of leaves only
+    one.link.abort("Client Closed")
+    assert [end.read() for end in (two, up)] == [b"LS- of.one\r\n"] * 2
+    site.router.drop_peer(node)
+    assert two.read() == b"LS- far\r\n"
+
+
+async def test_what_comes_from_a_leaf_crosses_the_mesh_once_and_with_its_origin() -> None:
+    site = Site(cluster_name="C")
+    node = FakePeer("n2")
+    one, same, other = site.leaf(), site.leaf(server_id="N3", cluster="L"), site.leaf(server_id="N4", cluster="M")
+    site.router.set_remote_interest(node, b"a", None, 1)
+    for end in (same, other):
+        end.send(b"LS+ a\r\n")
+    for end in (one, same, other):
+        end.read()
+    one.send(b"LMSG a 1\r\nx\r\n")
+    assert node.sent == [("$G", b"a", b"", [ORIGIN + b"L"], b"", b"x")]
+    assert [end.read() for end in (one, same, other)] == [b"", b"", b"LMSG a 1\r\nx\r\n"]
+    # The same from another node's leaf: not to that leaf's cluster, and not to the mesh again.
+    site.router.deliver_from_peer(node, b"a", b"", [ORIGIN + b"M"], b"", b"y")
+    assert [end.read() for end in (one, same, other)] == [b"", b"LMSG a 1\r\ny\r\n", b""]
+    assert len(node.sent) == 1
+
+
+async def test_what_comes_from_the_hub_stays_on_this_node() -> None:
+    site = Site(cluster_name="C")
+    node = FakePeer("n2")
+    up = site.hub()
+    site.router.set_remote_interest(node, b"a", None, 1)
+    site.router.set_remote_interest(node, b"a", b"q", 1)
+    up.send(b"LMSG a 1\r\nx\r\n")
+    assert node.sent == []
+    # A group that has no member here any more is still served, by a node that has one.
+    up.send(b"LMSG a | q 1\r\nx\r\n")
+    assert node.sent == [("$G", b"a", b"", [FORWARDED + b"q"], b"", b"x")]
+    up.send(b"LS+ b\r\n")
+    up.read()
+    site.router.deliver_from_peer(node, b"b", b"", [], b"", b"y")
+    assert up.read() == b""  # the other node has its own link
+
+
+async def test_leaves_are_told_of_the_other_nodes() -> None:
+    site = Site()
+    end = site.leaf()
+    site.leafnodes.set_neighbours(("b:7422", "c:7422"))
+    verb, _, text = end.read().partition(b" ")
+    assert verb == b"INFO"
+    assert json.loads(text)["leafnode_urls"] == ["b:7422", "c:7422"]
+    other = json.loads(site.open().read().partition(b" ")[2])
+    assert other["leafnode_urls"] == ["b:7422", "c:7422"]
+
+
+async def test_a_loop_is_noticed() -> None:
+    site = Site()
+    end = site.hub()
+    end.send(b"LS+ " + mark_of(site) + b"\r\n")
+    text = b"-ERR 'Loop detected for leafnode account=\"$G\". Delaying attempt to reconnect for 30s'\r\n"
+    assert end.read().endswith(text)
+    assert end.link.retry_after == LOOP_DELAY
+    told = site.hub()
+    told.send(text)
+    assert told.link.retry_after == LOOP_DELAY
+
+
+async def test_jetstream_stays_on_its_side_except_by_its_domain() -> None:
+    site = Site(domain="edge")
+    end = site.hub(domain="hub")
+    seen: list[bytes] = []
+    for subject in (b"$JS.API.>", b"$KV.>", b"$JS.edge.API.STREAM.>"):
+        site.router.subscribe(subject, lambda subject, *_: seen.append(subject))
+    assert end.read() == b""  # told already with the API's parts
+    end.send(b"LS+ >\r\nLS+ $JS.API.>\r\nLS+ $JS.hub.API.STREAM.>\r\n")
+    for subject in (b"$JS.API.INFO", b"$KV.b.k", b"$OBJ.b.x", b"$JS.edge.API.INFO", b"$JS.hub.API.STREAM.NAMES"):
+        site.router.publish(subject, b"x")
+    assert end.read() == b"LMSG $JS.hub.API.STREAM.NAMES 1\r\nx\r\n"
+    seen.clear()
+    for subject in (b"$JS.API.INFO", b"$KV.b.k", b"$JS.edge.API.STREAM.X", b"$JS.edge.API.$KV.b.k"):
+        end.send(b"LMSG %b 1\r\nx\r\n" % subject)
+    assert seen == [b"$JS.edge.API.STREAM.X", b"$KV.b.k"]
+
+
+@pytest.mark.parametrize("target", [b"_INBOX.y", b"$JS.M.y"])  # the latter is where a mirror takes its messages
+async def test_a_delivery_shows_its_own_subject_at_the_far_end(target: bytes) -> None:
+    site = Site()
+    end = site.leaf()
+    end.send(b"LS+ _INBOX.x\r\n")
+    ack = b"$JS.ACK.S.C.1.2.3.4.5"
+    site.router.deliver_many(b"_INBOX.x", [(b"orders.1", ack, b"", b"x")])
+    assert end.read() == b"LMSG _INBOX.x " + ack + b"@orders.1 1\r\nx\r\n"
+    peer = site.bench.client(b"SUB %b 7" % target)
+    end.send(b"LMSG %b " % target + ack + b"@orders.1 1\r\nx\r\n")
+    assert peer.read() == b"MSG orders.1 7 " + ack + b" 1\r\nx\r\n"
+
+
+@pytest.mark.parametrize(
+    ("reply", "split"),
+    [
+        (b"$JS.ACK.S.C.1.2.3.4.5@a.b", (b"$JS.ACK.S.C.1.2.3.4.5", b"a.b")),
+        (b"$JS.ACK.S@x.C@y.1.2.3.4.5@a@b", (b"$JS.ACK.S@x.C@y.1.2.3.4.5", b"a@b")),
+        (b"$JS.ACK.S@x.C.1.2.3.4.5", (b"$JS.ACK.S@x.C.1.2.3.4.5", b"z")),
+        (b"$JS.ACK.S@x.C", (b"$JS.ACK.S@x.C", b"z")),
+        (b"$JS.ACK.S.C.1.2.3.4.5@", (b"$JS.ACK.S.C.1.2.3.4.5@", b"z")),
+    ],
+)
+def test_split_ack(reply: bytes, split: tuple[bytes, bytes]) -> None:
+    assert split_ack(reply, b"z") == split
+
+
+def test_configured_denials() -> None:
+    rules = LeafRules(system=False, own_domain="", remote_domain="", deny_imports=["in.>"], deny_exports=["out.*"])
+    assert (rules.may_come(b"in.a"), rules.may_come(b"out.a"), rules.may_come(b"in")) == (False, True, True)
+    assert (rules.may_go(b"out.a"), rules.may_go(b"in.a")) == (False, True)
+    assert (rules.may_tell(b"in.*"), rules.may_tell(b"*.a"), rules.may_want(b"out.x", None)) == (False, True, False)
+    assert not LeafRules(system=True, own_domain="d", remote_domain="d").may_go(b"$NRG.x")
+
+
+async def test_a_new_link_of_the_same_server_ends_the_old_one() -> None:
+    site = Site()
+    old = site.leaf()
+    old.send(b"LS+ a\r\n")
+    new = site.leaf()
+    assert old.link.close_reason == "Duplicate Remote LeafNode Connection"
+    assert site.leafnodes.links == [new.link]
+    assert not site.router.has_interest(b"a")
+
+
+async def test_who_does_not_read_is_closed() -> None:
+    site = Site(max_pending=100_000, max_payload=100_000)
+    end = site.leaf()
+    end.send(b"LS+ a\r\n")
+    end.transport.jammed = True
+    for _ in range(5):
+        site.router.publish(b"a", b"x" * 50_000)
+        site.bench.time.advance(0)
+    assert end.link.close_reason == "Slow Consumer (Pending Bytes)"
+    assert not site.router.has_interest(b"a")
+
+
+async def test_a_link_that_ends_does_not_disturb_what_is_being_told() -> None:
+    site = Site(max_pending=1000)
+    told: list[tuple[bytes, int]] = []
+    site.router._interest_changed = lambda account, subject, queue, count: told.append((subject, count))
+    slow, other = site.leaf(), site.leaf(server_id="N2", cluster="M")
+    slow.send(b"LS+ %b q 1\r\n" % (b"w" * 500))
+    slow.transport.jammed = True
+    other.read()
+    told.clear()
+    site.bench.client(*[b"SUB %b q %d" % (b"w" * 500, at) for at in range(4)])
+    site.bench.time.advance(0)
+    assert slow.link.close_reason == "Slow Consumer (Pending Bytes)"
+    # The slow one's own member goes last, and the others hear of the members that are left.
+    assert [count for _, count in told] == [2, 3, 4, 5, 4]
+    assert other.read().endswith(b"LS+ %b q 4\r\n" % (b"w" * 500))
+    assert other.link.joined

@@ -1,0 +1,74 @@
+"""Watches of interest: told when somebody begins or ceases to take a literal subject, however it is subscribed to."""
+
+from __future__ import annotations
+
+import pytest
+
+from .support import Bench, FakePeer
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.mark.parametrize("pattern", [b"_INBOX.x.1", b"_INBOX.x.*", b"_INBOX.*.1", b"_INBOX.>", b"*.x.*", b">"])
+def test_any_subscription_that_takes_the_subject_is_seen(bench: Bench, pattern: bytes) -> None:
+    told: list[int] = []
+    bench.router.watch_interest(b"_INBOX.x.1", lambda: told.append(len(told)))
+    bench.router.watch_interest(b"unrelated", lambda: None)
+    client = bench.client(b"SUB %b 1" % pattern)
+    assert len(told) == 1
+    client.send(b"SUB %b 2" % pattern)
+    assert len(told) == 1, "no change"
+    client.send(b"UNSUB 1")
+    assert len(told) == 1
+    client.send(b"UNSUB 2")
+    assert len(told) == 2
+    client.send(b"SUB %b q 3" % pattern)
+    assert len(told) == 3
+    client.connection.connection_lost(None)
+    assert len(told) == 4
+
+
+def test_interest_of_other_nodes_is_seen(bench: Bench) -> None:
+    told: list[int] = []
+    bench.router.watch_interest(b"a.b", lambda: told.append(1))
+    far = FakePeer("far")
+    bench.router.set_remote_interest(far, b"a.*", None, 1)
+    bench.router.set_remote_interest(far, b"a.*", None, 0)
+    assert len(told) == 2
+    bench.router.set_remote_interest(far, b"a.b", b"q", 1)
+    bench.router.drop_peer(far)
+    assert len(told) == 4
+    bench.router.set_remote_interest(far, b"x", None, 1)
+    assert len(told) == 4
+
+
+def test_a_watch_ends_and_may_end_itself(bench: Bench) -> None:
+    told: list[str] = []
+
+    def once() -> None:
+        told.append("once")
+        end_once()
+
+    end_once = bench.router.watch_interest(b"a.b", once)
+    end_other = bench.router.watch_interest(b"a.b", lambda: told.append("other"))
+    client = bench.client(b"SUB a.* 1")
+    client.send(b"UNSUB 1")
+    assert told == ["once", "other", "other"]
+    end_other()
+    end_other()
+    end_once()
+    client.send(b"SUB a.b 1")
+    assert len(told) == 3
+    assert not bench.router._watches
+    assert not bench.router._watches._heads
+
+
+def test_the_note_finds_the_interest_there(bench: Bench) -> None:
+    seen: list[bool] = []
+    bench.router.watch_interest(b"a", lambda: seen.append(bench.router.has_interest(b"a")))
+    client = bench.client(b"SUB a 1")
+    client.send(b"UNSUB 1")
+    assert seen == [True, False]

@@ -1,0 +1,221 @@
+"""A WebSocket under a client connection: handshake, frames, back-pressure, ways to end (server/ws_transport.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from jetcluster.config.options import WebSocketOptions
+from jetcluster.protocol.websocket import BINARY, CLOSE, PING
+from jetcluster.server import ws_transport
+from jetcluster.server.options import AuthResult
+from jetcluster.server.server import Server
+from jetcluster.server.ws_port import WsPort
+from tests.unit.protocol.test_websocket import deflated, masked, unframed
+from tests.unit.server.live import Body, run, serving
+
+__all__ = ["run"]
+REQUEST = (
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n%s\r\n"
+)
+DEFLATE = b"Sec-WebSocket-Extensions: permessage-deflate\r\n"
+CONNECT = b'CONNECT {"verbose":false}\r\n'
+Run = Callable[[Body], None]
+
+
+@asynccontextmanager
+async def listening(options: WebSocketOptions | None = None, **of_server: Any) -> AsyncIterator[tuple[Server, WsPort]]:
+    async with serving(**of_server) as server:
+
+        def check(connect: dict[str, Any], nonce: bytes, _address: str) -> AuthResult:
+            return server.authenticator.check(connect, nonce)
+
+        options = options or WebSocketOptions(compression=True)
+        options.host, options.port, options.no_tls = "127.0.0.1", -1, True
+        port = server.ws_port = WsPort(server, options, None, server.authenticator, check)
+        await port.start()
+        yield server, port
+
+
+class Peer:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def frame(self) -> tuple[int, bytes]:
+        head = await asyncio.wait_for(self.reader.readexactly(2), 5)
+        more = {126: 2, 127: 8}.get(head[1], 0)
+        length = await self.reader.readexactly(more)
+        size = int.from_bytes(length) if more else head[1]
+        return unframed(head + length + await self.reader.readexactly(size))[0]
+
+    async def text_until(self, wanted: bytes) -> bytes:
+        found = b""
+        while wanted not in found:
+            opcode, payload = await self.frame()
+            assert opcode & 0x0F == BINARY, (opcode, payload)
+            found += payload
+        return found
+
+
+@asynccontextmanager
+async def dialled(port: WsPort, more: bytes = b"") -> AsyncIterator[Peer]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
+    try:
+        writer.write(REQUEST % more)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+        peer = Peer(reader, writer)
+        opcode, info = await peer.frame()
+        assert opcode & 0x0F == BINARY
+        assert json.loads(info[5:])["port"] == port.port
+        yield peer
+    finally:
+        writer.close()
+
+
+def test_the_protocol_runs_above_frames_of_any_cut_and_pings_are_answered(run: Run) -> None:
+    async def body() -> None:
+        async with listening() as (_, port), dialled(port) as peer:
+            text = CONNECT + b"SUB a 1\r\nPUB a 3\r\nxyz\r\nPING\r\n"
+            peer.writer.write(masked(BINARY, text[:30], final=False) + masked(PING, b"hi") + masked(0, text[30:]))
+            assert await peer.frame() == (0x8A, b"hi")
+            assert await peer.text_until(b"PONG\r\n") == b"MSG a 1 3\r\nxyz\r\nPONG\r\n"
+            peer.writer.write(masked(CLOSE, b"\x03\xe8bye"))
+            assert await peer.frame() == (0x88, b"\x03\xe8bye")
+            assert await peer.reader.read() == b""
+
+    run(body)
+
+
+def test_one_frame_per_turn_and_it_is_compressed(run: Run) -> None:
+    async def body() -> None:
+        async with listening() as (_, port), dialled(port, DEFLATE) as peer:
+            text = CONNECT + b"SUB a 1\r\n" + b"PUB a 3\r\nxyz\r\n" * 20 + b"PING\r\n"
+            peer.writer.write(masked(BINARY, deflated(text), rsv=4))
+            assert await peer.frame() == (0xC2, b"MSG a 1 3\r\nxyz\r\n" * 20 + b"PONG\r\n")
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"\x82\x06PING\r\n", b"\x03\xeamask bit missing"),
+        (masked(BINARY, b"\xff\xff\xff", rsv=4), b"\x03\xefcorrupt compressed message"),
+        (masked(BINARY, CONNECT + b"PUB a 9999999\r\n"), b"\x03\xf1Maximum Message Payload Exceeded"),
+        (masked(BINARY, b"FOO\r\n"), b"\x03\xeaProtocol Violation"),
+    ],
+)
+def test_a_connection_that_is_ended_says_why(run: Run, data: bytes, status: bytes) -> None:
+    async def body() -> None:
+        async with listening() as (server, port), dialled(port, DEFLATE) as peer:
+            peer.writer.write(data)
+            frame = await peer.frame()
+            if frame[0] & 0x0F == BINARY:
+                assert frame[1].startswith(b"-ERR ")
+                frame = await peer.frame()
+            assert frame == (0x88, status)
+            assert await peer.reader.read() == b""
+            assert server.closed[0].client_type == "websocket"
+
+    run(body)
+
+
+def test_garbage_in_place_of_a_request_and_data_that_comes_too_early(run: Run) -> None:
+    async def answer(port: WsPort, data: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
+        writer.write(data)
+        found = await asyncio.wait_for(reader.read(), 5)
+        writer.close()
+        return found
+
+    async def body() -> None:
+        async with listening() as (server, port):
+            for data in (b"\r\n\r\n", b"\x00" * 20_000, b"CONNECT {}\r\nPING\r\n\r\n", REQUEST % b"" + b"\x82"):
+                assert (await answer(port, data)).startswith(b"HTTP/1.1 400 ")
+            assert not server.transports
+
+    run(body)
+
+
+def test_a_handshake_has_an_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ws_transport, "MAX_HANDSHAKES", 1)
+
+    async def body() -> None:
+        async with listening(WebSocketOptions(handshake_timeout=0.3)) as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
+            writer.write(b"GET / HTTP/1.1\r\n")
+            await asyncio.sleep(0.05)
+            other, other_writer = await asyncio.open_connection("127.0.0.1", port.port)
+            for one in (other, reader):  # one too many, and one too slow
+                with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+                    await asyncio.wait_for(one.readexactly(1), 5)
+            writer.close()
+            other_writer.close()
+
+    run(body)
+
+
+def test_who_does_not_read_is_a_slow_consumer(run: Run) -> None:
+    async def body() -> None:
+        async with listening(max_pending=1024 * 1024) as (server, port), dialled(port) as peer:
+            peer.writer.write(masked(BINARY, CONNECT + b"SUB a 1\r\nPING\r\n"))
+            await peer.text_until(b"PONG\r\n")
+            router = server.account("$G")
+            for _ in range(400):
+                router.publish(b"a", bytes(60_000))
+                await asyncio.sleep(0)
+                if server.closed:
+                    break
+            assert server.closed[0].reason == "Slow Consumer (Pending Bytes)"
+            assert server.slow_consumers == 1
+
+    run(body)
+
+
+def test_a_bomb_is_worked_off_in_turns_so_that_others_are_served_meanwhile(run: Run) -> None:
+    async def body() -> None:
+        async with listening() as (server, port), dialled(port, DEFLATE) as peer:
+            commands = 60_000
+            peer.writer.write(masked(BINARY, deflated(CONNECT + b"PUB a 0\r\n\r\n" * commands + b"PING\r\n", 9), rsv=4))
+            client = next(iter(server.clients.values()))
+            seen = set()
+            while client.in_msgs < commands:
+                seen.add(client.in_msgs)
+                await asyncio.sleep(0)
+            await peer.text_until(b"PONG\r\n")
+            assert len(seen) > 10
+
+    run(body)
+
+
+def test_close_frames_are_sent_at_the_stop_and_handshakes_are_dropped(run: Run) -> None:
+    async def body() -> None:
+        async with listening() as (server, port), dialled(port) as peer:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
+            await asyncio.sleep(0.05)
+            await server.stop()
+            assert await peer.frame() == (0x88, b"\x03\xe9Server Shutdown")
+            with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+                await asyncio.wait_for(reader.readexactly(1), 5)
+            writer.close()
+
+    run(body)
+
+
+def test_clients_are_told_of_the_other_nodes_websocket_ports(run: Run) -> None:
+    async def body() -> None:
+        async with listening(cluster_name="c") as (_, port), dialled(port) as peer:
+            text = b'CONNECT {"verbose":false,"protocol":1}\r\nPING\r\n'
+            peer.writer.write(masked(BINARY, text))
+            await peer.text_until(b"} \r\n")
+            port.set_peer_urls(["10.0.0.2:8080", port.own_url])
+            info = await peer.text_until(b"} \r\n")
+            assert json.loads(info[5:])["connect_urls"] == [f"127.0.0.1:{port.port}", "10.0.0.2:8080"]
+
+    run(body)

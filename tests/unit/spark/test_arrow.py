@@ -1,0 +1,184 @@
+"""Frames -> record batches (spark/arrow.py, spark/frames.py), with frames that the real reader makes."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pip install 'jetcluster[spark]'")
+
+from jetcluster.spark.arrow import Converter, digest
+from jetcluster.spark.frames import Batch, FrameError, is_whole, position, sequence, stored_block
+from jetcluster.spark.schema import (
+    KAFKA_TYPES,
+    TYPES,
+    SchemaError,
+    arrow_schema,
+    check_columns,
+    columns_of,
+    ddl,
+    default_columns,
+)
+from jetcluster.stream.direct_get import DirectGet
+from tests.unit.spark.stream_peer import T0, Row, store_of
+
+
+def batch_of(rows: list[Row]) -> Batch:
+    answer = DirectGet("S", store_of(rows), "n1").answer(
+        json.dumps({"seq": 1, "batch": 1000}).encode(), b"NATS/1.0\r\nJc-Proof: 1\r\n\r\n"
+    )
+    frames = [] if isinstance(answer, tuple) else answer.take(1 << 30)[:-1]
+    return Batch([head for head, _ in frames], [payload for _, payload in frames])
+
+
+PLAIN: list[Row] = [("a.b", b"", b"one"), ("a.c", b"", b""), ("a.b", b"", b"\x00\xff")]
+BLOCK = b"NATS/1.0\r\nA: 1\r\nb:2\r\nA:  3 \r\n\r\n"
+MASKED = b"NATS/1.0\r\nNats-Stream: X\r\nNats-Subject: y\r\nNats-Sequence: 99\r\n\r\n"
+"""A message that was republished, and stored again."""
+MIXED: list[Row] = [PLAIN[0], ("h", BLOCK, b"two"), ("h", MASKED, b"three")]
+
+
+def columns(rows: list[Row], names: list[str], *, kafka: bool = False) -> dict[str, list[object]]:
+    found = Converter(names, "S", kafka=kafka).convert(batch_of(rows))
+    assert found.schema == arrow_schema(names, kafka=kafka)
+    found.validate(full=True)
+    return dict(found.to_pydict())
+
+
+def test_all_columns_of_messages_without_headers() -> None:
+    found = columns(PLAIN, list(TYPES))
+    moment = datetime.fromtimestamp(T0 // 10**9, UTC)
+    assert found == {
+        "stream": ["S"] * 3,
+        "subject": ["a.b", "a.c", "a.b"],
+        "seq": [1, 2, 3],
+        "time": [moment, moment.replace(microsecond=1), moment.replace(microsecond=2)],
+        "time_ns": [T0, T0 + 1000, T0 + 2000],
+        "headers": [None] * 3,
+        "data": [b"one", b"", b"\x00\xff"],
+        "headers_raw": [None] * 3,
+        "subject_raw": [None] * 3,
+        "digest": [digest(subject.encode(), b"", payload) for subject, _, payload in PLAIN],
+    }
+
+
+def test_headers_as_a_map_and_byte_for_byte_among_messages_without() -> None:
+    found = columns(MIXED, ["seq", "subject", "headers", "headers_raw", "digest", "time_ns"])
+    assert found["seq"] == [1, 2, 3] and found["subject"] == ["a.b", "h", "h"] and found["time_ns"][2] == T0 + 2000
+    assert found["headers"] == [
+        None,
+        [("A", ["1", "3"]), ("b", ["2"])],
+        [("Nats-Stream", ["X"]), ("Nats-Subject", ["y"]), ("Nats-Sequence", ["99"])],
+    ]
+    assert found["headers_raw"] == [None, BLOCK, MASKED]
+    assert found["digest"] == [digest(subject.encode(), block, payload) for subject, block, payload in MIXED]
+
+
+def test_headers_of_many_shapes() -> None:
+    """Neighbours do not run into each other: names once and more than once, none at all, no value."""
+    shapes = [
+        (b"NATS/1.0\r\nA: 1\r\n\r\n", [("A", ["1"])]),
+        (b"", None),
+        (b"NATS/1.0\r\nA: 1\r\nA: 2\r\nB:\r\n\r\n", [("A", ["1", "2"]), ("B", [""])]),
+        (b"NATS/1.0\r\nB: 3\r\nC:4:5\r\n\r\n", [("B", ["3"]), ("C", ["4:5"])]),
+        (b"NATS/1.0\r\nno colon\r\n: no name\r\n\r\n", []),
+        (b"", None),
+        (b"NATS/1.0\r\nX: 1\r\nY: 2\r\nX: 3\r\nY: 4\r\n\r\n", [("X", ["1", "3"]), ("Y", ["2", "4"])]),
+        (b"NATS/1.0\r\nZ: 1\r\n\r\n", [("Z", ["1"])]),
+    ]
+    found = columns([("s", block, b"") for block, _ in shapes], ["headers"])
+    assert found["headers"] == [wanted for _, wanted in shapes]
+
+
+def test_times_before_1970_are_cut_downwards() -> None:
+    line = b"Nats-Time-Stamp: 1969-12-31T23:59:59.9999995Z"
+    head = b"NATS/1.0\r\nNats-Stream: S\r\nNats-Subject: s\r\nNats-Sequence: 1\r\n%b\r\n" % line
+    head += b"Nats-Num-Pending: 0\r\nNats-Last-Sequence: 0\r\n\r\n"
+    found = Converter(["time", "time_ns"], "S").convert(Batch([head], [b""])).to_pydict()
+    assert found["time_ns"] == [-500] and found["time"][0].microsecond == 999_999
+
+
+def test_kafka_columns() -> None:
+    found = columns(MIXED, list(KAFKA_TYPES), kafka=True)
+    assert found["key"] == [b"a.b", b"h", b"h"] and found["value"] == [b"one", b"two", b"three"]
+    assert found["topic"] == ["S"] * 3 and found["partition"] == [0] * 3 and found["offset"] == [1, 2, 3]
+    assert found["headers"][:2] == [
+        None,
+        [{"key": "A", "value": b"1"}, {"key": "b", "value": b"2"}, {"key": "A", "value": b"3"}],
+    ]
+
+
+def test_no_message_at_all_and_bytes_that_are_no_text() -> None:
+    assert columns([], ["seq", "subject", "headers", "time"]) == {"seq": [], "subject": [], "headers": [], "time": []}
+    found = columns([("h", b"NATS/1.0\r\nA: \xff\r\n\r\n", b"")], ["headers", "headers_raw"])
+    assert found["headers"] == [[("A", ["\ufffd"])]] and b"\xff" in found["headers_raw"][0]
+
+
+def test_a_subject_that_is_no_text_is_there_byte_for_byte() -> None:
+    batch = batch_of(PLAIN)
+    batch.heads[1] = batch.heads[1].replace(b"Nats-Subject: a.c", b"Nats-Subject: a.\xff")
+    found = Converter(["subject", "subject_raw", "digest"], "S").convert(batch).to_pydict()
+    assert found["subject"] == ["a.b", "a.\ufffd", "a.b"]
+    assert found["subject_raw"] == [None, b"a.\xff", None]
+    assert found["digest"][1] == digest(b"a.\xff", b"", b"")
+
+
+def test_a_digest_tells_what_is_where() -> None:
+    parts = [(b"a", b"", b"bc"), (b"ab", b"", b"c"), (b"a", b"b", b"c"), (b"a", b"", b"bd")]
+    assert len({digest(*one) for one in parts}) == len(parts)
+    assert digest(b"orders.1", b"", b"x") == digest(b"orders.1", b"", b"x") and -(2**63) <= digest(*parts[0]) < 2**63
+
+
+def test_frames() -> None:
+    batch = batch_of(MIXED)
+    assert [sequence(head) for head in batch.heads] == [1, 2, 3]
+    assert [stored_block(head) for head in batch.heads] == [b"", BLOCK, MASKED]
+    assert [position(batch.heads, seq) for seq in (0, 1, 2, 4)] == [0, 0, 1, 3]
+    assert is_whole(batch.heads, 0, 3) and not is_whole(batch.heads, 1, 3) and not is_whole(batch.heads, 0, 4)
+    assert not is_whole(batch.heads[::2], 0, 3)
+    for bad in (b"NATS/1.0\r\n\r\n", b"NATS/1.0\r\nNats-Sequence: x\r\n\r\n"):
+        with pytest.raises(FrameError):
+            sequence(bad)
+    with pytest.raises(FrameError):
+        Converter(["seq"], "S").convert(Batch([b"NATS/1.0\r\nA: b\r\n\r\n"], [b""]))
+
+
+def test_columns_and_their_types_are_spark_s_to_the_letter() -> None:
+    pytest.importorskip("pyspark", reason="pip install 'jetcluster[spark]'")
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import (
+        ArrayType,
+        BinaryType,
+        IntegerType,
+        LongType,
+        MapType,
+        StringType,
+        StructField,
+        StructType,
+        TimestampType,
+    )
+
+    pair = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    types = {
+        "string": StringType(), "bigint": LongType(), "int": IntegerType(), "binary": BinaryType(),
+        "timestamp": TimestampType(), TYPES["headers"]: MapType(StringType(), ArrayType(StringType())),
+        KAFKA_TYPES["headers"]: ArrayType(pair),
+    }  # fmt: skip
+    for kafka, known in ((False, TYPES), (True, KAFKA_TYPES)):
+        schema = StructType([StructField(name, types[text]) for name, text in known.items()])
+        assert [field.dataType.simpleString() for field in schema.fields] == list(known.values())
+        assert to_arrow_schema(schema, timezone="UTC") == arrow_schema(list(known), kafka=kafka)
+        assert columns_of(schema, kafka=kafka) == list(known)
+    with pytest.raises(SchemaError, match="column seq is bigint, not string"):
+        columns_of(StructType([StructField("seq", StringType())]))
+
+
+def test_names_of_columns() -> None:
+    assert default_columns() == ["stream", "subject", "seq", "time", "time_ns", "headers", "data"]
+    assert "headers" not in default_columns(headers=False)
+    assert ddl(["seq", "data"]) == "`seq` bigint, `data` binary"
+    for names, said in ((["sequence"], "did you mean seq"), (["seq", "seq"], "named once"), ([], "named once")):
+        with pytest.raises(SchemaError, match=said):
+            check_columns(names)

@@ -1,0 +1,234 @@
+"""The blocking client against a scripted peer."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from jetcluster.errors import ApiError
+from jetcluster.spark.connection import (
+    Connection,
+    ConnectionLostError,
+    NoRespondersError,
+    RequestTimeoutError,
+    ServerError,
+    block,
+)
+from jetcluster.spark.credentials import Credentials, CredentialsError, open_seed
+from tests.unit.spark.peer import Peer, hmsg, msg
+
+EOB = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 0\r\n\r\n"
+
+
+def test_a_request_gets_its_answer_with_headers_and_status():
+    with Peer(lambda _s, r, _h, p: hmsg(r, b"NATS/1.0 404 Message Not Found\r\nA: b\r\n\r\n", p)) as peer:
+        with Connection([peer.url]) as connection:
+            reply = connection.request("x", b"body", {"K": "v"})
+            assert (reply.status, reply.description, reply.get("A"), reply.data) == (
+                404,
+                "Message Not Found",
+                "b",
+                b"body",
+            )
+        assert peer.published[0][2] == b"NATS/1.0\r\nK: v\r\n\r\n"
+        assert peer.connects[0]["headers"] and peer.connects[0]["no_responders"]
+
+
+def test_no_responders_and_api_errors_are_exceptions():
+    def answer(subject: bytes, reply: bytes, _headers: bytes, _payload: bytes) -> bytes:
+        if subject == b"$JS.API.STREAM.INFO.S":
+            return msg(reply, b'{"error":{"code":404,"err_code":10059,"description":"stream not found"}}')
+        if subject == b"$JS.hub.API.INFO":
+            return msg(reply, b'{"streams":1}')
+        return hmsg(reply, b"NATS/1.0 503\r\n\r\n")
+
+    with Peer(answer) as peer, Connection([peer.url]) as connection:
+        with pytest.raises(NoRespondersError):
+            connection.request("nobody")
+        with pytest.raises(ApiError) as caught:
+            connection.api("STREAM.INFO.S")
+        assert (caught.value.code, caught.value.err_code) == (404, 10059)
+        connection.api_prefix = "$JS.hub.API."
+        assert connection.api("INFO") == {"streams": 1}
+
+
+def test_silence_is_a_timeout_and_the_connection_goes_on():
+    with (
+        Peer(lambda s, r, _h, _p: b"" if s == b"silent" else msg(r, b"yes")) as peer,
+        Connection([peer.url]) as connection,
+    ):
+        with pytest.raises(RequestTimeoutError):
+            connection.request("silent", timeout=0.05)
+        assert connection.request("loud").data == b"yes"
+
+
+def test_the_first_server_that_answers_is_taken():
+    with Peer(info={"server_name": "second"}) as peer, Connection(["127.0.0.1:1", peer.url]) as connection:
+        assert (connection.server_name, connection.url) == ("second", peer.url)
+    with pytest.raises(ConnectionLostError, match=r"//127\.0\.0\.1:1"):
+        Connection(["nats://u:secret@127.0.0.1:1"])
+
+
+def test_a_peer_that_is_no_nats_server_or_refuses():
+    with Peer(greeting=b"SSH-2.0-x\r\n") as peer, pytest.raises(ConnectionLostError, match="not a NATS server"):
+        Connection([peer.url])
+    greeting = b"INFO {}\r\n-ERR 'Authorization Violation'\r\n"
+    with Peer(greeting=greeting) as peer, pytest.raises(ServerError, match="Authorization Violation"):
+        Connection([peer.url])
+
+
+def test_many_frames_come_in_order_whatever_the_pieces():
+    heads = [b"NATS/1.0\r\nNats-Sequence: %d\r\n\r\n" % n for n in range(200)]
+    whole: list[bytes] = []
+
+    def answer(_s: bytes, reply: bytes, _h: bytes, _p: bytes) -> bytes:
+        whole.append(b"".join(hmsg(reply, head, b"p" * n) for n, head in enumerate(heads)) + hmsg(reply, EOB))
+        return b""
+
+    with Peer(answer) as peer, Connection([peer.url]) as connection:
+        gather = connection.gather("x")
+        connection.flush()
+        for at in range(0, len(whole[0]), 97):
+            peer.send(whole[0][at : at + 97])
+        found = [frame for frames in gather for frame in frames]
+        assert found == [(head, b"p" * n) for n, head in enumerate(heads)]
+        assert gather.end is not None and gather.end.status == 204
+
+
+def test_a_message_larger_than_a_read_and_a_payload_without_headers():
+    with (
+        Peer(lambda _s, r, _h, _p: msg(r, b"z" * 700_000) + hmsg(r, EOB)) as peer,
+        Connection([peer.url]) as connection,
+    ):
+        gather = connection.gather("x")
+        assert gather.wait().status == 204
+        assert gather.frames() == [(b"", b"z" * 700_000)]
+
+
+def test_two_gathers_under_way_do_not_mix_and_a_forgotten_one_is_dropped():
+    def answer(subject: bytes, reply: bytes, _h: bytes, _p: bytes) -> bytes:
+        return b"".join(msg(reply, subject + b"%d" % n) for n in range(3)) + hmsg(reply, EOB)
+
+    with Peer(answer) as peer, Connection([peer.url]) as connection:
+        one, two, three = (connection.gather(name) for name in ("a", "b", "c"))
+        two.forget()
+        three.wait()
+        assert three.payloads == [b"c0", b"c1", b"c2"]
+        assert [p for frames in one for _, p in frames] == [b"a0", b"a1", b"a2"]
+        assert not two.heads
+
+
+def test_a_gather_that_stalls_times_out():
+    with Peer(lambda _s, r, _h, _p: msg(r, b"one")) as peer, Connection([peer.url]) as connection:
+        gather = connection.gather("x", timeout=0.1)
+        frames = iter(gather)
+        assert next(frames) == [(b"", b"one")]
+        with pytest.raises(RequestTimeoutError):
+            next(frames)
+
+
+def test_publishes_are_acknowledged_by_number_within_a_window():
+    with Peer(lambda _s, r, _h, p: msg(r, b"ack " + p) if r else b"") as peer, Connection([peer.url]) as connection:
+        connection.publish("noreply", b"x")
+        numbers = {connection.publish_acked("s", b"%d" % n): n for n in range(10)}
+        assert connection.outstanding == 10
+        first = connection.acks(down_to=6)
+        assert len(first) >= 4
+        rest = connection.acks()
+        assert {number: reply.data for number, reply in first + rest} == {
+            number: b"ack %d" % n for number, n in numbers.items()
+        }
+        assert connection.outstanding == 0 and peer.published[0][1] == b""
+
+
+def test_a_publish_that_cannot_be_written_is_not_waited_for():
+    with Peer(lambda _s, r, _h, p: msg(r, p)) as peer, Connection([peer.url]) as connection:
+        with pytest.raises(ValueError, match="not a header"):
+            connection.publish_acked("s", b"x", {"a\r\nb": "c"})
+        connection.publish_acked("s", b"y")
+        assert [reply.data for _, reply in connection.acks(timeout=5)] == [b"y"]
+
+
+def test_missing_acks_time_out():
+    with Peer() as peer, Connection([peer.url]) as connection:
+        connection.publish_acked("s")
+        with pytest.raises(RequestTimeoutError):
+            connection.acks(timeout=0.05)
+
+
+def test_a_broken_connection_and_an_error_line_are_told():
+    refusal = b"-ERR 'Permissions Violation for Publish to \"x\"'\r\n"
+    with (
+        Peer(lambda *_: refusal) as peer,
+        Connection([peer.url]) as connection,
+        pytest.raises(ServerError, match="Permissions Violation"),
+    ):
+        connection.request("x")
+    with Peer() as peer, Connection([peer.url]) as connection:
+        connection.publish_acked("s")
+        connection.flush()
+        peer.drop()
+        with pytest.raises(ConnectionLostError):
+            connection.acks()
+        with pytest.raises(ConnectionLostError):
+            connection.request("x")
+
+
+def test_a_ping_is_answered_while_waiting():
+    with Peer(lambda _s, r, _h, _p: b"PING\r\n" + msg(r, b"after")) as peer, Connection([peer.url]) as connection:
+        assert connection.request("x").data == b"after"
+        connection.flush()
+        assert peer.pongs == 1
+
+
+def test_header_blocks():
+    assert block([(b"A", b"1"), (b"A", b"2")]) == b"NATS/1.0\r\nA: 1\r\nA: 2\r\n\r\n"
+    assert block({}) == b"" and block(b"raw") == b"raw"
+    for bad in ({"A": "1\r\nB: 2"}, {"": "x"}, {"A:B": "x"}):
+        with pytest.raises(ValueError, match="not a header"):
+            block(bad)
+
+
+# ---- credentials
+
+SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
+PUBLIC = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
+"""The pair of NATS's own documentation."""
+
+
+def test_secrets_come_from_variables_and_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("JC_PW", "p w")
+    assert Credentials(user="u", password_env="JC_PW").fields("") == {"user": "u", "pass": "p w"}
+    file = tmp_path / "token"
+    file.write_text("t0ken\n")
+    assert Credentials(token_file=str(file)).fields("") == {"auth_token": "t0ken"}
+    with pytest.raises(CredentialsError, match="JC_MISSING"):
+        Credentials(user="u", password_env="JC_MISSING").fields("")
+    assert pickle.loads(pickle.dumps(Credentials(user="u"))) == Credentials(user="u")
+
+
+def test_nkeys_and_creds_sign_the_nonce(tmp_path):
+    _, public = open_seed(SEED, "test")
+    assert public == PUBLIC
+    file = tmp_path / "user.nk"
+    file.write_text(f"# comment\n{SEED}\n")
+    fields = Credentials(nkey_file=str(file)).fields("nonce")
+    assert fields["nkey"] == PUBLIC and len(fields["sig"]) == 86
+    creds = tmp_path / "user.creds"
+    creds.write_text(
+        "-----BEGIN NATS USER JWT-----\neyJ0.a.b\n------END NATS USER JWT------\n\n"
+        f"-----BEGIN USER NKEY SEED-----\n{SEED}\n------END USER NKEY SEED------\n"
+    )
+    assert Credentials(creds_file=str(creds)).fields("nonce") == {"jwt": "eyJ0.a.b", "sig": fields["sig"]}
+    file.write_text("nothing")
+    with pytest.raises(CredentialsError, match="no user nkey seed"):
+        Credentials(nkey_file=str(file)).fields("n")
+
+
+def test_the_password_goes_into_connect(monkeypatch):
+    monkeypatch.setenv("JC_PW", "secret")
+    with Peer() as peer:
+        Connection([peer.url], credentials=Credentials(user="me", password_env="JC_PW")).close()
+        Connection([peer.url.replace("//", "//you:p%40ss@")]).close()
+        assert [(c["user"], c["pass"]) for c in peer.connects] == [("me", "secret"), ("you", "p@ss")]

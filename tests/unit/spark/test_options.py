@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from jetcluster.spark.options import (
+    EARLIEST,
+    LATEST,
+    OptionError,
+    ReadPreference,
+    SourceOptions,
+    check_streaming,
+    source_options,
+)
+from jetcluster.spark.schema import SchemaError
+
+BASE = {"servers": "nats://a:4222, b:4223", "stream": "ORDERS"}
+
+
+def options(**given: object) -> SourceOptions:
+    return source_options(BASE | {name: str(value) for name, value in given.items()})
+
+
+def test_defaults_and_case() -> None:
+    found = source_options({"SERVERS": "a", "Stream": "ORDERS", "maxoffsetspertrigger": "10"})
+    assert found.streams == ("ORDERS",) and found.subjects == (">",) and found.max_rows == 10
+    assert (found.starting, found.ending, found.fail_on_data_loss) == (EARLIEST, LATEST, True)
+    assert found.preference == ReadPreference("any") and found.server.api_prefix == "$JS.API."
+    assert options().server.servers == ("nats://a:4222", "b:4223")
+    assert pickle.loads(pickle.dumps(options())) == options()
+
+
+def test_values() -> None:
+    found = options(
+        startingOffsets='{"ORDERS": {"seq": 7, "created": "x"}}', endingOffsets="30", replicaWait="500ms",
+        fetchMaxBytes="1m", readPreference="mirror:M", includeHeaders="false", subjects="a.>, b, a.x", domain="hub",
+        startingTimestamp="2026-11-22T00:00:00Z", endingTimestamp="1795305600001",
+    )  # fmt: skip
+    assert found.starting == {"ORDERS": {"seq": 7, "created": "x"}} and found.ending == 30
+    assert (found.replica_wait, found.fetch_bytes, found.preference) == (0.5, 1 << 20, ReadPreference("mirror", "M"))
+    assert found.subjects == ("a.>", "b"), "a.x is in a.>"
+    assert found.starting_time == 1795305600 * 10**9 and found.ending_time == 1795305600001 * 10**6
+    assert "headers" not in found.names and found.server.api_prefix == "$JS.hub.API."
+    assert options(startingOffsets="latest").starting == LATEST
+    assert options(startingOffsets='{"ORDERS": -2}').starting == {"ORDERS": EARLIEST}
+    both = source_options({"servers": "a", "subscribe": "A,B,A"})
+    assert both.streams == ("A", "B")
+    secret = options(user="u", passwordFile="/run/secret", tlsCa="/ca.pem").server.credentials
+    assert (secret.user, secret.password_file, secret.wants_tls) == ("u", "/run/secret", True)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"failOnDatLoss": "false"}, "did you mean failOnDataLoss"),
+        ({"xyz": "1"}, "there are: servers"),
+        ({"password": "x"}, "Use passwordEnv or passwordFile"),
+        ({"token": "x"}, "Use tokenEnv"),
+        ({"servers": "nats://u:p@a"}, "holds a user or password"),
+        ({"servers": "http://a"}, "is no URL"),
+        ({"servers": ""}, "servers is missing"),
+        ({"stream": ""}, "give stream=NAME"),
+        ({"subscribe": "A,B"}, "give stream=NAME"),
+        ({"stream": "a.b"}, "no stream's name"),
+        ({"subjects": "a..b"}, "no subject or filter"),
+        ({"user": "u"}, "user needs passwordEnv"),
+        ({"failOnDataLoss": "yes"}, "is true or false"),
+        ({"fetchBatch": "0"}, "a whole number from 1"),
+        ({"replicaWait": "soon"}, "a duration"),
+        ({"maxBytesPerTrigger": "big"}, "bytes, like"),
+        ({"startingOffsets": "first"}, "earliest, latest"),
+        ({"startingOffsets": '{"ORDERS": "x"}'}, "earliest, latest"),
+        ({"startingOffsets": '{"OTHER": 1}'}, "names OTHER, which is not read"),
+        ({"startingTimestamp": "yesterday"}, "a time like"),
+        ({"readPreference": "nearest"}, "readPreference is any"),
+        ({"readPreference": "peer"}, "readPreference is any"),
+        ({"maxOffsetsPerTrigger": "1", "maxBytesPerTrigger": "1"}, "give one of them"),
+        ({"asOfSeq": "1", "asOfTime": "0"}, "give one of them"),
+        ({"asOfSeq": "1", "endingOffsets": "latest"}, "are an end already"),
+        ({"mode": "first"}, "mode is one of scan, last"),
+        ({"mode": "last", "startingOffsets": "1"}, "means nothing there"),
+        ({"columns": "headers", "includeHeaders": "false"}, "includeHeaders=false"),
+    ],
+)
+def test_what_makes_no_sense_is_said(given: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        source_options(BASE | given)
+
+
+def test_several_streams_need_places_of_their_own() -> None:
+    several = {"servers": "a", "subscribe": "A,B"}
+    for given in ({"startingOffsets": "5"}, {"asOfSeq": "5"}, {"readPreference": "mirror:M"}):
+        with pytest.raises(OptionError, match="one stream"):
+            source_options(several | given)
+
+
+def test_columns_are_checked() -> None:
+    with pytest.raises(SchemaError, match="did you mean subject"):
+        options(columns="subjct")
+    assert options(columns="seq, headers_raw").names == ["seq", "headers_raw"]
+
+
+@pytest.mark.parametrize(
+    "given", [{"endingOffsets": "5"}, {"asOfSeq": "5"}, {"mode": "last"}, {"endingTimestamp": "0"}]
+)
+def test_what_a_streaming_query_cannot_do(given: dict[str, str]) -> None:
+    check_streaming(options())
+    with pytest.raises(OptionError, match="batch queries"):
+        check_streaming(options(**given))

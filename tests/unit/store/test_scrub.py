@@ -1,0 +1,71 @@
+"""Everything that a stream has on disk is verified, in bounded steps (store/scrub.py)."""
+
+from __future__ import annotations
+
+import pytest
+
+from jetcluster.store import keys
+from jetcluster.store.api import DamagedError
+from jetcluster.store.batch import Batch
+from jetcluster.store.block_store import BlockStore
+from jetcluster.store.mem_kv import MemKv
+from jetcluster.store.scrub import Scrub
+
+STREAM = 7
+
+
+def filled() -> MemKv:
+    kv = MemKv()
+    for stream in (STREAM - 1, STREAM, STREAM + 1):
+        store = BlockStore(kv, stream, memory=False)
+        for block in range(20):
+            subjects = [b"s.%d" % (n % 3) for n in range(10)]
+            payloads = [b"%d" % n + b"." * 100 for n in range(10)]
+            store.append(Batch.of(subjects, [b""] * 10, payloads), 1 + 10 * block, 1 + 10 * block)
+        store.side_put(1, b"key", b"value")
+    kv.commit()
+    return kv
+
+
+def whole_pass(kv: MemKv, step: int) -> tuple[int, int]:
+    scrub = Scrub(kv, STREAM)
+    total = steps = 0
+    while not scrub.done:
+        total += scrub.step(step)
+        steps += 1
+    return total, steps
+
+
+@pytest.mark.parametrize("step", [1, 500, 5000, 1 << 20])
+def test_a_pass_reads_all_of_the_stream_and_nothing_else(step: int) -> None:
+    kv = filled()
+    kinds = (keys.BLOCK, keys.INFO, keys.POSTING, keys.SIDE, keys.STATE)
+    prefixes = tuple(keys.stream_prefix(kind, STREAM) for kind in kinds)
+    wanted = sum(len(key) + len(value) for key, value in kv._values.items() if key.startswith(prefixes))
+    total, steps = whole_pass(kv, step)
+    assert total == wanted > 10_000
+    assert steps >= total // (step + 3000)
+
+
+@pytest.mark.parametrize("kind", [keys.BLOCK, keys.INFO, keys.POSTING])
+def test_any_flipped_bit_of_a_checked_record_is_found(kind: int) -> None:
+    kv = filled()
+    prefix = keys.stream_prefix(kind, STREAM)
+    found = 0
+    for key in [key for key in kv._values if key.startswith(prefix) and len(kv._values[key]) > 4][:5]:
+        value = kv._values[key]
+        for at in range(0, len(value), max(len(value) // 7, 1)):
+            kv._values[key] = value[:at] + bytes([value[at] ^ 8]) + value[at + 1 :]
+            with pytest.raises(DamagedError):
+                whole_pass(kv, 1000)
+            found += 1
+        kv._values[key] = value
+    assert found
+    whole_pass(kv, 1000)
+
+
+def test_damage_of_another_stream_is_not_this_ones() -> None:
+    kv = filled()
+    key = next(key for key in kv._values if key.startswith(keys.stream_prefix(keys.BLOCK, STREAM + 1)))
+    kv._values[key] = kv._values[key][:-1] + b"?"
+    whole_pass(kv, 1000)
