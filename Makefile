@@ -49,7 +49,7 @@ format: install ## format and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 
 test: install ## every test this machine can run; says which groups it cannot and why
-	@failed=0; \
+	@failed=0; export JETCLUSTER_FAILURES=$$(mktemp); \
 	echo "== unit and transcripts"; $(BIN)/pytest -q -n $(WORKERS) tests/unit tests/transcripts || failed=1; \
 	echo "== simulation"; $(BIN)/pytest -q -n $(WORKERS) tests/sim || failed=1; \
 	echo "== processes and real clients, $(FILES) files at a time"; \
@@ -58,7 +58,7 @@ test: install ## every test this machine can run; says which groups it cannot an
 	echo "== processes, one at a time"; $(BIN)/pytest -q $(ALONE) || failed=1; \
 	echo "== spark, two sessions"; $(BIN)/pytest -q -rs -n $(WORKERS) --dist loadfile tests/spark || failed=1; \
 	echo "== image, compose and charts"; $(BIN)/pytest -q -rs tests/deploy || failed=1; \
-	scripts/groups.sh; exit $$failed
+	scripts/groups.sh; sed "s/^/FAILED /" "$$JETCLUSTER_FAILURES"; rm -f "$$JETCLUSTER_FAILURES"; exit $$failed
 
 unit: install ## the fast tests only
 	$(BIN)/pytest -q -n $(WORKERS) tests/unit tests/transcripts

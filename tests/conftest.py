@@ -47,6 +47,16 @@ def durable(server: str) -> str:
     return "jetstream { sync_interval: always }\n" if server == "nats-server" else ""
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Notes what failed for the last lines of `make test`: a log of half an hour is often shown by its end alone."""
+    path = os.environ.get("JETCLUSTER_FAILURES")
+    if path and report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        said = report.longreprtext.splitlines()
+        reason = next((line for line in said if line.startswith("E ")), said[-1] if said else "")
+        with Path(path).open("a") as notes:
+            notes.write(f"{report.nodeid} ({report.when}, {report.duration:.1f} s): {reason[1:].strip()[:300]}\n")
+
+
 FAILED = pytest.StashKey[bool]()
 
 
