@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
+from jetcluster.config.sharing import ExportOptions, ImportOptions, MappingOptions
+
 DEFAULT_PORT = 4222
 RANDOM_PORT = -1
 """Ask the system for a free port."""
@@ -101,6 +103,9 @@ class AccountOptions:
     """None: not enabled, API requests get 503/10039 (reference sheet core 2.4)."""
     limits: AccountLimitOptions = field(default_factory=AccountLimitOptions)
     default_permissions: PermissionOptions | None = None
+    exports: list[ExportOptions] = field(default_factory=list)
+    imports: list[ImportOptions] = field(default_factory=list)
+    mappings: list[MappingOptions] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -354,6 +359,8 @@ class Options:
     authorization: AuthorizationOptions = field(default_factory=AuthorizationOptions)
     accounts: dict[str, AccountOptions] | None = None
     """None: no accounts block; everything lives in `$G`, where JetStream is on."""
+    mappings: list[MappingOptions] = field(default_factory=list)
+    """Of `$G`."""
     no_auth_user: str = ""
     system_account: str = ""
     """Empty: `$SYS`."""
