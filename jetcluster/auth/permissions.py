@@ -25,7 +25,7 @@ class SubjectSet:
         return bool(self._literals or self._filters)
 
     def takes(self, subject: bytes) -> bool:
-        """True for a literal subject that some entry matches."""
+        """True when some entry matches `subject`, whose own wildcards are plain text."""
         return subject in self._literals or any(subjects.matches(subject, entry) for entry in self._filters)
 
     def covers(self, subject: bytes) -> bool:
@@ -43,9 +43,29 @@ class _SubscribeList:
         self.plain = SubjectSet([part[0] for part in parts if len(part) == 1])
         self._queued = [(part[0], part[1]) for part in parts if len(part) == 2]
 
-    def queues_for(self, subject: bytes) -> list[bytes]:
-        """The queue names and filters of the entries that cover `subject`."""
-        return [queue for entry, queue in self._queued if entry == subject or subjects.is_subset(subject, entry)]
+    def __bool__(self) -> bool:
+        return bool(self.plain or self._queued)
+
+    def allows(self, subject: bytes, queue: bytes | None) -> bool:
+        """A queue subscription is decided by "subject queue" entries where some match its subject."""
+        names = self._queues_for(subject) if queue is not None else []
+        if not (_queue_in(queue, names) if names else self.plain.takes(subject)):
+            return False
+        # nats-server stops here. But `a.*` matches the text `a.>`, which takes more: that would be a way around.
+        if not subject.endswith(b">") or self.plain.covers(subject):
+            return True
+        return any(
+            _queue_in(queue, [name]) and (entry == subject or subjects.is_subset(subject, entry))
+            for entry, name in self._queued
+        )
+
+    def denies(self, subject: bytes, queue: bytes | None) -> bool:
+        """Of a subscription, or of a delivery to one."""
+        return self.plain.takes(subject) or (queue is not None and _queue_in(queue, self._queues_for(subject)))
+
+    def _queues_for(self, subject: bytes) -> list[bytes]:
+        """The queue names and filters of the entries that match `subject`."""
+        return [queue for entry, queue in self._queued if subjects.matches(subject, entry)]
 
 
 class UserPermissions:
@@ -73,12 +93,13 @@ class UserPermissions:
         self._subscribe_allow = None if subscribe.allow is None else _SubscribeList(subscribe.allow)
         self._subscribe_deny = _SubscribeList(subscribe.deny or ())
         self.allow_responses: tuple[int, float] | None = None
-        """(messages, seconds) that the reply subject of a delivered message is open for."""
+        """(messages, seconds) that the reply subject of a delivered message is open for; negative: any number."""
         if responses is not None:
             self.allow_responses = (responses.max_messages, responses.expires)
-        self.can_deliver: Callable[[bytes], bool] | None = None
-        """Set when something is denied: a subscription wider than that is allowed, but its deliveries are filtered."""
-        if self._subscribe_deny.plain:
+        self.can_deliver: Callable[[bytes, bytes | None], bool] | None = None
+        """Set when something is denied: a subscription wider than that is allowed, but its deliveries are filtered.
+        Asked with the message's subject and the subscription's queue."""
+        if self._subscribe_deny:
             self.can_deliver = self._is_not_denied
 
     def can_publish(self, subject: bytes) -> bool:
@@ -89,19 +110,13 @@ class UserPermissions:
         return self._publish_allow is None or self._publish_allow.takes(subject)
 
     def can_subscribe(self, subject: bytes, queue: bytes | None) -> bool:
-        """A queue subscription is decided by "subject queue" entries where some cover the subject."""
-        allow, deny = self._subscribe_allow, self._subscribe_deny
-        if allow is not None:
-            queues = allow.queues_for(subject) if queue is not None else []
-            if not (_queue_in(queue, queues) if queues else allow.plain.covers(subject)):
-                return False
-        if deny.plain.covers(subject):
+        if self._subscribe_allow is not None and not self._subscribe_allow.allows(subject, queue):
             return False
-        return queue is None or not _queue_in(queue, deny.queues_for(subject))
+        return not self._subscribe_deny.denies(subject, queue)
 
-    def _is_not_denied(self, subject: bytes) -> bool:
-        return not self._subscribe_deny.plain.takes(subject)
+    def _is_not_denied(self, subject: bytes, queue: bytes | None = None) -> bool:
+        return not self._subscribe_deny.denies(subject, queue)
 
 
 def _queue_in(queue: bytes | None, names: list[bytes]) -> bool:
-    return queue is not None and any(name == queue or subjects.matches(queue, name) for name in names)
+    return queue is not None and any(name == queue or subjects.is_subset(queue, name) for name in names)

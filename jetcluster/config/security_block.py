@@ -112,12 +112,18 @@ def _responses(reader: Reader, node: Node, target: PermissionOptions) -> None:
     )
 
 
+def _response_count(reader: Reader, name: str, node: Node) -> int:
+    """0 is the default, and less is no limit."""
+    return as_int(reader, name, node) or ResponseOptions().max_messages
+
+
+def _response_time(reader: Reader, name: str, node: Node) -> float:
+    return as_duration(reader, name, node) or ResponseOptions().expires
+
+
 _RESPONSE_FIELDS: Fields = {
-    "max": ("max_messages", as_int),
-    "max_msgs": ("max_messages", as_int),
-    "expires": ("expires", as_duration),
-    "expiration": ("expires", as_duration),
-    "ttl": ("expires", as_duration),
+    **dict.fromkeys(("max", "max_msgs", "max_messages", "max_responses"), ("max_messages", _response_count)),
+    **dict.fromkeys(("expires", "expiration", "ttl"), ("expires", _response_time)),
 }
 _PERMISSION_BLOCKS: Blocks = {
     **dict.fromkeys(("publish", "pub", "import"), _publish),

@@ -399,7 +399,10 @@ class Client(Connection):
         permissions, subject = self._permissions, subscription.subject
         assert self._router is not None
         if permissions is not None and not permissions.can_subscribe(subject, subscription.queue):
-            text = f'Permissions Violation for Subscription to "{_text(subject)}" (sid "{_text(subscription.sid)}")'
+            named = "" if subscription.queue is None else f' using queue "{_text(subscription.queue)}"'
+            text = (
+                f'Permissions Violation for Subscription to "{_text(subject)}"{named} (sid "{_text(subscription.sid)}")'
+            )
             log.info("cid %d: removed, not authorized any more: %s", self.cid, _text(subject))
             self.send(writer.err(text))
             self.expire(subscription)
@@ -487,8 +490,8 @@ class Client(Connection):
             del self.subscriptions[subscription.sid]
             self._router.remove_client(subscription)
 
-    def admits(self, subject: bytes, reply: bytes) -> bool:
-        return self._permissions is None or self._permissions.admits(subject, reply)
+    def admits(self, subject: bytes, reply: bytes, queue: bytes | None) -> bool:
+        return self._permissions is None or self._permissions.admits(subject, reply, queue)
 
 
 def _text(subject: bytes) -> str:

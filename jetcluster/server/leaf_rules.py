@@ -69,7 +69,7 @@ class LeafRules:
             answer = not _denied(subject, self._outgoing)
             can_deliver = getattr(self._permissions, "can_deliver", None)
             if answer and can_deliver is not None:
-                answer = can_deliver(subject)
+                answer = can_deliver(subject, None)
             _remember(self._cache_out, subject, answer)
         return answer
 

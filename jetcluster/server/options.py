@@ -82,7 +82,8 @@ class Permissions(Protocol):
     def can_subscribe(self, subject: bytes, queue: bytes | None) -> bool: ...
 
     # Optional, looked up with getattr when a connection registers:
-    #   can_deliver(subject: bytes) -> bool         a wide subscription minus denied subjects (sheet 2.3)
+    #   can_deliver(subject: bytes, queue: bytes | None) -> bool
+    #                                               a wide subscription minus denied subjects (sheet 2.3)
     #   allow_responses: tuple[int, float] | None   (messages, seconds) a delivered reply subject is open
 
 

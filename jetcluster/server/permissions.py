@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Hashable
+from typing import TypeVar
 
 from jetcluster.clock import Clock
 from jetcluster.server.options import Permissions
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 _MAX_CACHED = 4096
 _MAX_REPLIES = 65_536
@@ -20,7 +24,8 @@ class ConnectionPermissions:
         self._clock = clock
         self._publish: dict[bytes, bool] = {}
         self._deliver: dict[bytes, bool] = {}
-        self._can_deliver: Callable[[bytes], bool] | None = getattr(permissions, "can_deliver", None)
+        self._deliver_to_queue: dict[tuple[bytes, bytes], bool] = {}
+        self._can_deliver: Callable[[bytes, bytes | None], bool] | None = getattr(permissions, "can_deliver", None)
         self._responses: tuple[int, float] | None = getattr(permissions, "allow_responses", None)
         self._replies: dict[bytes, tuple[int, float]] = {}
 
@@ -39,35 +44,46 @@ class ConnectionPermissions:
             _remember(self._publish, subject, answer)
         return answer or (bool(self._replies) and self._use_reply(subject))
 
-    def admits(self, subject: bytes, reply: bytes) -> bool:
-        """True when a message may be delivered; its reply subject is then open for the user's answer."""
-        if self._can_deliver is not None:
-            answer = self._deliver.get(subject)
-            if answer is None:
-                answer = self._can_deliver(subject)
-                _remember(self._deliver, subject, answer)
-            if not answer:
-                return False
+    def admits(self, subject: bytes, reply: bytes, queue: bytes | None = None) -> bool:
+        """True when a message may be delivered to a subscription of `queue`; its reply subject is then open for the
+        user's answer."""
+        if self._can_deliver is not None and not self._is_deliverable(subject, queue):
+            return False
         if reply and self._responses is not None:
             count, seconds = self._responses
             self._replies.pop(reply, None)
             if len(self._replies) >= _MAX_REPLIES:
                 del self._replies[next(iter(self._replies))]
-            self._replies[reply] = (count, self._clock.monotonic() + seconds)
+            self._replies[reply] = (count, self._clock.monotonic() + seconds if seconds >= 0 else math.inf)
         return True
+
+    def _is_deliverable(self, subject: bytes, queue: bytes | None) -> bool:
+        assert self._can_deliver is not None
+        if queue is None:
+            answer = self._deliver.get(subject)
+            if answer is None:
+                answer = self._can_deliver(subject, None)
+                _remember(self._deliver, subject, answer)
+            return answer
+        answer = self._deliver_to_queue.get((subject, queue))
+        if answer is None:
+            answer = self._can_deliver(subject, queue)
+            _remember(self._deliver_to_queue, (subject, queue), answer)
+        return answer
 
     def _use_reply(self, subject: bytes) -> bool:
         left, until = self._replies.get(subject, (0, 0.0))
-        if left <= 0:
+        if left == 0:
             return False
-        if left == 1 or self._clock.monotonic() > until:
+        late = self._clock.monotonic() > until
+        if left == 1 or late:
             del self._replies[subject]
-        else:
+        elif left > 0:
             self._replies[subject] = (left - 1, until)
-        return self._clock.monotonic() <= until
+        return not late
 
 
-def _remember(cache: dict[bytes, bool], subject: bytes, answer: bool) -> None:
+def _remember(cache: dict[_Key, bool], subject: _Key, answer: bool) -> None:
     if len(cache) >= _MAX_CACHED:
         cache.clear()
     cache[subject] = answer

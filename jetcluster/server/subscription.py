@@ -35,7 +35,7 @@ class Sink(Origin, Protocol):
         """Stalls the publisher, or closes this connection when it is beyond max_pending."""
         ...
 
-    def admits(self, subject: bytes, reply: bytes) -> bool:
+    def admits(self, subject: bytes, reply: bytes, queue: bytes | None) -> bool:
         """The user's permissions at delivery: denied subjects are filtered, a reply subject is opened."""
         ...
 
@@ -68,7 +68,7 @@ class ClientSubscription:
         owner = self.owner
         if self.closed or (origin is owner and not owner.echo):
             return False
-        if self.special and not owner.admits(subject, reply):
+        if self.special and not owner.admits(subject, reply, self.queue):
             return False
         out = owner.out
         if not out:

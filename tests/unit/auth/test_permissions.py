@@ -56,6 +56,12 @@ def test_publish(allow: list[str] | None, deny: list[str] | None, subject: bytes
         (None, ["a q"], b"a", b"q", False),
         (None, ["a q"], b"a", b"p", True),
         (None, ["a q"], b"a", None, True),
+        # the text of a wildcard subscription is matched too: nats-server refuses a.> where a.* is denied
+        (None, ["a.*"], b"a.>", None, False),
+        (None, ["a.* q"], b"a.>", b"q", False),
+        (["a.* q"], None, b"a.>", b"q", False),
+        (["a.> q"], None, b"a.>", b"q", True),
+        (["a.>", "a.* q"], None, b"a.>", b"q", True),
     ],
 )
 def test_subscribe(
@@ -68,7 +74,11 @@ def test_deliveries_are_filtered_only_when_something_is_denied() -> None:
     assert permissions(sub=SubjectLists(["a.>"], None)).can_deliver is None
     can_deliver = permissions(sub=SubjectLists(None, ["a.b", "c.*"])).can_deliver
     assert can_deliver is not None
-    assert [can_deliver(subject) for subject in (b"a.b", b"c.x", b"a.c", b"d")] == [False, False, True, True]
+    assert not can_deliver(b"a.b", b"q")
+    of_queue = permissions(sub=SubjectLists(None, ["a.b q"])).can_deliver
+    assert of_queue is not None
+    assert [of_queue(b"a.b", queue) for queue in (None, b"q", b"r")] == [True, False, True]
+    assert [can_deliver(subject, None) for subject in (b"a.b", b"c.x", b"a.c", b"d")] == [False, False, True, True]
 
 
 def test_allow_responses_alone_denies_every_other_publish() -> None:

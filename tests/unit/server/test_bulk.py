@@ -102,7 +102,7 @@ class Wary:
     def can_subscribe(self, subject: bytes, queue: bytes | None) -> bool:
         return True
 
-    def can_deliver(self, subject: bytes) -> bool:
+    def can_deliver(self, subject: bytes, queue: bytes | None) -> bool:
         return subject != b"orders.3"
 
 

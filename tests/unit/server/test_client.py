@@ -58,7 +58,7 @@ class Rules:
     def can_subscribe(self, subject: bytes, queue: bytes | None) -> bool:
         return subject.startswith((b"sub.", b"_INBOX.")) and queue != b"forbidden"
 
-    def can_deliver(self, subject: bytes) -> bool:
+    def can_deliver(self, subject: bytes, queue: bytes | None) -> bool:
         return subject != b"sub.secret"
 
 

@@ -56,6 +56,34 @@ def test_a_reply_is_open_for_so_many_answers_and_so_long() -> None:
     assert not rules.can_publish(b"late")
 
 
+class Patient(Responder):
+    allow_responses = (-1, -1.0)
+
+
+def test_less_than_nothing_is_no_limit() -> None:
+    time = ManualTime()
+    rules = ConnectionPermissions(Patient(), time)
+    rules.admits(b"svc", b"r")
+    time.advance(1e6)
+    assert all(rules.can_publish(b"r") for _ in range(1000))
+
+
+class Choosy(Everything):
+    """Must not see a.b in the queue group q."""
+
+    def can_deliver(self, subject: bytes, queue: bytes | None) -> bool:
+        self.questions += 1
+        return (subject, queue) != (b"a.b", b"q")
+
+
+def test_deliveries_are_decided_by_subject_and_queue_and_remembered() -> None:
+    asked = Choosy()
+    rules = ConnectionPermissions(asked, ManualTime())
+    for _ in range(3):
+        assert [rules.admits(b"a.b", b"", queue) for queue in (None, b"q", b"r")] == [True, False, True]
+    assert asked.questions == 3
+
+
 def test_open_replies_are_bounded() -> None:
     rules = ConnectionPermissions(Responder(), ManualTime())
     for n in range(permissions._MAX_REPLIES + 1):
