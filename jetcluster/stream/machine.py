@@ -346,10 +346,11 @@ class StreamMachine:
             return _SEALED
         if self.rules.deny_delete:
             return _DELETE_DENIED
-        if not seq:
-            return _DELETE_NOTHING
-        if seq > self.store.last_seq:
-            return _DELETE_EOF
+        if not self.rules.memory:  # the file store has texts of its own for what can never be there
+            if not seq:
+                return _DELETE_NOTHING
+            if seq > self.store.last_seq:
+                return _DELETE_EOF
         if self.store.delete(seq) if erase else self.store.delete_all([seq]):
             if self._extension is not None:
                 self._extension.removed((seq,))

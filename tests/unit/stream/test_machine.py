@@ -485,6 +485,8 @@ def test_purge(filter: bytes, seq: int, keep: int, removed: int, left: list[int]
     ({}, commands.encode_delete_msg(T0, 2), 10043, "sequence 2 not found"),
     ({}, commands.encode_delete_msg(T0, 9), 10057, "stream store EOF"),
     ({}, commands.encode_delete_msg(T0, 0), 10057, "no message found"),
+    ({"storage": "memory"}, commands.encode_delete_msg(T0, 9), 10043, "sequence 9 not found"),
+    ({"storage": "memory"}, commands.encode_delete_msg(T0, 0), 10043, "sequence 0 not found"),
 ])  # fmt: skip
 def test_refused_administration(config: dict[str, object], command: bytes, code: int, text: str) -> None:
     stream = Stream(**config)
