@@ -1,6 +1,8 @@
 """Text form of nkeys: base32 without padding of [prefix byte, 32 key bytes, CRC-16/XMODEM little-endian].
 
-Source: shared/reference/core-and-consumers.md section 2.2. Only the form is handled here; signatures are in `auth`.
+A kind is the first letter of a public key's text: Operator, Account, User, N (server), Cluster, X (curve). A seed says
+`S` and the kind behind it. Source: shared/reference/core-and-consumers.md section 2.2. Only the form is handled here;
+signatures are in `auth` and `config.claims`.
 """
 
 from __future__ import annotations
@@ -8,37 +10,81 @@ from __future__ import annotations
 import base64
 import binascii
 
-_USER_PREFIX = 20 << 3
-"""Makes the first base32 character a `U`."""
+_PREFIXES = {"O": 14 << 3, "A": 0, "U": 20 << 3, "N": 13 << 3, "C": 2 << 3, "X": 23 << 3}
+_KINDS = {prefix: kind for kind, prefix in _PREFIXES.items()}
 _SEED_PREFIX = 18 << 3
-"""`S`; a seed has the kind of its key in the bits behind that."""
+_KEY_CHARS = 56
+"""Of a public key; what is longer is not even decoded."""
+_MAX_CHARS = 64
+
+
+def encode_key(kind: str, key: bytes) -> str:
+    """Text of a 32-byte public key."""
+    assert len(key) == 32, len(key)
+    return _encode(bytes([_PREFIXES[kind]]) + key)
+
+
+def decode_key(kind: str, text: str) -> bytes:
+    """The 32-byte public key. Raises ValueError when it is none of that kind or its checksum is wrong."""
+    raw = _decode(text)
+    if len(raw) != 33 or raw[0] != _PREFIXES[kind]:
+        raise ValueError(f"not a public nkey of the kind {kind}")
+    return raw[1:]
+
+
+def is_key(kind: str, text: str) -> bool:
+    """Whether `text` is a public key of the kind."""
+    return kind_of(text) == kind
+
+
+def kind_of(text: str) -> str:
+    """The kind of a public key; "" for what is none."""
+    if len(text) != _KEY_CHARS:
+        return ""
+    try:
+        raw = _decode(text)
+    except ValueError:
+        return ""
+    return _KINDS.get(raw[0], "") if len(raw) == 33 else ""
+
+
+def encode_seed(kind: str, key: bytes) -> str:
+    """Text of a 32-byte private key (`SU...`)."""
+    assert len(key) == 32, len(key)
+    prefix = _PREFIXES[kind]
+    return _encode(bytes([_SEED_PREFIX | prefix >> 5, (prefix & 31) << 3]) + key)
+
+
+def decode_seed(kind: str, text: str) -> bytes:
+    """The 32-byte private key of a seed. Raises ValueError, which does not show the text."""
+    raw, prefix = _decode(text), _PREFIXES[kind]
+    if len(raw) != 34 or raw[0] != _SEED_PREFIX | prefix >> 5 or raw[1] != (prefix & 31) << 3:
+        raise ValueError(f"not a seed of the kind {kind}")
+    return raw[2:]
 
 
 def encode_user_key(key: bytes) -> str:
     """`U...` text of a 32-byte Ed25519 public key."""
-    assert len(key) == 32, len(key)
-    body = bytes([_USER_PREFIX]) + key
-    body += binascii.crc_hqx(body, 0).to_bytes(2, "little")
-    return base64.b32encode(body).decode().rstrip("=")
+    return encode_key("U", key)
 
 
 def decode_user_key(text: str) -> bytes:
     """The 32-byte Ed25519 public key of a user nkey. Raises ValueError when it is none or its checksum is wrong."""
-    raw = _decode(text)
-    if len(raw) != 33 or raw[0] != _USER_PREFIX:
-        raise ValueError("not a user nkey")
-    return raw[1:]
+    return decode_key("U", text)
 
 
 def decode_user_seed(text: str) -> bytes:
     """The 32-byte Ed25519 private key of a user's seed (`SU...`). Raises ValueError, which does not show the text."""
-    raw = _decode(text)
-    if len(raw) != 34 or raw[0] != _SEED_PREFIX | _USER_PREFIX >> 5 or raw[1] != (_USER_PREFIX & 31) << 3:
-        raise ValueError("not a user's seed")
-    return raw[2:]
+    return decode_seed("U", text)
+
+
+def _encode(body: bytes) -> str:
+    return base64.b32encode(body + binascii.crc_hqx(body, 0).to_bytes(2, "little")).decode().rstrip("=")
 
 
 def _decode(text: str) -> bytes:
+    if len(text) > _MAX_CHARS:
+        raise ValueError("too long for an nkey")
     try:
         raw = base64.b32decode(text + "=" * (-len(text) % 8))
     except (binascii.Error, ValueError):

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import base64
-import binascii
 
 from jetcluster.clock import Rng
-
-_SERVER_PREFIX = 13 << 3  # the first base32 character is then "N"
+from jetcluster.config.nkeys import encode_key
 
 
 def new_server_id(rng: Rng) -> str:
-    """`N` and 55 base32 characters: prefix byte, 32 key bytes, CRC-16 (XMODEM, little endian)."""
-    body = bytes([_SERVER_PREFIX]) + rng.token(32)
-    return base64.b32encode(body + binascii.crc_hqx(body, 0).to_bytes(2, "little")).decode()
+    """`N` and 55 base32 characters."""
+    return encode_key("N", rng.token(32))
 
 
 def new_nonce(rng: Rng) -> bytes:

@@ -1,0 +1,216 @@
+"""The JWT of an account: its limits, who signs for it, whom it no longer knows, and what it shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from jetcluster.config.claims.rights import UNLIMITED, Rights, permission_problems, read_permissions, read_rights
+from jetcluster.config.claims.shared import (
+    EVERYBODY,
+    ExportClaim,
+    ImportClaim,
+    exports_problems,
+    has_wildcards,
+    imports_problems,
+    mappings_problems,
+    read_exports,
+    read_imports,
+    read_mappings,
+)
+from jetcluster.config.claims.token import ClaimsError, Fields, Token, decode
+from jetcluster.config.nkeys import is_key
+from jetcluster.config.options import (
+    AccountJetStreamOptions,
+    AccountLimitOptions,
+    AccountOptions,
+    PermissionOptions,
+)
+from jetcluster.config.sharing import MappingOptions
+
+_ANY = "*"
+
+
+@dataclass(slots=True)
+class AccountClaims:
+    token: Token
+    limits: AccountLimitOptions
+    max_imports: int
+    max_exports: int
+    wildcard_exports: bool
+    disallow_bearer: bool
+    jetstream: AccountJetStreamOptions | None
+    scopes: dict[str, Rights | None]
+    """Signing keys; the template of a scoped one."""
+    revocations: dict[str, int]
+    """User -> second; JWTs issued up to then do not count."""
+    default_permissions: PermissionOptions | None
+    exports: list[ExportClaim] = field(default_factory=list)
+    imports: list[ImportClaim] = field(default_factory=list)
+    mappings: list[MappingOptions] = field(default_factory=list)
+    auth_users: list[str] = field(default_factory=list)
+    """With an auth callout: those who log in without it."""
+
+    @property
+    def key(self) -> str:
+        return self.token.subject
+
+    def is_revoked(self, user: str, issued_at: int) -> bool:
+        return is_revoked(self.revocations, user, issued_at)
+
+    def problem(self, now: float) -> str:
+        """Why it is not valid now; "" when it is."""
+        return self.token.time_problem(now) or next(self.problems(), "")
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong with it at any time."""
+        if not is_key("A", self.key):
+            yield "expected subject to be account public key"
+        yield from imports_problems(self.imports, self.key)
+        yield from exports_problems(self.exports)
+        if self.default_permissions is not None:
+            yield from permission_problems(self.default_permissions)
+        yield from mappings_problems(self.mappings)
+        for user in self.auth_users:
+            if not is_key("U", user):
+                yield f'AuthUser "{user}" is not a valid user public key'
+        if 0 <= self.max_imports < len(self.imports):
+            yield "the account contains more imports than allowed by the operator"
+        if self.max_exports != UNLIMITED:
+            if len(self.exports) > self.max_exports:
+                yield "the account contains more exports than allowed by the operator"
+            if not self.wildcard_exports and any(has_wildcards(export.options.subject) for export in self.exports):
+                yield "the account contains wildcard exports that are not allowed by the operator"
+        for key, scope in self.scopes.items():
+            if not is_key("A", key):
+                yield (
+                    f'"{key}" is not a valid account signing key'
+                    if scope is None
+                    else (f"{key} is not an account public key")
+                )
+
+    def options(self) -> AccountOptions:
+        """As the configuration file would say it. Imports are not checked for activation yet."""
+        return AccountOptions(
+            name=self.key,
+            jetstream=self.jetstream,
+            limits=self.limits,
+            default_permissions=self.default_permissions,
+            exports=[export.options for export in self.exports],
+            imports=[found.options for found in self.imports],
+            mappings=self.mappings,
+        )
+
+
+def is_revoked(revocations: dict[str, int], subject: str, issued_at: int) -> bool:
+    return any(revocations.get(name, -1) >= issued_at for name in (subject, EVERYBODY))
+
+
+def decode_account(text: str) -> AccountClaims:
+    """Raises ClaimsError."""
+    token = decode(text, "account")
+    body = token.body
+    limits = body.object("limits")
+    permissions = read_permissions(body.object("default_permissions"))
+    callout = body.object("authorization")
+    if body.text("cluster_traffic") not in ("", "system", "owner"):
+        raise ClaimsError(f'unknown cluster traffic option: "{body.text("cluster_traffic")}"')
+    return AccountClaims(
+        token=token,
+        limits=AccountLimitOptions(
+            max_connections=limits.number("conn"),
+            max_subscriptions=limits.number("subs"),
+            max_payload=limits.number("payload"),
+            max_leafnodes=limits.number("leaf"),
+        ),
+        max_imports=limits.number("imports"),
+        max_exports=limits.number("exports"),
+        wildcard_exports=limits.flag("wildcards"),
+        disallow_bearer=limits.flag("disallow_bearer"),
+        jetstream=_jetstream(limits) if token.version > 1 else None,
+        scopes=_scopes(body, is_old=token.version == 1),
+        revocations=body.numbers_by_name("revocations"),
+        default_permissions=None if permissions == PermissionOptions() else permissions,
+        exports=read_exports(body),
+        imports=read_imports(body),
+        mappings=read_mappings(body),
+        auth_users=callout.texts("auth_users"),
+    )
+
+
+def _scopes(body: Fields, *, is_old: bool) -> dict[str, Rights | None]:
+    if is_old:
+        return dict.fromkeys(body.texts("signing_keys"))
+    found: dict[str, Rights | None] = {}
+    for item in body.items("signing_keys"):
+        if isinstance(item, str):
+            found[item] = None
+        elif isinstance(item, dict):
+            scope = Fields(item)
+            if scope.text("kind") != "user_scope":
+                raise ClaimsError(f'unknown signing key scope "{scope.text("kind")}"')
+            found[scope.text("key")] = read_rights(scope.object("template"), UNLIMITED)
+    return found
+
+
+def _jetstream(limits: Fields) -> AccountJetStreamOptions | None:
+    """None when JetStream is off for the account."""
+    tiers = limits.object("tiered_limits")
+    if tiers.names():
+        return _of_tiers([(name, tiers.object(name)) for name in tiers.names()])
+    return _one_tier(limits)
+
+
+def _one_tier(limits: Fields) -> AccountJetStreamOptions | None:
+    memory, disk = limits.number("mem_storage"), limits.number("disk_storage")
+    if not memory and not disk:
+        return None
+    return AccountJetStreamOptions(
+        max_memory=memory,
+        max_store=disk,
+        max_streams=_or_unlimited(limits.number("streams")),
+        max_consumers=_or_unlimited(limits.number("consumer")),
+        max_ack_pending=_or_unlimited(limits.number("max_ack_pending")),
+        memory_max_stream_bytes=_or_unlimited(limits.number("mem_max_stream_bytes")),
+        store_max_stream_bytes=_or_unlimited(limits.number("disk_max_stream_bytes")),
+        max_bytes_required=limits.flag("max_bytes_required"),
+    )
+
+
+def _of_tiers(tiers: list[tuple[str, Fields]]) -> AccountJetStreamOptions | None:
+    """Limits by number of replicas (`R1`, `R3`), added up: ours do not tell replicas apart. A tier's bytes are those of
+    one replica."""
+    whole: AccountJetStreamOptions | None = None
+    for name, fields in tiers:
+        if not name:
+            raise ClaimsError('Tiered JetStream Limits can not contain a blank "" tier name')
+        tier = _one_tier(fields)
+        if tier is None:
+            continue
+        replicas = int(name[1:]) if name[:1] == "R" and name[1:].isdecimal() else 1
+        tier.max_memory = tier.max_memory * replicas if tier.max_memory > 0 else tier.max_memory
+        tier.max_store = tier.max_store * replicas if tier.max_store > 0 else tier.max_store
+        whole = tier if whole is None else _sum(whole, tier)
+    return whole
+
+
+def _sum(one: AccountJetStreamOptions, two: AccountJetStreamOptions) -> AccountJetStreamOptions:
+    def both(name: str, of_both: Any) -> int:
+        left, right = getattr(one, name), getattr(two, name)
+        return UNLIMITED if UNLIMITED in (left, right) else int(of_both((left, right)))
+
+    return AccountJetStreamOptions(
+        max_memory=both("max_memory", sum),
+        max_store=both("max_store", sum),
+        max_streams=both("max_streams", sum),
+        max_consumers=both("max_consumers", sum),
+        max_ack_pending=both("max_ack_pending", max),
+        memory_max_stream_bytes=both("memory_max_stream_bytes", max),
+        store_max_stream_bytes=both("store_max_stream_bytes", max),
+        max_bytes_required=one.max_bytes_required or two.max_bytes_required,
+    )
+
+
+def _or_unlimited(value: int) -> int:
+    return value if value > 0 else UNLIMITED

@@ -1,0 +1,240 @@
+"""JWTs as the NATS ecosystem signs them: Ed25519 nkeys, versions 1 and 2 (reference sheet core 2.2).
+
+A token names its issuer, and the signature is checked against that key. Whether the issuer may say such things is for
+the callers: operators are trusted by the configuration, accounts by their operator, users by their account.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jetcluster.config.nkeys import decode_key, kind_of
+
+MAX_BYTES = 1024 * 1024
+_VERSION = 2
+_ISSUERS = {"operator": "O", "account": "AO", "user": "A", "activation": "AO"}
+"""Claim -> kinds of nkeys that may sign it."""
+_ALGORITHMS = ("ed25519", "ed25519-nkey")
+_DECORATED = re.compile(r"-{3,}[^\n]*-{3,}\r?\n\s*([\w\-.=]+)\s*\r?\n-{3,}[^\n]*-{3,}")
+_BASE64 = re.compile(r"[A-Za-z0-9_-]*")
+
+
+class ClaimsError(ValueError):
+    """The token is not to be believed. The text has nothing secret in it."""
+
+
+class Fields:
+    """A JSON object whose values are asked for by type. Missing and null are the type's zero, as Go decodes them;
+    another type raises ClaimsError."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def __contains__(self, name: str) -> bool:
+        return self._values.get(name) is not None
+
+    def _get(self, name: str, wanted: type, zero: Any) -> Any:
+        value = self._values.get(name)
+        if value is None:
+            return zero
+        if type(value) is not wanted:
+            raise ClaimsError(f"cannot unmarshal {type(value).__name__} into field {name}")
+        return value
+
+    def text(self, name: str) -> str:
+        found: str = self._get(name, str, "")
+        return found
+
+    def number(self, name: str, missing: int = 0) -> int:
+        value = self._values.get(name)
+        if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+            return int(value)  # what other languages write for the same number
+        found: int = self._get(name, int, missing)
+        return found
+
+    def flag(self, name: str) -> bool:
+        found: bool = self._get(name, bool, False)
+        return found
+
+    def texts(self, name: str) -> list[str]:
+        found: list[Any] = self._get(name, list, [])
+        if not all(type(item) is str for item in found):
+            raise ClaimsError(f"cannot unmarshal into field {name}: not all are strings")
+        return found
+
+    def items(self, name: str) -> list[Any]:
+        """A list of whatever."""
+        found: list[Any] = self._get(name, list, [])
+        return found
+
+    def objects(self, name: str) -> list[Fields]:
+        found: list[Any] = self._get(name, list, [])
+        if not all(type(item) is dict for item in found):
+            raise ClaimsError(f"cannot unmarshal into field {name}: not all are objects")
+        return [Fields(item) for item in found]
+
+    def object(self, name: str) -> Fields:
+        return Fields(self._get(name, dict, {}))
+
+    def numbers_by_name(self, name: str) -> dict[str, int]:
+        found: dict[str, Any] = self._get(name, dict, {})
+        return {key: Fields(found).number(key) for key in found}
+
+    def names(self) -> list[str]:
+        return list(self._values)
+
+    def raw(self) -> Mapping[str, Any]:
+        return self._values
+
+
+@dataclass(slots=True, frozen=True)
+class Token:
+    """A token whose signature is its issuer's. Times are seconds since the epoch, 0 is never."""
+
+    text: str
+    kind: str
+    """`operator`, `account`, `user` or `activation`."""
+    version: int
+    issuer: str
+    subject: str
+    name: str
+    id: str
+    audience: str
+    issued_at: int
+    expires: int
+    not_before: int
+    tags: tuple[str, ...]
+    top: Fields
+    """The whole object: version 1 had some of the fields outside of `nats`."""
+    body: Fields
+    """Its `nats` object."""
+
+    def time_problem(self, now: float) -> str:
+        """ "" within its time of validity."""
+        second = int(now)
+        if 0 < self.expires < second:
+            return "claim is expired"
+        return "claim is not yet valid" if self.not_before > max(second, 0) else ""
+
+
+def undecorated(text: str) -> str:
+    """The token in a file, whose lines may say what it is."""
+    found = _DECORATED.search(text)
+    return found[1] if found else text.strip()
+
+
+def decode(text: str, kind: str) -> Token:
+    """A token of the kind, its signature checked. Raises ClaimsError."""
+    header, payload, signature = _parts(text)
+    _check_header(_object(header))
+    claims = _object(payload)
+    fields = Fields(claims)
+    body = fields.object("nats")
+    is_old = bool(fields.text("type"))
+    version = 1 if is_old else body.number("version")
+    found = fields.text("type") or body.text("type")
+    if version > _VERSION:
+        raise ClaimsError("JWT was generated by a newer version ")
+    if found != kind:
+        raise ClaimsError(f"not {kind} claim")
+    if version not in (1, _VERSION):
+        raise ClaimsError(f"library supports version {_VERSION} or less - received {version}")
+    issuer = fields.text("iss")
+    signed = payload if version == 1 else f"{header}.{payload}"
+    if not _is_signed(issuer, signed.encode(), _decode_part(signature)):
+        raise ClaimsError(f"claim failed V{version} signature verification")
+    if kind_of(issuer) not in _ISSUERS[kind]:
+        raise ClaimsError(f"an nkey of this kind may not issue {kind} claims")
+    return Token(
+        text=text,
+        kind=kind,
+        version=version,
+        issuer=issuer,
+        subject=fields.text("sub"),
+        name=fields.text("name"),
+        id=fields.text("jti"),
+        audience=fields.text("aud"),
+        issued_at=fields.number("iat"),
+        expires=fields.number("exp"),
+        not_before=fields.number("nbf"),
+        tags=tuple((fields if is_old else body).texts("tags")),
+        top=fields,
+        body=body,
+    )
+
+
+def decode_generic(text: str) -> Token:
+    """A token of no known claim, such as a request to delete accounts. Raises ClaimsError."""
+    header, payload, signature = _parts(text)
+    algorithm = _check_header(_object(header))
+    fields = Fields(_object(payload))
+    issuer = fields.text("iss")
+    signed = payload if algorithm == _ALGORITHMS[0] else f"{header}.{payload}"
+    if not _is_signed(issuer, signed.encode(), _decode_part(signature)):
+        raise ClaimsError("claim failed signature verification")
+    return Token(
+        text, "generic", _VERSION, issuer, fields.text("sub"), fields.text("name"), fields.text("jti"),
+        fields.text("aud"), fields.number("iat"), fields.number("exp"), fields.number("nbf"), (), fields,
+        fields.object("nats"),
+    )  # fmt: skip
+
+
+def _parts(text: str) -> list[str]:
+    if len(text) > MAX_BYTES:
+        raise ClaimsError(f"token size {len(text)} exceeds maximum of {MAX_BYTES} bytes: token too large")
+    parts = text.split(".")
+    if len(parts) != 3:
+        raise ClaimsError("expected 3 chunks")
+    return parts
+
+
+def _check_header(header: Mapping[str, Any]) -> str:
+    fields = Fields(header)
+    if fields.text("typ").upper() != "JWT":
+        raise ClaimsError(f'not supported type "{fields.text("typ")}"')
+    algorithm = fields.text("alg").lower()
+    if algorithm not in _ALGORITHMS:
+        raise ClaimsError(f'unexpected "{fields.text("alg")}" algorithm')
+    return algorithm
+
+
+def _decode_part(part: str) -> bytes:
+    part = part.replace("\n", "").replace("\r", "")
+    if not _BASE64.fullmatch(part):
+        raise ClaimsError("illegal base64 data")
+    try:
+        return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+    except binascii.Error:
+        raise ClaimsError("illegal base64 data") from None
+
+
+def _object(part: str) -> dict[str, Any]:
+    try:
+        value = json.loads(_decode_part(part))
+    except (ValueError, RecursionError) as error:
+        raise error if isinstance(error, ClaimsError) else ClaimsError("a part is no JSON") from None
+    if not isinstance(value, dict):
+        raise ClaimsError("a part is no JSON object")
+    return value
+
+
+def _is_signed(issuer: str, signed: bytes, signature: bytes) -> bool:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    kind = kind_of(issuer)
+    if not kind:
+        return False
+    try:
+        Ed25519PublicKey.from_public_bytes(decode_key(kind, issuer)).verify(signature, signed)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
