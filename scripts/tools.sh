@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Installs the peers we test against into .tools/bin: the real `nats-server` and the `nats` CLI, built with Go.
 # And helm, which renders the chart in deploy/helm, and toxiproxy-server, the links of `make chaos`. None is needed to run
-# jetcluster. Where one cannot be had, one line says why and the script goes on.
+# jetcluster. Where one cannot be had, one line says why and the script goes on. `tools.sh helm` installs that one only.
 set -u
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 bin="$top/.tools/bin"
 NATS_SERVER_VERSION=${NATS_SERVER_VERSION:-latest}
 NATS_CLI_VERSION=${NATS_CLI_VERSION:-v0.3.0}
 LIMIT=${TOOLS_TIMEOUT:-240}   # seconds per tool
+wanted=${*:-nats-server nats toxiproxy-server helm}
 mkdir -p "$bin"
 
 if ! command -v go >/dev/null 2>&1; then
@@ -30,26 +31,17 @@ build() {
   rm -rf "$scratch"
 }
 
-found=$(command -v nats-server || true)
-[ "$found" -ef "$top/scripts/nats-server" ] && found=""   # our own wrapper is not the peer
-if [ -n "$found" ]; then
-  echo "tools: nats-server found at $found"
-else
-  build nats-server github.com/nats-io/nats-server/v2 "$NATS_SERVER_VERSION" github.com/nats-io/nats-server/v2
-fi
-if command -v nats >/dev/null 2>&1; then
-  echo "tools: nats CLI found at $(command -v nats)"
-else
-  build nats github.com/nats-io/natscli "$NATS_CLI_VERSION" github.com/nats-io/natscli/nats
-fi
-if command -v toxiproxy-server >/dev/null 2>&1; then
-  echo "tools: toxiproxy-server found at $(command -v toxiproxy-server)"
-else
-  build toxiproxy-server github.com/Shopify/toxiproxy/v2 "${TOXIPROXY_VERSION:-v2.12.0}" github.com/Shopify/toxiproxy/v2/cmd/server
-fi
-if command -v helm >/dev/null 2>&1; then
-  echo "tools: helm found at $(command -v helm)"
-else
-  build helm helm.sh/helm/v3 "${HELM_VERSION:-v3.19.2}" helm.sh/helm/v3/cmd/helm
-fi
+# install NAME MODULE VERSION PACKAGE: if it is wanted, and nowhere on PATH.
+install() {
+  [[ " $wanted " == *" $1 "* ]] || return 0
+  local found
+  found=$(command -v "$1" || true)
+  [ "$found" -ef "$top/scripts/nats-server" ] && found=""   # our own wrapper is not the peer
+  if [ -n "$found" ]; then echo "tools: $1 found at $found"; else build "$@"; fi
+}
+
+install nats-server github.com/nats-io/nats-server/v2 "$NATS_SERVER_VERSION" github.com/nats-io/nats-server/v2
+install nats github.com/nats-io/natscli "$NATS_CLI_VERSION" github.com/nats-io/natscli/nats
+install toxiproxy-server github.com/Shopify/toxiproxy/v2 "${TOXIPROXY_VERSION:-v2.12.0}" github.com/Shopify/toxiproxy/v2/cmd/server
+install helm helm.sh/helm/v3 "${HELM_VERSION:-v3.19.2}" helm.sh/helm/v3/cmd/helm
 exit 0
