@@ -6,27 +6,27 @@ Variables resolve while parsing, from the nearest enclosing block and then from 
 
 from __future__ import annotations
 
-import re
+import os.path
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Union
 
-from jetcluster.config.lexer import BLANK, ConfigError, ParseError, Scanner
+from jetcluster.config.lexer import ConfigError, ParseError, Scalar, Scanner, Variable
 
-Scalar = Union[str, int, float, bool, datetime]  # noqa: UP007 - evaluated at import together with a forward reference
 Value = Union[Scalar, "list[Node]", "dict[str, Node]"]
 
 MAX_INCLUDE_DEPTH = 32
 """A file that includes itself is reported instead of recursing until the stack ends."""
 
-_INT = re.compile(r"-?\d+")
-_SIZED = re.compile(r"(-?\d+)([kmgtpe])(ib?|b)?", re.IGNORECASE)
-_FLOAT = re.compile(r"-?\d+\.\d+")
-_DATETIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-_BCRYPT = re.compile(r"\$2[abxy]\$")
-_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
+MAX_DEPTH = 100
+"""Of maps and arrays in each other: no server's configuration needs it, and the parser calls itself for each."""
+
+_BCRYPT = ("2a$", "2b$", "2x$", "2y$")
+"""A bare bcrypt hash begins like a variable; the real server knows the first of these."""
+
+
+class IncludeDepthError(ConfigError):
+    """Files that include each other without end; said once, not once per level."""
 
 
 class Node:
@@ -70,8 +70,9 @@ def parse_text(text: str, file: str, env: Mapping[str, str]) -> dict[str, Node]:
 
 
 def read_text(path: str) -> str:
+    """Raises ConfigError with the real server's words."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_bytes().decode()  # as it is: a carriage return counts for columns
     except OSError as error:
         verb = "read" if isinstance(error, IsADirectoryError) else "open"
         raise ConfigError(f"{verb} {path}: {(error.strerror or str(error)).lower()}") from error
@@ -79,140 +80,162 @@ def read_text(path: str) -> str:
         raise ConfigError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from error
 
 
-def scalar(token: str) -> Scalar:
-    """A bare token by its look: boolean, integer with unit (1k = 1000, 1kb = 1024), float, UTC time, else text."""
-    boolean = _BOOLEANS.get(token.lower())
-    if boolean is not None:
-        return boolean
-    if _INT.fullmatch(token):
-        return int(token)
-    sized = _SIZED.fullmatch(token)
-    if sized:
-        base = 1024 if sized[3] else 1000
-        number: int = int(sized[1]) * base ** _POWERS[sized[2].lower()]
-        return number
-    if _FLOAT.fullmatch(token):
-        return float(token)
-    if _DATETIME.fullmatch(token):
-        try:
-            return datetime.strptime(token, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-        except ValueError:
-            return token
-    return token
-
-
 class _Parser:
-    __slots__ = ("_depth", "_env", "_file", "_scan", "_scopes")
+    __slots__ = ("_depth", "_env", "_file", "_level", "_scan", "_scopes")
 
     def __init__(self, text: str, file: str, env: Mapping[str, str], depth: int) -> None:
         if depth > MAX_INCLUDE_DEPTH:
-            raise ConfigError(f"error parsing include file '{file}', included more than {MAX_INCLUDE_DEPTH} deep")
+            raise IncludeDepthError(f"error parsing include file '{file}', included more than {MAX_INCLUDE_DEPTH} deep")
         self._scan = Scanner(text)
         self._file = file
         self._env = env
         self._depth = depth
+        self._level = 0
         self._scopes: list[dict[str, Node]] = []
 
     def document(self) -> dict[str, Node]:
         scan = self._scan
-        scan.skip_filler()
-        if scan.peek() != "{":
-            return self._pairs(top=True)
-        scan.advance()
-        pairs = self._pairs(top=False)
-        scan.skip_filler()
-        if scan.peek():
-            raise scan.error(
-                f"Expected a top-level value to end with a new line, comment or EOF, but got '{scan.peek()}' instead."
-            )
-        return pairs
-
-    def _pairs(self, top: bool) -> dict[str, Node]:
-        """Pairs up to the end of the text (`top`) or up to and including the closing brace."""
-        scan = self._scan
         pairs: dict[str, Node] = {}
         self._scopes.append(pairs)
         while True:
-            scan.skip_filler(also=",;")
+            scan.skip_filler()
+            if not scan.peek():
+                return pairs
+            if scan.peek() == "{":
+                scan.take()
+                self._top_block(pairs)
+            elif self._pair(pairs, in_map=False):
+                self._end_of_pair("top-level")
+
+    def _top_block(self, pairs: dict[str, Node]) -> None:
+        """Pairs of a whole document in braces. Like the real server's, it may miss its end after a separator."""
+        scan = self._scan
+        while True:
+            scan.skip_filler()
+            if not scan.peek() or scan.peek() == "}":
+                scan.take()
+                return
+            if self._pair(pairs, in_map=False):
+                self._end_of_pair("block-level")
+
+    def _map(self) -> dict[str, Node]:
+        scan = self._scan
+        pairs: dict[str, Node] = {}
+        self._enter()
+        self._scopes.append(pairs)
+        while True:
+            scan.skip_filler()
             char = scan.peek()
-            if not char:
-                if top:
-                    break
-                raise scan.error("Unexpected EOF processing map.")
-            if char == "}" and not top:
-                scan.advance()
+            if char == "}":
+                scan.take()
                 break
-            self._pair(pairs)
-            self._end_of_pair(top)
+            if char and char in ":=":
+                raise scan.error("Unexpected key separator '{char}'.")
+            if char == "]":
+                raise scan.error("Unexpected array end '{char}' processing map.")
+            if not char:
+                raise scan.error("Unexpected EOF processing map.")
+            self._pair(pairs, in_map=True)
+            if self._end_of_map_value():
+                break
         self._scopes.pop()
+        self._level -= 1
         return pairs
 
-    def _pair(self, pairs: dict[str, Node]) -> None:
+    def _enter(self) -> None:
+        self._level += 1
+        if self._level > MAX_DEPTH:
+            raise self._scan.error(f"Maps and arrays are more than {MAX_DEPTH} deep.")
+
+    def _pair(self, pairs: dict[str, Node], in_map: bool) -> bool:
+        """Reads `key value` or `include file`. False at the end of a document whose last key is a lonely `}`."""
         scan = self._scan
         line, column = scan.position()
-        is_quoted = scan.peek() in ('"', "'")
-        key = scan.key()
-        if key == "include" and not is_quoted:
-            scan.skip(BLANK)
-            if scan.peek() not in (":", "="):
-                pairs.update(self._include(scan.quoted() if scan.peek() in ('"', "'") else scan.bare()))
-                return
-        scan.skip_filler()
-        if scan.peek() in (":", "="):
-            scan.advance()
-        elif not scan.peek():
+        char = scan.peek()
+        key: str | None
+        if char in ("'", '"'):
+            scan.take()
+            line, column = scan.position()
+            scan.pos -= 1
+            key = scan.quoted_key()
+            if key is None:
+                double = "double quoted" if char == '"' else "quoted"
+                raise scan.error(f"Unexpected EOF processing {double} map key." if in_map else "Unexpected EOF.")
+        else:
+            if char in ":=":
+                raise scan.error("Unexpected key separator '{char}'")
+            key = scan.bare_key()
+            if in_map and not scan.peek():
+                raise scan.error("Unexpected EOF processing map key.")
+            if key.lower() == "include" and scan.peek().isspace():
+                pairs.update(self._include(scan.include_name()))
+                return True
+        scan.skip_spaces()
+        if scan.peek() and scan.peek() in ":=":
+            scan.take()
+            if in_map:
+                scan.skip_spaces()
+        elif not scan.peek() and not in_map:
+            if key == "}":
+                return False
             raise ConfigError(f"config is invalid ({self._file}:{scan.position()[0]}:{scan.position()[1]})")
-        node = self._value("top-level" if len(self._scopes) == 1 else "map")
+        if in_map and scan.peek() and scan.peek() in ",}":
+            raise scan.error('Unexpected map value terminator "{char}".')
+        node = self._value()
         node.line, node.column = line, column
         pairs[key] = node
+        return True
 
-    def _end_of_pair(self, top: bool) -> None:
+    def _end_of_pair(self, kind: str) -> None:
+        """Behind a value outside maps; a closing brace of the block is left."""
         scan = self._scan
-        scan.skip(BLANK + "\r")
+        scan.skip_blanks()
+        scan.skip_comment()
         char = scan.peek()
-        if not char or char in "\n,;" or scan.at_comment() or (char == "}" and not top):
+        if not char and kind == "top-level":
             return
-        if top:
+        if char == "}":
+            if kind == "top-level":  # one too many is no error to the real server
+                scan.take()
+            return
+        if not char or char not in "\r\n,;":
             raise scan.error(
-                f"Expected a top-level value to end with a new line, comment or EOF, but got '{char}' instead."
+                f"Expected a {kind} value to end with a new line, comment or EOF, but got '{{char}}' instead."
             )
-        raise scan.error(f'Expected a map value terminator "," or a map terminator "}}", but got \'{char}\' instead.')
+        scan.take()
 
-    def _value(self, kind: str) -> Node:
+    def _end_of_map_value(self) -> bool:
+        """True when it was the map's last."""
         scan = self._scan
-        scan.skip(BLANK + "\r")
+        scan.skip_blanks()
+        scan.skip_comment()
+        char = scan.peek()
+        if not char or char not in "\r\n,;}":
+            raise scan.error('Expected a map value terminator "," or a map terminator "}", but got \'{char}\' instead.')
+        scan.take()
+        return char == "}"
+
+    def _value(self) -> Node:
+        scan = self._scan
+        scan.skip_blanks()
         line, column = scan.position()
         char = scan.peek()
         value: Value
         if char == "{":
-            scan.advance()
+            scan.take()
             line, column = scan.position()  # the real server's place of a map in an array is behind its brace
-            value = self._pairs(top=False)
+            value = self._map()
         elif char == "[":
-            scan.advance()
+            scan.take()
             value = self._array()
-        elif char in ('"', "'"):
-            value = scan.quoted()
-        elif char == "(":
-            value = scan.block()
-        elif char == "\n":
-            raise ParseError(line + 1, "Expected value but found new line")
-        elif not char:
-            raise scan.error("Unexpected EOF.")
-        elif char in ",;]}":
-            raise scan.error(f"Unexpected {kind} value terminator '{char}'.")
         else:
-            return self._bare(line, column)
-        return Node(value, self._file, line, column)
-
-    def _bare(self, line: int, column: int) -> Node:
-        token = self._scan.bare()
-        if not token.startswith("$") or _BCRYPT.match(token):
-            return Node(scalar(token), self._file, line, column)
-        value = self._variable(token[1:], line, frozenset())
+            token = scan.scalar()
+            value = self._variable(token, line, frozenset()) if isinstance(token, Variable) else token
         return Node(value, self._file, line, column)
 
     def _variable(self, name: str, line: int, seen: frozenset[str]) -> Value:
+        if name.startswith(_BCRYPT):
+            return f"${name}"
         for scope in reversed(self._scopes):
             if name in scope:
                 scope[name].used_as_variable = True
@@ -222,59 +245,53 @@ class _Parser:
         if name not in self._env:
             raise ConfigError(f"variable reference for '{name}' on line {line} can not be found")
         text = self._env[name]
-        if text.startswith("$") and not _BCRYPT.match(text):
+        if text.startswith("$") and not text[1:].startswith(_BCRYPT):
             return self._variable(text[1:], line, seen | {name})
         # The environment's text is read as a value of the file, so "{a: 1}" or "[x, y]" from there work too.
         parser = _Parser(f"value = {text}", self._file, self._env, self._depth + 1)
         try:
             return parser.document()["value"].value
         except (ParseError, KeyError) as error:
-            raise ConfigError(f"variable reference for '{name}' on line {line} can not be parsed: {error}") from error
+            raise ConfigError(f"variable reference for '{name}' on line {line} could not be parsed: {error}") from error
 
     def _array(self) -> list[Node]:
         scan = self._scan
         items: list[Node] = []
+        self._enter()
         while True:
             scan.skip_filler()
-            if scan.peek() == "]":
+            char = scan.peek()
+            if char == "]":
+                scan.take()
                 break
-            if not scan.peek():
-                raise scan.error("Unexpected EOF processing array.")
-            items.append(self._value("array"))
-            self._end_of_item()
-        scan.advance()
+            if char == ",":
+                raise scan.error("Unexpected array value terminator '{char}'.")
+            items.append(self._value())
+            if self._end_of_item():
+                break
+        self._level -= 1
         return items
 
-    def _end_of_item(self) -> None:
+    def _end_of_item(self) -> bool:
+        """True when it was the array's last."""
         scan = self._scan
-        before = scan.pos
-        scan.skip(BLANK + "\r")
+        scan.skip_blanks()
+        scan.skip_comment()
         char = scan.peek()
-        if (char and char in "\n,") or scan.at_comment():
-            scan.skip_filler()
-            if scan.peek() == ",":
-                scan.advance()
-            return
-        if char != "]":
-            got = char or " "
+        if not char or char not in "\r\n,]":
             raise scan.error(
-                f'Expected an array value terminator "," or an array terminator "]", but got \'{got}\' instead.',
-                before if char else None,
+                'Expected an array value terminator "," or an array terminator "]", but got \'{char}\' instead.'
             )
+        scan.take()
+        return char == "]"
 
     def _include(self, name: str) -> dict[str, Node]:
-        """Relative to the including file; its variables are not seen inside (as in the real server)."""
-        path = Path(self._file).parent / name
+        """Relative to the including file, also with a leading slash, as in the real server. The including file's
+        variables are not seen inside."""
+        path = os.path.normpath(Path(self._file).parent / name.lstrip("/"))
         try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise ConfigError(f"error parsing include file '{name}', open {path}: {reason}") from error
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"error parsing include file '{name}', not UTF-8") from error
-        try:
-            return _Parser(text, str(path), self._env, self._depth + 1).document()
+            return _Parser(read_text(path), path, self._env, self._depth + 1).document()
+        except IncludeDepthError:
+            raise
         except ConfigError as error:
-            if self._depth > 0:
-                raise
             raise ConfigError(f"error parsing include file '{name}', {error}") from error

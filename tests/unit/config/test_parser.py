@@ -23,7 +23,9 @@ GRAMMAR = [
     # maps and arrays
     ("m { x: 1, n { y: 2 } }", {"m": {"x": 1, "n": {"y": 2}}}),
     ("m\n{ x: 1, }\n", {"m": {"x": 1}}),
-    ("m{ x: 1}\n", {"m": {"x": 1}}),
+    ("m {\n x:\n 1\n}", {"m": {"x": 1}}),
+    ("{ a: 1 }\nb: 2", {"a": 1, "b": 2}),
+    ("a: , b: }", {"a": "", "b": ""}),
     ("a: [1, two, 'three']", {"a": [1, "two", "three"]}),
     ("a: [\n a\n b # note\n c,\n]\n", {"a": ["a", "b", "c"]}),
     ("a: [[1], {b: 2}, ]", {"a": [[1], {"b": 2}]}),
@@ -53,7 +55,7 @@ GRAMMAR = [
         {"a": 10**9, "b": 1 << 30, "c": 10**12, "d": 1 << 40, "e": 10**15, "f": 1 << 60},
     ),
     ("a: -1, b: 1.5, c: -2.25", {"a": -1, "b": 1.5, "c": -2.25}),
-    ("a: 10.5.3, b: 12abc, c: -x, d: 10s, e: 2a", {"a": "10.5.3", "b": "12abc", "c": "-x", "d": "10s", "e": "2a"}),
+    ("a: 10.5.3, b: 12abc, d: 10s, e: 2a", {"a": "10.5.3", "b": "12abc", "d": "10s", "e": "2a"}),
     ("a: 2006-01-02T15:04:05Z", {"a": datetime(2006, 1, 2, 15, 4, 5, tzinfo=UTC)}),
     # variables and bcrypt hashes
     ("x: 5\ny: $x\n", {"x": 5, "y": 5}),
@@ -100,6 +102,22 @@ ERRORS = [
         "Parse error on line 1: 'Invalid escape character 'q'. Only the following escape characters are allowed: "
         "\\xXX, \\t, \\n, \\r, \\\", \\\\.'",
     ),
+    ("a: -x\n", "Parse error on line 1: 'Expected a digit but got 'x'.'"),
+    ("a: 1.x\n", "Parse error on line 1: 'Floats must have a digit after the '.', but got 'x' instead.'"),
+    ("a: 12-34\n", "Parse error on line 1: 'All ISO8601 dates must be in full Zulu form.'"),
+    ("a: 2006-13-02T15:04:05Z\n", "expected Zulu formatted DateTime, but got '2006-13-02T15:04:05Z'"),
+    ("a: 99999999999999999999\n", "integer '99999999999999999999' is out of the range"),
+    (
+        "m { a: 1,\n, b: 2 }",
+        'Parse error on line 2: \'Expected a map value terminator "," or a map terminator "}", '
+        "but got '2' instead.'",
+    ),
+    (
+        "m { a: 1",
+        'Parse error on line 1: \'Expected a map value terminator "," or a map terminator "}", but got '
+        "'\0' instead.'",
+    ),
+    ("include [x]", "Parse error on line 1: 'Expected include value but found start of an array'"),
     ("port: $NOPE\n", "variable reference for 'NOPE' on line 1 can not be found"),
     ("foo\n", "config is invalid (c.conf:2:1)"),
 ]
@@ -158,6 +176,13 @@ def test_a_file_that_includes_itself_ends_with_an_error(tmp_path: Path) -> None:
     (tmp_path / "c.conf").write_text("include c.conf\n")
     with pytest.raises(ConfigError, match="included more than 32 deep"):
         parse_file(str(tmp_path / "c.conf"), {})
+
+
+def test_depth_is_limited() -> None:
+    with pytest.raises(ConfigError, match="Maps and arrays are more than 100 deep"):
+        plain("a: " + "[" * 5000)
+    with pytest.raises(ConfigError, match="Maps and arrays are more than 100 deep"):
+        plain("a " + "{ a " * 5000)
 
 
 def test_missing_files() -> None:
