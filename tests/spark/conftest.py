@@ -12,23 +12,20 @@ import os
 import re
 import shutil
 import subprocess
-import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from jetcluster.spark.connection import Connection
-from tests.cluster.harness import TOP, ProcessCluster
+from tests.cluster.harness import ProcessCluster
+from tests.spark.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
-JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A third less CPU for a start than the defaults."""
 
 
 def why_no_spark() -> str:
@@ -64,36 +61,8 @@ def spark_there() -> None:
 
 @pytest.fixture(scope="session")
 def spark(spark_there: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """local[2], worker processes with this tree's code, nothing but 127.0.0.1."""
-    folder = tmp_path_factory.mktemp("spark")
-    paths = [str(TOP), str(TOP / "jetcluster/spark/shim"), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # pandas and pyspark of one another, at import only
-        from pyspark.sql import SparkSession
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": f"{JVM_FLAGS} -Dderby.system.home={folder}",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        "spark.sql.python.filterPushdown.enabled": "true",
-        "spark.sql.streaming.stopTimeout": "30s",
-        "spark.task.maxFailures": "1",
-        "spark.local.dir": str(folder),
-    }
-    builder: Any = SparkSession.builder.master("local[2]").appName("jetcluster tests")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
+    """local[2]: a task that fails is not tried again (tests/spark/test_task_retry.py does that)."""
+    session = open_session(tmp_path_factory.mktemp("spark"), "local[2]")
     yield session
     session.stop()
 
