@@ -12,6 +12,22 @@ if TYPE_CHECKING:
     from jetcluster.spark.stream_state import StreamState
 
 DEFAULT_SERVER: Final = "nats://127.0.0.1:4222"
+_LOGIN: Final[dict[str, tuple[str, str, str]]] = {
+    "user": ("user", "NAME", "user name, with --password-env or --password-file"),
+    "password-env": ("passwordEnv", "NAME", "environment variable that holds the password"),
+    "password-file": ("passwordFile", "FILE", "file that holds the password"),
+    "token-env": ("tokenEnv", "NAME", "environment variable that holds the token"),
+    "token-file": ("tokenFile", "FILE", "file that holds the token"),
+    "nkey": ("nkeyFile", "FILE", "file with the seed of a user's nkey"),
+    "creds": ("credsFile", "FILE", "credentials file (JWT and seed)"),
+    "tls-ca": ("tlsCa", "FILE", "certificate of the authority that signed the servers'"),
+    "tls-cert": ("tlsCert", "FILE", "our certificate, where servers ask for one"),
+    "tls-key": ("tlsKey", "FILE", "its key"),
+    "domain": ("domain", "NAME", "JetStream domain"),
+}
+"""Argument -> option of the source and sink, name of its value, help."""
+SECOND: Final = "against-"
+"""Before the arguments of a second cluster."""
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -31,15 +47,37 @@ def add_server(parser: argparse.ArgumentParser, *, required: bool = False) -> No
         "-s", "--server", required=required, default=None if required else DEFAULT_SERVER, metavar="URL[,URL]",
         help="servers of the cluster, by commas" + ("" if required else " (default: %(default)s)"),
     )  # fmt: skip
-    group.add_argument("--user", help="user name")
-    group.add_argument("--password-env", metavar="NAME", help="environment variable that holds the password")
-    group.add_argument("--creds", metavar="FILE", help="credentials file (JWT and seed)")
+    add_login(group)
+
+
+def add_login(group: argparse._ArgumentGroup, prefix: str = "") -> None:
+    """`--user` and so on; with a prefix for a second cluster."""
+    for name, (_, metavar, text) in _LOGIN.items():
+        group.add_argument(f"--{prefix}{name}", metavar=metavar, help=text)
+    group.add_argument(f"--{prefix}tls", action="store_true", help="TLS, also where the server leaves the choice")
 
 
 def source_options(args: argparse.Namespace) -> dict[str, str]:
     """The options of `format("jetstream")` that say where and as whom."""
-    found = {"servers": args.server, "user": args.user, "passwordEnv": args.password_env, "credsFile": args.creds}
+    found = {option: getattr(args, _key(name)) for name, (option, _, _) in _LOGIN.items()}
+    found |= {"servers": args.server, "tls": "true" if args.tls else ""}
     return {key: str(value) for key, value in found.items() if value}
+
+
+def second_server(args: argparse.Namespace) -> argparse.Namespace:
+    """`args` for the other cluster of `--against-server`: with its own login where one is given, else the same."""
+    found = argparse.Namespace(**vars(args))
+    own = {name: getattr(args, _key(f"{SECOND}{name}")) for name in (*_LOGIN, "tls")}
+    if any(own.values()):
+        for name, value in own.items():
+            setattr(found, _key(name), value)
+    found.server = args.against_server or args.server
+    return found
+
+
+def _key(name: str) -> str:
+    """As argparse names it."""
+    return name.replace("-", "_")
 
 
 def server_options_of(args: argparse.Namespace) -> ServerOptions:

@@ -60,6 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mirrors", action="store_true", help="the replicas of streams that mirror it, too")
     parser.add_argument("--against", metavar="STREAM", help="compare with this stream instead of replica by replica")
     parser.add_argument("--against-server", metavar="URL[,URL]", help="where that stream is (default: --server)")
+    other = parser.add_argument_group("--against-server", "who we are there, if not the same as for --server")
+    arguments.add_login(other, arguments.SECOND)
     parser.add_argument(
         "--by-source-seq",
         action="store_true",
@@ -128,8 +130,7 @@ class Audit:
             self._compare(mirror.name, [leader, *theirs], state, max(state.first, mirror.first))
 
     def against(self, state: StreamState) -> None:
-        other_args = argparse.Namespace(**vars(self._args))
-        other_args.server = self._args.against_server or self._args.server
+        other_args = arguments.second_server(self._args)
         other = arguments.stream_state_of(other_args, self._args.against)
         ours = Copy(state.name, state.name, "", self._options)
         name = other.name if other.name != state.name else f"{other.name}@{other_args.server}"

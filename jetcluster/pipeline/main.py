@@ -45,7 +45,10 @@ class Job(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one job and returns the exit code: 0 ok, 1 check failed, 2 usage, 3 environment, 4 data loss or fence."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if not words or words[0] in ("-h", "--help", "help"):
+    if not words:
+        sys.stderr.write(overview())
+        return result.USAGE
+    if words[0] in ("-h", "--help", "help"):
         sys.stdout.write(overview())
         return result.OK
     if words[0] not in JOBS:

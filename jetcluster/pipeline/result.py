@@ -22,7 +22,8 @@ DATA_LOSS: Final = 4
 
 _CODES: Final = {
     **dict.fromkeys(("DataLoss", "DataLossError", "FenceError", "ArchiveDamagedError"), DATA_LOSS),
-    **dict.fromkeys(("UsageError", "OptionError", "SchemaError", "SinkError", "StreamError"), USAGE),
+    **dict.fromkeys(("UsageError", "OptionError", "SchemaError", "SinkError", "RowError", "StreamError"), USAGE),
+    **dict.fromkeys(("CredentialsError", "ServerError", "ConnectionLostError"), USAGE),
 }
 """By name of the class: of what happens in a worker no more than that arrives."""
 _LONGEST: Final = 400

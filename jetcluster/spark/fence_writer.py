@@ -12,7 +12,7 @@ from jetcluster.protocol import headers as header_block
 from jetcluster.spark import fence
 from jetcluster.spark.connection import Connection, ConnectionLostError, NoRespondersError, RequestTimeoutError
 from jetcluster.spark.fence import FenceError, Last, Marker, Resume
-from jetcluster.spark.publish import Ack, Message, Patience, PublishError, ServerLink, read_ack
+from jetcluster.spark.publish import Ack, Message, Patience, PublishError, ServerLink, check_size, read_ack
 
 MAX_BATCH: Final = 1000
 """Messages in one atomic batch that a server takes (ADR-50)."""
@@ -181,10 +181,7 @@ class FenceWriter:
                     fields.append((b"Nats-Batch-Commit", b"1"))
                 fields.append((fence.MARKER, Marker(self._job, self._batch, rows).encode()))
             headers = extended(message.headers, fields)
-            if len(headers) + len(message.payload) > connection.max_payload:
-                raise PublishError(
-                    f"a message of {len(message.payload)} bytes: the server takes {connection.max_payload}"
-                )
+            check_size(message, headers, connection.max_payload)
             if index == final:
                 answer = connection.request(message.subject.decode(), message.payload, headers, BATCH_SECONDS)
             elif with_replies:

@@ -79,7 +79,8 @@ class ServerLink:
 
 
 class Patience:
-    """How long something may go on failing: `pause` sleeps a little longer each time and raises at the end."""
+    """How long something may go on failing: `pause` sleeps a little longer each time and raises at the end. The time
+    begins with the first failure, as rows may be long in coming while nothing fails."""
 
     def __init__(self, seconds: float, what: str) -> None:
         self._seconds = seconds
@@ -87,13 +88,16 @@ class Patience:
         self.rest()
 
     def rest(self) -> None:
-        """Something worked: the time begins anew."""
-        self._deadline = time.monotonic() + self._seconds
+        """Something worked."""
+        self._deadline: float | None = None
         self._next = FIRST_PAUSE
 
     def pause(self, why: object) -> None:
         """Raises PublishError when the time is over."""
-        if time.monotonic() + self._next > self._deadline:
+        now = time.monotonic()
+        if self._deadline is None:
+            self._deadline = now + self._seconds
+        if now + self._next > self._deadline:
             raise PublishError(f"{self._what}: no success for {self._seconds:g} s: {why}")
         time.sleep(self._next)
         self._next = min(self._next * 2, LONGEST_PAUSE)
@@ -113,6 +117,16 @@ def read_ack(reply: Reply) -> Ack:
         try_again = code in _TRY_AGAIN or (code == 0 and int(error.get("code", 0)) == 503)
         return Ack(0, False, f"{error.get('description', 'error')} ({code})", code, try_again)
     return Ack(int(found["seq"]), bool(found.get("duplicate")), "", 0, False, str(found["stream"]))
+
+
+def check_size(message: Message, headers: bytes, limit: int) -> None:
+    """Raises PublishError when the server would not take the message with this header block."""
+    if len(headers) + len(message.payload) > limit:
+        added = f" ({len(headers) - len(message.headers)} of them the sink's own)" if headers != message.headers else ""
+        raise PublishError(
+            f"{message.subject.decode(errors='replace')}: a payload of {len(message.payload)} bytes with "
+            f"{len(headers)} of headers{added}; the server takes {limit} together (max_payload)"
+        )
 
 
 class _Sent(NamedTuple):
@@ -147,10 +161,7 @@ class WindowedPublisher:
         size = sum(map(len, message))
         try:
             connection = self._link.connection
-            if size > connection.max_payload:
-                raise PublishError(
-                    f"{message.subject.decode()}: {size} bytes, the server takes {connection.max_payload}"
-                )
+            check_size(message, message.headers, connection.max_payload)
             number = connection.publish_acked(message.subject, message.payload, message.headers)
         except ConnectionLostError as error:
             self._link.lost()

@@ -6,6 +6,7 @@ Each task publishes its rows over one connection; when `write` returns, all of t
 
 from __future__ import annotations
 
+import itertools
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -106,16 +107,14 @@ class Sink:
         reader = RowReader(self.options, self.patterns)
         link = ServerLink(self.options.server, place.partition)
         try:
-            rows = (row for batch in batches for row in reader.rows(batch))
-            return (
-                self._write_fenced(link, place, rows)
-                if self.options.idempotence == "fence"
-                else self._publish(link, place, rows)
-            )
+            found = map(reader.rows, batches)
+            if self.options.idempotence == "fence":
+                return self._write_fenced(link, place, itertools.chain.from_iterable(found))
+            return self._publish(link, place, found)
         finally:
             link.close()
 
-    def _publish(self, link: ServerLink, place: Place, rows: Iterator[Row]) -> Written:
+    def _publish(self, link: ServerLink, place: Place, batches: Iterable[Iterable[Row]]) -> Written:
         options = self.options
         with_ids = options.idempotence == "msgid"
         publisher = WindowedPublisher(
@@ -126,11 +125,14 @@ class Sink:
             safe_seconds=self.window * _SAFE_SHARE if with_ids else None,
         )
         prefix = f"{place.job}:{place.batch}:{place.partition}:".encode()
-        for number, (message, msg_id) in enumerate(rows):
-            if with_ids:
-                message = with_msg_id(message, msg_id or prefix + b"%d" % number)
-            publisher.publish(message)
-        publisher.finish()
+        number = 0
+        for rows in batches:
+            for message, msg_id in rows:
+                if with_ids:
+                    message = with_msg_id(message, msg_id or prefix + b"%d" % number)
+                publisher.publish(message)
+                number += 1
+            publisher.finish()  # the next rows may be long in coming; by then ids of what has no ack may be forgotten
         return Written(publisher.stored + publisher.duplicates, publisher.duplicates, publisher.last_seq)
 
     def _write_fenced(self, link: ServerLink, place: Place, rows: Iterator[Row]) -> Written:

@@ -24,7 +24,9 @@ def test_a_copy_that_dies_among_the_differences_is_unreadable(monkeypatch: pytes
         return [(10, "s", b"", b"x")] if columns == MESSAGE else PLACES
 
     monkeypatch.setattr(audit, "rows_of", rows_of)
-    args = argparse.Namespace(server="nats://127.0.0.1:1", user=None, password_env=None, creds=None)
+    parser = argparse.ArgumentParser()
+    audit.add_arguments(parser)
+    args = parser.parse_args(["--server", "nats://127.0.0.1:1", "--stream", "S"])
     job = Comparison("S", [Copy(name, "S", name) for name in ("n1", "n2", "n3")], 1, 2)
     at: Any = Audit(None, args)  # type: ignore[arg-type]
     assert at._read_places(job, 1, 2) == {name: {1: (10, 100), 2: (20, 200)} for name in ("n1", "n2")}

@@ -13,8 +13,10 @@ from jetcluster.pipeline.result import EnvironmentProblem
 
 
 def test_overview_names_every_job(capsys: pytest.CaptureFixture[str]) -> None:
-    assert jetcluster(["pipeline"], "jetcluster") == 0
+    assert jetcluster(["pipeline", "--help"], "jetcluster") == 0
     out = capsys.readouterr().out
+    assert jetcluster(["pipeline"], "jetcluster") == 2, "no job was named"
+    assert capsys.readouterr() == ("", out)
     for name in main.JOBS:
         assert f"\n    {name} " in out
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Callable
 
 import pytest
@@ -107,12 +108,26 @@ def test_no_second_sending_when_the_ids_may_be_forgotten() -> None:
     assert len(server.stored) == 40
 
 
-def test_too_large_for_the_server() -> None:
+def test_patience_begins_with_the_first_failure() -> None:
+    """However long rows took to come before that."""
+    with Peer(Server(lambda number: "drop" if number == 3 else "")) as peer:
+        link = ServerLink(ServerOptions((peer.url,)))
+        publisher = WindowedPublisher(link, "S", window=1, retry_seconds=0.2)
+        with contextlib.closing(link):
+            for i in range(5):
+                time.sleep(0.3)
+                publisher.publish(Message(b"s", header_block.build([(b"Nats-Msg-Id", b"%d" % i)]), b"%d" % i))
+    assert publisher.stored + publisher.duplicates == 5
+
+
+def test_what_the_server_takes_is_headers_and_payload() -> None:
     with Peer(Server(), {"max_payload": 100}) as peer:
         link = ServerLink(ServerOptions((peer.url,)))
         publisher = WindowedPublisher(link, "S", window=8, retry_seconds=1)
-        with pytest.raises(PublishError, match="s: 201 bytes, the server takes 100"):
-            publisher.publish(Message(b"s", b"", bytes(200)))
+        publisher.publish(Message(b"a.long.subject", b"", bytes(100)))
+        publisher.finish()
+        with pytest.raises(PublishError, match=r"s: a payload of 90 bytes with 17 of headers; the server takes 100"):
+            publisher.publish(Message(b"s", b"NATS/1.0\r\nA:B\r\n\r\n", bytes(90)))
         link.close()
 
 
