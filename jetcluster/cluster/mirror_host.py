@@ -23,6 +23,9 @@ from jetcluster.stream.sourced import Cursor
 if TYPE_CHECKING:
     from jetcluster.cluster.stream_replica import StreamReplica
 
+PARTIAL = ("filter_subject", "subject_transforms", "opt_start_seq", "opt_start_time")
+"""Fields of a mirror's link with which it lacks, or changes, some of what the upstream has."""
+
 
 class MirrorHost:
     """Part of every replica; `mirror.ports.Target`."""
@@ -101,7 +104,7 @@ class MirrorReads(ReadGroup):
         mirror = rules.mirror
         if mirror is None or not rules.mirror_direct or rules.subject_transform is not None:
             return False
-        if mirror.get("filter_subject") or mirror.get("subject_transforms"):
+        if any(mirror.get(field) for field in PARTIAL):
             return False  # it would answer "not found" for what it does not have by design
         cursor = self._replica.machine.cursor(sourced.MIRROR)
         return cursor is not None and cursor.lag < (MAX_LAG if self.joined else CURRENT)

@@ -175,3 +175,13 @@ async def wait_direct(client: Client, stream: str, last: int, within: float = 20
                 return
         assert time.monotonic() < deadline, f"{stream} {last} is not readable after {within:.0f} s"
         await asyncio.sleep(0.05)
+
+
+async def wait_newest(client: Client, stream: str, within: float = 20.0) -> None:
+    """Until this connection's Direct Gets see the last message that the leader has now: followers apply a little later,
+    and an ack promises nothing about what they answer. At once for a stream that is empty, or gone."""
+    try:
+        newest = (await client.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": ">"}, within=5.0))["message"]
+    except ClientError:
+        return
+    await wait_direct(client, stream, newest["seq"], within)

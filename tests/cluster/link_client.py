@@ -8,7 +8,7 @@ import itertools
 import json
 from typing import Any, NamedTuple
 
-from tests.cluster.client import Client, ClientError
+from tests.cluster.client import Client, ClientError, wait_newest
 from tests.cluster.harness import ProcessCluster, eventually
 
 _numbers = itertools.count(1)
@@ -28,8 +28,9 @@ def fresh(prefix: str) -> str:
     return f"{prefix}{next(_numbers)}"
 
 
-async def stored(client: Client, stream: str, last: int = 0) -> list[Stored]:
-    """All messages, by batched Direct Get from whoever answers for `stream`."""
+async def stored(client: Client, stream: str) -> list[Stored]:
+    """All messages, by batched Direct Get from whoever answers for `stream`, once it has what the leader has."""
+    await wait_newest(client, stream)
     found: list[Stored] = []
     seq = 1
     while True:

@@ -20,6 +20,7 @@ from tests.cluster.client import (
     read_all,
     steady_publisher,
     wait_direct,
+    wait_newest,
 )
 from tests.cluster.harness import Node, ProcessCluster, eventually
 
@@ -55,8 +56,7 @@ async def until_acked(ledger: Ledger, more: int, within: float = 30.0) -> float:
 
 
 async def check_every_node(cluster: ProcessCluster, ledger: Ledger, stream: str = "S") -> None:
-    await cluster.wait_current(stream)
-    last = max(ledger.acked.values())
+    last = (await cluster.wait_current(stream))["state"]["last_seq"]
     copies = []
     for node in cluster.nodes:
         async with await node.connect() as client:
@@ -163,6 +163,7 @@ async def test_dedupe_survives_failover(cluster: ProcessCluster) -> None:
         again = await publish_all(client, "s", names, dedupe=True)
         assert again.duplicates == len(names)
         assert again.acked == first.acked
+        await wait_newest(client, "S")
         assert len(await read_all(client, "S")) == len(names) + 1
 
 

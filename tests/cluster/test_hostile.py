@@ -9,7 +9,12 @@ import random
 
 import pytest
 
-from tests.cluster.client import create_stream, publish_all, read_all
+from tests.cluster.client import (
+    create_stream,
+    publish_all,
+    read_all,
+    wait_newest,
+)
 from tests.cluster.harness import ProcessCluster, eventually
 
 pytestmark = pytest.mark.cluster
@@ -64,6 +69,7 @@ async def test_rubbish_on_client_and_cluster_ports_harms_nobody(cluster: Process
         assert all(node.alive for node in cluster.nodes)
         ledger = await publish_all(client, "s", [b"m-%d" % n for n in range(500)])
         assert len(ledger.acked) == 500
+        await wait_newest(client, "S")
         stored = await read_all(client, "S")
     assert [stored[n + 1] for n in range(500)] == [b"m-%d" % n for n in range(500)]
     for node in cluster.nodes:

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tests.cluster.client import check_exactly_once, create_stream, publish_all, read_all, wait_direct
-from tests.cluster.harness import ProcessCluster
+from tests.cluster.client import Client, check_exactly_once, create_stream, publish_all, read_all, wait_direct
+from tests.cluster.harness import ProcessCluster, eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -75,6 +75,7 @@ async def test_dedupe_and_expected_sequence(tidy: ProcessCluster) -> None:
         assert new.json() == {"stream": "S", "seq": 3}
         other = (await client.request("s.b", b"5", headers={"Nats-Expected-Stream": "T"})).json()
         assert other["error"]["err_code"] == 10060
+        await wait_direct(client, "S", 3)
         stored = await read_all(client, "S")
     assert stored == {1: b"1", 2: b"2", 3: b"4"}
 
@@ -150,6 +151,11 @@ async def test_delete_and_purge_reach_every_node(tidy: ProcessCluster) -> None:
         await tidy.wait_current("S")
         for node in tidy.nodes:
             async with await node.connect() as reader:
+
+                async def purged(reader: Client = reader) -> bool:
+                    return len(await read_all(reader, "S")) <= 10
+
+                await eventually(purged, 10, f"{node.name} does not see the purge")
                 stored = await read_all(reader, "S")
                 assert sorted(stored.values()) == sorted(payloads(10, "b"))
         assert (await other.api("STREAM.DELETE.S"))["success"] is True

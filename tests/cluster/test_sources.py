@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.client import Client, Ledger, create_stream, read_all, steady_publisher
+from tests.cluster.client import Client, Ledger, create_stream, read_all, steady_publisher, wait_newest
 from tests.cluster.harness import ProcessCluster, eventually
 from tests.cluster.link_client import fresh, info, publish, reached, settled, stored
 
@@ -158,6 +158,8 @@ async def test_leaders_are_killed_under_load(cluster: ProcessCluster, victim: st
         last = (await info(client, "UP"))["state"]["last_seq"]
         await reached(client, "S", last, within=60)
         await asyncio.sleep(1.0)
+        await wait_newest(client, "UP")
+        await wait_newest(client, "S")
         theirs = await read_all(client, "UP", last=last)
         copied = await read_all(client, "S")
         assert len(ledger.acked) > 100

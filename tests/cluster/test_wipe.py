@@ -19,6 +19,7 @@ from tests.cluster.client import (
     publish_all,
     read_all,
     steady_publisher,
+    wait_newest,
 )
 from tests.cluster.harness import Node, ProcessCluster, eventually
 
@@ -112,6 +113,7 @@ async def test_wiped_nodes_are_replaced_and_filled_again_and_again(cluster: Proc
     async with await cluster[1].connect() as client:
         more = await publish_all(client, "s", [b"S-last-%d" % n for n in range(100)])
         ledgers["S"].acked |= more.acked
+        await wait_newest(client, "S")
         check_exactly_once(ledgers["S"], await read_all(client, "S"))
 
 

@@ -239,6 +239,8 @@ async def test_promotion_ends_all_of_it() -> None:
     [
         {"mirror": {"name": "UP", "filter_subject": "up"}},
         {"mirror": {"name": "UP", "subject_transforms": [{"src": "up", "dest": "x"}]}},
+        {"mirror": {"name": "UP", "opt_start_seq": 3}},
+        {"mirror": {"name": "UP", "opt_start_time": "1970-01-01T00:00:00.000000001Z"}},
         {"mirror": {"name": "UP"}, "subject_transform": {"src": "up", "dest": "x"}},
         {"mirror": {"name": "UP"}, "mirror_direct": False},
     ],
