@@ -223,8 +223,8 @@ class _Parser:
         value: Value
         if char == "{":
             scan.take()
-            line, column = scan.position()  # the real server's place of a map in an array is behind its brace
             value = self._map()
+            line, column = scan.position()  # the real server's place of a map in an array is behind its last brace
         elif char == "[":
             scan.take()
             value = self._array()

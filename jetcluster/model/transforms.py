@@ -116,12 +116,14 @@ def _is_placeholder(token: bytes) -> bool:
     return len(token) > 4 and token.startswith(b"{{") and token.endswith(b"}}")
 
 
-def _piece(token: bytes, stars: list[int], wild: bool) -> bytes | Piece:
+def _piece(token: bytes, stars: Sequence[int], wild: bool) -> bytes | Piece:
     """`stars` are the positions of the source's `*`; `wild`: the source has a wildcard of any kind."""
     if token.startswith(b"$") and len(token) > 1:
         number = _INTEGER.fullmatch(token, 1)
         if number is None:
             return token  # subjects such as $KV.b.k are literals
+        if not wild:
+            raise _out_of_range(token)
         return _wildcard(token, [number[0]], stars)
     if not _is_placeholder(token):
         return token
@@ -129,20 +131,21 @@ def _piece(token: bytes, stars: list[int], wild: bool) -> bytes | Piece:
     make = _FUNCTIONS.get(found[1].lower()) if found is not None else None
     if found is None or make is None:
         raise TransformError(f"{_INVALID}: unknown function in {_text(token)}")
-    piece = make(token, _COMMA.split(found[2]), stars)
+    arguments = _COMMA.split(found[2])
     if not wild and make not in (_partition, _random):
+        make(token, arguments, range(MAX_INT32))  # what is wrong with its arguments in any case is said first
         raise _out_of_range(token)
-    return piece
+    return make(token, arguments, stars)
 
 
-def _star(token: bytes, number: int, stars: list[int]) -> int:
+def _star(token: bytes, number: int, stars: Sequence[int]) -> int:
     """Position in the subject of the `number`-th `*`, counted from 1; below 1 is the first token, as upstream."""
     if number > len(stars):
         raise TransformError(f"{_INVALID}: wildcard index out of range in {_text(token)}: [{number}]")
     return stars[number - 1] if number > 0 else 0
 
 
-def _wildcard(token: bytes, args: list[bytes], stars: list[int]) -> Piece:
+def _wildcard(token: bytes, args: list[bytes], stars: Sequence[int]) -> Piece:
     if args == [b""]:
         raise _failure("not enough arguments passed to the function", token)
     if len(args) > 1:
@@ -151,7 +154,7 @@ def _wildcard(token: bytes, args: list[bytes], stars: list[int]) -> Piece:
     return lambda tokens, chance: tokens[at]
 
 
-def _partition(token: bytes, args: list[bytes], stars: list[int]) -> Piece:
+def _partition(token: bytes, args: list[bytes], stars: Sequence[int]) -> Piece:
     buckets = _integer(token, args[0], MAX_INT32)
     wanted = [_star(token, _integer(token, arg), stars) for arg in args[1:]]
 
@@ -164,14 +167,14 @@ def _partition(token: bytes, args: list[bytes], stars: list[int]) -> Piece:
     return pick
 
 
-def _random(token: bytes, args: list[bytes], stars: list[int]) -> Piece:
+def _random(token: bytes, args: list[bytes], stars: Sequence[int]) -> Piece:
     if len(args) != 1:
         raise _failure("not enough arguments passed to the function", token)
     ceiling = _integer(token, args[0], MAX_INT32)
     return lambda tokens, chance: b"%d" % (chance % abs(ceiling)) if ceiling else b"0"
 
 
-def _split(token: bytes, args: list[bytes], stars: list[int]) -> Piece:
+def _split(token: bytes, args: list[bytes], stars: Sequence[int]) -> Piece:
     _two(token, args)
     at, delimiter = _star(token, _integer(token, args[0]), stars), args[1]
     if b" " in delimiter or b"." in delimiter:
@@ -185,10 +188,10 @@ def _split(token: bytes, args: list[bytes], stars: list[int]) -> Piece:
     return split
 
 
-def _cutting(cut: Callable[[bytes, int], list[bytes]]) -> Callable[[bytes, list[bytes], list[int]], Piece]:
+def _cutting(cut: Callable[[bytes, int], list[bytes]]) -> Callable[[bytes, list[bytes], Sequence[int]], Piece]:
     """A function of a token and a length, that leaves tokens alone which are not longer."""
 
-    def make(token: bytes, args: list[bytes], stars: list[int]) -> Piece:
+    def make(token: bytes, args: list[bytes], stars: Sequence[int]) -> Piece:
         _two(token, args)
         number = _integer(token, args[0])
         size = _integer(token, args[1], MAX_INT32)
@@ -212,7 +215,7 @@ def _slice_right(whole: bytes, size: int) -> list[bytes]:
     return ([whole[:rest]] if rest else []) + [whole[i : i + size] for i in range(rest, len(whole), size)]
 
 
-_FUNCTIONS: Final[dict[bytes, Callable[[bytes, list[bytes], list[int]], Piece]]] = {
+_FUNCTIONS: Final[dict[bytes, Callable[[bytes, list[bytes], Sequence[int]], Piece]]] = {
     b"wildcard": _wildcard,
     b"partition": _partition,
     b"random": _random,

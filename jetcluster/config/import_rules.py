@@ -1,0 +1,273 @@
+"""What stands of the accounts' exports and imports: who may import what, and no circles.
+
+`settle` serves the configuration file, where each problem refuses the file, and account JWTs, where the import that has
+the problem is left out. Texts are nats-server's (reference sheet core 2.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from jetcluster.config.options import AccountOptions
+from jetcluster.config.sharing import SERVICE, SINGLETON, STREAM, STREAMED, ExportOptions, ImportOptions
+from jetcluster.model import subjects
+from jetcluster.model.import_transforms import is_wild, numbered, reverse, starred, strict_transform
+from jetcluster.model.transforms import SubjectTransform, TransformError
+
+_Add = Callable[[str, ImportOptions], None]
+
+MAX_SEARCH = 1024
+"""Accounts that the search for a circle goes through."""
+
+
+class RefusedImportError(Exception):
+    """Why an export or import cannot stand."""
+
+
+@dataclass(slots=True, eq=False)
+class StreamImport:
+    """What is published in `account` under `remote` appears as `local`; both may have wildcards."""
+
+    account: str
+    remote: bytes
+    local: bytes
+    transform: SubjectTransform | None
+    """From a remote subject to the local one; None: `local` itself, or the same subject if `same`."""
+    same: bool
+    options: ImportOptions
+
+    def back(self) -> SubjectTransform | None:
+        """From a local subject or filter to the remote one."""
+        return None if self.transform is None else reverse(self.transform)
+
+
+@dataclass(slots=True, eq=False)
+class ServiceImport:
+    """What is published to `local` is a request to `remote` of `account`."""
+
+    account: str
+    remote: bytes
+    local: bytes
+    transform: SubjectTransform | None
+    """From a local subject to the remote one; None: `remote` itself, or the same subject if `same`."""
+    same: bool
+    export: ExportOptions | None
+    options: ImportOptions
+
+
+@dataclass(slots=True)
+class Imports:
+    """Of one account."""
+
+    streams: list[StreamImport] = field(default_factory=list)
+    services: list[ServiceImport] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.streams or self.services)
+
+
+@dataclass(slots=True)
+class Settled:
+    imports: dict[str, Imports] = field(default_factory=dict)
+    """By account; those without any are not in here."""
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    """(account, why one of its exports or imports does not stand)."""
+
+
+def system_exports() -> list[ExportOptions]:
+    """What the system account of operator mode exports without being told: views of the importing account, and how
+    many subscribe to a subject there. A configuration file says it itself if it wants that."""
+    views = [
+        ExportOptions(SERVICE, f"$SYS.REQ.ACCOUNT.*.{view}", account_token_position=4, response_type=STREAMED)
+        for view in ("CONNZ", "STATZ")
+    ]
+    return [*views, ExportOptions(SERVICE, "$SYS.DEBUG.SUBSCRIBERS")]
+
+
+def settle(accounts: Mapping[str, AccountOptions], system_account: str = "") -> Settled:
+    """Checks the exports, then the imports, streams first; those with a problem count as not there. `system_account`:
+    whose `system_exports` count too; "" for none."""
+    return _Settling(accounts, system_account).settled
+
+
+class _Settling:
+    def __init__(self, accounts: Mapping[str, AccountOptions], system_account: str) -> None:
+        self.settled = Settled()
+        self._accounts = accounts
+        self._exports: dict[tuple[str, str], dict[str, ExportOptions]] = {}
+        for kind in (STREAM, SERVICE):
+            for account in accounts.values():
+                self._add_exports(account, kind)
+        own = self._exports.setdefault((system_account, SERVICE), {})
+        for export in system_exports() if system_account else ():
+            if not any(subjects.is_subset(export.subject, known) for known in own):
+                own[export.subject] = export
+        for kind, add in ((STREAM, self._add_stream), (SERVICE, self._add_service)):
+            for account in accounts.values():
+                for wanted in account.imports:
+                    if wanted.kind == kind:
+                        self._try(account.name, wanted, add)
+
+    def _problem(self, account: str, text: str) -> None:
+        self.settled.problems.append((account, text))
+
+    # ---- exports
+
+    def _add_exports(self, account: AccountOptions, kind: str) -> None:
+        exports = self._exports.setdefault((account.name, kind), {})
+        for export in account.exports:
+            if export.kind != kind:
+                continue
+            for name in export.accounts or ():
+                if name not in self._accounts:
+                    self._problem(account.name, f'"{name}" account not defined for {kind} export')
+            if why := _bad_export(export):
+                self._problem(account.name, f"Error adding {why}")
+            else:
+                exports[export.subject] = export
+
+    def _export_of(self, account: str, kind: str, subject: str) -> tuple[ExportOptions, bool] | None:
+        """The export that covers a subject, and whether it is that very subject."""
+        exports = self._exports.get((account, kind), {})
+        if subject in exports:
+            return exports[subject], True
+        for known, export in exports.items():
+            if subjects.is_subset(subject, known):
+                return export, False
+        return None
+
+    def _authorized(self, importer: str, wanted: ImportOptions) -> bool:
+        if not subjects.is_valid(wanted.subject):
+            return False
+        found = self._export_of(wanted.account, wanted.kind, wanted.subject)
+        if found is None:
+            return False
+        export, exact = found
+        position = export.account_token_position
+        if position:
+            tokens = wanted.subject.split(".")
+            return not exact and position <= len(tokens) and tokens[position - 1] == importer
+        if export.token_required:
+            return wanted.activated
+        return not export.accounts or importer in export.accounts
+
+    # ---- imports
+
+    def _try(self, importer: str, wanted: ImportOptions, add: _Add) -> None:
+        if wanted.account not in self._accounts:
+            self._problem(importer, f'"{wanted.account}" account not defined for {wanted.kind} import')
+            return
+        try:
+            add(importer, wanted)
+        except (RefusedImportError, TransformError) as error:
+            self._problem(importer, f'Error adding {wanted.kind} import "{wanted.subject}": {error}')
+
+    def _imports(self, account: str) -> Imports:
+        return self.settled.imports.get(account) or Imports()
+
+    def _add_stream(self, importer: str, wanted: ImportOptions) -> None:
+        if not self._authorized(importer, wanted):
+            raise RefusedImportError("stream import not authorized")
+        if wanted.prefix and is_wild(wanted.prefix.encode()):
+            raise RefusedImportError("stream import prefix can not contain wildcard tokens")
+        for subject in (wanted.here, wanted.subject):
+            self._check_stream_circle(wanted.account, subject, {importer})
+        remote, local = wanted.subject.encode(), wanted.here.encode()
+        transform, same = None, False
+        if is_wild(remote):
+            same = remote == local
+            if not same:
+                try:
+                    transform = strict_transform(remote, numbered(local))
+                except TransformError as error:
+                    raise _no_transform("stream", wanted.subject, wanted.here, error) from error
+                local = starred(local)[0]
+        imports = self._imports(importer)
+        if any(known.account == wanted.account and known.remote == remote for known in imports.streams):
+            raise RefusedImportError("stream import already exists")
+        imports.streams.append(StreamImport(wanted.account, remote, local, transform, same, wanted))
+        self.settled.imports[importer] = imports
+
+    def _add_service(self, importer: str, wanted: ImportOptions) -> None:
+        if not (subjects.is_valid(wanted.here) and subjects.is_valid(wanted.subject)):
+            raise RefusedImportError("sublist: invalid subject")
+        if not self._authorized(importer, wanted):
+            raise RefusedImportError("service import not authorized")
+        remote, local = wanted.subject.encode(), wanted.here.encode()
+        met = starred(local)[0] if is_wild(remote) else local
+        self._check_service_circle(wanted.account, met.decode(), {importer})
+        found = self._export_of(wanted.account, SERVICE, wanted.subject)
+        transform, same = None, False
+        if is_wild(remote):
+            same = remote == local
+            if not same:
+                try:
+                    transform = reverse(strict_transform(starred(remote)[0], numbered(local)))
+                except TransformError as error:
+                    raise _no_transform("service", wanted.here, wanted.subject, error) from error
+                remote, local = starred(remote)[0], starred(local)[0]
+        imports = self._imports(importer)
+        for known in imports.services:
+            if known.account == wanted.account and known.local == local:
+                raise RefusedImportError(
+                    f'duplicate service import subject "{local.decode()}", previously used in import for account '
+                    f'"{known.account}", subject "{known.remote.decode()}"'
+                )
+        made = ServiceImport(wanted.account, remote, local, transform, same, found[0] if found else None, wanted)
+        imports.services.append(made)
+        self.settled.imports[importer] = imports
+
+    # ---- circles
+
+    def _check_service_circle(self, account: str, subject: str, seen: set[str]) -> None:
+        self._limit(seen)
+        for known in self._imports(account).services:
+            remote, local = known.remote.decode(), known.local.decode()
+            if subjects.overlap(subject, remote):
+                if known.account in seen:
+                    raise RefusedImportError("import forms a cycle")
+                seen.add(account)
+                onward = local if subjects.is_subset(local, subject) else subject
+                self._check_service_circle(known.account, onward, seen)
+
+    def _check_stream_circle(self, account: str, subject: str, seen: set[str]) -> None:
+        self._limit(seen)
+        if not any(subjects.is_subset(subject, known) for known in self._exports.get((account, STREAM), {})):
+            return
+        for known in self._imports(account).streams:
+            local = known.local.decode()
+            if subjects.overlap(subject, local):
+                if known.account in seen:
+                    raise RefusedImportError("import forms a cycle")
+                seen.add(account)
+                onward = local if subjects.is_subset(local, subject) else subject
+                self._check_stream_circle(known.account, onward, seen)
+
+    def _limit(self, seen: set[str]) -> None:
+        if len(seen) >= MAX_SEARCH:
+            raise RefusedImportError("search cycle depth exhausted")
+
+
+def _bad_export(export: ExportOptions) -> str:
+    """What cannot be added, and why; "" when all is well."""
+    position = export.account_token_position
+    if position:
+        tokens = export.subject.split(".")
+        if not 0 < position <= len(tokens) or tokens[position - 1] != "*":
+            return f'{export.kind} export "{export.subject}": sublist: invalid subject'
+    latency = export.latency
+    if latency is None:
+        return ""
+    what = f'service latency sampling for "{export.subject}" on subject "{latency.subject}"'
+    if not (subjects.is_valid(latency.subject) and subjects.is_literal(latency.subject)):
+        return f"{what}: invalid publish subject"
+    if subjects.is_subset(latency.subject, export.subject):
+        return f"{what}: invalid publish subject"  # a measurement would be a request
+    return "" if export.response_type == SINGLETON else f"{what}: bad service response type"
+
+
+def _no_transform(kind: str, source: str, destination: str, error: TransformError) -> RefusedImportError:
+    return RefusedImportError(
+        f'failed to create mapping transform for {kind} import subject from "{source}" to "{destination}": {error}'
+    )
