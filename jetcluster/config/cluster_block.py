@@ -16,11 +16,17 @@ from jetcluster.config.reader import (
     as_map,
     as_name,
     as_string,
+    as_strings,
+    as_write_timeout,
+    go_quoted,
+    go_type,
     mismatch,
+    refuse,
     split_address,
 )
-from jetcluster.config.security_block import read_cluster_authorization, refuse
+from jetcluster.config.security_block import CLUSTER_PERMISSIONS, read_cluster_authorization
 from jetcluster.config.tls_block import read_link_tls
+from jetcluster.config.units import parse_duration
 
 
 def split_url(text: str) -> tuple[str, str, str, int]:
@@ -47,17 +53,71 @@ def _routes(reader: Reader, node: Node, cluster: ClusterOptions) -> None:
         raise mismatch(node, "[]interface {}")
     cluster.routes = []
     for item in node.value:
-        url = as_string(reader, "routes", item)
+        if not isinstance(item.value, str):
+            reader.error(item, str(mismatch(item, "string")))
+            continue
+        url = item.value
         try:
             split_url(url)
         except FieldError as error:
             raise FieldError(f'error parsing route url ["{url}"]: {error}', item) from error
+        if url in cluster.routes:
+            reader.warn(item, f'invalid use of field "{go_quoted(url)}": Duplicate route entry detected')
+            continue
         cluster.routes.append(url)
+
+
+COMPRESSION_MODES = frozenset(
+    [
+        "off",
+        "disabled",
+        "accept",
+        "on",
+        "s2_fast",
+        "fast",
+        "s2_better",
+        "better",
+        "s2_best",
+        "best",
+        "s2_uncompressed",
+        "s2_auto",
+        "auto",
+        "not_supported",
+        "not",
+        "supported",
+    ]
+)
+
+
+def as_compression(reader: Reader, name: str, node: Node) -> str:
+    """The mode; `Options.problem` says whether there is one of that name. `rtt_thresholds` are checked and let go:
+    links here are not compressed."""
+    value = node.value
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "s2_auto" if value else "off"
+    if not isinstance(value, dict):
+        raise FieldError(f'field "{name}" should be a boolean or a structure, got {go_type(node)}')
+    mode = ""
+    for key, item in value.items():
+        if key.lower() == "mode":
+            if not isinstance(item.value, str):
+                raise FieldError(str(mismatch(item, "string")), item)
+            mode = item.value
+        elif key.lower() in ("rtt_thresholds", "thresholds", "rtts", "rtt"):
+            for threshold in as_strings(reader, key, item):
+                try:
+                    parse_duration(threshold)
+                except ValueError as error:
+                    raise FieldError(str(error), item) from error
+        elif not item.used_as_variable:
+            raise FieldError(f'unknown field "{go_quoted(key)}"', item)
+    return mode
 
 
 _FIELDS: Fields = {
     "name": ("name", as_name),
-    "cluster_name": ("name", as_name),
     "host": ("host", as_string),
     "net": ("host", as_string),
     "port": ("port", as_int),
@@ -69,28 +129,32 @@ _FIELDS: Fields = {
     "ping_interval": ("ping_interval", as_duration),
     "ping_max": ("ping_max", as_int),
     "write_deadline": ("write_deadline", as_duration),
+    "write_timeout": ("write_timeout", as_write_timeout),
+    "compression": ("compression", as_compression),
+    "pool_size": ("pool_size", as_int),
+    "accounts": ("accounts", as_strings),
 }
 _BLOCKS: Blocks = {
     "listen": _listen,
     "routes": _routes,
     "authorization": read_cluster_authorization,
     "tls": read_link_tls,
-    "permissions": refuse("cluster permissions are not supported"),
+    "permissions": refuse(CLUSTER_PERMISSIONS),
 }
 _INERT = frozenset(
-    {
+    [
         "connect_retries",
         "connect_backoff",
         "ping_interval",
         "ping_max",
         "write_deadline",
+        "write_timeout",
         "pool_size",
         "accounts",
         "compression",
-        "write_timeout",
-        "prof_port",
-    }
+    ]
 )
+"""Of nats-server's routes, which these links are not: see docs/configuration.md for each."""
 
 
 def read_cluster(reader: Reader, node: Node, options: Options) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from jetcluster.config.cluster_block import split_url
+from jetcluster.config.cluster_block import as_compression, split_url
 from jetcluster.config.nkeys import decode_user_key, decode_user_seed
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions, LeafUserOptions, Options
 from jetcluster.config.parser import Node
@@ -21,11 +22,19 @@ from jetcluster.config.reader import (
     as_seconds,
     as_string,
     as_strings,
-    mismatch,
+    as_write_timeout,
+    duration_of,
+    go_quoted,
+    go_type,
+    go_value,
+    refuse,
+    refuse_when_true,
 )
-from jetcluster.config.security_block import refuse
+from jetcluster.config.security_block import is_valid_subject
 from jetcluster.config.tls_block import read_link_tls
 
+_VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?:-.*)?")
+_LEAST_VERSION = (2, 8, 0)
 _SCHEMES = frozenset({"nats", "nats-leaf", "leafnode", "tls", ""})
 
 
@@ -45,11 +54,9 @@ def _check_url(url: str, node: Node) -> str:
     return url
 
 
-def _url(reader: Reader, node: Node, remote: LeafRemoteOptions) -> None:
-    remote.urls = [_check_url(as_string(reader, "url", node), node)]
-
-
 def _urls(reader: Reader, node: Node, remote: LeafRemoteOptions) -> None:
+    if not isinstance(node.value, str | list):
+        raise FieldError(f"Expected remote leafnode url to be an array or string, got {go_value(node)}")
     remote.urls = [_check_url(url, node) for url in as_strings(reader, "urls", node)]
 
 
@@ -57,54 +64,109 @@ def _nkey(reader: Reader, node: Node, remote: LeafRemoteOptions) -> None:
     seed = as_string(reader, "nkey", node)
     try:
         decode_user_seed(seed)
-    except ValueError as error:
+    except ValueError as error:  # nats-server shows the seed; it may be right but for a character
         raise FieldError(f"Remote leafnode nkey is not a valid seed: {error}", node) from error
     remote.nkey = seed
+
+
+def _subjects(_reader: Reader, _name: str, node: Node) -> list[str]:
+    items = node.value if isinstance(node.value, list) else [node]
+    for item in items:
+        if not isinstance(item.value, str):
+            expected = "Expected subject permissions to be a subject, or array of subjects"
+            raise FieldError(f"{expected}, got {go_type(item)}")
+        if not is_valid_subject(item.value):
+            raise FieldError(f'subject "{go_quoted(item.value)}" is not a valid subject')
+    return [str(item.value) for item in items]
+
+
+def _migrate(_reader: Reader, node: Node, _remote: LeafRemoteOptions) -> None:
+    if not isinstance(node.value, bool | dict):
+        raise FieldError(f"Expected boolean or map for jetstream_cluster_migrate, got {go_type(node)}")
+    if node.value is not False:
+        raise FieldError("jetstream_cluster_migrate is not supported: leaders stay where they are without the hub")
+
+
+def _min_version(reader: Reader, name: str, node: Node) -> str:
+    text = as_string(reader, name, node)
+    found = _VERSION.fullmatch(text)
+    if found is None:
+        raise FieldError("invalid leafnode's minimum version: invalid semver")
+    if tuple(int(part) for part in found.groups()) < _LEAST_VERSION:
+        raise FieldError("the minimum version should be at least 2.8.0")
+    return text
 
 
 _REMOTE_FIELDS: Fields = {
     **dict.fromkeys(("account", "local"), ("account", as_string)),
     **dict.fromkeys(("creds", "credentials"), ("credentials", as_string)),
     "hub": ("hub", as_bool),
-    **dict.fromkeys(("deny_imports", "deny_import"), ("deny_imports", as_strings)),
-    **dict.fromkeys(("deny_exports", "deny_export"), ("deny_exports", as_strings)),
+    **dict.fromkeys(("deny_imports", "deny_import"), ("deny_imports", _subjects)),
+    **dict.fromkeys(("deny_exports", "deny_export"), ("deny_exports", _subjects)),
     **dict.fromkeys(("no_randomize", "dont_randomize"), ("no_randomize", as_bool)),
     "ignore_discovered_servers": ("ignore_discovered_servers", as_bool),
     "disabled": ("disabled", as_bool),
+    "dial_timeout": ("dial_timeout", as_duration),
+    "first_info_timeout": ("first_info_timeout", as_duration),
+    "compression": ("", as_compression),
+    **dict.fromkeys(("ws_compress", "ws_compression", "websocket_compress", "websocket_compression"), ("", as_bool)),
+    **dict.fromkeys(("ws_no_masking", "websocket_no_masking"), ("", as_bool)),
 }
+_ISOLATION = refuse_when_true("isolation of leafnodes is not supported: all links of an account share their interest")
 _REMOTE_BLOCKS: Blocks = {
-    "url": _url,
-    "urls": _urls,
+    **dict.fromkeys(("url", "urls"), _urls),
     **dict.fromkeys(("nkey", "seed"), _nkey),
     "tls": read_link_tls,
-    "proxy": refuse("proxy of a leafnode remote is not supported yet"),
+    "proxy": refuse("proxy of a leafnode remote is not supported"),
+    **dict.fromkeys(("jetstream_cluster_migrate", "js_cluster_migrate"), _migrate),
+    **dict.fromkeys(("isolate_leafnode_interest", "isolate", "request_isolation"), _ISOLATION),
 }
-_REMOTE_INERT_KEYS = (
-    "compression ws_compression ws_no_masking jetstream_cluster_migrate js_cluster_migrate first_info_timeout "
-    "dial_timeout isolate_leafnode_interest isolate request_isolation local_isolation"
+_REMOTE_INERT = frozenset(
+    [
+        "compression",
+        "ws_compress",
+        "ws_compression",
+        "websocket_compress",
+        "websocket_compression",
+        "ws_no_masking",
+        "websocket_no_masking",
+    ]
 )
-_REMOTE_INERT = frozenset(_REMOTE_INERT_KEYS.split())
 
 
 def _remotes(reader: Reader, node: Node, leafnodes: LeafOptions) -> None:
     if not isinstance(node.value, list):
-        raise mismatch(node, "[]interface {}")
+        raise FieldError(f"Expected remotes field to be an array, got {go_type(node)}")
     leafnodes.remotes = []
     for item in node.value:
         remote = LeafRemoteOptions()
+        if not isinstance(item.value, dict):
+            raise FieldError(f"Expected remote leafnode entry to be a map/struct, got {go_value(item)}", item)
+        known_errors = len(reader.errors)
         reader.block(
-            as_map(item, "leafnode remote"),
+            item.value,
             remote,
             _REMOTE_FIELDS,
             _REMOTE_BLOCKS,
             _REMOTE_INERT,
             path="leafnodes.remotes",
         )
+        if len(reader.errors) > known_errors:
+            continue
         if not remote.urls:
             raise FieldError("leafnode remote without a url", item)
         if remote.credentials and remote.nkey:
             raise FieldError("Remote leafnode can not have both creds and nkey defined", item)
         leafnodes.remotes.append(remote)
+
+
+def _user_nkey(reader: Reader, name: str, node: Node) -> str:
+    text = as_string(reader, name, node)
+    try:
+        decode_user_key(text)
+    except ValueError as error:
+        raise FieldError("Not a valid public nkey for leafnode authorization") from error
+    return text
 
 
 class _Authorization:
@@ -126,7 +188,7 @@ _USER_FIELDS: Fields = {
 
 def _users(reader: Reader, node: Node, target: Any) -> None:
     if not isinstance(node.value, list):
-        raise mismatch(node, "[]interface {}")
+        raise FieldError(f"Expected users field to be an array, got {go_value(node)}")
     for item in node.value:
         user = LeafUserOptions("", "")
         reader.block(as_map(item, "leafnode user"), user, _USER_FIELDS, {}, path="leafnodes.authorization.users")
@@ -135,19 +197,17 @@ def _users(reader: Reader, node: Node, target: Any) -> None:
         target.users.append(user)
 
 
+_AUTHORIZATION_BLOCKS: Blocks = {"users": _users, "proxy_required": refuse_when_true("proxy_required is not supported")}
+
+
 def _authorization(reader: Reader, node: Node, leafnodes: LeafOptions) -> None:
     found = _Authorization()
-    fields: Fields = {**_USER_FIELDS, "nkey": ("nkey", as_string), "timeout": ("timeout", as_seconds)}
-    reader.block(as_map(node, "authorization"), found, fields, {"users": _users}, path="leafnodes.authorization")
+    fields: Fields = {**_USER_FIELDS, "nkey": ("nkey", _user_nkey), "timeout": ("timeout", as_seconds)}
+    reader.block(as_map(node, "authorization"), found, fields, _AUTHORIZATION_BLOCKS, path="leafnodes.authorization")
     if found.user and found.users:
         raise FieldError("can not have a single user/pass and a users array")
-    if found.nkey:
-        if found.user or found.users:
-            raise FieldError("can not have nkey and user/pass or a users array")
-        try:
-            decode_user_key(found.nkey)
-        except ValueError as error:
-            raise FieldError(f'leafnode nkey "{found.nkey}" is not a valid user nkey: {error}', node) from error
+    if found.nkey and (found.user or found.users):
+        raise FieldError("can not have nkey and user/pass or a users array")
     single = found.user or found.nkey
     one = LeafUserOptions(found.user, found.password, found.account, found.nkey)
     leafnodes.users = [one] if single else found.users
@@ -157,19 +217,27 @@ def _authorization(reader: Reader, node: Node, leafnodes: LeafOptions) -> None:
 _FIELDS: Fields = {
     **dict.fromkeys(("host", "net"), ("host", as_string)),
     "port": ("port", as_int),
-    "advertise": ("advertise", as_string),
+    **dict.fromkeys(("advertise", "leafnode_advertise"), ("advertise", as_string)),
     "no_advertise": ("no_advertise", as_bool),
-    **dict.fromkeys(("reconnect", "reconnect_delay", "reconnect_interval"), ("reconnect", as_duration)),
+    **dict.fromkeys(("reconnect", "reconnect_delay", "reconnect_interval"), ("reconnect", duration_of("reconnect"))),
+    "dial_timeout": ("dial_timeout", as_duration),
+    **dict.fromkeys(("min_version", "minimum_version"), ("min_version", _min_version)),
+    "compression": ("compression", as_compression),
+    "write_deadline": ("", as_duration),
+    "write_timeout": ("", as_write_timeout),
 }
 _BLOCKS: Blocks = {
     "listen": _listen,
     "remotes": _remotes,
     "authorization": _authorization,
     "tls": read_link_tls,
+    **dict.fromkeys(("isolate_leafnode_interest", "isolate"), _ISOLATION),
 }
-_INERT = frozenset({"compression", "min_version", "isolate_leafnode_interest", "isolate", "write_deadline"})
+_INERT = frozenset({"compression", "write_deadline", "write_timeout"})
 
 
 def read_leafnodes(reader: Reader, node: Node, options: Options) -> None:
     leafnodes = options.leafnodes = LeafOptions()
-    reader.block(as_map(node, "leafnodes"), leafnodes, _FIELDS, _BLOCKS, _INERT, path="leafnodes")
+    if not isinstance(node.value, dict):
+        raise FieldError(f"Expected map to define a leafnode, got {go_type(node)}")
+    reader.block(node.value, leafnodes, _FIELDS, _BLOCKS, _INERT, path="leafnodes")

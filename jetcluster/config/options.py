@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
+from jetcluster.config.operator_options import OperatorOptions
 from jetcluster.config.sharing import ExportOptions, ImportOptions, MappingOptions
 
 DEFAULT_PORT = 4222
@@ -114,16 +115,27 @@ class TlsOptions:
     key_file: str = ""
     ca_file: str = ""
     verify: bool = False
+    verify_and_map: bool = False
+    """The certificate says which user comes; `verify` is on then."""
+    check_known_urls: bool = False
+    """Of routes: a certificate must name a host of the configured routes; `verify` is on then."""
+    pinned_certs: list[str] = field(default_factory=list)
+    """SHA-256 of public keys (DER SubjectPublicKeyInfo), lower case hex; one of them must come. Empty: any may."""
     timeout: float = 2.0
     handshake_first: bool = False
+    fallback_delay: float = 0.0
+    """With `handshake_first`: seconds without a TLS hello after which INFO goes out in clear; 0: never."""
     insecure: bool = False
     """As the connecting end: whoever answers is believed. Of links between servers only."""
     min_version: str = ""
-    """"1.2" or "1.3"; empty: the library's default."""
-
-    def needs_new_listener(self, other: TlsOptions) -> bool:
-        """True when `other` cannot take over while the port stays open: there the context belongs to the listener."""
-        return self.handshake_first != other.handshake_first or (self.handshake_first and self != other)
+    """"1.2" or "1.3"; empty: 1.2."""
+    cipher_suites: list[str] = field(default_factory=list)
+    """Go's names; empty: the library's default."""
+    allow_insecure_cipher_suites: bool = False
+    curve_preferences: list[str] = field(default_factory=list)
+    """Go's name, one; empty: the library's default."""
+    connection_rate_limit: int = 0
+    """TLS connections of clients per second; 0: any number."""
 
 
 @dataclass(slots=True)
@@ -140,14 +152,17 @@ class JetStreamOptions:
     """None = fsync before every ack (our default, and what "always" means); a duration relaxes it."""
     strict: bool = False
     unique_tag: str = ""
-    max_outstanding_catchup: int = 0
+    """Lower case. No two replicas of a stream on servers that have the same tag beginning with this."""
     max_buffered_size: int = 0
     max_buffered_msgs: int = 0
     request_queue_limit: int = 0
+    """These three: 0 is the default."""
     max_ack_pending: int = 0
     max_ha_assets: int = 0
     max_request_batch: int = 0
     duplicate_window: float = 0.0
+    default_max_consumers: int = 0
+    """Per stream that says no number itself; 0 and below: no limit."""
     max_batch_inflight_per_stream: int = 0
     max_batch_inflight_total: int = 0
     max_batch_size: int = 0
@@ -173,10 +188,13 @@ class ClusterOptions:
     connect_retries: int = 0
     connect_backoff: bool = False
     pool_size: int = 0
+    accounts: list[str] = field(default_factory=list)
+    compression: str = ""
     ping_interval: float = 0.0
     """0: the server's own ping interval."""
     ping_max: int = 0
     write_deadline: float = 0.0
+    write_timeout: str = "default"
     tls: TlsOptions | None = None
     """Both ends of a route show certificates and check them."""
 
@@ -211,6 +229,9 @@ class LeafRemoteOptions:
     no_randomize: bool = False
     ignore_discovered_servers: bool = False
     disabled: bool = False
+    dial_timeout: float = 0.0
+    """0: that of the block."""
+    first_info_timeout: float = 0.0
 
 
 @dataclass(slots=True)
@@ -224,6 +245,11 @@ class LeafOptions:
     advertise: str = ""
     no_advertise: bool = False
     reconnect: float = 1.0
+    dial_timeout: float = 0.0
+    """Seconds to connect to a hub. 0: the server's default."""
+    min_version: str = ""
+    """Of leaves that are let in."""
+    compression: str = ""
     remotes: list[LeafRemoteOptions] = field(default_factory=list)
     tls: TlsOptions | None = None
 
@@ -288,8 +314,9 @@ class WebSocketOptions:
     def overrides_login(self) -> bool:
         return bool(self.authorization.user or self.authorization.token or self.no_auth_user)
 
-    def problem(self, users: Container[str]) -> str | None:
-        """Why a server cannot run with this port, in nats-server's words. `users`: the names that are configured."""
+    def problem(self, users: Container[str], *, has_jwts: bool = False) -> str | None:
+        """Why a server cannot run with this port, in nats-server's words. `users`: the names that are configured;
+        `has_jwts`: users come with JWTs."""
         if not self.port:
             return None
         if self.tls is None and not self.no_tls:
@@ -301,7 +328,7 @@ class WebSocketOptions:
             return "websocket authentication username not compatible with presence of users/nkeys"
         if users and self.authorization.token:
             return "websocket authentication token not compatible with presence of users/nkeys"
-        if self.jwt_cookie:
+        if self.jwt_cookie and not has_jwts:
             return (
                 "trusted operators or trusted keys configuration is required for JWT authentication via cookie "
                 f'"{self.jwt_cookie}"'
@@ -345,14 +372,30 @@ class Options:
     ping_interval: float = 120.0
     ping_max: int = 2
     write_deadline: float = 10.0
+    write_timeout: str = "default"
+    """"close" or "retry": what becomes of a client whose socket has taken nothing for write_deadline."""
+    no_fast_producer_stall: bool = False
     lame_duck_duration: float = 120.0
     lame_duck_grace_period: float = 10.0
 
     debug: bool = False
     trace: bool = False
+    trace_verbose: bool = False
+    """The system account, too."""
+    trace_headers: bool = False
+    """Of messages the headers only."""
+    max_traced_msg_len: int = 0
+    """Bytes; 0: all."""
     logtime: bool = True
     logtime_utc: bool = False
     log_file: str = ""
+    log_size_limit: int = 0
+    """Bytes after which the log file is put aside; 0: never."""
+    log_max_num: int = 0
+    """Log files, the one in use included; 0: any number."""
+    syslog: bool = False
+    remote_syslog: str = ""
+    """`udp://host:port`, `tcp://host:port` or `unix:///path`."""
     log_format: str = "text"
     """"text" is nats-server's line format, "json" one object per line."""
 
@@ -364,6 +407,7 @@ class Options:
     no_auth_user: str = ""
     system_account: str = ""
     """Empty: `$SYS`."""
+    operator: OperatorOptions = field(default_factory=OperatorOptions)
     tls: TlsOptions | None = None
     allow_non_tls: bool = False
 
@@ -431,17 +475,21 @@ class Options:
                 return "jetstream cluster requires `server_name` to be set"
             if not self.cluster.name:
                 return "jetstream cluster requires `cluster.name` to be set"
-        accounts = ["$G", self.system_account_name, *(self.accounts or ())]
-        return self.leafnodes.problem(accounts) or self._problem_of_users() or self._problem_of_websocket()
+        problem = self.operator.problem(self)
+        if problem is None and not self.operator.operators:
+            accounts = ["$G", self.system_account_name, *(self.accounts or ()), *self.operator.preload]
+            problem = self.leafnodes.problem(accounts) or self._problem_of_users()
+        return problem or self._problem_of_websocket()
 
     def _problem_of_websocket(self) -> str | None:
-        problem = self.websocket.problem(self.users_by_name())
+        problem = self.websocket.problem(self.users_by_name(), has_jwts=self.operator.is_on)
         if problem is None and self.websocket.port and self.websocket.no_auth_user:
             problem = self._problem_of_no_auth_user(self.websocket.no_auth_user)
         return problem
 
     def _problem_of_users(self) -> str | None:
-        if self.system_account and self.system_account not in (self.accounts or {}):
+        known = {**(self.accounts or {}), **self.operator.preload}
+        if self.system_account and self.system_account not in known:
             return "error resolving system account: account missing"
         return self._problem_of_no_auth_user(self.no_auth_user) if self.no_auth_user else None
 

@@ -229,6 +229,7 @@ class _Parser:
             scan.take()
             value = self._array()
         else:
+            column += char in ("'", '"', "(") and char != ""  # of what is inside
             token = scan.scalar()
             value = self._variable(token, line, frozenset()) if isinstance(token, Variable) else token
         return Node(value, self._file, line, column)

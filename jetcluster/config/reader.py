@@ -1,8 +1,8 @@
 """Turns parsed `Node`s into typed values, and collects every error and warning with its place in the file.
 
-A block is described by tables: `fields` (key -> attribute and converter), `blocks` (key -> function that reads a nested
-block), `inert` (keys of the real server that are accepted and do nothing yet, named in a warning at start; those among
-the fields have their values checked).
+A block is described by tables: `fields` (key -> attribute, "" for none, and converter), `blocks` (key -> function that
+reads a nested block), `inert` (keys of the real server that are accepted and do nothing here, named in a warning at
+start; those among the fields have their values checked).
 Anything else is `F:line:col: unknown field "x"`, at every level, as the real server does.
 """
 
@@ -23,6 +23,10 @@ _GO_TYPES = {
     list: "[]interface {}",
     dict: "map[string]interface {}",
 }
+
+
+_SAYS_NOTHING = ("off", "default")
+"""Values with which an inert field changes nothing on the real server either."""
 
 
 class FieldError(Exception):
@@ -54,7 +58,7 @@ class Reader:
 
     def raise_errors(self) -> None:
         if self.errors:
-            raise ConfigError("\n".join([*self.errors, *self.pedantic_warnings]) + "\n")
+            raise ConfigError("\n".join([*self.pedantic_warnings, *self.errors]) + "\n")
 
     def block(
         self,
@@ -76,15 +80,16 @@ class Reader:
                 if name in fields:
                     attribute, convert = fields[name]
                     value = convert(self, name, node)
-                    setattr(target, attribute, value)
-                    if name in inert and value:
+                    if attribute:
+                        setattr(target, attribute, value)
+                    if name in inert and value and value not in _SAYS_NOTHING:
                         self.inert.append(f"{path}.{name}" if path else name)
                 elif blocks is not None and name in blocks:
                     blocks[name](self, node, target)
                 elif name in inert:
                     self.inert.append(f"{path}.{name}" if path else name)
                 elif not (node.used_as_variable and variables):
-                    self.error(node, unknown.format(key=key))
+                    self.error(node, unknown.format(key=go_quoted(key)))
             except FieldError as error:
                 self.error(error.node or node, str(error))
 
@@ -94,9 +99,56 @@ Fields = Mapping[str, tuple[str, Convert]]
 Blocks = Mapping[str, Callable[[Reader, Node, Any], None]]
 
 
+def refuse(text: str) -> Refusal:
+    """A block reader for what must not be ignored in silence."""
+    return Refusal(text)
+
+
+class Refusal:
+    """Its own class so that docs and tests can tell a field that is refused (tests/unit/config/test_field_table.py)."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __call__(self, _reader: Reader, _node: Node, _target: Any) -> None:
+        raise FieldError(self.text)
+
+
+def refuse_when_true(text: str) -> Refusal:
+    """Of a switch whose "off" is what we do anyway."""
+    return _RefusalOfTrue(text)
+
+
+class _RefusalOfTrue(Refusal):
+    __slots__ = ()
+
+    def __call__(self, reader: Reader, node: Node, _target: Any) -> None:
+        if as_bool(reader, "", node):
+            raise FieldError(self.text)
+
+
+def go_quoted(text: str) -> str:
+    """A key between quotes as Go's %q shows it, without the quotes."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return text
+    shown = text.replace("\\", "\\\\").replace('"', '\\"')
+    return "".join(c if c.isprintable() else _escaped(c) for c in shown)
+
+
+def _escaped(char: str) -> str:
+    short = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(char)
+    return short or (f"\\x{ord(char):02x}" if ord(char) < 0x80 else f"\\u{ord(char):04x}")
+
+
+def go_type(node: Node) -> str:
+    """What the real server calls the type of a value."""
+    return _GO_TYPES.get(type(node.value), "time.Time")
+
+
 def mismatch(node: Node, wanted: str) -> FieldError:
-    got = _GO_TYPES.get(type(node.value), "time.Time")
-    return FieldError(f"interface conversion: interface {{}} is {got}, not {wanted}")
+    return FieldError(f"interface conversion: interface {{}} is {go_type(node)}, not {wanted}")
 
 
 def as_string(_reader: Reader, _name: str, node: Node) -> str:
@@ -120,14 +172,26 @@ def as_bool(_reader: Reader, _name: str, node: Node) -> bool:
 def as_duration(reader: Reader, name: str, node: Node) -> float:
     """Seconds. A bare integer counts seconds, with the real server's warning."""
     if isinstance(node.value, str):
-        try:
-            return parse_duration(node.value)
-        except ValueError as error:
-            raise FieldError(f"error parsing {name}: {error}") from error
-    if isinstance(node.value, int) and not isinstance(node.value, bool):
-        reader.warn(node, f'invalid use of field "{name}": {name} should be converted to a duration')
-        return float(node.value)
-    raise FieldError(f"error parsing {name}: unsupported type")
+        return _seconds(name, node.value)
+    reader.warn(node, f'invalid use of field "{name}": {name} should be converted to a duration')
+    return float(as_int(reader, name, node))
+
+
+def duration_of(label: str) -> Convert:
+    """`as_duration` of a field with several spellings, of which messages use this one."""
+    return lambda reader, _name, node: as_duration(reader, label, node)
+
+
+def as_duration_text(reader: Reader, name: str, node: Node) -> float:
+    """Where the real server takes no number."""
+    return _seconds(name, as_string(reader, name, node))
+
+
+def _seconds(name: str, text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise FieldError(f"error parsing {name}: {error}") from error
 
 
 def as_seconds(_reader: Reader, name: str, node: Node) -> float:
@@ -158,6 +222,32 @@ def as_name(_reader: Reader, name: str, node: Node) -> str:
         label = "server name" if name == "server_name" else "cluster name"
         raise FieldError(f"{label} cannot contain spaces")
     return text
+
+
+def one_of(*words: str) -> Convert:
+    def convert(reader: Reader, name: str, node: Node) -> str:
+        text = as_string(reader, name, node)
+        if text not in words:
+            listed = [f"'{word}'" for word in words]
+            raise FieldError(f"{name} must be {', '.join(listed[:-1])} or {listed[-1]}")
+        return text
+
+    return convert
+
+
+as_write_timeout = one_of("default", "close", "retry")
+
+
+def queue_limit(_reader: Reader, name: str, node: Node) -> int:
+    if isinstance(node.value, bool) or not isinstance(node.value, int):
+        raise FieldError(f'Expected a parseable size for "{name}", got {go_value(node)}')
+    return node.value
+
+
+def go_value(node: Node) -> str:
+    """A scalar as Go's %v prints it."""
+    value = node.value
+    return ("false", "true")[value] if isinstance(value, bool) else str(node.plain())
 
 
 def as_strings(_reader: Reader, name: str, node: Node) -> list[str]:

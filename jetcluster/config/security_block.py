@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jetcluster.config.exports_block import read_exports, read_imports, read_mappings
 from jetcluster.config.nkeys import decode_user_key
 from jetcluster.config.options import (
     AccountJetStreamOptions,
@@ -31,19 +32,12 @@ from jetcluster.config.reader import (
     as_seconds,
     as_string,
     as_strings,
+    refuse,
     storage_size,
 )
 
+CLUSTER_PERMISSIONS = "cluster permissions are not supported: all nodes of a cluster see all subjects"
 CONNECTION_TYPES = frozenset({"STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS"})
-
-
-def refuse(text: str) -> Any:
-    """A block reader for what must not be ignored in silence."""
-
-    def read(_reader: Reader, _node: Node, _target: Any) -> None:
-        raise FieldError(text)
-
-    return read
 
 
 def is_valid_subject(subject: str) -> bool:
@@ -191,10 +185,11 @@ def _users(reader: Reader, node: Node, account: str) -> list[UserOptions]:
         )
         if len(reader.errors) > known_errors:
             continue
+        place = next(reversed(as_map(item, "user").values()), item)  # the last key that was read, as upstream
         if not user.user and not user.nkey:
-            reader.error(item, "User entry requires a user")
+            reader.error(place, "User entry requires a user")
         elif user.nkey and (user.user or user.password):
-            reader.error(item, "Nkey users do not take usernames or passwords")
+            reader.error(place, "Nkey users do not take usernames or passwords")
         users.append(user)
     return users
 
@@ -248,7 +243,7 @@ def read_cluster_authorization(reader: Reader, node: Node, target: Any) -> None:
     if auth.token:
         raise FieldError("Cluster authorization does not support tokens")
     if auth.default_permissions is not None:
-        reader.inert.append("cluster.authorization.permissions")
+        raise FieldError(CLUSTER_PERMISSIONS)
 
 
 def _apply_defaults(users: list[UserOptions], permissions: PermissionOptions) -> None:
@@ -327,8 +322,12 @@ _ACCOUNT_BLOCKS: Blocks = {
     "users": _account_users,
     "jetstream": _account_jetstream,
     "limits": _account_limits,
+    "exports": read_exports,
+    "imports": read_imports,
+    **dict.fromkeys(("mappings", "maps"), read_mappings),
+    **dict.fromkeys(("msg_trace", "trace_dest"), refuse("messages are not traced by this server: leave it out")),
 }
-_ACCOUNT_INERT = frozenset({"nkey", "exports", "imports", "mappings", "maps", "msg_trace", "trace_dest"})
+_ACCOUNT_INERT = frozenset({"nkey"})
 
 
 def read_accounts(reader: Reader, node: Node, options: Options) -> None:

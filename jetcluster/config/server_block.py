@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from jetcluster.config.cluster_block import read_cluster
-from jetcluster.config.jetstream_block import read_jetstream
+from jetcluster.config.exports_block import check_imports, read_mappings
+from jetcluster.config.jetstream_block import as_store_dir, read_jetstream
 from jetcluster.config.leafnodes_block import read_leafnodes
+from jetcluster.config.operator_block import OPERATOR_BLOCKS
 from jetcluster.config.options import ALLOW_NON_TLS, MIN_LAME_DUCK_DURATION, Options
 from jetcluster.config.parser import Node
 from jetcluster.config.reader import (
@@ -18,14 +20,19 @@ from jetcluster.config.reader import (
     as_bool,
     as_duration,
     as_int,
-    as_map,
     as_name,
     as_string,
     as_strings,
+    as_write_timeout,
+    go_quoted,
+    go_type,
+    mismatch,
+    refuse_when_true,
 )
-from jetcluster.config.security_block import check_users, read_accounts, read_authorization, refuse
+from jetcluster.config.security_block import check_users, read_accounts, read_authorization
 from jetcluster.config.tls_block import read_tls
 from jetcluster.config.units import format_duration
+from jetcluster.config.unsupported_blocks import read_gateway, read_mqtt, read_ocsp, read_proxies
 from jetcluster.config.websocket_block import read_websocket
 
 
@@ -66,8 +73,67 @@ def _int32(reader: Reader, name: str, node: Node) -> int:
     return number
 
 
-def _metadata(reader: Reader, name: str, node: Node) -> dict[str, str]:
-    return {key: as_string(reader, name, item) for key, item in as_map(node, name).items()}
+def _max_sub_tokens(reader: Reader, name: str, node: Node) -> int:
+    number = as_int(reader, name, node)
+    if number > 255:
+        raise FieldError("max_sub_tokens value is too big")
+    if number < 0:
+        raise FieldError("max_sub_tokens value can not be negative")
+    return number
+
+
+def _tags(reader: Reader, name: str, node: Node) -> list[str]:
+    """One tag, several with commas between them, or an array; without those said before, in lower case."""
+    if isinstance(node.value, list):
+        for item in node.value:
+            if not isinstance(item.value, str):
+                raise FieldError("error parsing tags: unsupported type *conf.token where string is expected")
+    elif not isinstance(node.value, str):
+        raise FieldError(f"error parsing tags: unsupported type {go_type(node)}")
+    words = [part.strip().lower() for text in as_strings(reader, name, node) for part in text.split(",")]
+    return list(dict.fromkeys(word for word in words if word))
+
+
+def _metadata(_reader: Reader, _name: str, node: Node) -> dict[str, str]:
+    if not isinstance(node.value, dict):
+        raise FieldError(f"error parsing metadata: unsupported type {go_type(node)}")
+    for item in node.value.values():
+        if not isinstance(item.value, str):
+            raise FieldError(str(mismatch(item, "string")), item)
+    return {key: str(item.value) for key, item in node.value.items()}
+
+
+def _feature_flags(_reader: Reader, _name: str, node: Node) -> dict[str, bool]:
+    if not isinstance(node.value, dict):
+        raise FieldError(f"error parsing feature flags: unsupported type {go_type(node)}")
+    for key, item in node.value.items():
+        if not isinstance(item.value, bool):
+            text = f'error parsing feature flag "{go_quoted(key)}": expected bool, got {go_type(item)}'
+            raise FieldError(text, item)
+    return {key: bool(item.value) for key, item in node.value.items()}
+
+
+def _trace(attribute: str) -> Any:
+    """`trace_verbose` and `trace_headers` say `trace` as well, on or off."""
+
+    def read(reader: Reader, node: Node, options: Options) -> None:
+        options.trace = as_bool(reader, attribute, node)
+        setattr(options, attribute, options.trace)
+
+    return read
+
+
+def _system_account(_reader: Reader, _name: str, node: Node) -> str:
+    if not isinstance(node.value, str):
+        raise FieldError("system account name must be a string")
+    return node.value
+
+
+def _default_js_domain(_reader: Reader, node: Node, _options: Options) -> None:
+    if not isinstance(node.value, dict):
+        raise FieldError(f"error default_js_domain config: unsupported type {go_type(node)}")
+    if node.value:
+        raise FieldError("default_js_domain is not supported: clients name the domain they mean")
 
 
 def _log_format(reader: Reader, name: str, node: Node) -> str:
@@ -85,24 +151,35 @@ _FIELDS: Fields = {
     "client_advertise": ("client_advertise", as_string),
     "http_port": ("http_port", as_int),
     "monitor_port": ("http_port", as_int),
+    "https_port": ("https_port", as_int),
     "http_base_path": ("http_base_path", as_string),
     **dict.fromkeys(("pidfile", "pid_file"), ("pid_file", as_string)),
     "ports_file_dir": ("ports_file_dir", as_string),
-    "server_tags": ("server_tags", as_strings),
+    "server_tags": ("server_tags", _tags),
     "server_metadata": ("server_metadata", _metadata),
     "no_header_support": ("no_header_support", as_bool),
+    "prof_port": ("", as_int),
+    "prof_block_rate": ("", as_int),
+    "feature_flags": ("", _feature_flags),
+    **dict.fromkeys(("disable_sublist_cache", "no_sublist_cache"), ("", as_bool)),
     # log
     "debug": ("debug", as_bool),
     "trace": ("trace", as_bool),
-    "trace_verbose": ("trace", as_bool),
+    "max_traced_msg_len": ("max_traced_msg_len", as_int),
     "logtime": ("logtime", as_bool),
     "logtime_utc": ("logtime_utc", as_bool),
     **dict.fromkeys(("logfile", "log_file"), ("log_file", as_string)),
+    **dict.fromkeys(("logfile_size_limit", "log_size_limit"), ("log_size_limit", as_int)),
+    **dict.fromkeys(("logfile_max_num", "log_max_num"), ("log_max_num", as_int)),
+    "syslog": ("syslog", as_bool),
+    "remote_syslog": ("remote_syslog", as_string),
+    "connect_error_reports": ("", as_int),
+    "reconnect_error_reports": ("", as_int),
     "log_format": ("log_format", _log_format),
     # limits
     **dict.fromkeys(("max_connections", "max_conn"), ("max_connections", as_int)),
     **dict.fromkeys(("max_subscriptions", "max_subs"), ("max_subscriptions", as_int)),
-    **dict.fromkeys(("max_sub_tokens", "max_subscription_tokens"), ("max_sub_tokens", as_int)),
+    **dict.fromkeys(("max_sub_tokens", "max_subscription_tokens"), ("max_sub_tokens", _max_sub_tokens)),
     "max_control_line": ("max_control_line", _int32),
     "max_payload": ("max_payload", _int32),
     "max_pending": ("max_pending", as_int),
@@ -110,52 +187,22 @@ _FIELDS: Fields = {
     "ping_interval": ("ping_interval", as_duration),
     "ping_max": ("ping_max", as_int),
     "write_deadline": ("write_deadline", as_duration),
+    "write_timeout": ("write_timeout", as_write_timeout),
+    "no_fast_producer_stall": ("no_fast_producer_stall", as_bool),
     "lame_duck_duration": ("lame_duck_duration", _lame_duck_duration),
     "lame_duck_grace_period": ("lame_duck_grace_period", _lame_duck_grace_period),
     # security
     "no_auth_user": ("no_auth_user", as_string),
-    **dict.fromkeys(("system_account", "system"), ("system_account", as_string)),
+    **dict.fromkeys(("system_account", "system"), ("system_account", _system_account)),
     "allow_non_tls": ("allow_non_tls", as_bool),
 }
 
 
-def _nested(name: str, known: str, refusal: str = "") -> Any:
-    """A listener we do not have: its keys are checked against the real server's, and the block warns at start, or is
-    refused with the text given."""
-    keys = frozenset(known.split())
-
-    def read(reader: Reader, node: Node, _options: Options) -> None:
-        unknown = [(key, item) for key, item in as_map(node, name).items() if key.lower() not in keys]
-        for key, item in unknown:
-            if not item.used_as_variable:
-                reader.error(item, f'unknown field "{key}"')
-        if refusal and not unknown:
-            raise FieldError(refusal)
-        reader.inert.append(name)
-
-    return read
-
-
-_GATEWAY = _nested(
-    "gateway",
-    "name listen host net port authorization tls advertise connect_retries connect_backoff reject_unknown_cluster "
-    "reject_unknown gateways write_deadline write_timeout",
-)
-_MQTT = _nested(
-    "mqtt",
-    "listen host net port tls authorization authentication no_auth_user ack_wait ackwait js_api_timeout "
-    "max_ack_pending max_pending max_inflight js_domain stream_replicas consumer_replicas consumer_memory_storage "
-    "consumer_inactive_threshold consumer_auto_cleanup reject_qos2_publish downgrade_qos2_subscribe",
-    "mqtt is not supported",
-)
-_OPERATOR = refuse("operator mode (JWT) is not supported: configure accounts and users instead")
 _BLOCKS: Blocks = {
     "listen": _listen,
     "http": _http,
     "https": _https,
-    "https_port": _https,
     "authorization": read_authorization,
-    "authentication": read_authorization,
     "accounts": read_accounts,
     "tls": read_tls,
     "cluster": read_cluster,
@@ -164,24 +211,42 @@ _BLOCKS: Blocks = {
     "leaf": read_leafnodes,
     "websocket": read_websocket,
     "ws": read_websocket,
-    "gateway": _GATEWAY,
-    "mqtt": _MQTT,
-    **dict.fromkeys(("operator", "operators", "roots", "root", "trusted", "trusted_keys"), _OPERATOR),
+    "gateway": read_gateway,
+    "mqtt": read_mqtt,
+    **dict.fromkeys(("store_dir", "storedir"), as_store_dir(lambda options: options.jetstream)),
+    "trace_verbose": _trace("trace_verbose"),
+    "trace_headers": _trace("trace_headers"),
+    "default_js_domain": _default_js_domain,
+    "proxy_protocol": refuse_when_true("proxy_protocol is not supported: connections begin with NATS or TLS"),
+    "proxies": read_proxies,
+    "ocsp": read_ocsp,
+    **dict.fromkeys(
+        ("no_system_account", "no_system", "no_sys_acc"),
+        refuse_when_true("no_system_account is not supported: there is always a system account"),
+    ),
+    **dict.fromkeys(("mappings", "maps"), read_mappings),
+    **OPERATOR_BLOCKS,
 }
-_INERT_KEYS = (
-    "trace prof_port feature_flags default_js_domain proxy_protocol default_sentinel disable_sublist_cache "
-    "trace_verbose trace_headers log_size_limit log_max_num syslog remote_syslog max_traced_msg_len write_timeout "
-    "no_fast_producer_stall connect_error_reports reconnect_error_reports no_system_account no_system "
-    "resolver resolvers resolver_preload resolver_tls resolver_pinned_accounts ocsp ocsp_cache mappings maps "
-    "proxies account_resolver prof_block_rate max_traced_msg_len strict account_resolver_tls"
+_INERT = frozenset(
+    [
+        "prof_port",
+        "prof_block_rate",
+        "feature_flags",
+        "disable_sublist_cache",
+        "no_sublist_cache",
+        "connect_error_reports",
+        "reconnect_error_reports",
+        "ocsp_cache",
+    ]
 )
-_INERT = frozenset(_INERT_KEYS.split())
 
 
 def read_server(reader: Reader, pairs: dict[str, Node], options: Options) -> None:
     """Reads a whole configuration into `options`; errors and warnings stay in `reader`."""
     reader.block(pairs, options, _FIELDS, _BLOCKS, _INERT)
+    options.operator.settle(options)
     check_users(reader, options)
+    check_imports(reader, pairs, options)
     if options.tls is not None and options.allow_non_tls:
         # Ignored, it would lock out the clients that the operator means to let in.
         node = next(node for key, node in pairs.items() if key.lower() == "allow_non_tls")

@@ -65,13 +65,15 @@ def parse_storage_size(name: str, value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if not isinstance(value, str):
-        raise ValueError(f"{name} must be an integer or a string, got {value!r}")
+        raise ValueError(f"{name} must be int64 or string")
     text = value.strip()
     if not text:
         return 0
     if re.fullmatch(r"-?\d+", text):
         return int(text)
     sized = _SIZE.fullmatch(text)
+    if sized is None and text[-1] in _SIZE_POWERS:
+        raise ValueError(f'{name} strconv.ParseInt: parsing "{text[:-1]}": invalid syntax')
     if sized is None:
         raise ValueError(f"{name} sizes defined as strings must end in K, M, G, T")
     size: int = int(sized[1]) * 1024 ** _SIZE_POWERS[sized[2].upper()]

@@ -17,9 +17,11 @@ from jetcluster.config.reader import (
     as_seconds,
     as_string,
     as_strings,
+    go_type,
     mismatch,
 )
 from jetcluster.config.tls_block import read_port_tls
+from jetcluster.config.units import parse_duration
 
 
 def _listen(_reader: Reader, node: Node, websocket: WebSocketOptions) -> None:
@@ -27,9 +29,29 @@ def _listen(_reader: Reader, node: Node, websocket: WebSocketOptions) -> None:
     websocket.host, websocket.port = host or websocket.host, port
 
 
+def _origins(reader: Reader, name: str, node: Node) -> list[str]:
+    if not isinstance(node.value, str | list):
+        raise FieldError(f"error parsing allowed origins: unsupported type {go_type(node)}")
+    return as_strings(reader, name, node)
+
+
+def _handshake_timeout(_reader: Reader, name: str, node: Node) -> float:
+    """Seconds; a plain number without the warning that other durations have."""
+    if isinstance(node.value, int) and not isinstance(node.value, bool):
+        return float(node.value)
+    if not isinstance(node.value, str):
+        raise FieldError(f"error parsing handshake timeout: unsupported type {go_type(node)}")
+    try:
+        return parse_duration(node.value)
+    except ValueError as error:
+        raise FieldError(str(error)) from error
+
+
 def _headers(_reader: Reader, name: str, node: Node) -> dict[str, str]:
+    if not isinstance(node.value, dict):
+        raise FieldError(f"error parsing {name}: unsupported type {go_type(node)}")
     found = {}
-    for key, item in as_map(node, name).items():
+    for key, item in node.value.items():
         if not isinstance(item.value, str):
             kind = str(mismatch(item, "")).partition(" is ")[2].partition(",")[0]
             raise FieldError(f"error parsing header key {key}: unsupported type {kind}", item)
@@ -59,9 +81,10 @@ _FIELDS: Fields = {
     "no_tls": ("no_tls", as_bool),
     "same_origin": ("same_origin", as_bool),
     **dict.fromkeys(
-        ("allowed_origins", "allowed_origin", "allow_origins", "allow_origin"), ("allowed_origins", as_strings)
+        ("allowed_origins", "allowed_origin", "allow_origins", "allow_origin", "origins", "origin"),
+        ("allowed_origins", _origins),
     ),
-    "handshake_timeout": ("handshake_timeout", as_duration),
+    "handshake_timeout": ("handshake_timeout", _handshake_timeout),
     **dict.fromkeys(("compression", "compress"), ("compression", as_bool)),
     "no_auth_user": ("no_auth_user", as_string),
     "jwt_cookie": ("jwt_cookie", as_string),
@@ -81,4 +104,6 @@ _BLOCKS: Blocks = {
 
 def read_websocket(reader: Reader, node: Node, options: Options) -> None:
     websocket = options.websocket = WebSocketOptions()
-    reader.block(as_map(node, "websocket"), websocket, _FIELDS, _BLOCKS, path="websocket")
+    if not isinstance(node.value, dict):
+        raise FieldError(f"Expected websocket to be a map, got {go_type(node)}")
+    reader.block(node.value, websocket, _FIELDS, _BLOCKS, path="websocket")

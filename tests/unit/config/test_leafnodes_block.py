@@ -70,7 +70,7 @@ def test_a_remote_of_no_account() -> None:
     [
         ("leafnodes { tls { ca_file: x } }", "tls of a port needs cert_file and key_file"),
         ("leafnodes { tls { cert_file: x, key_file: y } }", "open x: no such file or directory"),
-        ("leafnodes { authorization { nkey: x } }", "is not a valid user nkey"),
+        ("leafnodes { authorization { nkey: x } }", "Not a valid public nkey"),
         ('leafnodes { remotes [ {url: "tls://x:1", tls { ca_file: x } } ] }', "open x: no such file or directory"),
         ('leafnodes { remotes [ {url: "tls://x:1", tls { verify_and_map: true } } ] }', "verify_and_map is not"),
         ('leafnodes { remotes [ {url: "nats://x:1", credentials: "f", nkey: SEED } ] }', "both creds and nkey"),

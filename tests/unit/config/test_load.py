@@ -112,9 +112,26 @@ def test_errors_are_worded_as_by_the_real_server(text: str, expected: str) -> No
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("operator: /x/op.jwt\n", "operator mode (JWT) is not supported"),
+        ("operator: /x/op.jwt\n", "error parsing operator JWT: open /x/op.jwt: no such file or directory"),
         ("authorization { auth_callout { issuer: A } }\n", "auth_callout is not supported"),
         ("jetstream { key: abc, store_dir: x }\n", "encryption at rest is not supported"),
+        ("jetstream { tpm { keys_file: x } }\n", "encryption at rest is not supported"),
+        ("gateway { name: g, port: 7222 }\n", "gateways are not supported"),
+        ("gateway { name: g, gateways: [] }\n", "gateways are not supported"),
+        ("cluster { permissions { import: a } }\n", "cluster permissions are not supported"),
+        (
+            "cluster { authorization { user: a, password: b, permissions { publish: a } } }\n",
+            "cluster permissions are not supported",
+        ),
+        ("proxy_protocol: true\n", "proxy_protocol is not supported"),
+        ("proxies { trusted: [ {key: x} ] }\n", "proxies are not supported"),
+        ("ocsp: true\n", "ocsp is not supported"),
+        ("ocsp { mode: auto }\n", "ocsp is not supported"),
+        ("no_system_account: true\n", "no_system_account is not supported"),
+        ("default_js_domain { A: hub }\n", "default_js_domain is not supported"),
+        ("leafnodes { isolate: true }\n", "isolation of leafnodes is not supported"),
+        ("leafnodes { remotes [ {url: x, request_isolation: true} ] }\n", "isolation of leafnodes is not supported"),
+        ("leafnodes { remotes [ {url: x, js_cluster_migrate: {}} ] }\n", "jetstream_cluster_migrate is not supported"),
         ("tls { cert_file: a, key_file: b, verify_and_map: true }\n", "verify_and_map is not supported"),
         ("cluster { listen: 1, tls { verify: true } }\n", "tls of a port needs cert_file and key_file"),
         ("accounts { A { users: [{user: a}] }, B { users: [{user: a}] } }\n", 'Duplicate user "a" detected'),
@@ -219,6 +236,14 @@ def test_accounts_users_and_permissions() -> None:
     assert options.problem() is None
 
 
+def test_switches_that_ask_for_what_is_the_case_are_accepted() -> None:
+    options = load("""
+        proxy_protocol: false, ocsp: false, no_system_account: false, gateway {}, mqtt {}, proxies {}
+        leafnodes { isolate: false, remotes [ {url: x, request_isolation: false, js_cluster_migrate: false} ] }
+    """)
+    assert options.inert == []
+
+
 def test_mqtt_is_refused_by_name() -> None:
     assert error_of("mqtt { port: 1883 }\n") == "c.conf:1:0: mqtt is not supported\n"
 
@@ -232,7 +257,7 @@ def test_what_nats_js_configures_is_accepted_and_reported_as_inert() -> None:
         leafnodes { port: -1, remotes: [ {url: "nats://x:1"} ] }
         mappings { foo: bar }
     """)
-    assert options.inert == ['"mappings"']
+    assert options.inert == []
     assert (options.websocket.port, options.websocket.no_tls) == (-1, True)
     assert (options.leafnodes.port, options.leafnodes.remotes[0].urls) == (-1, ["nats://x:1"])
     assert (options.http_host, options.http_port) == ("", 8222)
@@ -310,9 +335,10 @@ def test_a_relaxed_sync_interval_is_told_at_start() -> None:
     [
         ("cluster { name: c, port: 1, connect_retries: 3, connect_backoff: false }", ['"cluster.connect_retries"']),
         ("cluster { name: c, port: 1, ping_max: 3, pool_size: 2 }", ['"cluster.ping_max"', '"cluster.pool_size"']),
-        ("trace: true", ['"trace"']),
-        ("jetstream { tpm: true, unique_tag: az }", ['"jetstream.tpm"', '"jetstream.unique_tag"']),
-        ("jetstream { limits { max_ha_assets: 3, duplicate_window: '5m' } }", ['"jetstream.limits.max_ha_assets"']),
+        ("cluster { name: c, port: 1, compression: off, write_timeout: default }", []),
+        ("prof_port: 6060\nfeature_flags { x: true }", ['"prof_port"', '"feature_flags"']),
+        ("jetstream { meta_compact: 3, unique_tag: az }", ['"jetstream.meta_compact"']),
+        ("jetstream { limits { max_ha_assets: 3, duplicate_window: '5m' } }", []),
         (
             "accounts { A { jetstream { max_streams: 1, max_ack_pending: 2 }, limits { max_conn: 1, max_leafs: 2 } } }",
             [],

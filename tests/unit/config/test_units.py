@@ -73,7 +73,17 @@ def test_storage_sizes(value: object, size: int) -> None:
     assert parse_storage_size("max_file", value) == size
 
 
-@pytest.mark.parametrize("value", ["10X", "G", "1.5G", "abc"])
-def test_bad_storage_sizes(value: str) -> None:
-    with pytest.raises(ValueError, match="max_file sizes defined as strings must end in K, M, G, T"):
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("10X", "sizes defined as strings must end in K, M, G, T"),
+        ("abc", "sizes defined as strings must end in K, M, G, T"),
+        ("G", 'strconv.ParseInt: parsing "": invalid syntax'),
+        ("1.5G", 'strconv.ParseInt: parsing "1.5": invalid syntax'),
+        (1.5, "must be int64 or string"),
+        (True, "must be int64 or string"),
+    ],
+)
+def test_bad_storage_sizes(value: object, why: str) -> None:
+    with pytest.raises(ValueError, match=f"^max_file {why}$"):
         parse_storage_size("max_file", value)
