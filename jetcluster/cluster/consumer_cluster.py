@@ -28,6 +28,7 @@ def consumer_cluster(
         gid=replica.assignment.gid,
         replicas=len(replica.group.peers),
         memory=replica.assignment.memory,
+        traffic_account=context.system_account,
         others=[other for other in peers if other.peer != state.owner],
     )
     if "raft_group" in cluster:

@@ -24,6 +24,7 @@ def cluster_object(context: NodeContext, replica: StreamReplica) -> dict[str, An
         replicas=len(peers),
         memory=replica.machine.rules.memory,
         leader_since_ns=replica.leader_since_ns,
+        traffic_account=context.system_account,
         others=replica_infos(context, replica),
         desired=_desired(context, replica),
     )

@@ -32,11 +32,13 @@ def cluster_wire(
     replicas: int,
     memory: bool,
     leader_since_ns: int = 0,
+    traffic_account: str = "",
     others: Sequence[ReplicaInfo] = (),
     desired: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The `cluster` object. `leader` is a server name; `others` are all peers but the answering leader. A standalone
-    server gives `name` "" and only the leader is shown; R1 in a cluster shows name and leader."""
+    """The `cluster` object. `leader` is a server name; `others` are all peers but the answering leader;
+    `traffic_account` is the system account, which is what carries a group's traffic where no user account pays for it.
+    A standalone server gives `name` "" and only the leader is shown; R1 in a cluster shows name and leader."""
     cluster: dict[str, Any] = {"name": name} if name else {}
     if name and replicas > 1:
         cluster["raft_group"] = group_name(gid, replicas, memory)
@@ -46,6 +48,8 @@ def cluster_wire(
         return cluster | ({"desired": desired} if desired else {})
     if leader and leader_since_ns:
         cluster["leader_since"] = rfc3339(leader_since_ns)
+    if traffic_account:
+        cluster |= {"system_account": True, "traffic_account": traffic_account}
     if others:
         cluster["replicas"] = [replica_wire(other) for other in sorted(others)]
     if desired:

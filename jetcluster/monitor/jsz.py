@@ -24,7 +24,7 @@ def jsz(node: NodeView, query: Query) -> Json:
     account = query.get("acc", "")
     config, raft = flag(query, "config"), flag(query, "raft")
     consumers, direct = flag(query, "consumers"), flag(query, "direct-consumers")
-    streams = flag(query, "streams") or consumers or direct or config
+    streams = flag(query, "streams") or consumers
     details = flag(query, "accounts") or streams or bool(account)
     leader_only, stream_leader_only = flag(query, "leader-only"), flag(query, "stream-leader-only")
     offset, limit = number(query, "offset", 0), number(query, "limit", DEFAULT_LIMIT)
@@ -75,7 +75,8 @@ def jsz(node: NodeView, query: Query) -> Json:
     by_account = _by_account(engine)
     accounts = sorted(by_account)
     if details:
-        chosen = [name for name in accounts if not account or name == account][offset : offset + limit]
+        # One account is shown wherever it stands: pages are of all of them.
+        chosen = [name for name in accounts if name == account] if account else accounts[offset : offset + limit]
         if chosen:
             found["account_details"] = [
                 _account(
@@ -244,7 +245,7 @@ def account_detail(node: NodeView, account: str, query: Query) -> Json | None:
     if replicas is None:
         return None
     config, consumers = flag(query, "config"), flag(query, "consumers")
-    streams = flag(query, "streams") or consumers or config
+    streams = flag(query, "streams") or consumers
     wanted = _Wanted(
         streams, consumers, flag(query, "direct-consumers"), config, flag(query, "raft"), flag(query, "leader-only")
     )
@@ -337,4 +338,5 @@ def stream_cluster(engine: Any, replica: Any) -> Json:
         gid=replica.assignment.gid,
         replicas=len(replica.group.peers),
         memory=replica.assignment.memory,
+        traffic_account=engine.context.system_account,
     )

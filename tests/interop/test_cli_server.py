@@ -72,8 +72,6 @@ MISSING = {
     ".gateways.": "there are no gateways",
     "sent.routes": "routes are not counted by account",
     "received.routes": "as above",
-    "cluster.system_account": "replicas talk over the links between nodes, not through accounts",
-    "cluster.traffic_account": "as above",
     "consumer_detail[].cluster": "consumers live in their stream's group, which is shown once",
     "ipq_": "queues of nats-server's Raft",
     "wal.consumer_count": "nats-server's log is a stream, ours is not",

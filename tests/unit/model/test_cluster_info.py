@@ -7,7 +7,8 @@ from jetcluster.model.cluster_info import ReplicaInfo, cluster_wire, desired_wir
 
 def test_standalone_and_r1_show_little() -> None:
     assert cluster_wire(name="", leader="N1", gid=2, replicas=1, memory=False) == {"leader": "N1"}
-    assert cluster_wire(name="C", leader="N1", gid=2, replicas=1, memory=False) == {"name": "C", "leader": "N1"}
+    single = cluster_wire(name="C", leader="N1", gid=2, replicas=1, memory=False, traffic_account="SYS")
+    assert single == {"name": "C", "leader": "N1"}
 
 
 def test_r3_shows_its_replicas_sorted_by_name() -> None:
@@ -16,9 +17,13 @@ def test_r3_shows_its_replicas_sorted_by_name() -> None:
         ReplicaInfo("N2", "p2", current=True, active_ns=42),
     ]
     cluster = cluster_wire(
-        name="C", leader="N1", gid=2, replicas=3, memory=False, leader_since_ns=1_700_000_000_000_000_000, others=others
-    )
-    assert list(cluster) == ["name", "raft_group", "leader", "leader_since", "replicas"]
+        name="C", leader="N1", gid=2, replicas=3, memory=False, leader_since_ns=1_700_000_000_000_000_000,
+        traffic_account="SYS", others=others,
+    )  # fmt: skip
+    assert list(cluster) == [
+        "name", "raft_group", "leader", "leader_since", "system_account", "traffic_account", "replicas",
+    ]  # fmt: skip
+    assert (cluster["system_account"], cluster["traffic_account"]) == (True, "SYS")
     assert cluster["leader_since"] == "2023-11-14T22:13:20Z"
     assert cluster["replicas"] == [
         {"name": "N2", "current": True, "active": 42, "peer": "p2"},

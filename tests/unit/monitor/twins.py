@@ -46,6 +46,7 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
     peers = ("AAAAAAAA", "BBBBBBBB", "CCCCCCCC")[:replicas]
     names = {peer: SimpleNamespace(name=f"n{number}") for number, peer in enumerate(peers, 1)}
     context = SimpleNamespace(
+        system_account="$SYS",
         catchup=SimpleNamespace(
             missing=lambda gid, peer: None,
             progress=lambda: [(SimpleNamespace(gid=7, received=300, size=900, missing=20), 1.55)],
