@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jetcluster.auth.permissions import UserPermissions
 from jetcluster.auth.secrets import PasswordChecker, is_signed
@@ -19,6 +19,25 @@ class AuthError(Exception):
     """The connection is refused. `text` is the -ERR text; the reason for the log is the exception's own text."""
 
     text = "Authorization Violation"
+    live_text = "Authorization Violation"
+    """What a connection is told that was let in before; "" is nothing."""
+    live_reason = "Authentication Failure"
+
+
+@dataclass(slots=True, frozen=True)
+class Session:
+    """What holds for one connection, and not for all of its account: users with JWTs have such limits. -1 is none."""
+
+    max_subscriptions: int = -1
+    max_payload: int = -1
+    expires: float = 0.0
+    """Seconds since the epoch; 0 is never."""
+    name: str = ""
+    tags: tuple[str, ...] = ()
+    jwt: str = field(default="", repr=False)
+    issuer: str = ""
+    """Who signed the user's JWT."""
+    account_name: str = ""
 
 
 @dataclass(slots=True, frozen=True)
@@ -28,6 +47,7 @@ class AuthResult:
     """Name or nkey; "" when nobody is configured or the token was used."""
     permissions: UserPermissions | None
     """None: everything is allowed."""
+    session: Session | None = None
 
 
 class Authenticator:
@@ -66,7 +86,7 @@ class Authenticator:
     ) -> AuthResult:
         """`connect` is the decoded CONNECT object, `nonce` the text of INFO.nonce. Raises `AuthError`.
 
-        `client_ip` is for rules that JWT users will bring (source networks); no rule of a plain configuration reads it.
+        `client_ip` is for users with JWTs (source networks); no rule of a plain configuration reads it.
         """
         if not self.required:
             return AuthResult(GLOBAL_ACCOUNT, _text(connect, "user"), None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from jetcluster.config.lexer import ConfigError
+from jetcluster.config.operator_options import OperatorOptions
 from jetcluster.config.options import LARGE_PAYLOAD, JetStreamOptions, Options
 from jetcluster.config.units import format_duration
 
@@ -43,7 +44,9 @@ _DURATIONS = frozenset(
     {"ping_interval", "write_deadline", "lame_duck_duration", "lame_duck_grace_period", "sync_interval"}
 )
 _SECRET = frozenset({"authorization", "leafnodes"})
-_NOT_COMPARED = frozenset({"config_file", "config_digest", "warnings", "inert", "cluster", "jetstream", "leafnodes"})
+_NOT_COMPARED = frozenset(
+    {"config_file", "config_digest", "warnings", "inert", "cluster", "jetstream", "leafnodes", "operator"}
+)
 _BLOCKS = {"authorization": "authorization users", "accounts": "accounts", "tls": "tls", "websocket": "websocket"}
 """What the log calls a block; other keys are shown with their new value."""
 
@@ -64,6 +67,7 @@ def changed_fields(old: Options, new: Options) -> list[str]:
     if new.max_payload > max(old.max_payload, LARGE_PAYLOAD):
         # Frames between nodes have a bound that both sides agreed on when they met.
         raise ConfigError(f"config reload not supported for max_payload over {LARGE_PAYLOAD}: new={new.max_payload}")
+    _refuse_operator(old.operator, new.operator)
     names = [field.name for field in fields(Options) if field.name not in _NOT_COMPARED]
     found = [name for name in names if getattr(old, name) != getattr(new, name)]
     if old.cluster.routes != new.cluster.routes:
@@ -90,6 +94,16 @@ def _refuse(old: object, new: object, names: dict[str, str]) -> None:
         if before != after:
             values = "" if name in _SECRET else f": old={_text(name, before)}, new={_text(name, after)}"
             raise ConfigError(f"config reload not supported for {shown}{values}")
+
+
+def _refuse_operator(old: OperatorOptions, new: OperatorOptions) -> None:
+    """The accounts that the memory resolver knows may change, who vouches for them may not."""
+    if [operator.token.text for operator in old.operators] != [operator.token.text for operator in new.operators]:
+        raise ConfigError("config reload not supported for TrustedOperators")
+    if old.trusted_keys != new.trusted_keys:
+        raise ConfigError("config reload not supported for TrustedKeys")
+    if old.resolver != new.resolver:
+        raise ConfigError("config reload not supported for AccountResolver")
 
 
 def _refuse_jetstream(old: JetStreamOptions, new: JetStreamOptions) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import gc
 import signal
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import SystemClock, SystemRng
 from jetcluster.config.options import Options
@@ -20,6 +20,9 @@ from jetcluster.node.server_options import server_options
 from jetcluster.node.system_account import SystemAccount
 from jetcluster.server.listener import ListenError, host_port
 from jetcluster.server.server import Server
+
+if TYPE_CHECKING:
+    from jetcluster.node.operator_mode import NodeOperator
 
 GC_THRESHOLDS = (50_000, 20, 50)
 """Data-path objects die young by reference count; the collector's default of 700 allocations would run it thousands of
@@ -39,6 +42,8 @@ class Node:
         self.clock = SystemClock()
         self.rng = SystemRng()
         self.server: Server
+        self.operator: NodeOperator | None = None
+        """None when the configuration has no operator."""
         self.jetstream: NodeJetStream | None = None
         self.leafnodes: Any = None
         """`server.leafnodes.LeafNodes`, None when none are configured."""
@@ -59,7 +64,15 @@ class Node:
         options, loop = self.options, asyncio.get_running_loop()
         from jetcluster.auth.authenticator import Authenticator
 
-        self.server = Server(server_options(options), Authenticator(options), self.clock, self.rng, loop)
+        authenticator: Authenticator | None = None
+        if options.operator.is_on:
+            from jetcluster.node.operator_mode import NodeOperator
+
+            self.operator = NodeOperator(self)
+            self.operator.start()
+            authenticator = self.operator.authenticator(options)
+        authenticator = authenticator or Authenticator(options)
+        self.server = Server(server_options(options), authenticator, self.clock, self.rng, loop)
         self._handle_signals(loop)
         self._log_start()
         self._write_pid_file()
@@ -177,6 +190,8 @@ class Node:
         log.info(f"  ID:       {self.server.server_id}")
         if options.config_file:
             log.info(f"Using configuration file: {options.config_file} ({options.config_digest})")
+        if self.operator is not None:
+            self.operator.log_start()
         for warning in options.warnings:
             log.warning(warning)
 

@@ -44,6 +44,7 @@ def _take(node: Node) -> tuple[list[str], Options]:
     if not options.config_file or node.read_options is None:
         raise ConfigError("can only reload config when a file is provided using -c or --config")
     new = node.read_options()
+    known = node.operator.prepare(new) if node.operator is not None else None
     changed = changed_fields(options, new)
     for_clients = server_options(new)
     # The two that may fail on something outside the file come first.
@@ -71,7 +72,11 @@ def _take(node: Node) -> tuple[list[str], Options]:
     for field in fields(Options):
         setattr(options, field.name, getattr(new, field.name))
     previous = node.server.authenticator
-    authenticator = Authenticator(new, previous if isinstance(previous, Authenticator) else None)
+    if node.operator is not None and known is not None:
+        node.operator.take_over(known)
+        authenticator: Authenticator = node.operator.authenticator(options)
+    else:
+        authenticator = Authenticator(new, previous if isinstance(previous, Authenticator) else None)
     if node.server.ws_port is not None:
         websocket.reconfigure(node.server.ws_port, options, authenticator)
     node.server.reconfigure(for_clients, authenticator)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from jetcluster.config.options import Options
+from jetcluster.config.options import AccountOptions, Options
 from jetcluster.server.options import AccountLimits, ServerOptions
 
 _OTHERWISE = frozenset({"tls", "version", "api_level", "jetstream", "account_limits"})
+
+
+def account_limits(account: AccountOptions) -> AccountLimits:
+    limits = account.limits
+    return AccountLimits(limits.max_connections, limits.max_subscriptions, limits.max_payload)
 
 
 def server_options(options: Options) -> ServerOptions:
@@ -16,10 +21,7 @@ def server_options(options: Options) -> ServerOptions:
     built = ServerOptions(**{name: getattr(options, name) for name in names if hasattr(options, name)})
     built.jetstream = options.jetstream.enabled
     for account in (options.accounts or {}).values():
-        limits = account.limits
-        built.account_limits[account.name] = AccountLimits(
-            limits.max_connections, limits.max_subscriptions, limits.max_payload
-        )
+        built.account_limits[account.name] = account_limits(account)
     if options.tls is not None:
         from jetcluster.config.tls import server_context
 

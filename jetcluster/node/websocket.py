@@ -44,7 +44,7 @@ def reconfigure(port: WsPort, options: Options, authenticator: Authenticator) ->
 def _login(options: Options, of_server: Authenticator) -> tuple[Authenticator, Check]:
     """The server's own way to let clients in, unless the block has another one."""
     websocket, authenticator = options.websocket, of_server
-    if websocket.overrides_login:
+    if websocket.overrides_login and not options.operator.is_on:
         changed: dict[str, Any] = {}
         if websocket.authorization.user or websocket.authorization.token:
             changed["authorization"] = websocket.authorization

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from jetcluster.protocol import subjects, writer
 from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Command, Parser
 from jetcluster.server.connection import Connection
-from jetcluster.server.options import Authenticator, AuthResult, Permissions
+from jetcluster.server.options import Authenticator, AuthResult, Permissions, Session
 from jetcluster.server.permissions import ConnectionPermissions
 from jetcluster.server.route import RESERVED_REPLIES, SYSTEM_QUEUE
 from jetcluster.server.router import Router
@@ -72,6 +72,8 @@ class Client(Connection):
         """True until the TLS handshake that follows the INFO is done: nothing that comes is obeyed."""
         self._router: Router | None = None
         self._permissions: ConnectionPermissions | None = None
+        self.session: Session | None = None
+        """Limits of this connection alone; None: it has those of its account."""
 
     # ---- beginning and end
 
@@ -119,7 +121,7 @@ class Client(Connection):
 
     def _check(self, connect: dict[str, Any]) -> AuthResult:
         """Raises to refuse."""
-        return self.server.authenticator.check(connect, self.nonce)
+        return self.server.authenticator.check(connect, self.nonce, self.ip)
 
     async def _start_tls(self) -> None:
         """Turns the connection to TLS after the INFO in clear, as nats clients expect it."""
@@ -342,20 +344,39 @@ class Client(Connection):
         if router is not self._router or permissions is not None:
             self._drop_subscriptions()  # made before CONNECT, by the rules of somebody else
         self._router = router
+        self._take_session(identity)
         self._obey(permissions)
         if first and self.server.watcher is not None:
             self.server.watcher.connected(self)
-        return True
+        self._check_limits()
+        return not self.close_reason
 
-    def _identify(self, connect: dict[str, Any]) -> AuthResult | None:
-        """Who these credentials belong to; None when they are refused, and the connection is closed."""
+    def _identify(self, connect: dict[str, Any], *, live: bool = False) -> AuthResult | None:
+        """Who these credentials belong to; None when they are refused, and the connection is closed. `live`: they were
+        good before, so the client learns what has become of them."""
         try:
             return self._check(connect)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the answer is no
-            text = getattr(error, "text", None)
+            text = getattr(error, "live_text" if live else "text", None)
+            reason = getattr(error, "live_reason", "") if live else ""
             log.info("cid %d: authentication refused: %s", self.cid, error)
-            self.close("Authentication Failure", text if isinstance(text, str) else "Authorization Violation")
+            shown = text if isinstance(text, str) else "Authorization Violation"
+            self.close(reason or "Authentication Failure", shown or None)
             return None
+
+    def _take_session(self, identity: AuthResult) -> None:
+        self.session = session = getattr(identity, "session", None)
+        self._disarm("expiry")
+        if session is not None and session.expires:
+            left = max(session.expires - self.server.clock.time_ns() / 1e9, 0.0)
+            text = "User Authentication Expired"
+            self._arm("expiry", left, self.close, "Authentication Expired", text)
+
+    def _check_limits(self) -> None:
+        """A connection that has more subscriptions than it may have ends, and so does one that may have none."""
+        limit = self._max_subscriptions
+        if limit == 0 or 0 < limit < len(self.subscriptions):
+            self.close("Maximum Subscriptions Exceeded", "maximum subscriptions exceeded")
 
     def _obey(self, permissions: Permissions | None) -> None:
         self._permissions = None if permissions is None else ConnectionPermissions(permissions, self.server.clock)
@@ -364,15 +385,17 @@ class Client(Connection):
 
     @property
     def max_payload(self) -> int:
-        """Bytes a message of this client may have: the smaller one of the server's and its account's limit."""
-        of_server, of_account = self.server.options.max_payload, self.server.limits_of(self.account).payload
-        return of_server if of_account < 0 else min(of_server, of_account)
+        """Bytes a message of this client may have: the smallest of the server's, its account's and its own limit."""
+        of_user = -1 if self.session is None else self.session.max_payload
+        limits = (self.server.limits_of(self.account).payload, of_user)
+        return min([self.server.options.max_payload, *(limit for limit in limits if limit >= 0)])
 
     @property
     def _max_subscriptions(self) -> int:
-        """0 is no limit, and so is an account's -1."""
-        of_account = self.server.limits_of(self.account).subscriptions
-        return self.server.options.max_subscriptions if of_account < 0 else of_account
+        """-1 is no limit."""
+        of_user = -1 if self.session is None else self.session.max_subscriptions
+        limits = (self.server.options.max_subscriptions or -1, self.server.limits_of(self.account).subscriptions, of_user)
+        return min((limit for limit in limits if limit >= 0), default=-1)
 
     def reconfigured(self, *, new_pings: bool) -> None:
         """The server has a new configuration: is this client still who it was, and what may it do now?"""
@@ -384,16 +407,18 @@ class Client(Connection):
             self._disarm("auth")
             self._expect_credentials()
             return
-        identity = self._identify(self._credentials)
+        identity = self._identify(self._credentials, live=True)
         if identity is None:
             return
         if identity.account != self.account:
             self.close("Credentials Revoked")  # without an error: the client is welcome, in its new account
             return
         self.user = identity.user
+        self._take_session(identity)
         self._obey(identity.permissions)
         for subscription in list(self.subscriptions.values()):
             self._review(subscription)
+        self._check_limits()
 
     def _review(self, subscription: ClientSubscription) -> None:
         permissions, subject = self._permissions, subscription.subject
@@ -457,7 +482,7 @@ class Client(Connection):
             text = f'Permissions Violation for Subscription to "{_text(subject)}", too many tokens'
             self.send(writer.err(text))
             return
-        if 0 < self._max_subscriptions <= len(self.subscriptions):
+        if 0 <= self._max_subscriptions <= len(self.subscriptions):
             self.send(writer.err("maximum subscriptions exceeded"))
             return
         # A live sid is kept: the second SUB is ignored (sheet 1.5).

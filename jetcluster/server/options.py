@@ -97,6 +97,33 @@ class AuthResult(Protocol):
     @property
     def permissions(self) -> Permissions | None: ...
 
+    # Optional, looked up with getattr when a connection logs in:
+    #   session: Session | None
+
+
+class Session(Protocol):
+    """What holds for one connection: limits (-1 is none), and what monitoring shows of a user with a JWT."""
+
+    @property
+    def max_subscriptions(self) -> int: ...
+    @property
+    def max_payload(self) -> int: ...
+    @property
+    def expires(self) -> float:
+        """Seconds since the epoch; 0 is never."""
+        ...
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def tags(self) -> tuple[str, ...]: ...
+    @property
+    def jwt(self) -> str: ...
+    @property
+    def issuer(self) -> str: ...
+    @property
+    def account_name(self) -> str: ...
+
 
 class Authenticator(Protocol):
     """Decides who a connection is (sheet 2.1). Raising any `AuthError`-like exception refuses it."""
@@ -111,10 +138,11 @@ class Authenticator(Protocol):
         """True when nkeys or JWTs are configured: the first INFO then carries a nonce."""
         ...
 
-    def check(self, connect: dict[str, Any], nonce: bytes) -> AuthResult:
+    def check(self, connect: dict[str, Any], nonce: bytes, client_ip: str = "") -> AuthResult:
         """`connect` is the decoded CONNECT object, {} for a client that sent none (no_auth_user). `nonce` is
         the text of INFO.nonce, b"" when none was sent. Raises to refuse: an attribute `text` of the exception,
-        when it is a str, is the -ERR text; otherwise it is Authorization Violation."""
+        when it is a str, is the -ERR text; otherwise it is Authorization Violation. `live_text` and `live_reason`
+        are for a connection that was let in before."""
         ...
 
 
@@ -133,5 +161,5 @@ class OpenAuthenticator:
     required = False
     nonce_required = False
 
-    def check(self, connect: dict[str, Any], nonce: bytes) -> OpenIdentity:
+    def check(self, connect: dict[str, Any], nonce: bytes, client_ip: str = "") -> OpenIdentity:
         return OpenIdentity()

@@ -184,6 +184,19 @@ class Server:
         if self.info != before or options.account_limits != limits:
             self._send_info()
 
+    def recheck(self, account: str) -> None:
+        """The account is not what it was: are its clients still who they were? The newest go where there are too
+        many."""
+        found = [client for client in self.clients.values() if client.account == account]
+        limit = self.limits_of(account).connections
+        for client in found[limit:] if limit >= 0 else ():
+            client.close("Maximum Account Connections Exceeded", "maximum account active connections exceeded")
+        for client in found:
+            if not client.close_reason:
+                client.reconfigured(new_pings=False)
+                if client.settled and not client.close_reason:
+                    client.send(writer.info(self.info_for(client, first=False)))
+
     def limits_of(self, account: str) -> AccountLimits:
         return self.options.account_limits.get(account, _NO_LIMITS)
 

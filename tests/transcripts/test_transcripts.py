@@ -33,7 +33,7 @@ class _OneUser:
     def __init__(self, user: str, password: str) -> None:
         self._wanted = (user, password)
 
-    def check(self, connect: dict[str, Any], nonce: bytes) -> OpenIdentity:
+    def check(self, connect: dict[str, Any], nonce: bytes, client_ip: str = "") -> OpenIdentity:
         if (connect.get("user"), connect.get("pass")) != self._wanted:
             raise PermissionError("wrong user or password")
         return OpenIdentity(user=self._wanted[0])

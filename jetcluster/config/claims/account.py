@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,8 +28,6 @@ from jetcluster.config.options import (
     PermissionOptions,
 )
 from jetcluster.config.sharing import MappingOptions
-
-_ANY = "*"
 
 
 @dataclass(slots=True)
@@ -103,8 +101,23 @@ class AccountClaims:
         )
 
 
+def unlimited_account(key: str, issuer: str) -> AccountClaims:
+    """Claims of an account whose JWT is not here yet."""
+    token = Token("", "account", 2, issuer, key, "", "", "", 0, 0, 0, (), Fields({}), Fields({}))
+    return AccountClaims(token, AccountLimitOptions(), UNLIMITED, UNLIMITED, True, False, None, {}, {}, None)
+
+
 def is_revoked(revocations: dict[str, int], subject: str, issued_at: int) -> bool:
     return any(revocations.get(name, -1) >= issued_at for name in (subject, EVERYBODY))
+
+
+def verified_account(key: str, text: str, issuers: Collection[str], now: float) -> AccountClaims:
+    """The claims of the account `key`, which one of `issuers` has signed and which are valid now. Raises
+    ClaimsError."""
+    claims = decode_account(text)
+    if claims.token.issuer not in issuers or claims.key != key or claims.problem(now):
+        raise ClaimsError("account validation failed")
+    return claims
 
 
 def decode_account(text: str) -> AccountClaims:

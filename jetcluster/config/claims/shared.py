@@ -101,6 +101,10 @@ class ImportClaim:
         if self.token:
             yield from self._token_problems(account)
 
+    def is_of(self, exported: str) -> bool:
+        """Whether it imports from the export of this subject."""
+        return is_contained(self.options.subject, exported)
+
     @property
     def _subject(self) -> str:
         """As written."""

@@ -62,5 +62,5 @@ def test_a_file_that_is_no_such_thing(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "S", USER, SEED[1:], SEED.lower(), SEED + "A"])
 def test_what_is_no_seed(text: str) -> None:
-    with pytest.raises(ValueError, match=r"base32|checksum|not a user"):
+    with pytest.raises(ValueError, match=r"base32|checksum|not a seed"):
         decode_user_seed(text)

@@ -69,7 +69,7 @@ async def test_refused_clients(server: Server, events: SystemEvents) -> None:
     class Nobody:
         required, nonce_required = True, False
 
-        def check(self, connect: dict[str, Any], nonce: bytes) -> Any:
+        def check(self, connect: dict[str, Any], nonce: bytes, client_ip: str = "") -> Any:
             raise PermissionError
 
     server.authenticator = Nobody()

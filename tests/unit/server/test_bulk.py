@@ -93,7 +93,7 @@ class Wary:
     def permissions(self) -> Wary:
         return self
 
-    def check(self, connect: dict[str, object], nonce: bytes) -> Wary:
+    def check(self, connect: dict[str, object], nonce: bytes, client_ip: str = "") -> Wary:
         return self
 
     def can_publish(self, subject: bytes) -> bool:

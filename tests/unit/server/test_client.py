@@ -31,7 +31,7 @@ class Login:
         self.permissions = permissions
         self.asked: list[tuple[dict[str, Any], bytes]] = []
 
-    def check(self, connect: dict[str, Any], nonce: bytes) -> OpenIdentity:
+    def check(self, connect: dict[str, Any], nonce: bytes, client_ip: str = "") -> OpenIdentity:
         self.asked.append((connect, nonce))
         user = connect.get("user", "")
         if user == "bad":

@@ -1,0 +1,185 @@
+"""The top-level keys of operator mode: operators or trusted keys, and the resolver of accounts' JWTs."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from jetcluster.config.operator_options import CACHE, FULL, MEMORY, URL, ResolverOptions
+from jetcluster.config.options import Options
+from jetcluster.config.parser import Node
+from jetcluster.config.reader import Blocks, FieldError, Reader, as_string, as_strings, mismatch
+from jetcluster.config.units import parse_duration
+
+_MEMORY = re.compile(r"MEM", re.IGNORECASE)
+_URL = re.compile(r'URL(?:\(\s*"?([^\s"]*?)"?\s*\))?', re.IGNORECASE)
+_WRONG_RESOLVER = (
+    'error parsing account resolver, should be MEM or  URL("url") or a map containing dir and type state=[FULL|CACHE])'
+)
+_KINDS = {"FULL": FULL, "CACHE": CACHE, "MEM": MEMORY, "MEMORY": MEMORY}
+
+
+def _operators(reader: Reader, node: Node, options: Options) -> None:
+    from jetcluster.config.claims.operator import read_operator
+    from jetcluster.config.claims.token import ClaimsError
+
+    if not isinstance(node.value, str | list):
+        raise FieldError(f"error parsing operators: unsupported type {_type(node)}")
+    found = []
+    for text in as_strings(reader, "operator", node):
+        try:
+            found.append(read_operator(text))
+        except ClaimsError as error:
+            reader.error(node, f"error parsing operator JWT: {error}")
+        except OSError as error:
+            why = os.strerror(error.errno or 0).lower()
+            reader.error(node, f"error parsing operator JWT: open {text}: {why}")
+    options.operator.operators = found
+
+
+def _trusted(_reader: Reader, node: Node, options: Options) -> None:
+    from jetcluster.config.nkeys import is_key
+
+    items = node.value if isinstance(node.value, list) else [node]
+    for item in items:
+        if not isinstance(item.value, str):
+            raise FieldError(f"error parsing trusted: unsupported type {_type(item)}", item)
+        if not is_key("O", item.value):
+            raise FieldError(f'trust key "{item.value}" required to be a valid public operator nkey', item)
+    options.operator.trusted_keys = [str(item.value) for item in items]
+
+
+def _resolver(reader: Reader, node: Node, options: Options) -> None:
+    value = node.value
+    if isinstance(value, dict):
+        options.operator.resolver = _directory(reader, node, value)
+        return
+    if not isinstance(value, str):
+        raise FieldError(f"error parsing operator resolver, wrong type {_type(node)}")
+    if _MEMORY.search(value):
+        options.operator.resolver = ResolverOptions(MEMORY)
+        return
+    found = _URL.search(value)
+    if found is None:
+        raise FieldError(_WRONG_RESOLVER)
+    url = found[1] or ""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise FieldError(f'error parsing account resolver url ["{url}"]')
+    options.operator.resolver = ResolverOptions(URL, url=url if url.endswith("/") else f"{url}/")
+
+
+def _directory(reader: Reader, node: Node, pairs: dict[str, Node]) -> ResolverOptions:
+    """Keys beyond those known are passed over, as nats-server does."""
+
+    def get(name: str, wanted: type, zero: Any) -> Any:
+        item = pairs.get(name)
+        if item is None:
+            return zero
+        if type(item.value) is not wanted:
+            raise mismatch(item, {str: "string", bool: "bool", int: "int64"}[wanted])
+        return item.value
+
+    def seconds(name: str) -> float:
+        text = get(name, str, "")
+        try:
+            return parse_duration(text) if text else 0.0
+        except ValueError as error:
+            raise FieldError(str(error)) from error
+
+    kind = _KINDS.get(get("type", str, "").upper())
+    if kind is None:
+        raise FieldError(_WRONG_RESOLVER)
+    if kind == MEMORY:
+        return ResolverOptions()
+    found = ResolverOptions(kind, get("dir", str, ""), "", get("allow_delete", bool, False))
+    found.hard_delete = get("hard_delete", bool, False)
+    found.limit, found.ttl = get("limit", int, 0), seconds("ttl")
+    interval, timeout = seconds("interval"), seconds("timeout")
+    for problem in _problems(found, interval, timeout, pairs):
+        reader.error(node, problem)
+    if kind == CACHE and found.limit <= 0:
+        found.limit = 1000
+    found.interval, found.timeout = interval or found.interval, timeout or found.timeout
+    return found
+
+
+def _problems(found: ResolverOptions, interval: float, timeout: float, given: dict[str, Node]) -> list[str]:
+    problems = []
+    place = Path(found.directory)
+    if not found.directory:
+        problems.append("dir has no value and needs to point to a directory")
+    elif place.exists() and not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+        problems.append("dir needs to point to an accessible directory")
+    if found.kind == CACHE:
+        refused = {"sync": bool(interval), "allow_delete": found.allow_delete, "hard_delete": "hard_delete" in given}
+        problems += [f"CACHE does not accept {name}" for name, is_given in refused.items() if is_given]
+    else:
+        if found.ttl:
+            problems.append("FULL does not accept ttl")
+        if "hard_delete" in given and not found.allow_delete:
+            problems.append("hard_delete has no effect without delete")
+    if "timeout" in given and timeout <= 0:
+        problems.append(f"Fetch timeout {given['timeout'].value} is too smal")
+    return problems
+
+
+def _preload(reader: Reader, node: Node, options: Options) -> None:
+    from jetcluster.config.claims.account import decode_account
+    from jetcluster.config.claims.token import ClaimsError
+
+    if not isinstance(node.value, dict):
+        raise FieldError("preload should be a map of account_public_key:account_jwt")
+    options.operator.preload = {}
+    for key, item in node.value.items():
+        if item.used_as_variable:
+            continue
+        if not isinstance(item.value, str):
+            reader.error(item, "preload map value should be a string JWT")
+            continue
+        try:
+            decode_account(item.value)
+        except ClaimsError:
+            reader.error(item, "invalid account JWT")
+            continue
+        options.operator.preload[key] = item.value
+
+
+def _pinned(_reader: Reader, node: Node, options: Options) -> None:
+    items = node.value if isinstance(node.value, list) else [node]
+    for item in items:
+        if not isinstance(item.value, str):
+            where = "unsupported type in array" if items is node.value else "unsupported type"
+            raise FieldError(f"error parsing resolver_pinned_accounts: {where} {_type(item)}", item)
+    options.operator.pinned_accounts = [str(item.value) for item in items]
+
+
+def _sentinel(reader: Reader, node: Node, options: Options) -> None:
+    options.operator.default_sentinel = as_string(reader, "default_sentinel", node)
+
+
+def _tls(_reader: Reader, _node: Node, _options: Options) -> None:
+    raise FieldError("resolver_tls is not supported: https URLs are checked with the system's authorities")
+
+
+def _type(node: Node) -> str:
+    """Go's name for the type of a value."""
+    return str(mismatch(node, "")).partition(" is ")[2].partition(",")[0]
+
+
+OPERATOR_BLOCKS: Blocks = {
+    **dict.fromkeys(("operator", "operators", "roots", "root", "root_operators", "root_operator"), _operators),
+    **dict.fromkeys(("trusted", "trusted_keys"), _trusted),
+    **dict.fromkeys(("resolver", "account_resolver", "accounts_resolver"), _resolver),
+    "resolver_preload": _preload,
+    "resolver_pinned_accounts": _pinned,
+    "resolver_tls": _tls,
+    "default_sentinel": _sentinel,
+}

@@ -1,0 +1,244 @@
+"""Operator mode of a node: which accounts there are is what their JWTs say, at the start and whenever one changes.
+
+An account's claims become `AccountOptions`, as its block in the configuration file would; everything else of the node
+knows no other accounts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from jetcluster.auth.known_accounts import KnownAccount, KnownAccounts
+from jetcluster.auth.operator_mode import OperatorAuthenticator
+from jetcluster.auth.resolver import DirectoryResolver, MemoryResolver, Resolver, StoreError
+from jetcluster.config.claims.account import AccountClaims, is_revoked, unlimited_account, verified_account
+from jetcluster.config.claims.shared import ImportClaim, decode_activation
+from jetcluster.config.claims.token import ClaimsError
+from jetcluster.config.operator_options import CACHE, FULL
+from jetcluster.config.options import AccountOptions, Options
+from jetcluster.node.server_options import account_limits
+
+if TYPE_CHECKING:
+    from jetcluster.clock import TimerHandle
+    from jetcluster.node.node import Node
+
+_LONGEST_TIMER = 7 * 24 * 3600.0
+
+
+class NodeOperator:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._log = node.log
+        self.known = KnownAccounts()
+        self.resolver: Resolver = MemoryResolver({})
+        self._timers: dict[str, TimerHandle] = {}
+        """By account, for the end of its time."""
+
+    # ---- start and reload
+
+    def start(self) -> None:
+        """Before the server is made. Raises OSError."""
+        options = self._node.options
+        self.resolver = self._open_resolver(options)
+        self.known.by_key = self._read_all(options)
+        self._fill(options, self.known)
+        for key, account in self.known.by_key.items():
+            self._expect_end(key, account)
+
+    def authenticator(self, options: Options) -> OperatorAuthenticator:
+        return OperatorAuthenticator(options, self.known, self._node.clock)
+
+    def prepare(self, options: Options) -> KnownAccounts:
+        """For a reload: `options` get the accounts they would have. Nothing is changed yet. Raises OSError."""
+        known = KnownAccounts()
+        if isinstance(self.resolver, DirectoryResolver):
+            known.by_key = dict(self.known.by_key)
+        else:
+            known.by_key = self._read_all(options, MemoryResolver(options.operator.preload))
+        self._fill(options, known)
+        return known
+
+    def take_over(self, known: KnownAccounts) -> None:
+        """What `prepare` has made, before the connections are asked anew who they are."""
+        if not isinstance(self.resolver, DirectoryResolver):
+            self.resolver = MemoryResolver(self._node.options.operator.preload)
+        self.known.by_key = known.by_key
+        for key in list(self._timers):
+            self._timers.pop(key).cancel()
+        for key, account in self.known.by_key.items():
+            self._expect_end(key, account)
+
+    def log_start(self) -> None:
+        options, log = self._node.options, self._log
+        if options.operator.operators:
+            log.info("Trusted Operators")
+        for operator in options.operator.operators:
+            token = operator.token
+            log.info(f'  System  : "{token.audience}"')
+            log.info(f'  Operator: "{token.name}"')
+            log.info(f"  Issued  : {_time(token.issued_at)}")
+            log.info(f"  Expires : {_time(token.expires) if token.expires else 'Never'}")
+        if options.operator.operators and not options.system_account:
+            log.warning("Trusted Operators should utilize a System Account")
+
+    def _open_resolver(self, options: Options) -> Resolver:
+        operator = options.operator
+        if operator.resolver is None or operator.resolver.kind not in (FULL, CACHE):
+            return MemoryResolver(operator.preload)
+        directory = DirectoryResolver(operator.resolver)
+        for key, text in operator.preload.items():
+            try:
+                directory.save_if_newer(key, text)
+            except (ClaimsError, StoreError) as error:
+                self._log.warning(f"Account [{key}] has validation issues: {error}")
+        how = "all jwt in exclusive directory" if operator.resolver.kind == FULL else "some jwt in exclusive directory"
+        self._log.info(f"Managing {how} {directory.directory}")
+        return directory
+
+    def _read_all(self, options: Options, resolver: Resolver | None = None) -> dict[str, KnownAccount]:
+        found: dict[str, KnownAccount] = {}
+        for key, text in (resolver or self.resolver).all():
+            try:
+                found[key] = self._verified(options, key, text)
+            except ClaimsError as error:
+                self._log.warning(f"Account [{key}] has validation issues: {error}")
+        system = options.system_account
+        if system and system not in found and options.operator.operators:
+            # Somebody must be able to log in and bring the JWTs.
+            issuer = options.operator.keys[0]
+            found[system] = KnownAccount(unlimited_account(system, issuer), self._node.clock.time_ns())
+            self._log.info("Using bootstrapping system account")
+        return found
+
+    def _verified(self, options: Options, key: str, text: str) -> KnownAccount:
+        """Raises ClaimsError."""
+        now = self._node.clock.time_ns()
+        return KnownAccount(verified_account(key, text, options.operator.keys, now / 1e9), now)
+
+    # ---- changes
+
+    def update(self, key: str, text: str) -> bool:
+        """New claims of an account; False when they are the same as before. Raises ClaimsError."""
+        known = self.known.by_key.get(key)
+        if known is not None and known.claims.token.text == text and not known.expired:
+            return False
+        account = self._verified(self._node.options, key, text)
+        self.known.by_key[key] = account
+        self._expect_end(key, account)
+        self._changed(key)
+        return True
+
+    def remove(self, key: str) -> None:
+        """The account is no more. Its streams stay where they are, and nobody gets at them."""
+        account = self.known.find(key)
+        if account is None or account.removed:
+            return
+        account.expired = account.removed = True
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        (self._node.options.accounts or {}).pop(key, None)
+        self._apply([key])
+
+    def _changed(self, key: str) -> None:
+        """The account's own options, and those of accounts whose imports it may allow or not."""
+        others = [
+            name
+            for name, account in self.known.by_key.items()
+            if name != key
+            and not account.removed
+            and any(found.options.account == key for found in account.claims.imports)
+        ]
+        accounts = self._node.options.accounts
+        assert accounts is not None
+        for name in (key, *others):
+            accounts[name] = self._options_of(self.known.by_key[name].claims, self.known)
+        self._apply([key])
+
+    def _apply(self, keys: list[str]) -> None:
+        node = self._node
+        for key in keys:
+            options = (node.options.accounts or {}).get(key)
+            if options is None:
+                node.server.options.account_limits.pop(key, None)
+            else:
+                node.server.options.account_limits[key] = account_limits(options)
+        if node.jetstream is not None:
+            node.jetstream.reconfigure(["accounts"])
+        for key in keys:
+            node.server.recheck(key)
+            if node.leafnodes is not None:
+                node.leafnodes.recheck(key)
+
+    # ---- the end of an account's time
+
+    def _expect_end(self, key: str, account: KnownAccount) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        end = account.claims.token.expires
+        if not end:
+            return
+        left = max(end - self._node.clock.time_ns() / 1e9, 0.0)
+        loop = asyncio.get_running_loop()
+        self._timers[key] = loop.call_later(min(left, _LONGEST_TIMER), self._look_at_end, key)
+
+    def _look_at_end(self, key: str) -> None:
+        account = self.known.by_key.get(key)
+        if account is None:
+            return
+        if account.claims.token.expires > self._node.clock.time_ns() / 1e9:
+            self._expect_end(key, account)
+            return
+        del self._timers[key]
+        account.expired = True
+        self._log.info(f"Account [{key}] has expired")
+        self._apply([key])
+
+    # ---- from claims to options
+
+    def _fill(self, options: Options, known: KnownAccounts) -> None:
+        configured = options.accounts or {}
+        found = {
+            key: self._options_of(account.claims, known) for key, account in known.by_key.items() if not account.removed
+        }
+        options.accounts = {**configured, **found}
+
+    def _options_of(self, claims: AccountClaims, known: KnownAccounts) -> AccountOptions:
+        options = claims.options()
+        options.imports = [
+            replace(found.options, activated=self._is_activated(claims.key, found, known)) for found in claims.imports
+        ]
+        return options
+
+    def _is_activated(self, key: str, found: ImportClaim, known: KnownAccounts) -> bool:
+        """Whether the exporting account says in a token of its own that this one may import it, and stands by it."""
+        exporter = known.find(found.options.account)
+        if not found.token or exporter is None:
+            return False
+        try:
+            activation = decode_activation(found.token)
+        except ClaimsError:
+            return False
+        token = activation.token
+        now = self._node.clock.time_ns() / 1e9
+        if activation.exporter != exporter.claims.key or token.subject != key or token.time_problem(now):
+            return False
+        if activation.issuer_account and token.issuer not in exporter.signers(self._strict_keys):
+            return False
+        return not any(
+            is_revoked(export.revocations, token.subject, token.issued_at)
+            for export in exporter.claims.exports
+            if export.options.kind == found.options.kind and found.is_of(export.options.subject)
+        )
+
+    @property
+    def _strict_keys(self) -> list[str]:
+        return self._node.options.operator.strict_keys
+
+
+def _time(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} +0000 UTC"
