@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from jetcluster.cluster.advisories import tell
 from jetcluster.cluster.consumer_cluster import all_replicas, consumer_cluster
@@ -46,6 +47,7 @@ class ConsumerRequests:
     def __init__(self, context: NodeContext, exchange: ConsumerExchange) -> None:
         self._context = context
         self._exchange = exchange
+        self._turns: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
         self.handlers: dict[str, Callable[[StreamReplica, Body], Awaitable[Body]]] = {
             "consumer_create": self._create,
             "consumer_info": self._info,
@@ -62,14 +64,11 @@ class ConsumerRequests:
     # -- create, delete
 
     async def _create(self, replica: StreamReplica, body: Body) -> Body:
-        table, policy = replica.consumers.table, replica.consumers.policy
+        policy = replica.consumers.policy
         name, created = str(body["name"]), int(body.get("created") or self._context.clock.time_ns())
-        if body.get("action") != "create" and name in table.by_name:
-            _refuse_new_target(replica, table.by_name[name], str(body["config"].get("deliver_subject") or ""))
+        target = str(body["config"].get("deliver_subject") or "")
         near = str(body.get("asker") or "")
-        owner = policy.choose(
-            replica.consumers.moves.able_peers(), near, push=bool(body["config"].get("deliver_subject"))
-        )
+        owner = policy.choose(replica.consumers.moves.able_peers(), near, push=bool(target))
         fields = {
             "name": name,
             "config": body["config"],
@@ -82,7 +81,10 @@ class ConsumerRequests:
         if body.get("restored") is not None:
             fields["restored"] = body["restored"]
         with policy.promise(owner):
-            await self._propose(replica, commands.CONSUMER_CREATE, fields)
+            if target:
+                await self._create_push(replica, fields, target)
+            else:
+                await self._propose(replica, commands.CONSUMER_CREATE, fields)
         state = _state(replica, name)
         # As of now: until the owner has started it may have delivered, and clients that subscribed before count on
         # `num_pending` to be what they are going to get (KV watches, 5.2).
@@ -92,6 +94,17 @@ class ConsumerRequests:
         info.update({key: before[key] for key in _COUNTS})
         again = bool(body.get(REPEATED)) and state.request == fields["request"] != ""
         return {"info": info, "created": state.created == created or again}
+
+    async def _create_push(self, replica: StreamReplica, fields: Body, target: str) -> None:
+        """One at a time for each name: of clients that bind the same durable at once, the first one gets it, and the
+        others must find it there to be told that it is in use."""
+        name = fields["name"]
+        turn = self._turns.setdefault((replica.assignment.gid, name), asyncio.Lock())
+        async with turn:
+            known = replica.consumers.table.by_name.get(name)
+            if known is not None and fields["action"] != "create":
+                _refuse_new_target(replica, known, target)
+            await self._propose(replica, commands.CONSUMER_CREATE, fields)
 
     async def _started(self, replica: StreamReplica, state: ConsumerState) -> Live:
         """Waits until the owner serves the consumer. One that dies meanwhile has a successor soon."""
@@ -256,7 +269,7 @@ class ConsumerRequests:
 def _refuse_new_target(replica: StreamReplica, state: ConsumerState, deliver_subject: str) -> None:
     """A deliver subject cannot be replaced while somebody listens on it (4.5): ApiError 10013."""
     rules = state.rules
-    if not rules.push or not deliver_subject or deliver_subject.encode() == rules.deliver_subject:
+    if not rules.push or deliver_subject.encode() == rules.deliver_subject:
         return
     if rules.deliver_group:
         taken = replica.bus.queue_interest(rules.deliver_subject, rules.deliver_group)

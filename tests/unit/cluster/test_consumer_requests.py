@@ -19,6 +19,7 @@ from tests.unit.cluster.consumers import (
     filled,
     host,
     owner,
+    state,
 )
 from tests.unit.cluster.nodes import ACCOUNT, Cluster
 from tests.unit.cluster.virtual_loop import virtual_time
@@ -55,6 +56,27 @@ async def test_the_same_request_again_creates_nothing() -> None:
             changed = {**config, "max_deliver": 7}
             await ask(cluster["C"], "S", "consumer_create", **{**body, "request": "r3", "config": changed})
         assert refused.value.err_code == 10148
+
+
+@virtual_time
+async def test_of_clients_that_bind_a_push_durable_at_once_one_gets_it() -> None:
+    """nats.c's test of concurrent subscriptions: nine of ten have to fail, on every server."""
+    async with Cluster() as cluster:
+        await filled(cluster, 1)
+        targets = [f"_INBOX.d{number}" for number in range(4)]
+        for target, node in zip(targets, "ABCA", strict=True):
+            cluster[node].bus.subscribe(target.encode(), lambda *_: None)
+        await asyncio.sleep(0.01)
+        push = {"max_waiting": 0, "max_ack_pending": 1000}
+        created = [
+            consumer(cluster[node], "c", deliver_subject=target, **push)
+            for target, node in zip(targets, "ABCA", strict=True)
+        ]
+        results = await asyncio.gather(*created, return_exceptions=True)
+        refused = [error.err_code for error in results if isinstance(error, ApiError)]
+        assert refused == [10013] * 3, results
+        (winner,) = [index for index, result in enumerate(results) if isinstance(result, dict)]
+        assert state(cluster["A"]).rules.deliver_subject == targets[winner].encode()
 
 
 @virtual_time
