@@ -16,20 +16,20 @@ Nothing on the data path logs; guard costly debug lines with `log.is_debug`.
 
 from __future__ import annotations
 
-import collections
+import json
 import logging
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, MutableMapping
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from jetcluster.clock import Clock, SystemClock
+from jetcluster.log_writer import FileWriter, LineWriter
 
 TRACE, DEBUG, INFO, WARNING, ERROR, FATAL = 5, 10, 20, 30, 40, 50
-MAX_QUEUED_LINES = 8192
-MAX_LINE_BYTES = 64 * 1024
+_LEVEL_NAMES = {"INF": "info", "WRN": "warning", "ERR": "error"}
 _TAGS = {"debug": "DBG", "info": "INF", "warning": "WRN", "error": "ERR", "critical": "FTL"}
 _MISSING = object()
 
@@ -48,114 +48,15 @@ class LogOptions(Protocol):
     @property
     def log_file(self) -> str: ...
     @property
-    def log_format(self) -> str: ...
-
-
-class LineWriter:
-    """Hands lines to a thread that writes them to a file descriptor. `write` never blocks and never raises."""
-
-    def __init__(self, fd: int, path: str = "", limit: int = MAX_QUEUED_LINES) -> None:
-        self.fd = fd
-        self.path = path
-        """Non-empty: `fd` is this file, which `reopen` opens anew."""
-        self.dropped = 0
-        """Lines lost since the start because the queue was full or the descriptor failed."""
-        self._reported = 0
-        self._limit = limit
-        self._lines: collections.deque[bytes] = collections.deque()
-        self._wake = threading.Event()
-        self._idle = threading.Event()
-        self._idle.set()
-        self._stopping = False
-        self._reopen = False
-        self._start = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self.render_dropped = _plain_dropped
-
+    def log_size_limit(self) -> int: ...
     @property
-    def is_closed(self) -> bool:
-        return self._stopping
-
-    def write(self, line: str) -> None:
-        if len(self._lines) >= self._limit or self._stopping:
-            self.dropped += 1
-            return
-        self._idle.clear()
-        self._lines.append(line.encode(errors="replace")[:MAX_LINE_BYTES] + b"\n")
-        self._signal()
-
-    def reopen(self) -> None:
-        """Closes and opens the log file again, for log rotation (SIGUSR1). Does nothing for stderr."""
-        if self.path:
-            self._idle.clear()
-            self._reopen = True
-            self._signal()
-
-    def close(self, timeout: float) -> None:
-        """Waits up to `timeout` seconds for the queue to be written. The thread is a daemon: a pipe that nobody reads
-        cannot keep the process alive."""
-        self._idle.wait(timeout)
-        self._stopping = True
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join(timeout)
-        if self.path and (self._thread is None or not self._thread.is_alive()):
-            os.close(self.fd)
-
-    def _signal(self) -> None:
-        if self._thread is None:
-            with self._start:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
-                    self._thread.start()
-        self._wake.set()
-
-    def _run(self) -> None:
-        lines = self._lines
-        while True:
-            self._wake.wait()
-            self._wake.clear()
-            if self._reopen:
-                self._reopen = False
-                self._open_again()
-            while lines:
-                batch = [lines.popleft() for _ in range(min(len(lines), 256))]
-                self._write_all(batch)
-            if self.dropped > self._reported:
-                count, self._reported = self.dropped - self._reported, self.dropped
-                self._write_all([self.render_dropped(count).encode() + b"\n"])
-            if not lines and not self._wake.is_set():
-                self._idle.set()
-            if self._stopping:
-                return
-
-    def _write_all(self, batch: list[bytes]) -> None:
-        data = memoryview(b"".join(batch))
-        while data:
-            try:
-                data = data[os.write(self.fd, data) :]
-            except BlockingIOError:  # somebody made the shared stderr non-blocking
-                time.sleep(0.01)
-            except OSError:  # reader gone, disk full: there is nowhere left to say so
-                self.dropped += len(batch)
-                self._reported = self.dropped
-                return
-
-    def _open_again(self) -> None:
-        try:
-            fd = open_log_file(self.path)
-        except OSError:
-            return  # keep writing to the old file rather than to none
-        old, self.fd = self.fd, fd
-        os.close(old)
-
-
-def open_log_file(path: str) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
-
-
-def _plain_dropped(count: int) -> str:
-    return f"{count} log lines were dropped: the log's reader was too slow"
+    def log_max_num(self) -> int: ...
+    @property
+    def syslog(self) -> bool: ...
+    @property
+    def remote_syslog(self) -> str: ...
+    @property
+    def log_format(self) -> str: ...
 
 
 class _Sink:
@@ -200,6 +101,13 @@ class TextRenderer:
         return f"{self._prefix}{self._stamp}.{nanos // 1000:06d} [{tag}] {text}"
 
 
+class SyslogRenderer(TextRenderer):
+    """The level and the text: time and process are syslog's business."""
+
+    def line(self, tag: str, text: str) -> str:
+        return f"{tag} {text}"
+
+
 def _value(value: object) -> str:
     """Text as it is when it is one printable word, else quoted: a peer's name must not forge a second line."""
     text = value if isinstance(value, str) else str(value)
@@ -213,13 +121,19 @@ class _State:
 
     def __init__(self) -> None:
         self.generation = 0
-        self.level = INFO
+        self.debug = False
+        self.trace = False
         self.clock: Clock = SystemClock()
         self.writer = LineWriter(2)
+        self.target: tuple[str, str | None, int] = ("", None, 2)
+        """Log file, syslog's URL ("": this machine's), descriptor: what `writer` was opened for."""
         self.json = False
         self.logtime = True
         self.utc = False
+        self.is_syslog = False
         self._structured: Any = None
+        self.renderer: TextRenderer
+        self.changed()
 
     def structured(self) -> Any:
         """The structlog logger that all `Logger`s bind to; built at the first line."""
@@ -235,13 +149,11 @@ class _State:
                     structlog.processors.JSONRenderer(default=str),
                 ]
             else:
-                renderer = TextRenderer(os.getpid(), self.clock, self.logtime, self.utc)
-                self.writer.render_dropped = lambda count: renderer.line("WRN", _plain_dropped(count))
-                processors.append(renderer)
+                processors.append(self.renderer)
             self._structured = structlog.wrap_logger(
                 _Sink(self.writer),
                 processors=processors,
-                wrapper_class=structlog.make_filtering_bound_logger(max(self.level, DEBUG)),
+                wrapper_class=structlog.make_filtering_bound_logger(DEBUG),
                 context_class=dict,
                 cache_logger_on_first_use=True,
             )
@@ -250,6 +162,15 @@ class _State:
     def changed(self) -> None:
         self.generation += 1
         self._structured = None
+        if self.is_syslog:
+            self.renderer = SyslogRenderer(os.getpid(), self.clock)
+        else:
+            self.renderer = TextRenderer(os.getpid(), self.clock, self.logtime, self.utc)
+        self.writer.render = self._json_line if self.json else self.renderer.line
+
+    def _json_line(self, level: str, text: str) -> str:
+        stamp = datetime.fromtimestamp(self.clock.time_ns() / 1e9, UTC).isoformat().replace("+00:00", "Z")
+        return json.dumps({"event": text, "time": stamp, "level": _LEVEL_NAMES[level]})
 
 
 def _level_name(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -297,19 +218,19 @@ class Logger:
 
     @property
     def is_debug(self) -> bool:
-        return _state.level <= DEBUG
+        return _state.debug
 
     @property
     def is_trace(self) -> bool:
-        return _state.level <= TRACE
+        return _state.trace
 
     def trace(self, event: str, **context: object) -> None:
-        if _state.level <= TRACE:
+        """Beside the levels, not below debug: `-V` alone shows no debug lines, as in nats-server."""
+        if _state.trace:
             self._structured().debug(event, tag="TRC", **context)
 
     def debug(self, event: str, **context: object) -> None:
-        # -V without -D raises TRACE but not DEBUG in nats-server; both share one threshold there and here.
-        if _state.level <= DEBUG:
+        if _state.debug:
             self._structured().debug(event, **context)
 
     def info(self, event: str, **context: object) -> None:
@@ -348,13 +269,14 @@ class StandardLibraryBridge(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            write = _BRIDGED[max(level for level in _BRIDGED if level <= max(record.levelno, DEBUG))]
+            write = _BRIDGED[max(level for level in _BRIDGED if level <= max(record.levelno, TRACE))]
             write(Logger(record.name), record.getMessage(), exc_info=record.exc_info or None)
         except Exception:  # noqa: BLE001 - a bad format string in a log call must not end its caller
             self.handleError(record)
 
 
 _BRIDGED: dict[int, Callable[..., None]] = {
+    TRACE: Logger.trace,
     DEBUG: Logger.debug,
     INFO: Logger.info,
     WARNING: Logger.warning,
@@ -365,30 +287,57 @@ _bridge = StandardLibraryBridge()
 
 
 def configure(options: LogOptions, clock: Clock | None = None, fd: int = 2) -> None:
-    """Applies levels, format and target. Raises OSError when the log file cannot be opened. May be called again
-    (reload); lines queued for the old target are written first, for at most a second."""
-    new_path = options.log_file
+    """Applies levels, format and target. Raises OSError when the log file cannot be opened or syslog does not answer,
+    ValueError for a syslog URL of another kind. May be called again (reload); lines queued for the old target are
+    written first, for at most a second."""
     writer = _state.writer
-    if writer.is_closed or new_path != writer.path or (not new_path and fd != writer.fd):
-        target = open_log_file(new_path) if new_path else fd
-        _state.writer = LineWriter(target, new_path)
+    is_syslog = not options.log_file and (options.syslog or bool(options.remote_syslog))
+    target = (options.log_file, options.remote_syslog if is_syslog else None, fd)
+    if writer.is_closed or target != _state.target:
+        _state.writer = _open(options, is_syslog, fd)
+        _state.target = target
         if not writer.is_closed:
             writer.close(timeout=1.0)
-    _state.level = TRACE if options.trace else DEBUG if options.debug else INFO
+    if isinstance(_state.writer, FileWriter):
+        _state.writer.size_limit = options.log_size_limit
+        _state.writer.max_files = options.log_max_num
+    _state.debug = options.debug
+    _state.trace = options.trace
     _state.clock = clock or SystemClock()
-    _state.json = options.log_format == "json"
+    _state.is_syslog = is_syslog
+    _state.json = options.log_format == "json" and not is_syslog
     _state.logtime = options.logtime
     _state.utc = options.logtime_utc
     _state.changed()
     root = logging.getLogger()
     if _bridge not in root.handlers:
         root.addHandler(_bridge)
-    logging.getLogger("jetcluster").setLevel(min(_state.level, INFO))
+    logging.getLogger("jetcluster").setLevel(TRACE if options.trace else DEBUG if options.debug else INFO)
 
 
-def reopen() -> None:
-    """Opens the log file again (SIGUSR1)."""
-    _state.writer.reopen()
+def _open(options: LogOptions, is_syslog: bool, fd: int) -> LineWriter:
+    if options.log_file:
+        return FileWriter(options.log_file)
+    if is_syslog:
+        from jetcluster.log_syslog import SyslogWriter
+
+        return SyslogWriter(options.remote_syslog)
+    return LineWriter(fd)
+
+
+def why_not_opened(options: LogOptions, error: OSError | ValueError) -> str:
+    """What nats-server says when `configure` failed."""
+    if isinstance(error, ValueError):
+        return str(error)
+    reason = error.strerror.lower() if error.strerror else str(error)
+    if options.log_file:
+        return f"error opening file: open {options.log_file}: {reason}"
+    return f'error connecting to syslog: "{reason}"'
+
+
+def reopen() -> bool:
+    """Opens the log file again (SIGUSR1); False when the log goes elsewhere."""
+    return _state.writer.reopen()
 
 
 def dropped_lines() -> int:

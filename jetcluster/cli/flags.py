@@ -6,6 +6,7 @@ would take a third of the start-up budget. Source: shared/reference/drop-in.md s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 Flag = bool | int | str
@@ -36,8 +37,10 @@ _define(bool, "logtime_utc", "logtime_utc")
 _define(bool, "syslog", "s", "syslog")
 _define(str, "remote_syslog", "r", "remote_syslog")
 _define(bool, "debug", "D", "debug")
-_define(bool, "trace", "V", "trace", "VV")
-_define(bool, "debug_trace", "DV", "DVV")
+_define(bool, "trace", "V", "trace")
+_define(bool, "trace_verbose", "VV")
+_define(bool, "debug_trace", "DV")
+_define(bool, "debug_trace_verbose", "DVV")
 _define(int, "log_size_limit", "log_size_limit")
 _define(int, "max_traced_msg_len", "max_traced_msg_len")
 _define(bool, "jetstream", "js", "jetstream")
@@ -61,11 +64,8 @@ _define(bool, "help", "h", "help")
 _define(bool, "version", "v", "version")
 _define(bool, "help_tls", "help_tls")
 
-INERT = (
-    "syslog", "remote_syslog", "log_size_limit", "max_traced_msg_len", "profile", "connect_retries",
-    "trace", "debug_trace",
-)  # fmt: skip
-"""Accepted for completeness and named in one warning at start (`-DV` still turns on what `-D` does)."""
+INERT = ("profile", "connect_retries")
+"""Accepted for completeness and named in one warning at start: see docs/configuration.md."""
 
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
@@ -113,10 +113,17 @@ def _boolean(name: str, text: str) -> bool:
 
 
 def _integer(name: str, text: str) -> int:
+    """Go's: also `0x1F`, `0b101`, `0o17`, `017` and `4_222`."""
+    octal = re.sub(r"^([+-]?)0([0-7_]+)$", r"\g<1>0o\2", text)
     try:
-        return int(text, 10)
-    except ValueError as error:
-        raise FlagError(f'invalid value "{text}" for flag -{name}: parse error') from error
+        number = int(octal, 0) if text == text.strip() else None
+    except ValueError:
+        number = None
+    if number is None:
+        raise FlagError(f'invalid value "{text}" for flag -{name}: parse error')
+    if not -(1 << 63) <= number < 1 << 63:
+        raise FlagError(f'invalid value "{text}" for flag -{name}: value out of range')
+    return number
 
 
 USAGE = """
@@ -141,8 +148,14 @@ Logging Options:
         --log_format <text|json>     Line format (default: text, as nats-server writes it)
     -T, --logtime                    Time stamps in the log (default: true)
         --logtime_utc                Time stamps in UTC (default: false)
+    -s, --syslog                     Log to this machine's syslog
+    -r, --remote_syslog <url>        Log to a syslog server (udp://localhost:514, tcp://..., unix:///path)
     -D, --debug                      Debugging output
-    -DV                              Debug and trace (see below)
+    -V, --trace                      Trace the protocol of clients
+    -VV                              The same; nats-server also shows its internal clients, of which there are none
+    -DV, -DVV                        Debug and trace
+        --log_size_limit <bytes>     Put the log file aside beyond this size (default: never)
+        --max_traced_msg_len <bytes> Show so much of a traced message (default: all)
 
 JetStream Options:
     -js, --jetstream                 Enable JetStream
@@ -169,8 +182,8 @@ Cluster Options:
         --cluster_advertise <string> host:port told to other nodes
 
 Accepted without effect:
-    -s, --syslog, -r, --remote_syslog, --log_size_limit, --max_traced_msg_len, --profile,
-    --connect_retries, and the protocol trace -V, --trace, -VV (-DV and -DVV are the same as -D)
+        --connect_retries <number>   Other nodes are looked for without end
+        --profile <port>             There is no profiling port
 
 Common Options:
     -h, --help                       Show this message

@@ -54,20 +54,21 @@ def serve(words: Sequence[str], program: str) -> int:
         print(error, file=sys.stderr)
         sys.stdout.write(USAGE.format(program=program))
         return 0
-    if flags.get("help") or rest[:1] == ["help"]:
+    asked = "" if any(flags.get(name) for name in ("version", "help", "help_tls")) else " ".join(rest[:1])
+    if flags.get("version") or asked == "version":
+        from jetcluster import REPORTED_VERSION
+
+        print(f"nats-server: v{REPORTED_VERSION}")
+        return 0
+    if flags.get("help") or asked == "help":
         sys.stdout.write(USAGE.format(program=program))
         return 0
     if flags.get("help_tls"):
         sys.stdout.write(TLS_HELP)
         return 0
-    if flags.get("version") or rest[:1] == ["version"]:
-        from jetcluster import REPORTED_VERSION
-
-        print(f"nats-server: v{REPORTED_VERSION}")
-        return 0
     if rest:
         return _fail(f'unrecognized command: "{rest[0]}"')
-    if "signal" in flags:
+    if flags.get("signal"):
         return _signal(str(flags["signal"]))
     if flags.get("check_config"):
         return _check_config(str(flags.get("config", "")))
@@ -117,9 +118,9 @@ def _run(flags: dict[str, bool | int | str]) -> int:
         return _fail(str(error))
     try:
         logs.configure(options)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         stamp = time.strftime("%Y/%m/%d %H:%M:%S")
-        print(f"{stamp} error opening file: open {options.log_file}: {(error.strerror or '').lower()}", file=sys.stderr)
+        print(f"{stamp} {logs.why_not_opened(options, error)}", file=sys.stderr)
         return 1
     from jetcluster.node.node import START_AGAIN, run
 

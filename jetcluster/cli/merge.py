@@ -23,6 +23,10 @@ _DIRECT = (
     "logtime_utc",
     "debug",
     "trace",
+    "syslog",
+    "remote_syslog",
+    "log_size_limit",
+    "max_traced_msg_len",
 )
 
 
@@ -56,8 +60,11 @@ def apply_flags(options: Options, flags: Mapping[str, Flag]) -> None:
         if name in flags:
             setattr(options, name, flags[name])
     options.host = options.host or Options().host
-    if flags.get("debug_trace"):
-        options.debug = options.trace = True
+    for name in ("trace_verbose", "debug_trace", "debug_trace_verbose"):
+        if name in flags:
+            options.trace = bool(flags[name])
+            options.debug = options.trace if name.startswith("debug") else options.debug
+            options.trace_verbose = options.trace if name.endswith("verbose") else options.trace_verbose
     if options.log_format not in ("text", "json"):
         raise ConfigError(f'log_format must be "text" or "json", got "{options.log_format}"')
     if " " in options.server_name:
@@ -110,7 +117,7 @@ def _apply_cluster(options: Options, flags: Mapping[str, Flag]) -> None:
 
 
 def _routes(text: str) -> list[str]:
-    from jetcluster.config.cluster_block import split_url
+    from jetcluster.config.cluster_block import split_url, without_secret
     from jetcluster.config.reader import FieldError
 
     routes = [url for url in (part.strip() for part in text.split(",")) if url]
@@ -118,7 +125,7 @@ def _routes(text: str) -> list[str]:
         try:
             split_url(url)
         except FieldError as error:
-            raise ConfigError(f'error parsing route url ["{url}"]: {error}') from error
+            raise ConfigError(f'error parsing route url ["{without_secret(url)}"]: {error}') from error
     return routes
 
 

@@ -25,27 +25,42 @@ class SignalError(Exception):
 def send_signal(request: str, proc: Path = Path("/proc")) -> None:
     """Sends the signal of `request` ("ldm", "reload=4711", "stop=/run/x.pid"). Raises `SignalError`."""
     command, _, target = request.partition("=")
-    pid = _target_pid(target) if target else _only_server(proc)
+    if "=" in target:
+        raise SignalError(f"invalid signal parameters: [{target.partition('=')[2]}]")
+    pids = _targets(target, proc)
     if command not in SIGNALS:
         raise SignalError(f'unknown signal "{command}"')
-    try:
-        os.kill(pid, SIGNALS[command])
-    except ProcessLookupError as error:
-        raise SignalError(f'\nsignal "{command}" {pid}: no such process') from error
-    except PermissionError as error:
-        raise SignalError(f'\nsignal "{command}" {pid}: operation not permitted') from error
+    problems = ""
+    for pid in pids:
+        try:
+            os.kill(pid, SIGNALS[command])
+        except ProcessLookupError:
+            problems += f'\nsignal "{command}" {pid}: no such process'
+        except PermissionError:
+            problems += f'\nsignal "{command}" {pid}: operation not permitted'
+    if problems:
+        raise SignalError(problems)
 
 
-def _target_pid(target: str) -> int:
+def _targets(target: str, proc: Path) -> list[int]:
+    """Process ids of `target`: a number, a pid file, or the beginning of numbers and a `*`; "" is the only server."""
+    if not target:
+        return [_only_server(proc)]
     text = target
-    if not target.isdigit():
+    if not target.isdigit() and Path(target).is_file():
         try:
             text = Path(target).read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise SignalError(f"invalid pid: {target}") from error
-    if not text.isdigit() or int(text) < 1:
-        raise SignalError(f"invalid pid: {target}")
-    return int(text)
+    start = text.removesuffix("*")
+    if start != text and (not start or start.isdigit()):
+        found = find_servers(proc)
+        if not found:
+            raise SignalError("no nats-server processes running")
+        return [pid for pid in found if str(pid).startswith(start)]
+    if not start.isdigit() or int(start) < 1:  # below 1 are groups of processes, this one's among them
+        raise SignalError(f"invalid pid: {start}")
+    return [int(start)]
 
 
 def _only_server(proc: Path) -> int:

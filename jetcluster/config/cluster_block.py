@@ -38,9 +38,16 @@ def split_url(text: str) -> tuple[str, str, str, int]:
     credentials, at, address = rest.rpartition("@")
     user, _, password = credentials.partition(":") if at else ("", "", "")
     if ":" not in address:
-        raise FieldError("missing port in address")
+        raise FieldError(f"address {address}: missing port in address")
     host, port = split_address(address)
     return user, password, host, port
+
+
+def without_secret(url: str) -> str:
+    """For messages: what stands before the host may be a password or a token."""
+    scheme, colon, rest = url.rpartition("://")
+    secret, at, address = rest.rpartition("@")
+    return f"{scheme}{colon}{'[REDACTED]@' if at and secret else ''}{address}"
 
 
 def _listen(_reader: Reader, node: Node, cluster: ClusterOptions) -> None:
@@ -60,9 +67,11 @@ def _routes(reader: Reader, node: Node, cluster: ClusterOptions) -> None:
         try:
             split_url(url)
         except FieldError as error:
-            raise FieldError(f'error parsing route url ["{url}"]: {error}', item) from error
+            raise FieldError(f'error parsing route url ["{without_secret(url)}"]: {error}', item) from error
         if url in cluster.routes:
-            reader.warn(item, f'invalid use of field "{go_quoted(url)}": Duplicate route entry detected')
+            reader.warn(
+                item, f'invalid use of field "{go_quoted(without_secret(url))}": Duplicate route entry detected'
+            )
             continue
         cluster.routes.append(url)
 

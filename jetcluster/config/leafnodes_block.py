@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from jetcluster.config.cluster_block import as_compression, split_url
+from jetcluster.config.cluster_block import as_compression, split_url, without_secret
 from jetcluster.config.nkeys import decode_user_key, decode_user_seed
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions, LeafUserOptions, Options
 from jetcluster.config.parser import Node
@@ -46,11 +46,11 @@ def _listen(_reader: Reader, node: Node, leafnodes: LeafOptions) -> None:
 def _check_url(url: str, node: Node) -> str:
     scheme = url.partition("://")[0] if "://" in url else ""
     if scheme not in _SCHEMES:
-        raise FieldError(f'leafnode remote "{url}": {scheme} links are not supported yet', node)
+        raise FieldError(f'leafnode remote "{without_secret(url)}": {scheme} links are not supported', node)
     try:
         split_url(url if ":" in url.rpartition("@")[2].removeprefix(f"{scheme}://") else f"{url}:7422")
     except FieldError as error:
-        raise FieldError(f'error parsing leafnode url ["{url}"]: {error}', node) from error
+        raise FieldError(f'error parsing leafnode url ["{without_secret(url)}"]: {error}', node) from error
     return url
 
 

@@ -16,7 +16,20 @@ from jetcluster.node.server_options import server_options
 if TYPE_CHECKING:
     from jetcluster.node.node import Node
 
-_LOGGING = frozenset({"debug", "trace", "logtime", "logtime_utc", "log_file", "log_format"})
+_LOGGING = frozenset(
+    [
+        "debug",
+        "trace",
+        "logtime",
+        "logtime_utc",
+        "log_file",
+        "log_format",
+        "log_size_limit",
+        "log_max_num",
+        "syslog",
+        "remote_syslog",
+    ]
+)
 
 
 def reload(node: Node, cause: str) -> str:
@@ -55,9 +68,6 @@ def _take(node: Node) -> tuple[list[str], Options]:
             logs.configure(new)
     except OSError as error:
         raise ConfigError(str(error)) from error
-    if new.tls is not None and new.tls.handshake_first and node.server.options.tls is not None:
-        for_clients.tls = node.server.options.tls  # the listener keeps its context; renewed certificates go into it
-        for_clients.tls.load_cert_chain(new.tls.cert_file, new.tls.key_file)
     if node.monitor is not None:
         node.monitor.renew_certificate(new.tls)
     if node.leafnodes is not None:
@@ -65,9 +75,9 @@ def _take(node: Node) -> tuple[list[str], Options]:
     if node.server.ws_port is not None:
         from jetcluster.node import websocket
 
-        websocket.renew_certificate(node.server.ws_port, new)
+        websocket.renew_tls(node.server.ws_port, new)
     if node.jetstream is not None:
-        node.jetstream.renew_certificates()
+        node.jetstream.renew_tls(new.cluster)
     # In place: the rooms of the node hold this object.
     for field in fields(Options):
         setattr(options, field.name, getattr(new, field.name))
@@ -79,6 +89,7 @@ def _take(node: Node) -> tuple[list[str], Options]:
         authenticator = Authenticator(new, previous if isinstance(previous, Authenticator) else None)
     if node.server.ws_port is not None:
         websocket.reconfigure(node.server.ws_port, options, authenticator)
+    node.share()
     node.server.reconfigure(for_clients, authenticator)
     if node.jetstream is not None:
         node.jetstream.reconfigure(changed)

@@ -21,8 +21,8 @@ SPELLINGS = [
     (["-D", "-V"], {"debug": True, "trace": True}),
     (["--debug", "--trace"], {"debug": True, "trace": True}),
     (["-DV"], {"debug_trace": True}),
-    (["-DVV"], {"debug_trace": True}),
-    (["-VV"], {"trace": True}),
+    (["-DVV"], {"debug_trace_verbose": True}),
+    (["-VV"], {"trace_verbose": True}),
     (["-D=false"], {"debug": False}),
     (["-l", "f", "-P", "p"], {"log_file": "f", "pid_file": "p"}),
     (["-sl", "ldm=12"], {"signal": "ldm=12"}),
@@ -46,6 +46,10 @@ SPELLINGS = [
      {"https_port": 1, "logtime": True, "syslog": True, "remote_syslog": "udp://x", "log_size_limit": 5,
       "max_traced_msg_len": 6, "profile": 7}),
     (["-p", "1", "-p", "2"], {"port": 2}),
+    (["-p", "0x10"], {"port": 16}),
+    (["-p", "010"], {"port": 8}),
+    (["-p", "-0b11"], {"port": -3}),
+    (["-p", "4_222"], {"port": 4222}),
 ]  # fmt: skip
 
 

@@ -56,7 +56,9 @@ def test_store_dir_alone_does_not_enable_jetstream() -> None:
 @pytest.mark.parametrize(
     ("argv", "text"),
     [
-        (["--cluster", "abc"], "missing port in address"),
+        (["--cluster", "abc"], "address abc: missing port in address"),
+        (["--routes", "nats://u:geheim@h:x", "--cluster", "nats://h:1"],
+         'error parsing route url ["nats://[REDACTED]@h:x"]: could not parse port "x"'),
         (["--routes", "nats://127.0.0.1:444"], "solicited routes require cluster capabilities, e.g. --cluster"),
         (["-js", "--cluster", "nats://h:1"], "jetstream cluster requires `server_name` to be set"),
         (["-js", "-n", "a", "--cluster", "nats://h:1"], "jetstream cluster requires `cluster.name` to be set"),
@@ -76,8 +78,32 @@ def test_what_no_server_can_run_with(argv: list[str], text: str) -> None:
 
 
 def test_flags_without_effect_are_told() -> None:
-    found = options("-s", "--profile", "2", "-T")
-    assert found.warnings == ["Accepted, but without effect in this version: --syslog, --profile"]
+    found = options("--connect_retries", "3", "--profile", "2", "-T")
+    assert found.warnings == ["Accepted, but without effect in this version: --profile, --connect_retries"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "debug", "trace", "verbose"),
+    [
+        ("-D", True, False, False),
+        ("-V", False, True, False),
+        ("-VV", False, True, True),
+        ("-DV", True, True, False),
+        ("-DVV", True, True, True),
+        ("-DV=false", False, False, False),
+    ],
+)
+def test_debug_and_trace(flag: str, debug: bool, trace: bool, verbose: bool) -> None:
+    found = options(flag)
+    assert (found.debug, found.trace, found.trace_verbose) == (debug, trace, verbose)
+
+
+def test_flags_of_the_log(tmp_path: Path) -> None:
+    path = tmp_path / "c.conf"
+    path.write_text("syslog: true, log_size_limit: 5, max_traced_msg_len: 3, logtime: true\n")
+    found = options("-c", str(path), "-s=false", "-r", "udp://h:1", "--log_size_limit", "7", "-T=false")
+    assert (found.syslog, found.remote_syslog, found.log_size_limit) == (False, "udp://h:1", 7)
+    assert (found.max_traced_msg_len, found.logtime) == (3, False)
 
 
 def test_a_random_cluster_without_a_name_is_told() -> None:

@@ -91,3 +91,32 @@ def test_signals_by_pid_and_by_pid_file(name: str, number: signal.Signals, tmp_p
         send_signal(f"{name}={path if name == 'ldm' else process.pid}")
         code_expected = -number if number == signal.SIGKILL else int(number)
         assert process.wait(5) == code_expected
+
+
+def test_an_expression_means_all_servers_whose_number_begins_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr("os.kill", lambda pid, number: sent.append((pid, number)))
+    proc = fake_proc(tmp_path, dict.fromkeys((21, 22, 3), "python -m jetcluster serve") | {23: "sleep 9"})
+    send_signal("reload=2*", proc)
+    send_signal("ldm=*", proc)
+    send_signal("ldm=9*", proc)
+    assert sent == [(21, signal.SIGHUP), (22, signal.SIGHUP), *((pid, signal.SIGUSR2) for pid in (3, 21, 22))]
+
+
+@pytest.mark.parametrize(
+    ("content", "error"), [("abc", "invalid pid: abc"), ("0", "invalid pid: 0"), ("-5", "invalid pid: -5")]
+)
+def test_a_pid_file_that_holds_no_process(content: str, error: str, tmp_path: Path) -> None:
+    (tmp_path / "x.pid").write_text(content)
+    with pytest.raises(SignalError, match=f"^{error}$"):
+        send_signal(f"quit={tmp_path / 'x.pid'}")
+
+
+@pytest.mark.parametrize("target", ["0", "-5", "abc*", "1=2", "/nope/x.pid"])
+def test_what_is_no_process_is_signalled_by_nobody(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`kill(0)` and `kill(-5)` would hit groups of processes, which nats-server does."""
+    monkeypatch.setattr("os.kill", lambda *_: pytest.fail("signalled"))
+    with pytest.raises(SignalError, match="invalid"):
+        send_signal(f"quit={target}")

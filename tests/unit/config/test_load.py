@@ -323,6 +323,28 @@ def test_problem_of_values_that_contradict(text: str, problem: str | None) -> No
     assert load(text).problem() == problem
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'cluster { port: 1, routes: ["nats://u:geheim@h:x"] }',
+        'cluster { port: 1, routes: ["nats://geheim@h"] }',
+        'cluster { port: 1, routes: ["nats://u:geheim@h:1", "nats://u:geheim@h:1"] }',
+        'leafnodes { remotes [ {url: "ws://u:geheim@h:1"} ] }',
+        'leafnodes { remotes [ {url: "nats://u:geheim@h:x"} ] }',
+        'leafnodes { remotes [ {url: "nats://h:1", nkey: geheim} ] }',
+    ],
+)
+def test_secrets_of_urls_are_in_no_message(text: str) -> None:
+    Path("c.conf").write_text(text)
+    try:
+        _, warnings = load_file("c.conf", {})
+        shown = "\n".join(warnings)
+    except ConfigError as error:
+        shown = str(error)
+    assert shown
+    assert "geheim" not in shown
+
+
 def test_a_relaxed_sync_interval_is_told_at_start() -> None:
     options = load('jetstream { store_dir: x, sync_interval: "2m" }\n')
     options.add_start_warnings()
@@ -348,15 +370,6 @@ def test_a_relaxed_sync_interval_is_told_at_start() -> None:
 )
 def test_what_has_no_effect_is_known_before_the_start(text: str, inert: list[str]) -> None:
     assert load(text + "\n").inert == inert
-
-
-def test_allow_non_tls_is_refused_with_tls_only() -> None:
-    tls = "tls { ca_file: x }\n"
-    assert error_of("allow_non_tls: true\n" + tls) == (
-        "c.conf:1:0: allow_non_tls is not supported: clients of a TLS port must use TLS\n"
-    )
-    assert load("allow_non_tls: true\n").problem() is None
-    assert load("allow_non_tls: false\n" + tls).problem() is None
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n"])
