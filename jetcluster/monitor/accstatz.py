@@ -31,8 +31,9 @@ def account_names(node: NodeView) -> list[str]:
 
 
 def account_stats(node: NodeView, names: list[str]) -> list[Json]:
-    """One object per account, from one pass over the connections. Routes are not counted by account here."""
-    rows = {name: _Row() for name in names}
+    """One per account that exists, from one pass over the connections. Routes are not counted by account here."""
+    known = set(account_names(node))  # to ask for the router of another one would make that account
+    rows = {name: _Row() for name in names if name in known}
     server, links = node.server, leaf_links(node)
     for client in server.clients.values():
         row = rows.get(client.account)

@@ -7,7 +7,7 @@ from typing import Any
 
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor import subscriptions
-from jetcluster.monitor.source import Json, Query, QueryError, flag, number, subs_detail
+from jetcluster.monitor.source import Json, Query, QueryError, flag, identifier, number, subs_detail
 from jetcluster.monitor.view import NodeView, now_text, rtt, uptime, wall_time
 from jetcluster.protocol import subjects
 
@@ -24,22 +24,13 @@ _SORTS: dict[str, tuple[str, bool]] = {
     "bytes_from": ("in_bytes", True),
     "last": ("last_activity", True),
     "idle": ("last_activity", False),
-    "uptime": ("start_ns", False),
+    "uptime": ("uptime", False),
     "stop": ("stop_ns", True),
     "reason": ("reason", False),
     "rtt": ("rtt", True),
 }
 """Parameter -> (attribute, largest first)."""
-_STATES = {
-    "": "open",
-    "open": "open",
-    "0": "open",
-    "closed": "closed",
-    "1": "closed",
-    "all": "all",
-    "any": "all",
-    "2": "all",
-}
+_STATES = {"": "open", "open": "open", "closed": "closed", "all": "all", "any": "all"}
 
 
 def connz(node: NodeView, query: Query) -> Json:
@@ -47,7 +38,7 @@ def connz(node: NodeView, query: Query) -> Json:
     sort, state = query.get("sort", "") or "cid", query.get("state", "").lower()
     listed, detailed = subs_detail(query)
     auth = flag(query, "auth")
-    offset, limit, cid = number(query, "offset", 0), number(query, "limit", DEFAULT_LIMIT), number(query, "cid", 0)
+    offset, limit, cid = number(query, "offset", 0), number(query, "limit", DEFAULT_LIMIT), identifier(query, "cid")
     if state not in _STATES:
         raise QueryError(f"Error decoding state for {query['state']}")
     if sort not in _SORTS:
@@ -55,20 +46,22 @@ def connz(node: NodeView, query: Query) -> Json:
     state = _STATES[state]
     if sort in ("stop", "reason") and state != "closed":
         raise QueryError(f"sort by {sort} only valid on closed connections")
+    account, subject = query.get("acc", ""), query.get("filter_subject", "").encode()
+    if subject and not account:
+        raise QueryError("filter by subject only valid with account filtering")
     if cid:
         limit = 1
-    found = _select(node, state, cid, query.get("user", ""), query.get("acc", ""))
-    wanted = query.get("filter_subject", "").encode()
-    if wanted:
-        found = [connection for connection in found if _listens(connection, wanted)]
+    found = _select(node, state, account)
+    total = len(found)  # as nats-server: what follows leaves connections out of the list, not of the total
+    found = _filter(found, cid, query.get("user", ""), subject, query.get("mqtt_client", ""))
     attribute, descending = _SORTS[sort]
-    found.sort(key=_key(attribute), reverse=descending)
+    found.sort(key=_key(node, attribute), reverse=descending)
     page = found[offset : offset + limit]
     return {
         "server_id": node.server.server_id,
         "now": now_text(node),
         "num_connections": len(page),
-        "total": len(found),
+        "total": total,
         "offset": offset,
         "limit": limit,
         "connections": [
@@ -77,18 +70,24 @@ def connz(node: NodeView, query: Query) -> Json:
     }
 
 
-def _select(node: NodeView, state: str, cid: int, user: str, account: str) -> list[Any]:
+def _select(node: NodeView, state: str, account: str) -> list[Any]:
     found: list[Any] = []
     if state in ("open", "all"):
         found += node.server.clients.values()
     if state in ("closed", "all"):
         found += node.server.closed
+    return [connection for connection in found if connection.account == account] if account else found
+
+
+def _filter(found: list[Any], cid: int, user: str, subject: bytes, mqtt_client: str) -> list[Any]:
+    if mqtt_client:
+        return []  # there is no MQTT
     if cid:
         found = [connection for connection in found if connection.cid == cid]
     if user:
         found = [connection for connection in found if connection.user == user]
-    if account:
-        found = [connection for connection in found if connection.account == account]
+    if subject:
+        found = [connection for connection in found if _listens(connection, subject)]
     return found
 
 
@@ -98,12 +97,15 @@ def _listens(connection: Any, subject: bytes) -> bool:
     return not isinstance(held, int) and any(subjects.matches(subject, s.subject) for s in held.values())
 
 
-def _key(attribute: str) -> Callable[[Any], Any]:
+def _key(node: NodeView, attribute: str) -> Callable[[Any], Any]:
     """Values of open and closed connections side by side; what one kind lacks counts as 0."""
     if attribute == "subscriptions":
         return _subscription_count
     if attribute == "reason":
         return lambda connection: (connection.reason, connection.cid)
+    if attribute == "uptime":
+        now = node.clock.time_ns()
+        return lambda connection: getattr(connection, "stop_ns", now) - connection.start_ns
     return lambda connection: getattr(connection, attribute, 0)
 
 

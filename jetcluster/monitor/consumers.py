@@ -41,7 +41,8 @@ def each_consumer(engine: Any, replica: Any, *, config: bool, direct: bool = Fal
             push_bound=owner is not None and owner.push_bound,
             cluster=consumer_cluster(context, replica, state, peers),
         )
-        stored = info.pop("config")
         if config:
-            info["config"] = shown(stored)
+            info["config"] = shown(info["config"])
+        else:
+            del info["config"]
         yield info

@@ -12,7 +12,8 @@ from jetcluster.logs import get_logger
 from jetcluster.monitor.exposition import CONTENT_TYPE
 from jetcluster.monitor.expvarz import expvarz
 from jetcluster.monitor.metrics import Metrics
-from jetcluster.monitor.source import Json, MonitorSource, Query, QueryError
+from jetcluster.monitor.source import Json, MonitorSource, Query, QueryError, flag
+from jetcluster.monitor.stacksz import stacksz
 
 log = get_logger("monitor")
 
@@ -29,6 +30,8 @@ _PAGES = {
     "accstatz": "Account statistics",
     "raftz": "Raft groups",
     "healthz": "Health",
+    "debug/vars": "Process",
+    "stacksz": "Threads and tasks",
     "metrics": "Metrics for Prometheus",
 }
 Handler = Callable[[web.Request], Awaitable[web.Response]]
@@ -46,26 +49,37 @@ def application(source: MonitorSource, metrics: Metrics, base_path: str = "") ->
         "accountz": source.accountz,
         "accstatz": source.accstatz,
         "raftz": source.raftz,
-        "ipqueuesz": lambda _: {},
+        "ipqueuesz": _ipqueuesz,
         "debug/vars": lambda _: expvarz(),
         "subsz": source.subsz,
         "subscriptionsz": source.subsz,
         "jsz": source.jsz,
     }
     app = web.Application()
-    app.router.add_get(prefix or "/", _index(source))
+
+    def add(path: str, handler: Handler) -> None:
+        app.router.add_route("*", path, handler)  # nats-server looks at no method
+
+    add(prefix or "/", _index(source))
     if prefix:
-        app.router.add_get(prefix + "/", _index(source))
+        add(prefix + "/", _index(source))
     for name, answer in endpoints.items():
-        app.router.add_get(f"{prefix}/{name}", _json(source, f"{prefix}/{name}", answer))
-    app.router.add_get(f"{prefix}/metrics", _metrics(source, f"{prefix}/metrics", metrics))
-    app.router.add_get(f"{prefix}/healthz", _health(source, f"{prefix}/healthz"))
-    app.router.add_get("/{anything:.*}", _unknown)
+        add(f"{prefix}/{name}", _json(source, f"{prefix}/{name}", answer))
+    add(f"{prefix}/metrics", _metrics(source, f"{prefix}/metrics", metrics))
+    add(f"{prefix}/healthz", _health(source, f"{prefix}/healthz"))
+    add(f"{prefix}/stacksz", _stacks(source, f"{prefix}/stacksz"))
+    add("/{anything:.*}", _unknown)
     return app
 
 
 async def _unknown(request: web.Request) -> web.Response:
     return _text(404, "404 page not found\n")
+
+
+def _ipqueuesz(query: Query) -> Json:
+    """Queues between goroutines: there are none. Raises QueryError."""
+    flag(query, "all")
+    return {}
 
 
 def _query(request: web.Request) -> Query:
@@ -107,6 +121,14 @@ def _health(source: MonitorSource, path: str) -> Handler:
             log.exception("monitoring request failed", path=request.path_qs)
             return _text(500, "internal error, see the log")
         return _json_response(health.status, json.dumps(health.body, separators=(",", ":"), ensure_ascii=False))
+
+    return handle
+
+
+def _stacks(source: MonitorSource, path: str) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        source.count_request(path)
+        return _text(200, stacksz())
 
     return handle
 

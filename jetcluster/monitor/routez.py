@@ -46,12 +46,12 @@ def _route(node: NodeView, link: Any, *, listed: bool, detailed: bool) -> Json:
         "in_bytes": stats.in_bytes,
         "out_bytes": stats.out_bytes,
         "subscriptions": len(interests),
-        "compression": "off",
     }
     if listed and interests and detailed:
-        found["subscriptions_list_detail"] = [_detail(interest, stats.rid) for _, interest in interests]
+        found["subscriptions_list_detail"] = [_detail(account, interest, stats.rid) for account, interest in interests]
     elif listed and interests:
         found["subscriptions_list"] = [text(interest.subject) for _, interest in interests]
+    found["compression"] = "off"
     return found
 
 
@@ -65,8 +65,10 @@ def remote_interests(node: NodeView, link: Any) -> list[tuple[str, Any]]:
     ]
 
 
-def _detail(interest: Any, rid: int) -> Json:
+def _detail(account: str, interest: Any, rid: int) -> Json:
     found: Json = {"subject": text(interest.subject)}
+    sid = f"R {account} {found['subject']}"  # nats-server's name for it within a route
     if interest.queue:
         found["qgroup"] = text(interest.queue)
-    return {**found, "sid": "", "msgs": 0, "cid": rid}
+        sid += f" {found['qgroup']}"
+    return {**found, "sid": sid, "msgs": 0, "cid": rid}

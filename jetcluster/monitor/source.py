@@ -79,6 +79,14 @@ def number(query: Query, name: str, default: int) -> int:
     return value if value > 0 else default
 
 
+def identifier(query: Query, name: str) -> int:
+    """A decimal without a sign; absent is 0."""
+    text = query.get(name, "")
+    if text and not (text.isascii() and text.isdigit()):
+        raise QueryError(f"Error decoding uint64 for '{name}': strconv.ParseUint: parsing \"{text}\": invalid syntax")
+    return int(text or 0)
+
+
 def subs_detail(query: Query) -> tuple[bool, bool]:
     """`subs=1` or `subs=detail` -> (list, detail)."""
     if query.get("subs", "").lower() == "detail":

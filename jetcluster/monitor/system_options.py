@@ -82,25 +82,38 @@ def decode(body: bytes) -> Json:
     return found
 
 
+_INTEGERS = frozenset({"offset", "limit", "cid", "state"})
+_BOOLEANS = frozenset({
+    "subscriptions", "auth", "accounts", "streams", "consumer", "direct_consumer", "config", "leader_only",
+    "stream_leader_only", "raft", "js-enabled", "js-enabled-only", "js-server-only", "js-meta-only",
+    "safe-to-restart", "details", "include_unused", "all",
+})  # fmt: skip
+_GO: Mapping[type, str] = {str: "string", int: "number", float: "number", bool: "bool", list: "array", dict: "object"}
+_STATES: Mapping[int, str] = {0: "open", 1: "closed", 2: "all"}
+
+
 def query(kind: str, options: Mapping[str, Any]) -> Query:
     """Raises QueryError for a value of the wrong type."""
     found: dict[str, str] = {}
     for name, parameter in _NAMES.get(kind, {}).items():
         if name in options and options[name] is not None:
-            found[parameter] = _text(name, options[name])
+            found[parameter] = _text(kind, name, options[name])
     if options.get("subscriptions_detail") is True and "subscriptions" in _NAMES.get(kind, {}):
         found["subs"] = "detail"
     return found
 
 
-def _text(name: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | str):
-        return str(value)
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+def _text(kind: str, name: str, value: Any) -> str:
+    lists = (kind, name) == ("STATZ", "accounts")
+    wanted: type = list if lists else int if name in _INTEGERS else bool if name in _BOOLEANS else str
+    given = type(value)
+    if given is not wanted or (lists and not all(isinstance(item, str) for item in value)):
+        raise QueryError(f"json: cannot unmarshal {_GO[given]} into field {name} of type {_GO[wanted]}")
+    if lists:
         return ",".join(value)
-    raise QueryError(f"json: cannot unmarshal {type(value).__name__} into field {name}")
+    if name == "state":
+        return _STATES.get(value, str(value))
+    return str(value).lower() if wanted is bool else str(value)
 
 
 def is_for(node: NodeView, options: Mapping[str, Any]) -> bool:
@@ -116,6 +129,6 @@ def is_for(node: NodeView, options: Mapping[str, Any]) -> bool:
         if wanted and (wanted != value if exact else str(wanted) not in value):
             return False
     tags = options.get("tags")
-    if isinstance(tags, list) and not {str(tag) for tag in tags} <= set(own.server_tags):
+    if isinstance(tags, list) and not {str(tag).lower() for tag in tags} <= {tag.lower() for tag in own.server_tags}:
         return False
     return not options.get("domain") or options["domain"] == own.domain

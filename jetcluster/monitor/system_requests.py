@@ -10,7 +10,7 @@ from jetcluster.logs import get_logger
 from jetcluster.model.advisory import Advisories, Event
 from jetcluster.model.codec import dumps
 from jetcluster.monitor.accountz import account_info
-from jetcluster.monitor.accstatz import account_stats, account_statz
+from jetcluster.monitor.accstatz import account_names, account_stats, account_statz
 from jetcluster.monitor.expvarz import expvarz
 from jetcluster.monitor.jsz import account_detail
 from jetcluster.monitor.node_source import NodeSource, source_of
@@ -103,11 +103,20 @@ class SystemRequests:
             return {"server": self._block.make(), "statsz": statsz(self._node, self._source.cpu)}
         if kind == "HEALTHZ":
             health = await self._source.healthz(query(kind, options))
-            return self._data({**health.body, "status_code": health.status})
+            return self._data({"status": health.body["status"], "status_code": health.status, **health.body})
         if kind in self._commands:
             self._commands[kind](options)
             return {"server": self._block.make()}
-        return self._data(self._views[kind](query(kind, options)))
+        return self._view(kind, query(kind, options))
+
+    def _view(self, kind: str, parameters: Query) -> Json:
+        """What a page refuses is 500 here, and 400 only what is no such question: as nats-server."""
+        try:
+            return self._data(self._views[kind](parameters))
+        except NotAskedError:
+            raise
+        except QueryError as error:
+            raise RefusedError(500, str(error)) from error
 
     def _data(self, data: Json) -> Json:
         return {"server": self._block.make(), "data": data}
@@ -117,18 +126,28 @@ class SystemRequests:
         if kind == "STATZ":
             return self._statz(request, options)
         if kind == "CONNS":
-            (stat,) = account_stats(self._node, [account])
-            return self._connections_event(stat) if stat["total_conns"] else None
+            stats = [stat for stat in account_stats(self._node, [account]) if stat["total_conns"]]
+            return self._connections_event(stats[0]) if stats else None
         if kind == "INFO":
             info = account_info(self._node, account)
-            return None if info is None else self._data(info)
+            if info is None:
+                raise RefusedError(500, f"Account {account} does not exist")
+            return self._data(info)
         if kind == "JSZ":
-            found = account_detail(self._node, account, query(kind, options))
-            return None if found is None else self._data(found)
+            return self._jetstream_of(account, query(kind, options))
         parameters = {**query(kind, options), "acc": account}
         if kind == "SUBSZ":
             parameters["subs"] = "1"
-        return self._data(self._views[kind](parameters))
+        return self._view(kind, parameters)
+
+    def _jetstream_of(self, account: str, parameters: Query) -> Json | None:
+        """Silent where nothing of the account is stored."""
+        if account not in account_names(self._node):
+            raise RefusedError(500, f'account "{account}" not found')
+        if self._node.jetstream is None or account not in self._node.jetstream.apis:
+            raise RefusedError(500, f'account "{account}" not jetstream enabled')
+        found = account_detail(self._node, account, parameters)
+        return None if found is None else self._data(found)
 
     def _connections_event(self, stat: Json) -> Json:
         """As it is told when it changes (`system_events`)."""
@@ -149,19 +168,19 @@ class SystemRequests:
 
     # ---- commands
 
-    def _client(self, options: Json) -> Any:
+    def _client(self, options: Json, unknown: str) -> Any:
         cid = options.get("cid")
         client = self._node.server.clients.get(cid) if isinstance(cid, int) else None
         if client is None:
-            raise RefusedError(500, f"no such client or leafnode id: {cid if isinstance(cid, int) else 0}")
+            raise RefusedError(500, unknown)
         return client
 
     def _kick(self, options: Json) -> None:
-        self._client(options).close("Kicked")
+        self._client(options, "no such client or leafnode id").close("Kicked")
 
     def _lame_duck(self, options: Json) -> None:
         """Tells one client that this server is going away; it connects elsewhere by itself."""
-        self._client(options).tell_lame_duck()
+        self._client(options, "no such client id").tell_lame_duck()
 
     def _reload(self, options: Json) -> None:
         refusal = self._actions.reload()

@@ -88,7 +88,7 @@ def varz(node: NodeView, requests: dict[str, int], cpu: CpuMeter) -> Json:
     }
     found |= traffic(node)
     found["subscriptions"] = server.accounts.subscriptions
-    found["http_req_stats"] = dict(requests)
+    found["http_req_stats"] = dict(sorted(requests.items()))
     found["config_load_time"] = rfc3339(node.config_load_ns or server.start_ns)
     if options.config_digest:
         found["config_digest"] = options.config_digest

@@ -41,5 +41,7 @@ async def test_every_replica_shows_its_consumers_and_only_the_owner_who_waits() 
         assert next(walk)["name"] == "a"
         leader.replica("S").consumers.table.by_name.pop("b")  # deleted meanwhile
         assert list(walk) == []
-        shown = consumer_details(leader.js, leader.replica("S"), config=True)[0]["config"]
+        whole = consumer_details(leader.js, leader.replica("S"), config=True)[0]
+        assert list(whole)[:5] == ["stream_name", "name", "created", "config", "delivered"]
+        shown = whole["config"]
         assert shown["durable_name"] == "a" and not [key for key in shown if key.endswith("_ns")]

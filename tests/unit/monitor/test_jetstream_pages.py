@@ -75,6 +75,10 @@ async def test_streams_in_detail(node: Any) -> None:
     assert "stream_detail" not in ask(node, accounts="1")["account_details"][0]
     assert "account_details" not in ask(node, acc="nobody")
     assert "account_details" not in ask(node, accounts="1", offset="1")
+    assert ask(node, acc="$G", offset="1", limit="1")["account_details"][0]["name"] == "$G", "pages are of all"
+    for alone in ({"config": "1"}, {"direct_consumers": "1"}):
+        assert "account_details" not in ask(node, **alone)
+        assert "stream_detail" not in ask(node, acc="$G", **alone)["account_details"][0]
 
 
 async def test_a_follower_names_the_leader(server: Server) -> None:

@@ -137,6 +137,12 @@ async def test_connz_sorts_pages_and_shows_the_closed(server: Server, source: No
     ):
         assert sorted(names(state="all", sort=sort)) == ["busy", "gone", "quiet"], sort
     assert names(state="closed", sort="reason") == names(state="closed", sort="stop") == ["gone"]
+    assert names(sort="uptime") == ["busy", "quiet"], "the youngest first"
+    assert names(mqtt_client="x") == []
+    for filtered in ({"cid": "999"}, {"user": "nobody"}, {"filter_subject": "z", "acc": "$G"}, {"mqtt_client": "x"}):
+        page = source.connz(filtered)
+        assert (page["num_connections"], page["total"]) == (0, 2), "the total is of all in this state"
+    assert source.connz({"acc": "nobody"})["total"] == 0
     closed = source.connz({"state": "closed"})["connections"][0]
     assert closed["reason"] == "Client Closed"
     assert TIME.fullmatch(closed["stop"])
@@ -152,6 +158,9 @@ async def test_connz_sorts_pages_and_shows_the_closed(server: Server, source: No
         ("connz", {"sort": "foo"}, "invalid sorting option: foo"),
         ("connz", {"state": "foo"}, "Error decoding state for foo"),
         ("connz", {"sort": "stop"}, "sort by stop only valid on closed connections"),
+        ("connz", {"cid": "-1"}, "Error decoding uint64 for 'cid': strconv.ParseUint: parsing \"-1\": invalid syntax"),
+        ("connz", {"state": "1"}, "Error decoding state for 1"),
+        ("connz", {"filter_subject": "a"}, "filter by subject only valid with account filtering"),
         ("subsz", {"test": "a..b"}, "invalid test subject, must be valid publish subject: a..b"),
         ("subsz", {"limit": "x"}, "Error decoding int for 'limit': strconv.Atoi: parsing \"x\": invalid syntax"),
     ],
@@ -195,6 +204,11 @@ async def test_routez(server: Server) -> None:
     assert (route["did_solicit"], route["is_configured"], route["pending_size"]) == (True, True, 5)
     assert (route["uptime"], route["rtt"], route["subscriptions"]) == ("1m1s", "790µs", 1)
     assert route["subscriptions_list"] == ["foo"]
+    detailed = NodeSource(node).routez({"subs": "detail"})["routes"][0]
+    assert list(detailed)[-3:] == ["subscriptions", "subscriptions_list_detail", "compression"]
+    assert detailed["subscriptions_list_detail"] == [
+        {"subject": "foo", "qgroup": "q", "sid": "R $G foo q", "msgs": 0, "cid": 3},
+    ]
     varz = NodeSource(node).varz({})
     assert (varz["routes"], varz["in_msgs"], varz["in_client_msgs"]) == (1, 1, 0)
     assert varz["cluster"]["urls"] == ["127.0.0.1:6222"]

@@ -60,6 +60,13 @@ async def test_pages(monitor: Monitor) -> None:
     assert "memstats" in (await get(monitor, "/debug/vars"))[1]
     async with aiohttp.ClientSession() as session, session.head(f"http://127.0.0.1:{monitor.port}/varz") as response:
         assert (response.status, await response.text()) == (200, "")
+    async with aiohttp.ClientSession() as session, session.post(f"http://127.0.0.1:{monitor.port}/healthz") as response:
+        assert (response.status, await response.text()) == (200, '{"status":"ok"}')
+    status, body, headers = await get(monitor, "/stacksz")
+    assert (status, headers["Content-Type"]) == (200, "text/plain; charset=utf-8")
+    assert "thread MainThread:" in body and "in stacksz" in body and "(test_pages)" in body
+    assert (await get(monitor, "/ipqueuesz"))[:2] == (200, "{}")
+    assert (await get(monitor, "/ipqueuesz?all=x"))[0] == 400
     assert (await get(monitor, "/nope"))[:2] == (404, "404 page not found\n")
     status, body, headers = await get(monitor, "/")
     assert status == 200

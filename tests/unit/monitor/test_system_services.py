@@ -68,6 +68,7 @@ async def test_the_data_are_those_of_the_endpoints(system: Asker, node: Any) -> 
     assert data["limit"] == 7
     health = (await system.ask("$SYS.REQ.SERVER.PING.HEALTHZ", account="nobody"))["data"]
     assert (health["status_code"], health["status"]) == (404, "unavailable")
+    assert list(health) == ["status", "status_code", "error"]
 
 
 @pytest.mark.parametrize(
@@ -82,6 +83,7 @@ async def test_the_data_are_those_of_the_endpoints(system: Asker, node: Any) -> 
         ({"host": "127."}, True),
         ({"host": "10."}, False),
         ({"tags": ["ssd"]}, True),
+        ({"tags": ["SSD"]}, True),
         ({"tags": ["ssd", "az:2"]}, False),
         ({"domain": "hub"}, True),
         ({"domain": "edge"}, False),
@@ -96,8 +98,13 @@ async def test_filters(system: Asker, wanted: dict[str, Any], answers: bool) -> 
 
 async def test_senseless_requests_are_refused(system: Asker, server: Server) -> None:
     ping = "$SYS.REQ.SERVER.PING.CONNZ"
-    assert (await system.ask(ping, sort="nonsense"))["error"]["code"] == 400
-    assert (await system.ask(ping, limit={"a": 1}))["error"]["code"] == 400
+    assert (await system.ask(ping, sort="nonsense"))["error"]["code"] == 500
+    for options in ({"limit": {"a": 1}}, {"limit": "1"}, {"auth": 1}, {"state": "closed"}, {"user": 5}):
+        refused = (await system.ask(ping, **options))["error"]
+        assert (refused["code"], refused["description"][:21]) == (400, "json: cannot unmarsha"), options
+    assert (await system.ask(ping, filter_subject="foo"))["error"] == {
+        "code": 500, "description": "filter by subject only valid with account filtering",
+    }  # fmt: skip
     assert (await system.ask_raw(ping, b'{"lim":bad'))["error"]["description"].startswith("invalid character")
     assert (await system.ask_raw(ping, b"[1]"))["error"]["code"] == 400
     assert (await system.ask_raw(ping, b"[" * 60_000))["error"]["code"] == 400
@@ -184,10 +191,25 @@ async def test_accounts(system: Asker, server: Server) -> None:
     assert (stat["acc"], stat["num_subscriptions"] > 0) == ("$G", True)
     unused = await system.ask("$SYS.REQ.ACCOUNT.PING.STATZ", accounts=["$SYS"], include_unused=True)
     assert [stat["acc"] for stat in unused["data"]["account_statz"]] == ["$SYS"]
-    assert await system.silent("$SYS.REQ.ACCOUNT.nobody.INFO")
-    assert await system.silent("$SYS.REQ.ACCOUNT.nobody.JSZ")
+    both = await system.ask("$SYS.REQ.ACCOUNT.PING.STATZ", accounts=["$G", "nobody"], include_unused=True)
+    assert [stat["acc"] for stat in both["data"]["account_statz"]] == ["$G"]
     assert await system.silent("$SYS.REQ.ACCOUNT.$SYS.STATZ")
     await wire.close()
+
+
+async def test_to_ask_about_an_account_does_not_make_it(system: Asker, server: Server) -> None:
+    assert await system.silent("$SYS.REQ.ACCOUNT.nobody.CONNS")
+    assert await system.silent("$SYS.REQ.ACCOUNT.nobody.STATZ")
+    for kind, text in (
+        ("INFO", "Account nobody does not exist"),
+        ("JSZ", 'account "nobody" not found'),
+    ):
+        assert (await system.ask(f"$SYS.REQ.ACCOUNT.nobody.{kind}"))["error"] == {"code": 500, "description": text}
+    for kind in ("CONNZ", "SUBSZ", "LEAFZ"):
+        assert "data" in await system.ask(f"$SYS.REQ.ACCOUNT.nobody.{kind}")
+    assert (await system.ask("$SYS.REQ.ACCOUNT.$SYS.JSZ"))["error"]["description"].endswith("not jetstream enabled")
+    assert (await system.ask("$SYS.REQ.SERVER.PING.ACCOUNTZ", account="nobody"))["error"]["code"] == 500
+    assert "nobody" not in {router.account for router in server.accounts}
 
 
 async def test_an_ordinary_account_learns_about_itself_only(node: Any, server: Server) -> None:
@@ -219,7 +241,8 @@ async def test_commands(system: Asker, server: Server) -> None:
     assert set(await system.ask(own + "LDM", cid=cid)) == {"server"}
     while b'"ldm":true' not in await asyncio.wait_for(wire.reader.readline(), 5):
         pass
-    assert (await system.ask(own + "KICK", cid=999))["error"]["description"].endswith("id: 999")
+    assert (await system.ask(own + "KICK", cid=999))["error"]["description"] == "no such client or leafnode id"
+    assert (await system.ask(own + "LDM", cid=999))["error"]["description"] == "no such client id"
     assert (await system.ask(own + "KICK"))["error"]["code"] == 500
     assert set(await system.ask(own + "KICK", cid=cid)) == {"server"}
     assert server.closed[-1].reason == "Kicked"
