@@ -36,7 +36,10 @@ class Key:
         return self.sign({**body, "nats": {"version": 2, **claims}})
 
     def sign(self, body: dict[str, Any], header: dict[str, Any] | None = None) -> str:
-        body = {**body, "jti": base64.b32encode(hashlib.sha256(json.dumps(body).encode()).digest()).decode().rstrip("=")}
+        body = {
+            **body,
+            "jti": base64.b32encode(hashlib.sha256(json.dumps(body).encode()).digest()).decode().rstrip("="),
+        }
         signed = f"{_part(header or {'typ': 'JWT', 'alg': 'ed25519-nkey'})}.{_part(body)}"
         return f"{signed}.{_url(self.private.sign(signed.encode()))}"
 
@@ -76,7 +79,9 @@ class Account:
         claims = {"type": "account", "limits": self.limits, **self.claims}
         return self.signer.token(self.public, self.name, claims, **self.fields)
 
-    def user(self, name: str = "U", *, signer: Key | None = None, fields: dict[str, Any] | None = None, **claims: Any) -> User:
+    def user(
+        self, name: str = "U", *, signer: Key | None = None, fields: dict[str, Any] | None = None, **claims: Any
+    ) -> User:
         """`signer`: one of the account's signing keys; without it the account itself signs."""
         body = {"type": "user", **NO_LIMITS, **claims}
         if signer is not None:

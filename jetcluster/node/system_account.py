@@ -9,6 +9,7 @@ from jetcluster.monitor.system_events import SystemEvents
 from jetcluster.monitor.system_services import Actions, SystemServices
 
 if TYPE_CHECKING:
+    from jetcluster.monitor.claims_requests import ClaimsRequests
     from jetcluster.node.node import Node
 
 
@@ -17,11 +18,20 @@ class SystemAccount:
         block = ServerBlock(node)
         self.events = SystemEvents(node, block)
         self.services = SystemServices(node, block, Actions(reload=node.reload))
+        self.claims: ClaimsRequests | None = None
+        if node.operator is not None:
+            from jetcluster.monitor.claims_requests import ClaimsRequests
+
+            self.claims = ClaimsRequests(node, block, node.operator)
 
     def start(self) -> None:
         self.services.start()
+        if self.claims is not None:
+            self.claims.start()
         self.events.start()
 
     async def stop(self) -> None:
         self.events.stop()
+        if self.claims is not None:
+            await self.claims.stop()
         await self.services.stop()
