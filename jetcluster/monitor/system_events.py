@@ -32,6 +32,12 @@ CONNECTIONS = _TYPE + "account_connections"
 _AUTH_REASONS = frozenset(("Authentication Failure", "Authentication Timeout"))
 
 
+_CLIENT = (
+    "start", "host", "id", "acc", "user", "name", "lang", "ver", "rtt", "stop", "name_tag", "kind", "client_type",
+)  # fmt: skip
+"""What is told of a client, in this order: all but the server, which the event names beside it."""
+
+
 class SystemEvents:
     """A `server.ConnectionWatcher`."""
 
@@ -86,7 +92,8 @@ class SystemEvents:
         }
         if reason in _AUTH_REASONS:
             self._about_client(self._prefix + "CLIENT.AUTH.ERR", "client_disconnect", client, end)
-        self._about_client(f"$SYS.ACCOUNT.{account}.DISCONNECT", "client_disconnect", client, end)
+        if client.account or reason in _AUTH_REASONS:  # the others were nobody
+            self._about_client(f"$SYS.ACCOUNT.{account}.DISCONNECT", "client_disconnect", client, end)
         if client.account:
             self._count_changed(account)
 
@@ -94,9 +101,13 @@ class SystemEvents:
         target = subject.encode()
         if not self._bus.has_interest(target):
             return
-        told = {"acc": client.account or "$G", **client.client_info()}
+        account = client.account or "$G"
+        info = {**client.client_info(), "acc": account, "name_tag": account}
         if end:
-            told["stop"] = rfc3339(self._node.clock.time_ns())
+            info["stop"] = rfc3339(self._node.clock.time_ns())
+        told = {key: info[key] for key in _CLIENT if key in info}
+        if not told["rtt"]:
+            del told["rtt"]  # not known yet
         self._publish(target, _TYPE + kind, {"client": told, **end})
 
     def _publish(self, subject: bytes, kind: str, fields: Json) -> None:

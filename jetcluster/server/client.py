@@ -360,6 +360,7 @@ class Client(Connection):
             text = getattr(error, "live_text" if live else "text", None)
             reason = getattr(error, "live_reason", "") if live else ""
             log.info("cid %d: authentication refused: %s", self.cid, error)
+            self.user = self.user or str(connect.get("user") or connect.get("nkey") or "")  # for who asks later
             shown = text if isinstance(text, str) else "Authorization Violation"
             self.close(reason or "Authentication Failure", shown or None)
             return None

@@ -38,6 +38,9 @@ async def test_a_connection_comes_and_goes(server: Server, events: SystemEvents)
     assert connect["type"] == "io.nats.server.advisory.v1.client_connect"
     assert (len(connect["id"]), connect["server"]["name"]) == (22, "n1")
     assert (connect["client"]["name"], connect["client"]["acc"], "stop" in connect["client"]) == ("a", "$G", False)
+    assert list(connect["client"]) == [
+        "start", "host", "id", "acc", "name", "lang", "ver", "name_tag", "kind", "client_type",
+    ]  # fmt: skip
     counted = seen["$SYS.ACCOUNT.$G.SERVER.CONNS"]
     assert counted["type"] == "io.nats.server.advisory.v1.account_connections"
     assert (counted["acc"], counted["conns"], counted["total_conns"]) == ("$G", 1, 1)
@@ -75,14 +78,31 @@ async def test_refused_clients(server: Server, events: SystemEvents) -> None:
     server.authenticator = Nobody()
     system = Asker(server)
     system.listen(f"$SYS.SERVER.{server.server_id}.CLIENT.AUTH.ERR".encode())
+    system.listen(b"$SYS.ACCOUNT.$G.DISCONNECT")
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(b'CONNECT {"user":"mallory","pass":"secret"}\r\nPING\r\n')
-    _, event = await system.next()
-    assert event["reason"] == "Authentication Failure"
-    assert event["client"]["acc"] == "$G"
-    assert "secret" not in str(event)
+    for _ in range(2):  # both subjects
+        _, event = await system.next()
+        assert event["reason"] == "Authentication Failure"
+        assert (event["client"]["acc"], event["client"]["user"]) == ("$G", "mallory")
+        assert "secret" not in str(event)
     await reader.read()
     writer.close()
+    assert server.closed[-1].user == "mallory"
+
+
+async def test_who_never_logged_in_is_not_told_to_be_gone(server: Server, events: SystemEvents) -> None:
+    system = Asker(server)
+    system.listen(b"$SYS.ACCOUNT.$G.DISCONNECT")
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"GARBAGE\r\n")
+    await reader.read()
+    writer.close()
+    wire = await Wire.open(server, "a")
+    await wire.close()
+    _, event = await system.next()
+    assert event["client"]["name"] == "a"
+    assert system.replies.empty()
 
 
 async def test_statistics_beat(server: Server, events: SystemEvents) -> None:
