@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.pipeline import arguments
+from jetcluster.pipeline.console import progress
 from jetcluster.pipeline.copies import Copy, applied, chosen, copies_of, fence, lags, mirrors_of
 from jetcluster.pipeline.differences import Place, Stored, describe, differing, lasting, odd_ones
-from jetcluster.pipeline.result import CHECK_FAILED, OK, Result, UsageError, explain, progress
+from jetcluster.pipeline.result import CHECK_FAILED, OK, Result, UsageError, explain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol, cast
 
 from jetcluster.pipeline import arguments, environment, result
+from jetcluster.pipeline.console import progress
 from jetcluster.pipeline.result import Result
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one job and returns the exit code: 0 ok, 1 check failed, 2 usage, 3 environment, 4 data loss or fence."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words:
-        sys.stderr.write(overview())
+        progress(overview().rstrip())
         return result.USAGE
     if words[0] in ("-h", "--help", "help"):
         sys.stdout.write(overview())
@@ -83,7 +84,8 @@ def run(name: str, job: Job, args: argparse.Namespace) -> Result:
         check(args)
     from jetcluster.pipeline import session
 
-    result.progress(f"{PROGRAM} {name}: starting Spark ({args.master})") if not args.json else None
+    if not args.json and not environment.is_submitted():
+        progress(f"{PROGRAM} {name}: starting Spark ({args.master})")
     spark = session.open_session(args.master, args.conf, name=f"jetcluster {name}", quick=not _is_long(args))
     try:
         return job.run(spark, args)
@@ -106,7 +108,8 @@ def run_in(session: SparkSession, name: str, *words: str) -> Result:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One line, without the usage: `--help` shows that."""
-        self.exit(result.USAGE, f"{self.prog}: {message} (see --help)\n")
+        progress(f"{self.prog}: {message} (see --help)")
+        self.exit(result.USAGE)
 
 
 def parser_of(name: str, job: Job) -> argparse.ArgumentParser:
@@ -129,7 +132,7 @@ def print_submit(args: argparse.Namespace, words: Sequence[str]) -> int:
 
     print(session.submit_line(args.master, args.conf, job_words(words), sys.executable))
     if not session.is_local(args.master):
-        result.progress(f"{session.WHEEL}: make it with `pip wheel --no-deps .`; executors need pyarrow, too")
+        progress(f"{session.WHEEL}: make it with `pip wheel --no-deps .`; executors need pyarrow, too")
     return result.OK
 
 
@@ -153,5 +156,5 @@ def _is_long(args: argparse.Namespace) -> bool:
 
 
 def _fail(text: str, code: int) -> int:
-    result.progress(f"{PROGRAM}: {text}")
+    progress(f"{PROGRAM}: {text}")
     return code

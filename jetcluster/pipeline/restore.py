@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 from jetcluster.errors import STREAM_NOT_FOUND, ApiError
 from jetcluster.pipeline import manifest
 from jetcluster.pipeline.arguments import add_server, server_options_of, source_options
+from jetcluster.pipeline.console import progress
 from jetcluster.pipeline.folder import open_folder
 from jetcluster.pipeline.manifest import Manifest
-from jetcluster.pipeline.result import DataLoss, Result, UsageError, progress
+from jetcluster.pipeline.result import DataLoss, Result, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from jetcluster.errors import ApiError
 from jetcluster.pipeline import restore_rows
 from jetcluster.pipeline.arguments import server_options_of, source_options
+from jetcluster.pipeline.console import progress
 from jetcluster.pipeline.restore import ATTEMPTS, GONE_SECONDS, NAME_TAKEN, Plan
 from jetcluster.pipeline.restore_rows import Totals
 from jetcluster.pipeline.restore_transfer import NotTheArchiveError, Transfer
-from jetcluster.pipeline.result import DataLoss, UsageError, progress
+from jetcluster.pipeline.result import DataLoss, UsageError
 from jetcluster.spark.connection import ConnectionLostError, NoRespondersError, RequestTimeoutError
 from jetcluster.spark.stream_state import StreamError, StreamState, ask, stream_state
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -62,11 +61,6 @@ class Result:
     def render(self, *, one_line: bool) -> str:
         found = {"job": self.job, "ok": self.code == OK, **self.fields}
         return json.dumps(found, indent=None if one_line else 2, ensure_ascii=False)
-
-
-def progress(text: str) -> None:
-    """One line on stderr, at once: stdout is for the result."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def explain(error: BaseException) -> tuple[str, int]:
