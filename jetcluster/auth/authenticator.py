@@ -35,6 +35,7 @@ class Session:
     name: str = ""
     tags: tuple[str, ...] = ()
     jwt: str = field(default="", repr=False)
+    """To be shown; not of a bearer, for whom it is a password."""
     issuer: str = ""
     """Who signed the user's JWT."""
     account_name: str = ""

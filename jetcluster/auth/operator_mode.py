@@ -220,7 +220,7 @@ def _session(user: _Remembered, account: KnownAccount, now: float, left: float) 
         expires=min(ends, default=0.0),
         name=token.name,
         tags=token.tags,
-        jwt=token.text,
+        jwt="" if user.rights.bearer else token.text,
         issuer=token.issuer,
         account_name=account.claims.token.name,
     )

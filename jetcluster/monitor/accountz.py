@@ -6,6 +6,7 @@ from typing import Any
 
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.accstatz import account_names
+from jetcluster.monitor.claims_view import of_account
 from jetcluster.monitor.leafz import leaf_links
 from jetcluster.monitor.source import Json, Query, QueryError
 from jetcluster.monitor.subsz import index_statistics
@@ -55,7 +56,7 @@ def account_info(node: NodeView, account: str) -> Json | None:
     }
     if account != system:
         found["imports"] = [_import(system, remote.format(account), local) for remote, local in PING_IMPORTS]
-    found["name_tag"] = account
+    found |= {"name_tag": account, **of_account(node, account)}
     found["sublist_stats"] = index_statistics(node, [router])
     return found
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor import subscriptions
+from jetcluster.monitor.claims_view import of_connection
 from jetcluster.monitor.source import Json, Query, QueryError, flag, identifier, number, subs_detail
 from jetcluster.monitor.view import NodeView, now_text, rtt, uptime, wall_time
 from jetcluster.protocol import subjects
@@ -156,7 +157,7 @@ def _connection(node: NodeView, connection: Any, *, auth: bool, listed: bool, de
     if auth:
         if connection.user:
             found["authorized_user"] = connection.user
-        found |= {"account": connection.account, "name_tag": connection.account}
+        found |= {"account": connection.account, "name_tag": connection.account, **of_connection(connection)}
     if is_open:
         found |= subscriptions.lists(list(connection.subscriptions.values()), listed=listed, detailed=detailed)
     return found

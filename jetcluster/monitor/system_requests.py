@@ -93,7 +93,7 @@ class SystemRequests:
     async def _reply(self, request: SystemRequest, options: Json) -> Json | None:
         kind = request.kind
         if request.scope == "user":
-            return self._data(_user_info(request.origin))
+            return self._data(_user_info(request.origin, self._node.clock.time_ns() / 1e9))
         if request.scope in ("account", "own"):
             return self._about_account(request, options)
         if kind == "IDZ":
@@ -195,12 +195,18 @@ def _no_profile(parameters: Query) -> Json:
     return {"profile": None, "error": f'no profile "{name}": this server is not a Go program, use py-spy'}
 
 
-def _user_info(origin: Origin) -> Json:
-    account = origin.account
+def _user_info(origin: Origin, now: float) -> Json:
+    account, session = origin.account, getattr(origin, "session", None)
     found: Json = {"user": getattr(origin, "user", ""), "account": account, "account_name": account}
+    if session is not None:
+        found["account_name"] = session.account_name or account
+        if session.name:
+            found["user_name"] = session.name
     options = getattr(getattr(origin, "permissions", None), "options", None)
     if options is not None:
         found["permissions"] = _permissions(options)
+    if session is not None and session.expires:
+        found["expires"] = max(int(session.expires - now), 0) * 10**9
     return found
 
 

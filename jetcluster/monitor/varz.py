@@ -10,6 +10,7 @@ from typing import Any
 
 from jetcluster import REPORTED_VERSION
 from jetcluster.model.times import rfc3339
+from jetcluster.monitor.claims_view import of_operators
 from jetcluster.monitor.jsz import jetstream_config, jetstream_limits, jetstream_stats, meta_cluster
 from jetcluster.monitor.leafz import leaf_links
 from jetcluster.monitor.source import Json
@@ -96,6 +97,7 @@ def varz(node: NodeView, requests: dict[str, int], cpu: CpuMeter) -> Json:
         found["tags"] = options.server_tags
     if options.server_metadata:
         found["metadata"] = options.server_metadata
+    found |= of_operators(node)
     found["system_account"] = options.system_account_name
     mesh = mesh_of(node)
     routes = mesh.counters if mesh is not None else None

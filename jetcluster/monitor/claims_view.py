@@ -1,0 +1,77 @@
+"""What pages show of JWTs: of operators, of an account, of a connection's user."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jetcluster.model.times import rfc3339
+from jetcluster.monitor.source import Json
+from jetcluster.monitor.view import NodeView
+
+_ORDER = ("aud", "exp", "jti", "iat", "iss", "name", "nbf", "sub", "nats")
+
+
+def known_account(node: NodeView, account: str) -> Any:
+    """`auth.known_accounts.KnownAccount`, or None outside of operator mode and for one that has no JWT here."""
+    operator = getattr(node, "operator", None)
+    known = None if operator is None else operator.known.find(account)
+    return known if known is not None and known.claims.token.text else None
+
+
+def of_account(node: NodeView, account: str) -> Json:
+    """In place of what /accountz says of an account of the configuration, and behind it."""
+    known = known_account(node, account)
+    if known is None:
+        return {}
+    token = known.claims.token
+    found: Json = {
+        "update_time": rfc3339(known.updated_ns),
+        "expired": known.expired,
+        "jwt": token.text,
+        "issuer_key": token.issuer,
+        "name_tag": token.name or account,
+    }
+    if token.tags:
+        found["tags"] = list(token.tags)
+    found["decoded_jwt"] = decoded(token)
+    problems = [problem for problem in (token.time_problem(node.clock.time_ns() / 1e9), *known.claims.problems()) if problem]
+    if problems:
+        found["validation_result_jwt"] = [
+            {"description": text, "blocking": not _is_of_time(text), "time_check": _is_of_time(text)}
+            for text in problems
+        ]
+    revoked = known.claims.revocations
+    if revoked:
+        found["revoked_user"] = {key: rfc3339(second * 10**9) for key, second in revoked.items()}
+    return found
+
+
+def of_connection(connection: Any) -> Json:
+    """`session` of a client whose user has a JWT."""
+    session = getattr(connection, "session", None)
+    if session is None or not session.issuer:
+        return {}
+    found: Json = {"jwt": session.jwt} if session.jwt else {}
+    found |= {"issuer_key": session.issuer, "name_tag": session.account_name}
+    if session.tags:
+        found["tags"] = list(session.tags)
+    return found
+
+
+def of_operators(node: NodeView) -> Json:
+    operators = node.options.operator.operators
+    if not operators:
+        return {}
+    return {
+        "trusted_operators_jwt": [operator.token.text for operator in operators],
+        "trusted_operators_claim": [decoded(operator.token) for operator in operators],
+    }
+
+
+def decoded(token: Any) -> Json:
+    values = token.top.raw()
+    return {key: values[key] for key in _ORDER if key in values}
+
+
+def _is_of_time(problem: str) -> bool:
+    return problem in ("claim is expired", "claim is not yet valid")
