@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from jetcluster.auth.permissions import UserPermissions
 from jetcluster.auth.secrets import PasswordChecker, is_signed
 from jetcluster.config.nkeys import decode_user_key
 from jetcluster.config.options import Options, PermissionOptions, UserOptions
+
+if TYPE_CHECKING:
+    from jetcluster.auth.certificates import PeerCertificate
 
 GLOBAL_ACCOUNT = "$G"
 SYSTEM_ACCOUNT = "$SYS"
@@ -65,6 +69,8 @@ class Authenticator:
         self._users: dict[str, _User] = {}
         self._nkeys: dict[str, _User] = {}
         self._no_auth_user = options.no_auth_user
+        ports = (options.tls, options.websocket.tls, options.leafnodes.tls)
+        self._maps_somewhere = any(tls is not None and tls.verify_and_map for tls in ports)
         accounts = (options.accounts or {}).values()
         for user in [*auth.users, *(user for account in accounts for user in account.users)]:
             if user.nkey:
@@ -83,9 +89,18 @@ class Authenticator:
         return bool(self._nkeys)
 
     def check(
-        self, connect: Mapping[str, object], nonce: bytes, client_ip: str = "", connection_type: str = STANDARD
+        self,
+        connect: Mapping[str, object],
+        nonce: bytes,
+        client_ip: str = "",
+        connection_type: str = STANDARD,
+        *,
+        certificate: PeerCertificate | None = None,
+        by_certificate: bool = False,
     ) -> AuthResult:
-        """`connect` is the decoded CONNECT object, `nonce` the text of INFO.nonce. Raises `AuthError`.
+        """`connect` is the decoded CONNECT object, `nonce` the text of INFO.nonce. Raises `AuthError`. With
+        `by_certificate` (verify_and_map) the `certificate` says which user comes; a password, where that user has one,
+        is asked for all the same.
 
         `client_ip` is for users with JWTs (source networks); no rule of a plain configuration reads it.
         """
@@ -96,10 +111,14 @@ class Authenticator:
             return self._check_nkey(nkey, _text(connect, "sig"), nonce, connection_type)
         name, password = _text(connect, "user"), _text(connect, "pass")
         token = _text(connect, "auth_token")
+        if by_certificate and self._users:
+            return self._check_certificate(certificate, password, connection_type)
         if self._no_auth_user and not (name or password or token or nkey):
             return self._admit(self._default_user(), connection_type)
         if self._users:
             user = self._users.get(name)
+            if user is not None and not user.password and self._maps_somewhere:
+                raise AuthError(f'user "{name}" requires a client certificate')
             if user is not None and self._passwords.matches(user.password, password):
                 return self._admit(user, connection_type)
             raise AuthError(f'user "{name}" is unknown or gave a wrong password')
@@ -118,6 +137,23 @@ class Authenticator:
         if not nonce or not signature or not is_signed(decode_user_key(nkey), nonce, signature):
             raise AuthError(f'nkey "{nkey}" did not sign the nonce')
         return self._admit(user, connection_type)
+
+    def _check_certificate(
+        self, certificate: PeerCertificate | None, password: str, connection_type: str
+    ) -> AuthResult:
+        from jetcluster.auth.certificates import user_of
+
+        if certificate is None:
+            raise AuthError("a user is required in a client certificate, and there is none")
+        may_come = {
+            name: user
+            for name, user in self._users.items()
+            if not user.connection_types or connection_type in user.connection_types
+        }
+        name = user_of(certificate, may_come)
+        if name is None or not self._passwords.matches(may_come[name].password, password):
+            raise AuthError(f'client certificate of "{certificate.subject}": no such user, or a wrong password')
+        return may_come[name].result
 
     def _default_user(self) -> _User:
         user = self._users.get(self._no_auth_user) or self._nkeys.get(self._no_auth_user)

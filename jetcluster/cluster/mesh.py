@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ from jetcluster.cluster.mesh_link import TcpLink
 if TYPE_CHECKING:
     import ssl
 
+    from jetcluster.auth.certificates import PeerCertificate
     from jetcluster.cluster.tls_listener import TlsListener
 
 __all__ = ["Credentials", "MeshOptions", "MeshTls", "NodeMesh", "Route"]
@@ -55,12 +57,18 @@ REFUSAL_LOG_EVERY = 60.0
 MAX_REFUSAL_LOGS = 1024
 
 
+CertificateCheck = Callable[["PeerCertificate | None", bool], None]
+
+
 @dataclass(slots=True, frozen=True)
 class MeshTls:
     accepting: ssl.SSLContext
     connecting: ssl.SSLContext
     timeout: float = 2.0
     """Seconds for a handshake."""
+    check: CertificateCheck | None = None
+    """Asked once a handshake is done, with the other end's certificate and whether this end accepts. Raises
+    `auth.certificates.CertificateError`."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -113,6 +121,7 @@ class NodeMesh(MeshCore):
         self.loop: asyncio.AbstractEventLoop
         self._key = derive_key(options.cluster_name, options.authorization) if options.authorization else b""
         self._server: asyncio.Server | TlsListener | None = None
+        self._secure: TlsListener | None = None
         self._dialer = Dialer(self)
         self._connections: set[TcpLink] = set()
         self._chosen: dict[str, TcpLink] = {}
@@ -126,6 +135,14 @@ class NodeMesh(MeshCore):
         """The configured routes, after a reload. A link that stands stays: its node belongs to the cluster anyway."""
         self.options = replace(self.options, routes=routes)
         self._dialer.set_routes(routes)
+
+    def set_tls(self, tls: MeshTls) -> None:
+        """After a reload, for handshakes to come; links whose certificates may no longer be are closed."""
+        self.options = replace(self.options, tls=tls)
+        if self._secure is not None:
+            self._secure.context, self._secure.timeout = tls.accepting, tls.timeout
+        for link in list(self._connections):
+            link.check_certificate()
 
     async def start(self) -> None:
         """Listens and begins to dial. Raises OSError when the address cannot be bound, ValueError for an impossible
@@ -155,7 +172,9 @@ class NodeMesh(MeshCore):
             return int(plain.sockets[0].getsockname()[1])
         from jetcluster.cluster.tls_listener import TlsListener
 
-        secure = self._server = TlsListener(tls.accepting, tls.timeout, self._accept, self._handshake_failed)
+        secure = self._server = self._secure = TlsListener(
+            tls.accepting, tls.timeout, self._accept, self._handshake_failed
+        )
         return (await secure.start(options.host, max(0, options.port)))[1]
 
     async def stop(self) -> None:

@@ -89,13 +89,27 @@ class TcpLink(PeerLink, asyncio.Protocol):
         self.stats.ip, self.stats.port = str(peername[0]), int(peername[1])
         self.stats.started = self.stats.last_activity = self._clock.monotonic()
         self.stats.started_ns = self._clock.time_ns()
-        if not self.mesh.connection_opened(self):
+        if not self.mesh.connection_opened(self) or not self.check_certificate():
             return
         timeout = self.mesh.options.handshake_timeout
         self._deadline = self._loop.call_later(timeout, self._handshake_expired)
         hello = self.handshake.start()
         if hello:
             self.send(hello)
+
+    def check_certificate(self) -> bool:
+        """Closes the connection when what the other end has shown may not come in."""
+        tls, transport = self.mesh.options.tls, self._transport
+        if tls is None or tls.check is None or transport is None:
+            return True
+        from jetcluster.auth.certificates import CertificateError, certificate_of
+
+        try:
+            tls.check(certificate_of(transport), not self.handshake.dialer)
+        except CertificateError as error:
+            self.refuse(Refused(Reason.AUTHORIZATION, f"TLS handshake error: {error}"))
+            return False
+        return True
 
     def data_received(self, data: bytes) -> None:
         """uvloop closes a connection whose callback raises, without a word: nothing may leave this method."""

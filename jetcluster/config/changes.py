@@ -27,7 +27,6 @@ _FIXED = {
     "max_pending": "MaxPending",
     "max_closed_clients": "MaxClosedClients",
     "system_account": "SystemAccount",
-    "allow_non_tls": "AllowNonTLS",
     "leafnodes": "leafnodes",
 }
 _FIXED_WEBSOCKET = {"host": "websocket host", "port": "websocket port", "no_tls": "websocket no_tls"}
@@ -37,7 +36,6 @@ _FIXED_CLUSTER = {
     "port": "cluster port",
     "authorization": "cluster authorization",
     "cluster_advertise": "cluster advertise",
-    "tls": "cluster tls",
 }
 _FIXED_JETSTREAM = {"enabled": "JetStream", "domain": "JetStreamDomain", "sync_interval": "SyncInterval"}
 _DURATIONS = frozenset(
@@ -62,8 +60,8 @@ def changed_fields(old: Options, new: Options) -> list[str]:
     if (old.websocket.tls is None) != (new.websocket.tls is None):
         raise ConfigError("config reload not supported for websocket tls on or off")
     _refuse_jetstream(old.jetstream, new.jetstream)
-    if (old.tls is None) != (new.tls is None) or (old.tls and new.tls and old.tls.needs_new_listener(new.tls)):
-        raise ConfigError("config reload not supported for TLS on or off, and handshake_first")
+    if (old.cluster.tls is None) != (new.cluster.tls is None):
+        raise ConfigError("config reload not supported for cluster tls on or off")
     if new.max_payload > max(old.max_payload, LARGE_PAYLOAD):
         # Frames between nodes have a bound that both sides agreed on when they met.
         raise ConfigError(f"config reload not supported for max_payload over {LARGE_PAYLOAD}: new={new.max_payload}")

@@ -18,7 +18,6 @@ DEFAULT_PORT = 4222
 RANDOM_PORT = -1
 """Ask the system for a free port."""
 MIN_LAME_DUCK_DURATION = 30.0
-ALLOW_NON_TLS = "allow_non_tls is not supported: clients of a TLS port must use TLS"
 LARGE_PAYLOAD = 8 * 1024 * 1024
 
 
@@ -353,6 +352,8 @@ class Options:
     """Empty: the client listener's host."""
     https_port: int = 0
     """Monitoring over TLS, with the certificate of `tls`; one of the two only. As `http_port`."""
+    https_verify: bool = False
+    """Ours: who looks at the monitoring must show a certificate of `tls.ca_file`; nats-server asks for none."""
     http_port: int = 0
     """0: no monitoring; -1: random."""
     http_base_path: str = ""
@@ -466,8 +467,6 @@ class Options:
                 format_duration(int(s * 1e9)) for s in (self.lame_duck_grace_period, self.lame_duck_duration)
             )
             return f"lame duck grace period ({grace}) should be strictly lower than lame duck duration ({total})"
-        if self.tls is not None and self.allow_non_tls:
-            return ALLOW_NON_TLS
         if self.cluster.routes and not self.is_clustered:
             return "solicited routes require cluster capabilities, e.g. --cluster"
         if self.jetstream.enabled and self.is_clustered:

@@ -9,7 +9,7 @@ from jetcluster.config.exports_block import check_imports, read_mappings
 from jetcluster.config.jetstream_block import as_store_dir, read_jetstream
 from jetcluster.config.leafnodes_block import read_leafnodes
 from jetcluster.config.operator_block import OPERATOR_BLOCKS
-from jetcluster.config.options import ALLOW_NON_TLS, MIN_LAME_DUCK_DURATION, Options
+from jetcluster.config.options import MIN_LAME_DUCK_DURATION, Options
 from jetcluster.config.parser import Node
 from jetcluster.config.reader import (
     Blocks,
@@ -195,6 +195,7 @@ _FIELDS: Fields = {
     "no_auth_user": ("no_auth_user", as_string),
     **dict.fromkeys(("system_account", "system"), ("system_account", _system_account)),
     "allow_non_tls": ("allow_non_tls", as_bool),
+    "https_verify": ("https_verify", as_bool),
 }
 
 
@@ -247,7 +248,3 @@ def read_server(reader: Reader, pairs: dict[str, Node], options: Options) -> Non
     options.operator.settle(options)
     check_users(reader, options)
     check_imports(reader, pairs, options)
-    if options.tls is not None and options.allow_non_tls:
-        # Ignored, it would lock out the clients that the operator means to let in.
-        node = next(node for key, node in pairs.items() if key.lower() == "allow_non_tls")
-        reader.error(node, ALLOW_NON_TLS)

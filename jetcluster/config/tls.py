@@ -9,13 +9,15 @@ from pathlib import Path
 
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import TlsOptions
+from jetcluster.config.tls_ciphers import CURVES, openssl_suites
 
 
 def server_context(tls: TlsOptions, *, mutual: bool = False) -> ssl.SSLContext:
     """For the accepting end; `mutual` asks the other end for a certificate whatever `verify` says. Raises
     `ConfigError` when a file is missing or unusable."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    _set_version(context, tls)
+    context.options |= ssl.OP_NO_RENEGOTIATION  # of TLS 1.2: costly for this end alone
+    _set_rules(context, tls)
     load_certificate(context, tls)
     if tls.verify or mutual:
         context.verify_mode = ssl.CERT_REQUIRED
@@ -26,7 +28,7 @@ def server_context(tls: TlsOptions, *, mutual: bool = False) -> ssl.SSLContext:
 def client_context(tls: TlsOptions) -> ssl.SSLContext:
     """For the connecting end, with a certificate if one is configured. Raises `ConfigError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    _set_version(context, tls)
+    _set_rules(context, tls)
     if tls.cert_file:
         load_certificate(context, tls)
     if tls.insecure:
@@ -41,14 +43,32 @@ def load_certificate(context: ssl.SSLContext, tls: TlsOptions) -> None:
     for path in (tls.cert_file, tls.key_file):
         if not Path(path).is_file():
             raise ConfigError(f"error parsing X509 certificate/key pair: open {path}: no such file or directory")
+
+    def no_password() -> str:
+        raise ConfigError(f"error parsing X509 certificate/key pair: the key in {tls.key_file} is encrypted")
+
     try:
-        context.load_cert_chain(tls.cert_file, tls.key_file)
+        context.load_cert_chain(tls.cert_file, tls.key_file, no_password)
     except (ssl.SSLError, OSError) as error:
         raise ConfigError(f"error parsing X509 certificate/key pair: {error}") from error
 
 
-def _set_version(context: ssl.SSLContext, tls: TlsOptions) -> None:
-    context.minimum_version = ssl.TLSVersion.TLSv1_3 if tls.min_version == "1.3" else ssl.TLSVersion.TLSv1_2
+def _set_rules(context: ssl.SSLContext, tls: TlsOptions) -> None:
+    """Raises ConfigError."""
+    newest = tls.min_version == "1.3"
+    # As in Go, what ca_file holds is trusted, whether it signed itself or not.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        if tls.cipher_suites:
+            suites = openssl_suites(tls.cipher_suites)
+            newest = newest or not suites
+            if suites:
+                context.set_ciphers(suites)
+        if tls.curve_preferences:
+            context.set_ecdh_curve(CURVES[tls.curve_preferences[0]])
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigError(f"error parsing tls config: this machine's TLS library has none of these: {error}") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_3 if newest else ssl.TLSVersion.TLSv1_2
 
 
 def _load_authorities(context: ssl.SSLContext, tls: TlsOptions, purpose: ssl.Purpose) -> None:

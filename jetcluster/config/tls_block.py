@@ -1,7 +1,11 @@
-"""The `tls` blocks: of the client port, of routes and of leaf links (shared/reference/core-and-consumers.md 2.2)."""
+"""The `tls` blocks: of the ports for clients, of routes and of leaf links (shared/reference/core-and-consumers.md 2.2).
+
+What would weaken security if it were silently ignored is refused by name.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from jetcluster.config.lexer import ConfigError
@@ -20,67 +24,172 @@ from jetcluster.config.reader import (
     Fields,
     Reader,
     as_bool,
-    as_duration,
+    as_int,
     as_map,
     as_seconds,
     as_string,
+    refuse,
 )
-from jetcluster.config.security_block import refuse
+from jetcluster.config.tls_ciphers import CURVES, HYBRID_CURVES, is_insecure, problem_of_suite
+from jetcluster.config.units import parse_duration
+
+FALLBACK_DELAY = 0.05
+"""Seconds that `handshake_first: auto` waits for a TLS hello."""
+_PIN = re.compile(r"[0-9a-f]{64}")
 
 
-def _handshake_first(reader: Reader, name: str, node: Node) -> bool:
-    """`true`, or `auto` / a duration: the server waits that long for a TLS hello before it sends INFO in clear."""
-    if isinstance(node.value, bool):
-        return node.value
-    text = as_string(reader, name, node)
-    if text.lower() in ("true", "on", "false", "off"):
-        return text.lower() in ("true", "on")
-    if text.lower() != "auto":
-        as_duration(reader, name, node)
-    reader.notes.append("tls handshake_first with a delay is treated as off: INFO is sent in clear first")
-    return False
+# --- fields -----------------------------------------------------------------------------------------------------------
 
 
-_TLS_FIELDS: Fields = {
+def _handshake_first(_reader: Reader, node: Node, tls: TlsOptions) -> None:
+    """`true`, or `auto` or a duration: the server waits that long for a TLS hello before it sends INFO in clear."""
+    value = node.value
+    if isinstance(value, bool):
+        tls.handshake_first = value
+        return
+    if not isinstance(value, str):
+        raise FieldError('field "handshake_first" should be a boolean or a string')
+    word = value.lower()
+    tls.handshake_first = word not in ("false", "off")
+    if word in ("auto", "auto_fallback"):
+        tls.fallback_delay = FALLBACK_DELAY
+    elif word not in ("true", "on", "false", "off"):
+        try:
+            tls.fallback_delay = parse_duration(value)
+        except ValueError as error:
+            raise FieldError(f'field "handshake_first"\'s value "{value}" is invalid') from error
+
+
+def _verify_and_map(reader: Reader, node: Node, tls: TlsOptions) -> None:
+    tls.verify_and_map = as_bool(reader, "verify_and_map", node)
+    tls.verify = tls.verify or tls.verify_and_map
+
+
+def _check_known_urls(reader: Reader, node: Node, tls: TlsOptions) -> None:
+    tls.check_known_urls = as_bool(reader, "verify_cert_and_check_known_urls", node)
+    tls.verify = tls.verify or tls.check_known_urls
+
+
+def _verify(reader: Reader, node: Node, tls: TlsOptions) -> None:
+    wanted = as_bool(reader, "verify", node)
+    tls.verify = wanted or tls.verify_and_map or tls.check_known_urls
+
+
+def _strings(node: Node, name: str, wanted: str) -> list[tuple[str, Node]]:
+    if not isinstance(node.value, list):
+        raise FieldError(f"error parsing tls config, expected '{name}' to be a list of {wanted}")
+    found: list[tuple[str, Node]] = []
+    for item in node.value:
+        if not isinstance(item.value, str):
+            raise FieldError(f"error parsing tls config, expected '{name}' to be a list of {wanted}", item)
+        found.append((item.value, item))
+    return found
+
+
+def _pinned_certs(_reader: Reader, node: Node, tls: TlsOptions) -> None:
+    wanted = "hex-encoded sha256 of DER encoded SubjectPublicKeyInfo"
+    for text, item in _strings(node, "pinned_certs", wanted):
+        pin = text.lower()
+        if not _PIN.fullmatch(pin):
+            text = f"error parsing tls config, 'pinned_certs' key {pin} does not look like {wanted}"
+            raise FieldError(text, item)
+        tls.pinned_certs.append(pin)
+
+
+def _cipher_suites(_reader: Reader, node: Node, tls: TlsOptions) -> None:
+    for name, item in _strings(node, "cipher_suites", "names"):
+        if problem := problem_of_suite(name):
+            raise FieldError(problem, item)
+        tls.cipher_suites.append(name)
+    if not tls.cipher_suites:
+        raise FieldError("error parsing tls config, 'cipher_suites' cannot be empty")
+
+
+def _curve_preferences(_reader: Reader, node: Node, tls: TlsOptions) -> None:
+    """Python's ssl takes one curve (its `set_ecdh_curve`), and allowing more than was named is no option."""
+    for name, item in _strings(node, "curve_preferences", "names"):
+        if name in HYBRID_CURVES:
+            raise FieldError(f"curve preference {name} is not supported: its key exchange cannot be chosen here", item)
+        if name not in CURVES:
+            raise FieldError(f"unrecognized curve preference {name}", item)
+        if tls.curve_preferences:
+            raise FieldError("several curve_preferences are not supported, name one", item)
+        tls.curve_preferences.append(name)
+    if not tls.curve_preferences:
+        raise FieldError("error parsing tls config, 'curve_preferences' cannot be empty")
+
+
+def _certs(reader: Reader, node: Node, tls: TlsOptions) -> None:
+    """One pair is what `cert_file` and `key_file` are; which of several to show is not to be said to Python's ssl."""
+    if not isinstance(node.value, list):
+        raise FieldError("error parsing certificates config: unsupported type")
+    if len(node.value) != 1:
+        raise FieldError("several certs are not supported, use one pair, or cert_file and key_file")
+    (pair,) = node.value
+    unknown = 'error parsing tls certs config, unknown field "{key}"'
+    names = {"cert_file": ("cert_file", as_string), "key_file": ("key_file", as_string)}
+    reader.block(as_map(pair, "certs"), tls, names, path="tls.certs", unknown=unknown, variables=False)
+    if not (tls.cert_file and tls.key_file):
+        raise FieldError(
+            "error parsing certificates config: both 'cert_file' and 'cert_key' options are required", pair
+        )
+
+
+def _off_only(name: str) -> Any:
+    def read(_reader: Reader, node: Node, _target: Any) -> None:
+        if node.value is not False:
+            raise FieldError(f"{name} is not supported: certificates are not checked with OCSP")
+
+    return read
+
+
+_FIELDS: Fields = {
     "cert_file": ("cert_file", as_string),
     "key_file": ("key_file", as_string),
     "ca_file": ("ca_file", as_string),
-    "verify": ("verify", as_bool),
     "timeout": ("timeout", as_seconds),
-    **dict.fromkeys(("handshake_first", "first", "immediate"), ("handshake_first", _handshake_first)),
     "min_version": ("min_version", as_string),
+    "insecure": ("insecure", as_bool),
+    "allow_insecure_cipher_suites": ("allow_insecure_cipher_suites", as_bool),
+    "connection_rate_limit": ("connection_rate_limit", as_int),
 }
-_TLS_INERT = frozenset(
-    {"cipher_suites", "curve_preferences", "insecure", "connection_rate_limit", "verify_cert_and_check_known_urls"}
-)
-
-
-def _verify_and_map(reader: Reader, node: Node, _target: Any) -> None:
-    if as_bool(reader, "verify_and_map", node):
-        raise FieldError("verify_and_map is not supported")
-
-
-_TLS_BLOCKS: Blocks = {
+_WINDOWS = ("cert_store", "cert_match", "cert_match_by", "cert_match_skip_invalid", "ca_certs_match")
+_BLOCKS: Blocks = {
+    **dict.fromkeys(("handshake_first", "first", "immediate"), _handshake_first),
+    "verify": _verify,
     "verify_and_map": _verify_and_map,
-    "pinned_certs": refuse("pinned_certs is not supported"),
-    "certs": refuse("certs is not supported, use cert_file and key_file"),
+    "pinned_certs": _pinned_certs,
+    "cipher_suites": _cipher_suites,
+    "curve_preferences": _curve_preferences,
+    **dict.fromkeys(("certs", "certificates"), _certs),
+    **{name: refuse(f"{name} is not supported: it is of the certificate store of Windows") for name in _WINDOWS},
+    "ocsp_peer": _off_only("ocsp_peer"),
 }
+_OF_CLIENTS: Blocks = {
+    **_BLOCKS,
+    "verify_cert_and_check_known_urls": refuse("verify_cert_and_check_known_urls not supported in this context"),
+}
+_OF_ROUTES: Blocks = {**_BLOCKS, "verify_cert_and_check_known_urls": _check_known_urls}
+
+
+# --- blocks -----------------------------------------------------------------------------------------------------------
 
 
 def read_tls(reader: Reader, node: Node, options: Options) -> None:
-    options.tls = _parse(reader, node, _TLS_FIELDS, _TLS_INERT)
+    options.tls = _parse(reader, node, _OF_CLIENTS)
 
 
 def read_port_tls(reader: Reader, node: Node, target: WebSocketOptions) -> None:
     """The `tls` block of a port of its own for clients."""
-    target.tls = _parse(reader, node, _TLS_FIELDS, _TLS_INERT)
+    target.tls = _parse(reader, node, _OF_CLIENTS)
     if not target.tls.cert_file:
         raise FieldError("tls of a port needs cert_file and key_file", node)
 
 
 def read_link_tls(reader: Reader, node: Node, target: ClusterOptions | LeafOptions | LeafRemoteOptions) -> None:
     """The `tls` block of links between servers; who accepts them must have a certificate."""
-    target.tls = _parse(reader, node, {**_TLS_FIELDS, "insecure": ("insecure", as_bool)}, _TLS_INERT - {"insecure"})
+    of_routes = isinstance(target, ClusterOptions)
+    target.tls = _parse(reader, node, _OF_ROUTES if of_routes else _OF_CLIENTS)
     if target.tls.insecure:
         reader.notes.append("tls insecure: the other end's certificate is not checked")
     if not target.tls.cert_file and not isinstance(target, LeafRemoteOptions):
@@ -88,18 +197,32 @@ def read_link_tls(reader: Reader, node: Node, target: ClusterOptions | LeafOptio
     _try_to_load(target.tls, accepting=False)
 
 
-def _parse(reader: Reader, node: Node, fields: Fields, inert: frozenset[str]) -> TlsOptions:
+def _parse(reader: Reader, node: Node, blocks: Blocks) -> TlsOptions:
     tls = TlsOptions()
     unknown = 'error parsing tls config, unknown field "{key}"'
     pairs = as_map(node, "tls")
+    before = len(reader.errors)
     # The real server knows no variable definitions in this one block.
-    reader.block(pairs, tls, fields, _TLS_BLOCKS, inert, path="tls", unknown=unknown, variables=False)
+    reader.block(pairs, tls, _FIELDS, blocks, path="tls", unknown=unknown, variables=False)
+    if len(reader.errors) > before:
+        return tls
+    names = {key.lower() for key in pairs}
+    if "cert_file" in names and names & {"certs", "certificates"}:
+        raise FieldError("error parsing tls config, cannot combine 'cert_file' option with 'certs' option")
     if tls.cert_file and not tls.key_file:
         raise FieldError("missing 'key_file' in TLS configuration")
     if tls.key_file and not tls.cert_file:
         raise FieldError("missing 'cert_file' in TLS configuration")
     if tls.min_version not in ("", "1.2", "1.3"):
-        raise FieldError(f"unsupported TLS version: {tls.min_version}")
+        known = tls.min_version in ("1.0", "1.1")
+        why = f"unsupported TLS version: TLS {tls.min_version}" if known else f"unknown version: {tls.min_version}"
+        raise FieldError(f"error parsing tls config: {why}")
+    insecure = [name for name in tls.cipher_suites if is_insecure(name)]
+    if insecure and not tls.allow_insecure_cipher_suites:
+        raise FieldError(
+            "insecure cipher suites configured without 'allow_insecure_cipher_suites' option set: "
+            f"{', '.join(insecure)}"
+        )
     if tls.cert_file:
         _try_to_load(tls, accepting=True)
     return tls

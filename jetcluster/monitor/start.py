@@ -96,7 +96,7 @@ async def start_monitor(node: NodeView) -> Monitor:
 
 
 def _tls(options: Options) -> ssl.SSLContext | None:
-    """Who looks at the monitoring needs no certificate, whatever clients need."""
+    """Who looks at the monitoring needs no certificate, whatever clients need, unless `https_verify` says so."""
     if not options.https_port:
         return None
     if options.http_port:
@@ -106,7 +106,7 @@ def _tls(options: Options) -> ssl.SSLContext | None:
         raise MonitorError("Can't start monitoring: TLS cert and key required for HTTPS")
     from jetcluster.config.tls import server_context
 
-    return server_context(replace(options.tls, verify=False))
+    return server_context(replace(options.tls, verify=options.https_verify))
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -9,16 +9,24 @@ from jetcluster.server.leafnodes import LeafNodes
 from jetcluster.server.options import AuthResult
 
 if TYPE_CHECKING:
+    from jetcluster.auth.certificates import PeerCertificate
     from jetcluster.node.node import Node
 
 
 def leafnodes_of(node: Node) -> LeafNodes:
     options = node.options
 
-    def identify(connect: dict[str, Any], nonce: bytes) -> AuthResult:
+    def identify(connect: dict[str, Any], nonce: bytes, certificate: PeerCertificate | None) -> AuthResult:
         authenticator = node.server.authenticator  # the one of the last reload
         assert isinstance(authenticator, Authenticator)
-        return authenticator.check(connect, nonce, connection_type="LEAFNODE")
+        tls = options.leafnodes.tls
+        return authenticator.check(
+            connect,
+            nonce,
+            connection_type="LEAFNODE",
+            certificate=certificate,
+            by_certificate=tls is not None and tls.verify_and_map,
+        )
 
     def has_jetstream(name: str) -> bool:
         account = (options.accounts or {}).get(name)

@@ -20,7 +20,7 @@ from jetcluster.cluster.mesh import Credentials, MeshOptions, MeshTls, NodeMesh,
 from jetcluster.cluster.mesh_api import NodeInfo
 from jetcluster.cluster.mesh_core import MeshCore
 from jetcluster.cluster.mesh_interest import MeshInterest
-from jetcluster.config.options import AuthorizationOptions, JetStreamOptions, TlsOptions
+from jetcluster.config.options import AuthorizationOptions, ClusterOptions, JetStreamOptions, TlsOptions
 from jetcluster.model.limits import AccountLimits
 from jetcluster.node.capacity import Capacity
 from jetcluster.server.listener import ListenError, host_port
@@ -138,14 +138,10 @@ class NodeJetStream:
         if "accounts" in changed and self._api_context is not None:
             self._serve_accounts(self._api_context)
 
-    def renew_certificates(self) -> None:
-        """Of routes: reads the files again, for handshakes to come. Raises ConfigError."""
-        tls = self._options.cluster.tls
-        if tls is not None and isinstance(self.mesh, NodeMesh) and self.mesh.options.tls is not None:
-            from jetcluster.config.tls import load_certificate
-
-            for context in (self.mesh.options.tls.accepting, self.mesh.options.tls.connecting):
-                load_certificate(context, tls)
+    def renew_tls(self, cluster: ClusterOptions) -> None:
+        """Of routes, out of a new configuration: for handshakes to come. Raises ConfigError."""
+        if cluster.tls is not None and isinstance(self.mesh, NodeMesh):
+            self.mesh.set_tls(_mesh_tls(cluster, cluster.tls))
 
     async def step_aside(self) -> None:
         if self.jetstream is not None:
@@ -200,7 +196,7 @@ class NodeJetStream:
             advertise=cluster.cluster_advertise,
             authorization=_credentials(cluster.authorization),
             routes=tuple(_route(url) for url in cluster.routes),
-            tls=_mesh_tls(cluster.tls) if cluster.tls is not None else None,
+            tls=_mesh_tls(cluster, cluster.tls) if cluster.tls is not None else None,
             max_frame=max_frame,
         )
         return NodeMesh(me, mesh_options, clock=self._node.clock, rng=self._node.rng)
@@ -424,10 +420,17 @@ def _credentials(authorization: AuthorizationOptions) -> Credentials | None:
     return Credentials(authorization.user, authorization.password)
 
 
-def _mesh_tls(tls: TlsOptions) -> MeshTls:
+def _mesh_tls(cluster: ClusterOptions, tls: TlsOptions) -> MeshTls:
+    """Raises ConfigError when files are unusable."""
     from jetcluster.config.tls import client_context, server_context
 
-    return MeshTls(server_context(tls, mutual=True), client_context(tls), tls.timeout)
+    check = None
+    if tls.pinned_certs or tls.check_known_urls or tls.verify_and_map:
+        from jetcluster.auth.certificates import route_check
+
+        user = cluster.authorization.user if tls.verify_and_map else None
+        check = route_check(tls.pinned_certs, cluster.routes if tls.check_known_urls else None, user)
+    return MeshTls(server_context(tls, mutual=True), client_context(tls), tls.timeout, check)
 
 
 def _route(url: str) -> Route:

@@ -29,4 +29,8 @@ def server_options(options: Options) -> ServerOptions:
         built.tls_verify = options.tls.verify
         built.tls_timeout = options.tls.timeout
         built.tls_handshake_first = options.tls.handshake_first
+        built.tls_fallback_delay = options.tls.fallback_delay
+        built.tls_map = options.tls.verify_and_map
+        built.tls_pinned = frozenset(options.tls.pinned_certs)
+        built.tls_rate_limit = options.tls.connection_rate_limit
     return built

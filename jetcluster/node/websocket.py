@@ -12,6 +12,7 @@ from jetcluster.server.ws_client import CONNECTION_TYPE
 from jetcluster.server.ws_port import Check, WsPort
 
 if TYPE_CHECKING:
+    from jetcluster.auth.certificates import PeerCertificate
     from jetcluster.node.node import Node
 
 
@@ -28,12 +29,13 @@ def ws_port_of(node: Node) -> WsPort:
     return WsPort(node.server, websocket, context, *_login(node.options, authenticator))
 
 
-def renew_certificate(port: WsPort, options: Options) -> None:
+def renew_tls(port: WsPort, options: Options) -> None:
     """For handshakes to come. Raises ConfigError."""
-    if port.tls is not None and options.websocket.tls is not None:
-        from jetcluster.config.tls import load_certificate
+    tls = options.websocket.tls
+    if port.tls is not None and tls is not None:
+        from jetcluster.config.tls import server_context
 
-        load_certificate(port.tls, options.websocket.tls)
+        port.renew(server_context(tls), tls.timeout)
 
 
 def reconfigure(port: WsPort, options: Options, authenticator: Authenticator) -> None:
@@ -52,7 +54,11 @@ def _login(options: Options, of_server: Authenticator) -> tuple[Authenticator, C
             changed["no_auth_user"] = websocket.no_auth_user
         authenticator = Authenticator(replace(options, **changed), of_server)
 
-    def check(connect: dict[str, Any], nonce: bytes, address: str) -> AuthResult:
-        return authenticator.check(connect, nonce, address, CONNECTION_TYPE)
+    mapped = websocket.tls is not None and websocket.tls.verify_and_map
+
+    def check(connect: dict[str, Any], nonce: bytes, address: str, certificate: PeerCertificate | None) -> AuthResult:
+        return authenticator.check(
+            connect, nonce, address, CONNECTION_TYPE, certificate=certificate, by_certificate=mapped
+        )
 
     return authenticator, check

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Callable
@@ -12,13 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from jetcluster.protocol import subjects, writer
 from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Command, Parser
 from jetcluster.server.connection import Connection
-from jetcluster.server.options import Authenticator, AuthResult, Permissions, Session
+from jetcluster.server.options import Authenticator, AuthResult, Permissions, Session, by_certificate
 from jetcluster.server.permissions import ConnectionPermissions
 from jetcluster.server.route import RESERVED_REPLIES, SYSTEM_QUEUE
 from jetcluster.server.router import Router
 from jetcluster.server.subscription import ClientSubscription, Sink
 
 if TYPE_CHECKING:
+    from jetcluster.auth.certificates import PeerCertificate
     from jetcluster.server.server import Server
 
 log = logging.getLogger("jetcluster.server")
@@ -68,8 +68,9 @@ class Client(Connection):
         self._connected = False
         self._rest: list[Command] = []
         """What was read and waits for its turn."""
-        self._in_clear = False
-        """True until the TLS handshake that follows the INFO is done: nothing that comes is obeyed."""
+        self._greeted = False
+        self.tls_first = False
+        """The handshake came before the INFO."""
         self._router: Router | None = None
         self._permissions: ConnectionPermissions | None = None
         self.session: Session | None = None
@@ -77,20 +78,45 @@ class Client(Connection):
 
     # ---- beginning and end
 
+    def first_info(self) -> dict[str, Any]:
+        self.nonce = self.server.new_nonce()
+        return self.server.info_for(self, first=True)
+
+    def greeting(self) -> bytes:
+        """The first INFO, for whoever sends it before the connection is made; `ip` and `port` are known by then."""
+        self._greeted = True
+        return writer.info(self.first_info())
+
     def opened(self) -> None:
-        server = self.server
-        self.nonce = server.new_nonce()
-        self.out.append(writer.info(server.info_for(self, first=True)))
-        if not server.admit(self):
+        if not self._greeted:
+            self.out.append(writer.info(self.first_info()))
+        if not self.server.admit(self):
             self.close("Maximum Connections Exceeded", "maximum connections exceeded")
             return
+        if not self._is_pinned():
+            return
         self._expect_credentials()
-        if self._wants_tls:
-            self._in_clear = True
-            self.transport.pause_reading()
-            server.spawn(self._start_tls())
-        else:
-            self.flush()
+        self.flush()
+
+    @property
+    def pins(self) -> frozenset[str]:
+        """Public keys that may come by this listener; empty: any."""
+        return self.server.options.tls_pinned
+
+    def _is_pinned(self) -> bool:
+        """Closes the connection otherwise."""
+        pins, options = self.pins, self.server.options
+        if not pins or (options.allow_non_tls and self.transport.get_extra_info("ssl_object") is None):
+            return True
+        from jetcluster.auth.certificates import CertificateError, certificate_of, check_pin
+
+        try:
+            check_pin(certificate_of(self.transport), pins)
+        except CertificateError as error:
+            log.info("cid %d, %s: TLS handshake error: %s", self.cid, self.ip, error)
+            self.abort("TLS Handshake Failure")
+            return False
+        return True
 
     def _expect_credentials(self) -> None:
         if self.authenticator.required:
@@ -106,14 +132,7 @@ class Client(Connection):
 
     @property
     def _auth_patience(self) -> float:
-        options = self.server.options
-        return options.auth_timeout + (options.tls_timeout + 1 if options.tls is not None else 0)
-
-    @property
-    def _wants_tls(self) -> bool:
-        """The INFO goes out in clear, and TLS follows."""
-        options = self.server.options
-        return options.tls is not None and not options.tls_handshake_first
+        return self.server.options.auth_timeout
 
     def told(self, info: dict[str, Any]) -> dict[str, Any]:
         """The server's INFO as it is for the listener this client has come by."""
@@ -121,29 +140,19 @@ class Client(Connection):
 
     def _check(self, connect: dict[str, Any]) -> AuthResult:
         """Raises to refuse."""
-        return self.server.authenticator.check(connect, self.nonce, self.ip)
+        server = self.server
+        if not server.options.tls_map:
+            return server.authenticator.check(connect, self.nonce, self.ip)
+        return by_certificate(server.authenticator).check(
+            connect, self.nonce, self.ip, certificate=self.certificate, by_certificate=True
+        )
 
-    async def _start_tls(self) -> None:
-        """Turns the connection to TLS after the INFO in clear, as nats clients expect it."""
-        options = self.server.options
-        assert options.tls is not None
-        if self.close_reason:
-            return
-        self.flush()  # and in the same turn what comes is no longer read here
-        try:
-            transport = await asyncio.get_running_loop().start_tls(
-                self.transport, self, options.tls, server_side=True, ssl_handshake_timeout=options.tls_timeout
-            )
-        except (TimeoutError, OSError) as error:  # ssl.SSLError is an OSError
-            log.info("cid %d: TLS handshake error: %s", self.cid, error)
-            self.abort("TLS Handshake Failure")
-            return
-        if transport is None or self.close_reason:
-            self.abort("TLS Handshake Failure")
-            return
-        self.transport = transport
-        self._in_clear = False
-        transport.set_write_buffer_limits(high=64 * 1024, low=0)
+    @property
+    def certificate(self) -> PeerCertificate | None:
+        """What the client has shown. Raises CertificateError."""
+        from jetcluster.auth.certificates import certificate_of
+
+        return certificate_of(self.transport)
 
     def ended(self) -> None:
         self.server.forget(self)
@@ -188,10 +197,6 @@ class Client(Connection):
 
     def data_received(self, data: bytes) -> None:
         if self.close_reason:
-            return
-        if self._in_clear:  # uvloop reads from a connection's first moment on, also when `opened` has paused it
-            log.info("cid %d: TLS handshake error: the client does not wait for it", self.cid)
-            self.abort("TLS Handshake Failure")
             return
         self._attempt(self._process, data)
 
@@ -395,12 +400,18 @@ class Client(Connection):
     def _max_subscriptions(self) -> int:
         """-1 is no limit."""
         of_user = -1 if self.session is None else self.session.max_subscriptions
-        limits = (self.server.options.max_subscriptions or -1, self.server.limits_of(self.account).subscriptions, of_user)
+        limits = (
+            self.server.options.max_subscriptions or -1,
+            self.server.limits_of(self.account).subscriptions,
+            of_user,
+        )
         return min((limit for limit in limits if limit >= 0), default=-1)
 
     def reconfigured(self, *, new_pings: bool) -> None:
         """The server has a new configuration: is this client still who it was, and what may it do now?"""
         self._parser.max_control_line = self.server.options.max_control_line
+        if not self._is_pinned():
+            return
         if new_pings:
             self._arm_ping()
         if self._router is None:

@@ -69,6 +69,11 @@ class Connection(asyncio.Protocol):
 
     # ---- beginning and end
 
+    @property
+    def made(self) -> bool:
+        """There is, or was, a transport."""
+        return cast("asyncio.Transport | None", self.transport) is not None
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         # low=0: `resume_writing` says that a flush has gone out entirely, which is what write_deadline is about.

@@ -23,10 +23,12 @@ from jetcluster.server.leaf_peer import LeafPeer, deliver_from_leaf, passes
 from jetcluster.server.leaf_rules import API_PARTS, LeafRules
 from jetcluster.server.leaf_url import wants_tls
 from jetcluster.server.listener import host_port
+from jetcluster.server.options import AuthResult
 from jetcluster.server.router import Router
 
 if TYPE_CHECKING:
-    from jetcluster.server.leafnodes import LeafNodes
+    from jetcluster.auth.certificates import PeerCertificate
+    from jetcluster.server.leafnodes import Identify, LeafNodes
 
 log = logging.getLogger("jetcluster.server")
 
@@ -62,10 +64,14 @@ class LeafLink(Connection):
         self.retry_after = 0.0
         """Seconds the other end, or a loop, tells this one to wait before it connects again."""
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._login: dict[str, Any] = {}
+        self._identity: AuthResult | None = None
+        """What the other end has logged in with, and who that was."""
         self.nonce = b""
         self.secure = False
         """True once the link has TLS."""
         self._in_handshake = False
+        self._certificate: PeerCertificate | None = None
         self._parser = leaf.LeafParser(server.options.max_payload + HEADROOM, server.options.max_control_line)
         self._told: dict[tuple[bytes, bytes | None], int] = {}
         self._router: Router | None = None
@@ -85,6 +91,8 @@ class LeafLink(Connection):
         tls = options.tls if self.remote is None else self.remote.tls
         self._arm("auth", options.auth_timeout + (tls.timeout + 1 if tls is not None else 0), self._nobody_came)
         self.secure = self.transport.get_extra_info("ssl_object") is not None
+        if self.secure and not self._check_certificate():
+            return
         if self.remote is None:
             self.nonce = self.leafnodes.new_nonce()
             if tls is None or self.secure:
@@ -123,8 +131,25 @@ class LeafLink(Connection):
             made.abort()
             return
         self.secure, self._in_handshake, self._blocked = True, False, False
+        if not self._check_certificate():
+            return
         then()
         self.flush()
+
+    def _check_certificate(self) -> bool:
+        """Reads what the other end has shown, where somebody asks; closes the link when it may not come in."""
+        tls = self.leafnodes.options.tls if self.remote is None else self.remote.tls
+        if tls is None or not (tls.pinned_certs or tls.verify_and_map):
+            return True
+        from jetcluster.auth.certificates import CertificateError, certificate_of, check_pin
+
+        try:
+            self._certificate = certificate_of(self.transport)
+            check_pin(self._certificate, tls.pinned_certs)
+        except CertificateError as error:
+            self._not_secure(str(error))
+            return False
+        return True
 
     def _not_secure(self, why: str) -> None:
         log.warning("leafnode cid %d, %s: TLS handshake error: %s", self.cid, host_port(self.ip, self.port), why)
@@ -216,7 +241,7 @@ class LeafLink(Connection):
         if cluster and cluster == self.server.options.cluster_name:
             self._refused("Cluster Names Identical", "remote leafnode has same cluster name")
             return
-        identity = self.leafnodes.log_in(connect, self.nonce)
+        identity = self.leafnodes.log_in(connect, self.nonce, self._certificate)
         if identity is None:
             self._refused("Authentication Failure", "Authorization Violation")
             return
@@ -226,6 +251,7 @@ class LeafLink(Connection):
         self.remote_cluster = (cluster or self.peer_id).encode()
         self.spoke = connect.get("is_hub") is True
         self.account = identity.account
+        self._login, self._identity = connect, identity
         if not self.leafnodes.has_room(identity.account):
             text = "maximum account active connections exceeded"
             self._refused("Maximum Account Connections Exceeded", text)
@@ -240,7 +266,30 @@ class LeafLink(Connection):
             permissions=identity.permissions,
         )
         self.send(writer.info(self.leafnodes.info_for(self)))
+        self._expect_end(identity)
         self._join()
+
+    def _expect_end(self, identity: AuthResult) -> None:
+        session = getattr(identity, "session", None)
+        self._disarm("expiry")
+        if session is not None and session.expires:
+            left = max(session.expires - self.server.clock.time_ns() / 1e9, 0.0)
+            self._arm("expiry", left, self.close, "Authentication Expired", "User Authentication Expired")
+
+    def recheck(self, identify: Identify) -> None:
+        """Is the other end still who it was? With other permissions it has to connect anew."""
+        try:
+            identity = identify(self._login, self.nonce, self._certificate)
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the answer is no
+            text = str(getattr(error, "live_text", "Authorization Violation"))
+            log.info("leafnode cid %d refused: %s", self.cid, error)
+            self.close(str(getattr(error, "live_reason", "Authentication Failure")), text or None)
+            return
+        same = self._identity is not None and identity.permissions is self._identity.permissions
+        if identity.account != self.account or not same:
+            self.close("Credentials Revoked")
+            return
+        self._expect_end(identity)
 
     def _info(self, info: dict[str, Any]) -> None:
         """What the accepting end says of itself; later ones are news of its neighbours."""

@@ -24,6 +24,7 @@ from jetcluster.server.server import Server
 if TYPE_CHECKING:
     import ssl
 
+    from jetcluster.auth.certificates import PeerCertificate
     from jetcluster.cluster.tls_listener import TlsListener
     from jetcluster.server.leaf_tls import LeafTls
 
@@ -40,8 +41,8 @@ LOG_EVERY = 60.0
 MAX_TOLD = 256
 _PROTOCOL = 3
 
-Identify = Callable[[dict[str, Any], bytes], AuthResult]
-"""(CONNECT, nonce) -> who that is, by the rules for clients. Raises to refuse."""
+Identify = Callable[[dict[str, Any], bytes, "PeerCertificate | None"], AuthResult]
+"""(CONNECT, nonce, certificate) -> who that is, by the rules for clients. Raises to refuse."""
 
 
 class LeafNodes:
@@ -101,7 +102,13 @@ class LeafNodes:
             from jetcluster.cluster.tls_listener import TlsListener
 
             assert self.tls.accepting is not None
-            first = TlsListener(self.tls.accepting, options.tls.timeout, lambda: LeafLink(self), _handshake_failed)
+            first = TlsListener(
+                self.tls.accepting,
+                options.tls.timeout,
+                lambda: LeafLink(self),
+                _handshake_failed,
+                fallback=options.tls.fallback_delay,
+            )
             self.host, self.port = await first.start(options.host, port)
             self._listener = first
             return
@@ -230,22 +237,47 @@ class LeafNodes:
         if link in self.links:
             self.links.remove(link)
 
+    def recheck(self, account: str) -> None:
+        """The account is not what it was: may its leaves stay? The newest go where there are too many."""
+        found = [link for link in self.links if link.account == account and not link.solicited]
+        limit = self._max_leafnodes(account)
+        for link in found[limit:] if limit >= 0 else ():
+            link.close("Maximum Account Connections Exceeded", "maximum account active connections exceeded")
+        for link in found:
+            if not link.close_reason and not self.options.users:
+                link.recheck(self._identify)
+
     def has_room(self, account: str) -> bool:
         limit = self._max_leafnodes(account)
         return limit < 0 or sum(link.account == account and not link.solicited for link in self.links) < limit
 
-    def log_in(self, connect: dict[str, Any], nonce: bytes) -> AuthResult | None:
-        """Whom a leaf connects as; None when it may not."""
+    def log_in(
+        self, connect: dict[str, Any], nonce: bytes, certificate: PeerCertificate | None = None
+    ) -> AuthResult | None:
+        """Whom a leaf connects as; None when it may not. `certificate`: what it has shown, which decides when the port
+        has verify_and_map."""
+        tls = self.options.tls
+        if self.options.users and tls is not None and tls.verify_and_map:
+            return self._named(certificate, str(connect.get("pass") or ""))
         if self.options.users:
             for user in self.options.users:
                 if self._is(user, connect, nonce):
                     return OpenIdentity(user.account, user.user or user.nkey)
             return None
         try:
-            return self._identify(connect, nonce)
+            return self._identify(connect, nonce, certificate)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the answer is no
             log.info("leafnode refused: %s", error)
             return None
+
+    def _named(self, certificate: PeerCertificate | None, password: str) -> AuthResult | None:
+        from jetcluster.auth.certificates import user_of
+
+        users = {user.user: user for user in self.options.users}
+        name = user_of(certificate, users) if certificate is not None else None
+        if name is None or not self._passwords.matches(users[name].password, password):
+            return None
+        return OpenIdentity(users[name].account, name)
 
     def _is(self, user: LeafUserOptions, connect: dict[str, Any], nonce: bytes) -> bool:
         if user.nkey:

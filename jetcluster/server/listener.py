@@ -6,8 +6,12 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from jetcluster.server.options import ServerOptions
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.tls_listener import TlsListener
 
 BACKLOG = 1024
 
@@ -16,21 +20,21 @@ class ListenError(Exception):
     """The port could not be opened; the text is nats-server's, ready for its `[FTL]` line."""
 
 
-async def listen(options: ServerOptions, factory: Callable[[], asyncio.Protocol]) -> asyncio.Server:
-    """Listens on options.host and port; -1 is any free port. Raises ListenError."""
+async def listen(
+    options: ServerOptions, factory: Callable[[], asyncio.Protocol], secure: TlsListener | None = None
+) -> asyncio.Server | TlsListener:
+    """Listens on options.host and port; -1 is any free port. `secure` takes the connections where there is TLS. Raises
+    ListenError."""
     port = 0 if options.port == -1 else options.port
     address = host_port(options.host, port)
     if not 0 <= port < 65536:
         raise ListenError(f'Error listening on port: {address}, "listen tcp: address {port}: invalid port"')
     try:
-        return await asyncio.get_running_loop().create_server(
-            factory,
-            options.host or None,
-            port,
-            backlog=BACKLOG,
-            ssl=options.tls if options.tls_handshake_first else None,
-            ssl_handshake_timeout=options.tls_timeout if options.tls and options.tls_handshake_first else None,
-        )
+        if secure is not None:
+            await secure.start(options.host, port)
+            return secure
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(factory, options.host or None, port, backlog=BACKLOG)
     except socket.gaierror as error:
         why = f"listen tcp: lookup {options.host}: no such host"
         raise ListenError(f'Error listening on port: {address}, "{why}"') from error
@@ -39,12 +43,20 @@ async def listen(options: ServerOptions, factory: Callable[[], asyncio.Protocol]
         raise ListenError(f'Error listening on port: {address}, "listen tcp {address}: bind: {why}"') from error
 
 
+def take_over(plain: asyncio.Server, secure: TlsListener) -> TlsListener:
+    """The same open port, whose connections `secure` takes from now on; those that come meanwhile wait in its queue."""
+    ports = [socket.socket(fileno=os.dup(one.fileno())) for one in plain.sockets]
+    plain.close()
+    secure.serve(ports)
+    return secure
+
+
 def host_port(host: str, port: int) -> str:
     """`host:port`, IPv6 addresses in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def bound_address(server: asyncio.Server) -> tuple[str, int]:
+def bound_address(server: asyncio.Server | TlsListener) -> tuple[str, int]:
     address = server.sockets[0].getsockname()
     return str(address[0]), int(address[1])
 

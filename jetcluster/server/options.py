@@ -6,12 +6,14 @@ Defaults are nats-server's (reference sheet core 1.10). `config` maps flags and 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from jetcluster import API_LEVEL, REPORTED_VERSION
 
 if TYPE_CHECKING:
     import ssl
+
+    from jetcluster.auth.certificates import PeerCertificate
 
 
 @dataclass(slots=True, frozen=True)
@@ -72,6 +74,16 @@ class ServerOptions:
     tls_verify: bool = False
     tls_timeout: float = 2.0
     tls_handshake_first: bool = False
+    tls_fallback_delay: float = 0.0
+    """With `tls_handshake_first`: seconds without a TLS hello after which INFO goes out in clear; 0: never."""
+    tls_map: bool = False
+    """The certificate says which user comes."""
+    tls_pinned: frozenset[str] = frozenset()
+    """SHA-256 of the public keys that may come, hex; empty: any."""
+    tls_rate_limit: int = 0
+    """Handshakes begun per second; 0: any number."""
+    allow_non_tls: bool = False
+    """Clients may stay without TLS: what they send first decides."""
 
 
 class Permissions(Protocol):
@@ -144,6 +156,25 @@ class Authenticator(Protocol):
         when it is a str, is the -ERR text; otherwise it is Authorization Violation. `live_text` and `live_reason`
         are for a connection that was let in before."""
         ...
+
+
+class CertificateAuthenticator(Protocol):
+    """One that can also tell users by their certificates (`tls_map`)."""
+
+    def check(
+        self,
+        connect: dict[str, Any],
+        nonce: bytes,
+        client_ip: str = "",
+        connection_type: str = "STANDARD",
+        *,
+        certificate: PeerCertificate | None = None,
+        by_certificate: bool = False,
+    ) -> AuthResult: ...
+
+
+def by_certificate(authenticator: Authenticator) -> CertificateAuthenticator:
+    return cast(CertificateAuthenticator, authenticator)
 
 
 @dataclass(slots=True, frozen=True)

@@ -8,7 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.protocol import writer
@@ -17,7 +17,7 @@ from jetcluster.server.client import Client
 from jetcluster.server.connection import Connection
 from jetcluster.server.identity import new_nonce, new_server_id
 from jetcluster.server.lame_duck import enter_lame_duck
-from jetcluster.server.listener import advertised, bound_address, listen
+from jetcluster.server.listener import advertised, bound_address, listen, take_over
 from jetcluster.server.options import AccountLimits, Authenticator, ServerOptions
 from jetcluster.server.router import Router
 
@@ -120,7 +120,11 @@ class Server:
         self._peer_urls: list[str] = []
         self.ws_port: WsPort | None = None
         """The other port for clients, if there is one; the node opens it."""
-        self._listener: asyncio.Server | None = None
+        self.handshakes = 0
+        """Connections whose TLS handshake is under way: they count as connections."""
+        self._listener: asyncio.Server | TlsListener | None = None
+        self._plain: asyncio.Server | None = None
+        """`_listener`, while it knows nothing of TLS."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._drained: asyncio.Event | None = None
 
@@ -128,13 +132,22 @@ class Server:
 
     async def start(self) -> None:
         """Opens the port. Raises listener.ListenError."""
-        self._listener = await listen(self.options, self._new_client)
+        secure = self._tls_port()
+        self._listener = await listen(self.options, self.new_client, secure)
+        self._plain = cast(asyncio.Server, self._listener) if secure is None else None
         self.host, self.port = bound_address(self._listener)
+
+    def _tls_port(self) -> TlsPort | None:
+        if self.options.tls is None:
+            return None
+        from jetcluster.server.tls_port import TlsPort
+
+        return TlsPort(self)
 
     async def stop_accepting(self) -> None:
         if self._listener is not None:
             self._listener.close()
-            self._listener = None
+            self._listener = self._plain = None
         if self.ws_port is not None:
             self.ws_port.close()
 
@@ -221,6 +234,16 @@ class Server:
         self.clients[client.cid] = client
         self.total_connections += 1
         return True
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.clients) + self.handshakes > self.options.max_connections
+
+    def never_came(self, client: Client) -> None:
+        """One whose handshake came to nothing: it has been a connection all the same."""
+        self.clients[client.cid] = client
+        self.total_connections += 1
+        self.forget(client)
 
     def transport_lost(self, connection: Connection) -> None:
         self.transports.discard(connection)
@@ -318,7 +341,7 @@ class Server:
         if self.authenticator.required:
             info["auth_required"] = True
         if options.tls is not None:
-            info["tls_required"] = True
+            info["tls_available" if options.allow_non_tls else "tls_required"] = True
             if options.tls_verify:
                 info["tls_verify"] = True
         info["max_payload"] = options.max_payload

@@ -49,22 +49,27 @@ class WsClient(Client):
         return self._port.options.authorization.timeout or super()._auth_patience
 
     @property
-    def _wants_tls(self) -> bool:
-        return False  # it has it below, or has not
+    def pins(self) -> frozenset[str]:
+        tls = self._port.options.tls
+        return frozenset(tls.pinned_certs) if tls is not None else frozenset()
 
     def told(self, info: dict[str, Any]) -> dict[str, Any]:
         """INFO as it is for this listener."""
-        for key in ("auth_required", "tls_required", "tls_verify", "connect_urls"):
+        for key in ("auth_required", "tls_required", "tls_available", "tls_verify", "connect_urls"):
             info.pop(key, None)
         info |= {"host": self._port.host, "port": self._port.port}
         if self.authenticator.required:
             info["auth_required"] = True
         if self._port.tls is not None:
             info["tls_required"] = True
+            if self._port.options.tls is not None and self._port.options.tls.verify:
+                info["tls_verify"] = True
         urls = self._port.connect_urls
         return info | {"connect_urls": urls} if urls else info
 
     def _check(self, connect: dict[str, Any]) -> AuthResult:
         """What CONNECT does not say, the cookies of the handshake do."""
         merged = {**self._cookies, **{key: value for key, value in connect.items() if value != ""}}
-        return self._port.check(merged, self.nonce, self.ip)
+        tls = self._port.options.tls
+        mapped = self.certificate if tls is not None and tls.verify_and_map else None
+        return self._port.check(merged, self.nonce, self.ip, mapped)

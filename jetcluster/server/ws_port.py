@@ -20,6 +20,7 @@ from jetcluster.server.ws_transport import WebSocket
 if TYPE_CHECKING:
     import ssl
 
+    from jetcluster.auth.certificates import PeerCertificate
     from jetcluster.server.server import Server
 
 log = logging.getLogger("jetcluster.server")
@@ -27,8 +28,9 @@ log = logging.getLogger("jetcluster.server")
 HANDSHAKE_TIMEOUT = 10.0
 """Seconds, unless `handshake_timeout` says otherwise."""
 
-Check = Callable[[dict[str, Any], bytes, str], AuthResult]
-"""(CONNECT, nonce, address) -> who that is, as a client of the WEBSOCKET type. Raises to refuse."""
+Check = Callable[[dict[str, Any], bytes, str, "PeerCertificate | None"], AuthResult]
+"""(CONNECT, nonce, address, certificate if that says who it is) -> who that is, as a client of the WEBSOCKET type.
+Raises to refuse."""
 
 
 class WsPort:
@@ -96,6 +98,12 @@ class WsPort:
             self._listener = None
         for one in list(self._handshaking):
             one.drop()
+
+    def renew(self, context: ssl.SSLContext, timeout: float) -> None:
+        """For handshakes to come."""
+        self.tls = context
+        if isinstance(self._listener, TlsListener):
+            self._listener.context, self._listener.timeout = context, timeout
 
     def reconfigure(self, options: WebSocketOptions, authenticator: Authenticator, check: Check) -> None:
         """After a reload: host, port and TLS on or off are the same. Before `Server.reconfigure`, which asks clients

@@ -72,7 +72,7 @@ def test_a_remote_of_no_account() -> None:
         ("leafnodes { tls { cert_file: x, key_file: y } }", "open x: no such file or directory"),
         ("leafnodes { authorization { nkey: x } }", "Not a valid public nkey"),
         ('leafnodes { remotes [ {url: "tls://x:1", tls { ca_file: x } } ] }', "open x: no such file or directory"),
-        ('leafnodes { remotes [ {url: "tls://x:1", tls { verify_and_map: true } } ] }', "verify_and_map is not"),
+        ('leafnodes { remotes [ {url: "tls://x:1", tls { ocsp_peer: true } } ] }', "ocsp_peer is not"),
         ('leafnodes { remotes [ {url: "nats://x:1", credentials: "f", nkey: SEED } ] }', "both creds and nkey"),
         ('leafnodes { remotes [ {url: "ws://x:1"} ] }', "ws links are not supported"),
         ('leafnodes { remotes [ {url: "nats://x:y"} ] }', "error parsing leafnode url"),

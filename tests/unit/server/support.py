@@ -94,7 +94,7 @@ class Peer:
 
     def __init__(self, bench: Bench, *lines: bytes) -> None:
         self.bench = bench
-        self.connection: Client = bench.server._new_client()
+        self.connection: Client = bench.server.new_client()
         self.transport = FakeTransport()
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)

@@ -33,7 +33,7 @@ Run = Callable[[Body], None]
 async def listening(options: WebSocketOptions | None = None, **of_server: Any) -> AsyncIterator[tuple[Server, WsPort]]:
     async with serving(**of_server) as server:
 
-        def check(connect: dict[str, Any], nonce: bytes, _address: str) -> AuthResult:
+        def check(connect: dict[str, Any], nonce: bytes, _address: str, _certificate: object) -> AuthResult:
             return server.authenticator.check(connect, nonce)
 
         options = options or WebSocketOptions(compression=True)
