@@ -193,6 +193,9 @@ class Server:
         if excess:
             log.info("Closed %d connections to fall within max_connections", len(excess))
         for client in list(self.clients.values()):
+        secure = self._tls_port() if self._plain is not None else None
+        if secure is not None and self._plain is not None:
+            self._listener, self._plain = take_over(self._plain, secure), None
             client.reconfigured(new_pings=new_pings)
         if self.info != before or options.account_limits != limits:
             self._send_info()
@@ -220,7 +223,7 @@ class Server:
 
     # ---- connections
 
-    def _new_client(self) -> Client:
+    def new_client(self) -> Client:
         return Client(self, self.new_cid())
 
     def new_cid(self) -> int:
