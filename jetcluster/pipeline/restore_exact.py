@@ -15,7 +15,7 @@ from jetcluster.pipeline.restore import ATTEMPTS, GONE_SECONDS, NAME_TAKEN, Plan
 from jetcluster.pipeline.restore_rows import Totals
 from jetcluster.pipeline.restore_transfer import NotTheArchiveError, Transfer
 from jetcluster.pipeline.result import DataLoss, UsageError
-from jetcluster.spark.connection import ConnectionLostError, NoRespondersError, RequestTimeoutError
+from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
 from jetcluster.spark.stream_state import StreamError, StreamState, ask, stream_state
 
 if TYPE_CHECKING:

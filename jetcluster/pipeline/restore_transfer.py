@@ -17,7 +17,8 @@ from typing import Any, Final, TypeVar
 from jetcluster.errors import ApiError, JetclusterError
 from jetcluster.pipeline import restore_rows
 from jetcluster.pipeline.restore_rows import PADDING, Totals
-from jetcluster.spark.connection import Connection, NoRespondersError, Reply
+from jetcluster.spark.connection import Connection
+from jetcluster.spark.reply import NoRespondersError, Reply
 
 T = TypeVar("T")
 

@@ -19,12 +19,20 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from jetcluster.errors import ApiError, JetclusterError
 from jetcluster.protocol import headers as header_block
 from jetcluster.spark.credentials import Credentials
+from jetcluster.spark.reply import (
+    ConnectionLostError,
+    NoRespondersError,
+    Reply,
+    RequestTimeoutError,
+    ServerError,
+    make_reply,
+)
 
 Frame = tuple[bytes, bytes]
 """(header block or b"", payload)."""
@@ -40,51 +48,6 @@ MAX_LINES: Final = 4096
 _Line = tuple[int, int, Callable[[bytes], object], Callable[[bytes], object], bytes]
 """(bytes of the header block, of block and payload, what takes the one, what takes the other, token)."""
 NO_CREDENTIALS: Final = Credentials()
-
-
-class ConnectionLostError(JetclusterError):
-    """No server could be reached, or the connection broke. What was under way may or may not have happened."""
-
-
-class ServerError(JetclusterError):
-    """The server sent -ERR: no permission, a protocol violation."""
-
-
-class NoRespondersError(JetclusterError):
-    """Status 503: nobody serves this subject, or the one who does is too busy now."""
-
-
-class RequestTimeoutError(JetclusterError):
-    """No answer in time."""
-
-
-class Reply(NamedTuple):
-    status: int
-    """Of the header's first line (204, 404, 503, ...); 0 for none."""
-    description: str
-    headers: bytes
-    """The header block as it came, b"" for none."""
-    data: bytes
-
-    def get(self, name: str) -> str | None:
-        """The first value of a header."""
-        value = header_block.get(self.headers, name.encode())
-        return None if value is None else value.decode(errors="replace")
-
-    def json(self) -> dict[str, Any]:
-        """Raises ServerError when the payload is no JSON object."""
-        try:
-            found = json.loads(self.data)
-        except ValueError as error:
-            raise ServerError(f"not JSON: {self.data[:100]!r}") from error
-        if not isinstance(found, dict):
-            raise ServerError(f"not a JSON object: {self.data[:100]!r}")
-        return found
-
-
-def make_reply(headers: bytes, data: bytes) -> Reply:
-    status, text = header_block.status(headers) if headers else (0, b"")
-    return Reply(status, text.decode(errors="replace"), headers, data)
 
 
 class Gather:

@@ -10,9 +10,10 @@ from typing import Any, Final
 from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
 from jetcluster.spark import fence
-from jetcluster.spark.connection import Connection, ConnectionLostError, NoRespondersError, RequestTimeoutError
+from jetcluster.spark.connection import Connection
 from jetcluster.spark.fence import FenceError, Last, Marker, Resume
 from jetcluster.spark.publish import Ack, Message, Patience, PublishError, ServerLink, check_size, read_ack
+from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
 
 MAX_BATCH: Final = 1000
 """Messages in one atomic batch that a server takes (ADR-50)."""

@@ -20,17 +20,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from jetcluster.errors import ApiError, JetclusterError
-from jetcluster.spark.connection import (
-    ConnectionLostError,
-    Gather,
-    NoRespondersError,
-    Reply,
-    RequestTimeoutError,
-    ServerError,
-)
+from jetcluster.spark.connection import Gather
 from jetcluster.spark.frames import Batch, answering_stream, is_whole, position, sequence
 from jetcluster.spark.link import Link
 from jetcluster.spark.options import SourceOptions
+from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, Reply, RequestTimeoutError
 from jetcluster.spark.stream_state import PATIENCE, StreamError, leader_next
 
 PROOF: Final = b"NATS/1.0\r\nJc-Proof: 1\r\n\r\n"
@@ -210,6 +204,3 @@ def _rows(fetch: RangeFetch, at: int) -> Iterator[tuple[int, int, bytes, bytes]]
     for batch in fetch:
         for head, payload in zip(batch.heads, batch.payloads, strict=True):
             yield sequence(head), at, head, payload
-
-
-__all__ = ["RangeFetch", "ReplicaLagError", "ServerError", "merged"]

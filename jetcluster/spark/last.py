@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 
 from jetcluster.errors import ApiError, JetclusterError
-from jetcluster.spark.connection import ConnectionLostError, NoRespondersError, RequestTimeoutError
 from jetcluster.spark.fetch import (
     LONGEST_PAUSE,
     PROOF,
@@ -25,6 +24,7 @@ from jetcluster.spark.frames import Batch, answering_stream, is_whole, sequence
 from jetcluster.spark.link import Link
 from jetcluster.spark.options import SourceOptions
 from jetcluster.spark.planner import LAST_CHUNK, LastTask
+from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
 from jetcluster.spark.stream_state import PATIENCE, is_ours
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import socket
 from urllib.parse import urlsplit
 
-from jetcluster.spark.connection import Connection, ConnectionLostError
+from jetcluster.spark.connection import Connection
 from jetcluster.spark.options import ServerOptions, SourceOptions
 from jetcluster.spark.planner import Target
+from jetcluster.spark.reply import ConnectionLostError
 from jetcluster.spark.stream_state import StreamError, is_ours
 
 

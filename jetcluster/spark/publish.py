@@ -12,8 +12,9 @@ import time
 from typing import Any, Final, NamedTuple
 
 from jetcluster.errors import JetclusterError
-from jetcluster.spark.connection import Connection, ConnectionLostError, Reply, RequestTimeoutError
+from jetcluster.spark.connection import Connection
 from jetcluster.spark.options import ServerOptions
+from jetcluster.spark.reply import ConnectionLostError, Reply, RequestTimeoutError
 
 ACK_SECONDS: Final = 5.0
 """Without any answer the server is taken for dead, and another one is asked."""

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from jetcluster.errors import ApiError
 from jetcluster.spark.arrow import Converter
-from jetcluster.spark.connection import ConnectionLostError, NoRespondersError, RequestTimeoutError
 from jetcluster.spark.fetch import RangeFetch, merged
 from jetcluster.spark.frames import Batch
 from jetcluster.spark.last import LastFetch
@@ -16,6 +15,7 @@ from jetcluster.spark.link import Link
 from jetcluster.spark.offsets import Offset
 from jetcluster.spark.options import SourceOptions
 from jetcluster.spark.planner import LastTask, RangeTask, Task, check_start, lowest
+from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
 from jetcluster.spark.stream_state import PATIENCE, DataLossError, StreamState, ask, stream_state
 
 MAX_BATCH_BYTES: Final = 16 << 20

@@ -9,13 +9,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from jetcluster.errors import NO_MESSAGE_FOUND, STREAM_NOT_FOUND, ApiError, JetclusterError
 from jetcluster.model.times import rfc3339
-from jetcluster.spark.connection import (
-    Connection,
-    ConnectionLostError,
-    NoRespondersError,
-    RequestTimeoutError,
-)
+from jetcluster.spark.connection import Connection
 from jetcluster.spark.options import ServerOptions
+from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
 
 T = TypeVar("T")
 

@@ -7,15 +7,9 @@ import pickle
 import pytest
 
 from jetcluster.errors import ApiError
-from jetcluster.spark.connection import (
-    Connection,
-    ConnectionLostError,
-    NoRespondersError,
-    RequestTimeoutError,
-    ServerError,
-    block,
-)
+from jetcluster.spark.connection import Connection, block
 from jetcluster.spark.credentials import Credentials, CredentialsError, open_seed
+from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError, ServerError
 from tests.unit.spark.peer import Peer, hmsg, msg
 
 EOB = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 0\r\n\r\n"

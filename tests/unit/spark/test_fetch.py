@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.spark import fetch
-from jetcluster.spark.connection import NoRespondersError, ServerError
 from jetcluster.spark.fetch import RangeFetch, ReplicaLagError, merged
 from jetcluster.spark.frames import sequence
 from jetcluster.spark.link import Link
 from jetcluster.spark.options import SourceOptions
 from jetcluster.spark.planner import Target
+from jetcluster.spark.reply import NoRespondersError, ServerError
 from jetcluster.stream.direct_get import Frame
 from tests.unit.spark.peer import Peer
 from tests.unit.spark.stream_peer import StreamPeer, numbered, options_for, store_of

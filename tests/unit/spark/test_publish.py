@@ -12,9 +12,9 @@ import pytest
 from jetcluster.errors import by_code
 from jetcluster.protocol import headers as header_block
 from jetcluster.spark import publish
-from jetcluster.spark.connection import make_reply
 from jetcluster.spark.options import ServerOptions
 from jetcluster.spark.publish import Message, PublishError, ServerLink, WindowedPublisher, read_ack
+from jetcluster.spark.reply import make_reply
 from tests.unit.spark.peer import Peer, hmsg, msg
 
 

@@ -12,13 +12,13 @@ pytest.importorskip("pyarrow", reason="pip install 'jetcluster[spark]'")
 from jetcluster.errors import ApiError
 from jetcluster.model.times import rfc3339
 from jetcluster.spark import resolve, stream_state
-from jetcluster.spark.connection import ConnectionLostError
 from jetcluster.spark.fetch import ReplicaLagError
 from jetcluster.spark.offsets import Offset
 from jetcluster.spark.options import SourceOptions
 from jetcluster.spark.planner import LastTask, RangeTask, Target, narrower_limits
 from jetcluster.spark.pushdown import Pushdown
 from jetcluster.spark.read_task import read_task
+from jetcluster.spark.reply import ConnectionLostError
 from jetcluster.spark.stream_state import DataLossError, StreamError
 from tests.unit.spark.peer import Peer, msg
 from tests.unit.spark.stream_peer import CREATED, T0, StreamPeer, numbered, options_for, store_of

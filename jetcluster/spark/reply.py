@@ -1,0 +1,54 @@
+"""`Reply`: one answer of a server, and the errors that say why there is none."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from jetcluster.errors import JetclusterError
+from jetcluster.protocol import headers as header_block
+
+
+class ConnectionLostError(JetclusterError):
+    """No server could be reached, or the connection broke. What was under way may or may not have happened."""
+
+
+class ServerError(JetclusterError):
+    """The server sent -ERR: no permission, a protocol violation."""
+
+
+class NoRespondersError(JetclusterError):
+    """Status 503: nobody serves this subject, or the one who does is too busy now."""
+
+
+class RequestTimeoutError(JetclusterError):
+    """No answer in time."""
+
+
+class Reply(NamedTuple):
+    status: int
+    """Of the header's first line (204, 404, 503, ...); 0 for none."""
+    description: str
+    headers: bytes
+    """The header block as it came, b"" for none."""
+    data: bytes
+
+    def get(self, name: str) -> str | None:
+        """The first value of a header."""
+        value = header_block.get(self.headers, name.encode())
+        return None if value is None else value.decode(errors="replace")
+
+    def json(self) -> dict[str, Any]:
+        """Raises ServerError when the payload is no JSON object."""
+        try:
+            found = json.loads(self.data)
+        except ValueError as error:
+            raise ServerError(f"not JSON: {self.data[:100]!r}") from error
+        if not isinstance(found, dict):
+            raise ServerError(f"not a JSON object: {self.data[:100]!r}")
+        return found
+
+
+def make_reply(headers: bytes, data: bytes) -> Reply:
+    status, text = header_block.status(headers) if headers else (0, b"")
+    return Reply(status, text.decode(errors="replace"), headers, data)
