@@ -1,0 +1,206 @@
+"""Operator mode in the configuration: what is read, and what is refused in nats-server's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jetcluster.config.changes import changed_fields, described
+from jetcluster.config.lexer import ConfigError
+from jetcluster.config.load import load_file
+from jetcluster.config.operator_options import CACHE, FULL, MEMORY, URL
+from jetcluster.config.options import Options
+from tests.signer import Operator, preload
+
+OPERATOR, STRANGER = Operator(), Operator()
+ACCOUNT, SYSTEM, FOREIGN = OPERATOR.account("A"), OPERATOR.account("SYS"), STRANGER.account("X")
+EXPIRED = OPERATOR.account("old")
+EXPIRED.fields = {"exp": 5}
+LINE = f'operator: "{OPERATOR.jwt}"\n'
+KNOWN = preload(ACCOUNT, SYSTEM)
+USER, BEARER = ACCOUNT.user(), ACCOUNT.user(bearer_token=True)
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Callable[[str], Options]:
+    def read(text: str) -> Options:
+        path = tmp_path / "c.conf"
+        path.write_text(text)
+        return load_file(str(path), {})[0]
+
+    return read
+
+
+def test_an_operator_and_what_it_has_signed(load: Callable[[str], Options]) -> None:
+    options = load(LINE + KNOWN + f"system_account: {SYSTEM.public}\n")
+    assert options.problem() is None
+    assert options.operator.is_on
+    assert options.operator.keys == [OPERATOR.key.public]
+    assert options.operator.preload == {ACCOUNT.public: ACCOUNT.jwt, SYSTEM.public: SYSTEM.jwt}
+    assert options.system_account_name == SYSTEM.public
+    assert options.accounts == {}
+    assert USER.jwt not in repr(options)
+
+
+def test_an_operator_in_a_file_names_its_system_account(load: Callable[[str], Options], tmp_path: Path) -> None:
+    operator = Operator(system_account=SYSTEM.public)
+    operator.key = OPERATOR.key
+    decorated = f"-----BEGIN NATS OPERATOR JWT-----\n{operator.jwt}\n------END NATS OPERATOR JWT------\n"
+    for name, text in (("plain.jwt", operator.jwt + "\n"), ("decorated.jwt", decorated)):
+        (tmp_path / name).write_text(text)
+        options = load(f'operator: "{tmp_path / name}"\n{KNOWN}')
+        assert options.problem() is None
+        assert options.system_account == SYSTEM.public
+        assert load(f'operators: ["{tmp_path / name}"]\n{KNOWN}').operator.operators[0].token.name == "O"
+
+
+@pytest.mark.parametrize("text", ["MEMORY", "memory", "mem", "MEM", '"Memory"'])
+def test_memory_resolver(load: Callable[[str], Options], text: str) -> None:
+    resolver = load(f"{LINE}resolver: {text}\n").operator.resolver
+    assert resolver is not None
+    assert resolver.kind == MEMORY
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "limit", "interval", "ttl"),
+    [
+        ("type: full, interval: '2m', limit: 7, allow_delete: true", FULL, 7, 120.0, 0.0),
+        ("type: FULL", FULL, 0, 60.0, 0.0),
+        ("type: cache, ttl: '1h', timeout: '3s'", CACHE, 1000, 60.0, 3600.0),
+    ],
+)
+def test_directories(
+    load: Callable[[str], Options], tmp_path: Path, text: str, kind: str, limit: int, interval: float, ttl: float
+) -> None:
+    found = load(f"{LINE}resolver {{ dir: '{tmp_path}/jwt', {text} }}\n").operator.resolver
+    assert found is not None
+    assert (found.kind, found.limit, found.interval, found.ttl) == (kind, limit, interval, ttl)
+    assert found.directory == f"{tmp_path}/jwt"
+
+
+def test_url_resolver(load: Callable[[str], Options]) -> None:
+    for text in ('URL("http://127.0.0.1:9090/jwt/v1/accounts/")', "url(http://127.0.0.1:9090/jwt/v1/accounts)"):
+        found = load(f"{LINE}resolver: '{text}'\n").operator.resolver
+        assert found is not None
+        assert (found.kind, found.url) == (URL, "http://127.0.0.1:9090/jwt/v1/accounts/")
+
+
+REFUSED = {
+    'operator: "eyJabc"': "2:1: error parsing operator JWT: expected 3 chunks",
+    "operator: /nowhere/op.jwt": "2:1: error parsing operator JWT: open /nowhere/op.jwt: no such file or directory",
+    f'operator: "{ACCOUNT.jwt}"': "2:1: error parsing operator JWT: not operator claim",
+    "operator: 5": "2:1: error parsing operators: unsupported type int64",
+    "trusted_keys: [XYZ]": '2:16: trust key "XYZ" required to be a valid public operator nkey',
+    "trusted_keys: 5": "2:1: error parsing trusted: unsupported type int64",
+    "resolver: FOO": '2:1: error parsing account resolver, should be MEM or  URL("url") or a map containing dir and '
+    "type state=[FULL|CACHE])",
+    "resolver: 5": "2:1: error parsing operator resolver, wrong type int64",
+    "resolver: 'URL(\"::bad\")'": '2:1: error parsing account resolver url ["::bad"]',
+    "resolver { type: full }": "2:1: dir has no value and needs to point to a directory",
+    "resolver { type: full, dir: d, ttl: '1h' }": "2:1: FULL does not accept ttl",
+    "resolver { type: full, dir: d, hard_delete: true }": "2:1: hard_delete has no effect without delete",
+    "resolver { type: full, dir: d, interval: 'x' }": '2:1: time: invalid duration "x"',
+    "resolver { type: full, dir: d, timeout: '0s' }": "2:1: Fetch timeout 0s is too smal",
+    "resolver { type: cache, dir: d, allow_delete: true }": "2:1: CACHE does not accept allow_delete",
+    "resolver { type: cache, dir: d, interval: '1m' }": "2:1: CACHE does not accept sync",
+    "resolver_preload: []": "2:1: preload should be a map of account_public_key:account_jwt",
+    f"resolver_preload {{ {ACCOUNT.public}: 5 }}": "2:20: preload map value should be a string JWT",
+    f'resolver_preload {{ {ACCOUNT.public}: "xyz" }}': "2:20: invalid account JWT",
+    "resolver_pinned_accounts: 5": "2:1: error parsing resolver_pinned_accounts: unsupported type int64",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_refused_by_name(load: Callable[[str], Options], text: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(f"port: 4222\n{text}\n")
+    assert str(error.value).splitlines()[0].endswith(f"c.conf:{REFUSED[text]}")
+
+
+def with_operator(**claims: object) -> str:
+    return f'operator: "{Operator(**claims).jwt}"\n'
+
+
+PROBLEMS = {
+    LINE: "operators require an account resolver to be configured",
+    LINE + KNOWN + "accounts { A { users: [] } }": "operators do not allow Accounts to be configured directly",
+    LINE + KNOWN + "authorization { users: [ {user: a, password: b} ] }": (
+        "operators do not allow users to be configured directly"
+    ),
+    LINE + KNOWN + f"trusted_keys: {OPERATOR.key.public}": (
+        "conflicting options for 'TrustedKeys' and 'TrustedOperators'"
+    ),
+    LINE + preload(ACCOUNT) + f"system_account: {SYSTEM.public}": "error resolving system account: account missing",
+    LINE + preload(FOREIGN) + f"system_account: {FOREIGN.public}": (
+        "error resolving system account: account validation failed"
+    ),
+    LINE + preload(EXPIRED) + f"system_account: {EXPIRED.public}": (
+        "error resolving system account: account validation failed"
+    ),
+    LINE + f'resolver: MEMORY\nresolver_preload {{ {SYSTEM.public}: "{ACCOUNT.jwt}" }}\nsystem: {SYSTEM.public}': (
+        "error resolving system account: account validation failed"
+    ),
+    LINE + KNOWN + "system_account: SYS": "error resolving system account: will only fetch valid account keys",
+    LINE + "resolver { type: full, dir: d }": (
+        "using nats based account resolver - the system account needs to be specified in configuration or the operator "
+        "jwt"
+    ),
+    LINE + f"resolver: 'URL(http://127.0.0.1:1/)'\nresolver_preload {{ {ACCOUNT.public}: \"{ACCOUNT.jwt}\" }}": (
+        "resolver preloads only available for writeable resolver types MEM/DIR/CACHE_DIR"
+    ),
+    "default_sentinel: x": "default sentinel requires operators and accounts",
+    LINE + KNOWN + "default_sentinel: x": "default sentinel JWT not valid",
+    LINE + KNOWN + f'default_sentinel: "{USER.jwt}"': "default sentinel must be a bearer token",
+    LINE + KNOWN + f'default_sentinel: "{BEARER.jwt}"': None,
+    LINE + KNOWN + "no_auth_user: foo": "no_auth_user not compatible with Trusted Operator",
+    LINE + KNOWN + "websocket { port: -1, no_tls: true, no_auth_user: foo }": (
+        "no_auth_user not compatible with Trusted Operator"
+    ),
+    LINE + KNOWN + "websocket { port: -1, no_tls: true, jwt_cookie: c }": None,
+    LINE + KNOWN + "resolver_pinned_accounts: [foo]": 'pinned account key "foo" is not a valid public account nkey',
+    LINE + KNOWN + 'leafnodes { remotes [ { url: "nats://127.0.0.1:1" } ] }': (
+        "operator mode requires account nkeys in remotes. Please add an `account` key to each remote in your "
+        "`leafnodes` section, to assign it to an account. Each account value should be a 56 character public key, "
+        "starting with the letter 'A'"
+    ),
+    LINE + KNOWN + f'leafnodes {{ remotes [ {{ url: "nats://127.0.0.1:1", account: {ACCOUNT.public} }} ] }}': None,
+    with_operator(assert_server_version="0.99.99") + KNOWN: None,
+    with_operator(system_account=ACCOUNT.public) + f"resolver: MEM\nsystem_account: {SYSTEM.public}": (
+        "system_account in config and operator JWT must be identical"
+    ),
+    f"trusted_keys: [{OPERATOR.key.public}]\n{KNOWN}accounts {{ A {{ users: [ {{user: a, password: b}} ] }} }}": None,
+}
+
+
+@pytest.mark.parametrize("text", PROBLEMS)
+def test_what_cannot_be_together(load: Callable[[str], Options], text: str) -> None:
+    assert load(text).problem() == PROBLEMS[text]
+
+
+@pytest.mark.parametrize(
+    ("version", "why"),
+    [
+        ("99.0.0", "expected major version 99 > server major version 2"),
+        ("2.99.0", "expected minor version 99 > server minor version"),
+        ("99.0", "expects version 99.0 got error instead: asserted server version must be of the form"),
+    ],
+)
+def test_the_operator_wants_a_newer_server(load: Callable[[str], Options], version: str, why: str) -> None:
+    problem = load(with_operator(assert_server_version=version) + "resolver: MEM").problem()
+    assert problem is not None
+    assert why in problem
+
+
+def test_operators_do_not_change_while_the_server_runs(load: Callable[[str], Options], tmp_path: Path) -> None:
+    old = load(LINE + KNOWN)
+    for text, name in (
+        (f'operator: "{STRANGER.jwt}"\n{KNOWN}', "TrustedOperators"),
+        (f"trusted_keys: {OPERATOR.key.public}\n{KNOWN}", "TrustedOperators"),
+        (f"{LINE}resolver {{ type: full, dir: '{tmp_path}' }}\nresolver_preload {{}}\n", "AccountResolver"),
+    ):
+        with pytest.raises(ConfigError, match=f"config reload not supported for {name}"):
+            changed_fields(old, load(text))
+    changed = changed_fields(old, load(LINE + preload(ACCOUNT)))
+    assert all(ACCOUNT.jwt not in described(name, old) for name in changed)
