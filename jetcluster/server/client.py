@@ -13,7 +13,7 @@ from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Com
 from jetcluster.server.connection import Connection
 from jetcluster.server.options import Authenticator, AuthResult, Permissions, Session, by_certificate
 from jetcluster.server.permissions import ConnectionPermissions
-from jetcluster.server.route import RESERVED_REPLIES, SYSTEM_QUEUE
+from jetcluster.server.route import RESERVED_REPLIES, RESERVED_SUBJECTS, SYSTEM_QUEUE
 from jetcluster.server.router import Router
 from jetcluster.server.subscription import ClientSubscription, Sink
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("jetcluster.server")
 
 _T = TypeVar("_T")
+
+TRACE_DEST = b"Nats-Trace-Dest"
 
 PORTION_OUTPUT = 8192
 PORTION_MESSAGES = 1024
@@ -239,8 +241,10 @@ class Client(Connection):
                 in_msgs += 1
                 in_bytes += len(c) + len(d)
                 if (
-                    self._careful or (c and not self.headers) or (b and not b.startswith(b"_INBOX."))
-                ) and not self._may_publish(a, b, c):
+                    self._careful
+                    or (c and (not self.headers or TRACE_DEST in c))
+                    or (b and not b.startswith(b"_INBOX."))
+                ) and not self._may_publish(a, b, c, d):
                     continue
                 route = router.literals.get(a) or router.lookup(a)
                 try:
@@ -449,8 +453,9 @@ class Client(Connection):
 
     # ---- publish
 
-    def _may_publish(self, subject: bytes, reply: bytes, headers: bytes) -> bool:
-        """The checks of a publish that is not of the plainest kind, in nats-server's order."""
+    def _may_publish(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bool:
+        """The checks of a publish that is not of the plainest kind, in nats-server's order. False when it may not, or
+        has gone out already."""
         if headers and not self.headers:
             self.close("Message Header Violation")
             return False
@@ -464,6 +469,21 @@ class Client(Connection):
             return False
         if self._verbose:
             self.send(writer.OK)
+        return not (headers and TRACE_DEST in headers and self._traced(subject, reply, headers, payload))
+
+    def _traced(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bool:
+        """True when the message has gone out with a report of its way, or may not because of where that would go."""
+        from jetcluster.server import message_trace
+
+        target, router = message_trace.destination(headers), self._router
+        if target is None or router is None or subject.startswith(RESERVED_SUBJECTS):
+            return False
+        if self._permissions is not None and not self._permissions.can_publish(target):
+            self._refuse("Publish to", target)
+            return True
+        taken = message_trace.publish_traced(self, router, target, subject, reply, headers, payload)
+        if not taken and reply and self.no_responders:
+            self._tell_no_responders(router, subject, reply)
         return True
 
     def _tell_no_responders(self, router: Router, subject: bytes, reply: bytes) -> None:

@@ -1,0 +1,108 @@
+"""Message tracing (ADR-41): a client's message with the header Nats-Trace-Dest is reported there, with those who got
+it, and with Nats-Trace-Only it is only reported.
+
+A report is about this node. What goes to another node or a leaf link is shown as handed over and not followed, and of
+internal takers (a stream, the API) only that they took it: nats-server would add their own verdicts.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from jetcluster import REPORTED_VERSION
+from jetcluster.model.times import rfc3339
+from jetcluster.protocol import headers as header_block
+from jetcluster.protocol import subjects
+from jetcluster.server.subscription import ClientSubscription
+
+if TYPE_CHECKING:
+    from jetcluster.protocol.interest import RemotePeer
+    from jetcluster.server.client import Client
+    from jetcluster.server.route import Route
+    from jetcluster.server.router import Router
+
+Json = dict[str, Any]
+
+_DEST: Final = b"Nats-Trace-Dest"
+_ONLY: Final = b"Nats-Trace-Only"
+_TRUE: Final = frozenset((b"1", b"true", b"on"))
+CLIENT, ROUTER, LEAF, JETSTREAM = 0, 1, 4, 5
+"""Kinds of takers, as nats-server numbers them."""
+
+
+def destination(headers: bytes) -> bytes | None:
+    """Where a report of the message goes; None: it is not traced."""
+    found = header_block.get(headers, _DEST)
+    return found if found and subjects.is_valid_literal(found) else None
+
+
+def only_traced(headers: bytes) -> bool:
+    value = header_block.get(headers, _ONLY)
+    return value is not None and value.lower() in _TRUE
+
+
+def publish_traced(
+    client: Client, router: Router, target: bytes, subject: bytes, reply: bytes, headers: bytes, payload: bytes
+) -> int:
+    """Delivers the message, unless it is only traced, and reports to `target`; returns how many took it."""
+    route = router.literals.get(subject) or router.lookup(subject)
+    events: list[Json] = [_event(client, "in", CLIENT, client) | {"acc": client.account, "subj": _text(subject)}]
+    members = [taker for taker in route.clients if isinstance(taker, ClientSubscription)]
+    if only_traced(headers):
+        taken = route.takers
+        got = [member for member in members if not member.closed and (client.echo or member.owner is not client)]
+        got += [one for group in route.queues for one in _clients(group.local)[:1]]
+    else:
+        members += [member for group in route.queues for member in _clients(group.local)]
+        before = [member.delivered for member in members]
+        taken = router.deliver(route, subject, reply, headers, payload, client)
+        got = [member for member, count in zip(members, before, strict=True) if member.delivered > count]
+    events += [_egress(client, subscription) for subscription in got]
+    events += _others(client, route)
+    router.publish(target, json.dumps(_report(client, headers, payload, events), separators=(",", ":")).encode())
+    return taken
+
+
+def _clients(members: tuple[Any, ...]) -> list[ClientSubscription]:
+    return [member for member in members if isinstance(member, ClientSubscription)]
+
+
+def _others(client: Client, route: Route) -> list[Json]:
+    """Takers that are no clients of this node."""
+    events = [_event(client, "eg", JETSTREAM) for _ in route.callbacks]
+    leaves: tuple[RemotePeer, ...] = route.leaves
+    return events + [
+        _event(client, "eg", LEAF if peer in leaves else ROUTER) | {"name": peer.peer_id} for peer in route.peers
+    ]
+
+
+def _egress(client: Client, subscription: ClientSubscription) -> Json:
+    event = _event(client, "eg", CLIENT, subscription.owner) | {"sub": _text(subscription.subject)}
+    if subscription.queue is not None:
+        event["queue"] = _text(subscription.queue)
+    return event
+
+
+def _event(client: Client, kind: str, taker: int, connection: Any = None) -> Json:
+    now = rfc3339(client.server.clock.time_ns())
+    event: Json = {"type": kind, "ts": now, "kind": taker, "cid": getattr(connection, "cid", 0)}
+    name = getattr(connection, "name", "")
+    return event | {"name": name} if name else event
+
+
+def _report(client: Client, headers: bytes, payload: bytes, events: list[Json]) -> Json:
+    server = client.server
+    who: Json = {"name": server.name, "host": server.options.host, "id": server.server_id}
+    if server.options.cluster_name:
+        who["cluster"] = server.options.cluster_name
+    who |= {"ver": REPORTED_VERSION, "time": rfc3339(server.clock.time_ns())}
+    fields: dict[str, list[str]] = {}
+    for name, value in header_block.parse(headers):
+        fields.setdefault(_text(name), []).append(_text(value))
+    request = {"header": fields, "msgsize": len(headers) + len(payload)}
+    return {"server": who, "request": request, "events": events}
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode(errors="replace")
