@@ -52,7 +52,7 @@ SUBJECTS = (
     "CONSUMER.LEADER.>",
     OBJECTS,
 )
-SYSTEM_SUBJECTS = ("META.>", "SERVER.>")
+SYSTEM_SUBJECTS = ("META.>", "SERVER.>", "ACCOUNT.PURGE.*")
 """Taken from the system account alone."""
 
 
@@ -167,7 +167,9 @@ class JetStreamApi:
         try:
             await session()
         except Exception as error:  # noqa: BLE001 - nobody awaits this task
-            self._context.log.error("a snapshot or restore failed", account=self._bus.account, error=repr(error))  # noqa: TRY400
+            self._context.log.error(
+                "what an API request began has failed", account=self._bus.account, error=repr(error)
+            )  # noqa: TRY400
 
     async def _answer(self, endpoint: Endpoint, request: Request) -> tuple[bytes, bool]:
         """The reply and whether it is a success. Never raises but for cancellation: a request is always answered."""
@@ -189,7 +191,7 @@ class JetStreamApi:
         return _envelope(_type(endpoint), refusal, endpoint.in_error), False
 
     def _check_enabled(self, endpoint: Endpoint) -> None:
-        if not self.enabled and not endpoint.name.startswith(("META.", "SERVER.")):
+        if not self.enabled and not endpoint.name.startswith(("META.", "SERVER.", "ACCOUNT.PURGE")):
             raise by_code(errors.NOT_ENABLED_FOR_ACCOUNT)
 
     def _check_sessions(self, endpoint: Endpoint) -> None:

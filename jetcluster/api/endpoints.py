@@ -77,6 +77,7 @@ _ALL: Final = (
     _endpoint("META.LEADER.STEPDOWN", 0, "meta_leader_stepdown_response", servers.meta_stepdown),
     _endpoint("SERVER.REMOVE", 0, "meta_server_remove_response", servers.remove),
     _endpoint("SERVER.EVACUATE", 0, "meta_server_remove_response", servers.evacuate),
+    _endpoint("ACCOUNT.PURGE", 1, "account_purge_response", servers.purge_account),
 )
 
 _BY_NAME: Final = {endpoint.name: endpoint for endpoint in _ALL}

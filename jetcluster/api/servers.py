@@ -1,10 +1,12 @@
-"""Handlers of `$JS.API.META.>` and `$JS.API.SERVER.>`: whole servers, for the system account alone.
+"""Handlers of `$JS.API.META.>`, `$JS.API.SERVER.>` and `$JS.API.ACCOUNT.PURGE.*`: whole servers and accounts, for the
+system account alone.
 
 Shapes: shared/reference/streams.md 5.2.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from jetcluster.api.context import ApiContext
@@ -13,6 +15,9 @@ from jetcluster.errors import BAD_REQUEST, CLUSTER_REQUIRED, by_code
 from jetcluster.model.api import ServerRequest, StepdownRequest
 
 Fields = dict[str, Any]
+
+PURGE_AT_ONCE = 100
+"""Streams of one look at what an account still has."""
 
 
 async def meta_stepdown(context: ApiContext, request: Request) -> Fields:
@@ -34,6 +39,23 @@ async def evacuate(context: ApiContext, request: Request) -> Fields:
     it is in use again."""
     answer = await context.cluster.meta_request("server_evacuate", _server(context, request))
     return {"success": True, **answer}
+
+
+async def purge_account(context: ApiContext, request: Request) -> Fields:
+    """All streams of an account, and with them its consumers. The reply says that it has begun, as nats-server's does:
+    also for an account that has nothing, or is not known."""
+    (account,) = request.args
+    request.follow = partial(_delete_streams, context, account)
+    return {"initiated": True}
+
+
+async def _delete_streams(context: ApiContext, account: str) -> None:
+    """Until none is left; raises ApiError when the meta group refuses to delete one."""
+    page = {"account": account, "offset": 0, "limit": PURGE_AT_ONCE, "subject": ""}
+    while names := (await context.cluster.meta_request("names", page))["names"]:
+        for name in names:
+            body = {"request": context.request_id(), "account": account, "name": name}
+            await context.cluster.meta_request("stream_delete", body)
 
 
 def _server(context: ApiContext, request: Request) -> Fields:

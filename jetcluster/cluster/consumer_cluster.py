@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def consumer_cluster(
     context: NodeContext, replica: StreamReplica, state: ConsumerState, peers: list[ReplicaInfo]
 ) -> dict[str, Any] | None:
-    """As the stream's leader sees it; None on a single server. `peers`: `all_replicas`."""
+    """As the stream's leader sees it; None on a single server. `peers`: `all_replicas`. The leader has seen itself just
+    now: 0 would be "never"."""
     if not context.cluster_name:
         return None
     cluster = cluster_wire(
@@ -29,7 +30,11 @@ def consumer_cluster(
         replicas=len(replica.group.peers),
         memory=replica.assignment.memory,
         traffic_account=context.system_account,
-        others=[other for other in peers if other.peer != state.owner],
+        others=[
+            other._replace(active_ns=1) if other.peer == context.me else other
+            for other in peers
+            if other.peer != state.owner
+        ],
     )
     if "raft_group" in cluster:
         cluster["raft_group"] = "C" + cluster["raft_group"][1:]

@@ -264,7 +264,8 @@ class MetaService:
         streams = self._machine.assignments(body["account"])
         reserved = {True: 0, False: 0}
         for stream in streams:
-            reserved[stream.memory] += max(int(stream.config["max_bytes"]), 0) * stream.replicas
+            # Once, however many replicas: as nats-server for accounts without tiers.
+            reserved[stream.memory] += max(int(stream.config["max_bytes"]), 0)
         return {
             "streams": len(streams),
             "reserved_memory": reserved[True],

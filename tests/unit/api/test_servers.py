@@ -1,7 +1,8 @@
-"""`$JS.API.META.>` and `$JS.API.SERVER.>`: what is asked of the meta leader, and what is answered."""
+"""`$JS.API.META.>`, `$JS.API.SERVER.>` and ACCOUNT.PURGE: what is asked of the meta leader, and what is answered."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -49,6 +50,26 @@ async def test_the_system_account_is_heard(subject: str, body: bytes, type: str,
     assert seen == [asked]
     if subject == "SERVER.EVACUATE":
         assert (reply["name"], reply["assigned"]) == ("n3", 4)
+
+
+async def test_an_account_is_purged_stream_by_stream() -> None:
+    streams = [f"S{n}" for n in range(250)]
+    client = system_client([])
+
+    async def meta_request(kind: str, body: dict[str, Any]) -> dict[str, Any]:
+        assert body["account"] == "APP"
+        if kind == "names":
+            return {"total": len(streams), "offset": 0, "names": streams[: body["limit"]]}
+        assert kind == "stream_delete" and body["request"]
+        streams.remove(body["name"])
+        return {"revision": 1}
+
+    client.context.cluster.meta_request = meta_request  # type: ignore[method-assign]
+    reply = await client.ask("ACCOUNT.PURGE.APP")
+    assert reply == {"type": "io.nats.jetstream.api.v1.account_purge_response", "initiated": True}
+    async with asyncio.timeout(5):
+        while streams:
+            await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize(("body", "code"), [(b"", 10003), (b"{}", 10003), (b'{"peer":"nope"}', 10044)])

@@ -294,7 +294,7 @@ async def test_account_info() -> None:
         reply = json.loads(await client.raw(subject))
         assert reply["type"] == "io.nats.jetstream.api.v1.account_info_response"
         assert (reply["storage"], reply["memory"], reply["streams"], reply["consumers"]) == (300, 0, 1, 4)
-        assert (reply["reserved_storage"], reply["domain"]) == (1500, "hub")
+        assert (reply["reserved_storage"], reply["domain"]) == (500, "hub")
         assert reply["limits"]["max_streams"] == -1
         assert (reply["api"]["level"], reply["api"]["errors"]) == (4, 1)
     assert reply["api"]["total"] == 5

@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+from jetcluster.cluster.consumer_cluster import all_replicas, consumer_cluster
 from tests.unit.cluster.consumers import (
     consumer,
     filled,
@@ -36,3 +37,21 @@ async def test_a_new_owner_tells_that_it_was_elected() -> None:
         assert [event["leader"] for event in told] == [home.name, owner(cluster).name]
         assert told[0]["consumer"] == "c" and len(told[0]["replicas"]) == 3
         assert state(survivor).epoch == 2
+
+
+@virtual_time
+async def test_every_replica_was_seen_by_the_leader_that_shows_it() -> None:
+    """`active: 0` reads as "never seen" in tools: the stream's leader has at least seen itself."""
+    async with Cluster() as cluster:
+        await filled(cluster, 0)
+        await consumer(cluster["B"], "c")
+        await asyncio.sleep(2)
+        leader = cluster.leader("S")
+        replica = leader.replica("S")
+        found = replica.consumers.table.by_name["c"]
+        for peer in replica.group.peers:
+            found.owner = peer
+            shown = consumer_cluster(leader.js.context, replica, found, all_replicas(leader.js.context, replica))
+            assert shown is not None
+            assert len(shown["replicas"]) == 2
+            assert all(other["active"] > 0 for other in shown["replicas"]), (peer, shown)
