@@ -167,9 +167,8 @@ class JetStreamApi:
         try:
             await session()
         except Exception as error:  # noqa: BLE001 - nobody awaits this task
-            self._context.log.error(
-                "what an API request began has failed", account=self._bus.account, error=repr(error)
-            )  # noqa: TRY400
+            account = self._bus.account
+            self._context.log.error("what an API request began failed", account=account, error=repr(error))  # noqa: TRY400
 
     async def _answer(self, endpoint: Endpoint, request: Request) -> tuple[bytes, bool]:
         """The reply and whether it is a success. Never raises but for cancellation: a request is always answered."""
