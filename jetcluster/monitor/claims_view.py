@@ -34,7 +34,9 @@ def of_account(node: NodeView, account: str) -> Json:
     if token.tags:
         found["tags"] = list(token.tags)
     found["decoded_jwt"] = decoded(token)
-    problems = [problem for problem in (token.time_problem(node.clock.time_ns() / 1e9), *known.claims.problems()) if problem]
+    problems = [
+        problem for problem in (token.time_problem(node.clock.time_ns() / 1e9), *known.claims.problems()) if problem
+    ]
     if problems:
         found["validation_result_jwt"] = [
             {"description": text, "blocking": not _is_of_time(text), "time_check": _is_of_time(text)}

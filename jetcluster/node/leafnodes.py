@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 def leafnodes_of(node: Node) -> LeafNodes:
     options = node.options
 
-    def identify(connect: dict[str, Any], nonce: bytes, certificate: PeerCertificate | None) -> AuthResult:
+    def identify(
+        connect: dict[str, Any], nonce: bytes, address: str, certificate: PeerCertificate | None
+    ) -> AuthResult:
         authenticator = node.server.authenticator  # the one of the last reload
         assert isinstance(authenticator, Authenticator)
         tls = options.leafnodes.tls
         return authenticator.check(
             connect,
             nonce,
+            address,
             connection_type="LEAFNODE",
             certificate=certificate,
             by_certificate=tls is not None and tls.verify_and_map,

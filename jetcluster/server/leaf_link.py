@@ -241,7 +241,7 @@ class LeafLink(Connection):
         if cluster and cluster == self.server.options.cluster_name:
             self._refused("Cluster Names Identical", "remote leafnode has same cluster name")
             return
-        identity = self.leafnodes.log_in(connect, self.nonce, self._certificate)
+        identity = self.leafnodes.log_in(connect, self.nonce, self.ip, self._certificate)
         if identity is None:
             self._refused("Authentication Failure", "Authorization Violation")
             return
@@ -279,14 +279,15 @@ class LeafLink(Connection):
     def recheck(self, identify: Identify) -> None:
         """Is the other end still who it was? With other permissions it has to connect anew."""
         try:
-            identity = identify(self._login, self.nonce, self._certificate)
+            identity = identify(self._login, self.nonce, self.ip, self._certificate)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the answer is no
             text = str(getattr(error, "live_text", "Authorization Violation"))
             log.info("leafnode cid %d refused: %s", self.cid, error)
             self.close(str(getattr(error, "live_reason", "Authentication Failure")), text or None)
             return
-        same = self._identity is not None and identity.permissions is self._identity.permissions
-        if identity.account != self.account or not same:
+        assert self._identity is not None
+        before, now = (getattr(one.permissions, "options", None) for one in (self._identity, identity))
+        if identity.account != self.account or before != now:
             self.close("Credentials Revoked")
             return
         self._expect_end(identity)

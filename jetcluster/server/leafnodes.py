@@ -41,8 +41,8 @@ LOG_EVERY = 60.0
 MAX_TOLD = 256
 _PROTOCOL = 3
 
-Identify = Callable[[dict[str, Any], bytes, "PeerCertificate | None"], AuthResult]
-"""(CONNECT, nonce, certificate) -> who that is, by the rules for clients. Raises to refuse."""
+Identify = Callable[[dict[str, Any], bytes, str, "PeerCertificate | None"], AuthResult]
+"""(CONNECT, nonce, address, certificate) -> who that is, by the rules for clients. Raises to refuse."""
 
 
 class LeafNodes:
@@ -252,7 +252,7 @@ class LeafNodes:
         return limit < 0 or sum(link.account == account and not link.solicited for link in self.links) < limit
 
     def log_in(
-        self, connect: dict[str, Any], nonce: bytes, certificate: PeerCertificate | None = None
+        self, connect: dict[str, Any], nonce: bytes, address: str, certificate: PeerCertificate | None = None
     ) -> AuthResult | None:
         """Whom a leaf connects as; None when it may not. `certificate`: what it has shown, which decides when the port
         has verify_and_map."""
@@ -265,7 +265,7 @@ class LeafNodes:
                     return OpenIdentity(user.account, user.user or user.nkey)
             return None
         try:
-            return self._identify(connect, nonce, certificate)
+            return self._identify(connect, nonce, address, certificate)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the answer is no
             log.info("leafnode refused: %s", error)
             return None

@@ -33,7 +33,7 @@ class Site:
         self.leafnodes = LeafNodes(
             server,
             leafnodes or LeafOptions(port=1),
-            server.authenticator.check,
+            lambda connect, nonce, address, _certificate: server.authenticator.check(connect, nonce, address),
             has_jetstream=lambda account: bool(options.get("domain")),
             max_leafnodes=lambda account: -1,
             system_account="$SYS",
