@@ -43,6 +43,7 @@ _CONNECT_TYPES: dict[str, type] = {
 class Client(Connection):
     """One connection of a client of the `STANDARD` type; `ws_client.WsClient` is the other one."""
 
+    trace_kind = "cid"
     client_type = "nats"
     """As monitoring calls it."""
 
@@ -218,6 +219,8 @@ class Client(Connection):
     def _process(self, data: bytes) -> None:
         self.last_activity = self.server.clock.monotonic()
         commands = self._parser.feed(data)
+        if self.server.tracer is not None:
+            self.server.tracer.received(self, commands)
         if self._rest:  # reading is paused, but this may have been under way
             self._rest += commands
         else:

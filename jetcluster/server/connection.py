@@ -35,6 +35,8 @@ class Connection(asyncio.Protocol):
     """Satisfies `subscription.Sink` and `protocol.bus.Origin` once a subclass adds `expire` and `admits`."""
 
     kind = "client"
+    trace_kind = ""
+    """How the protocol trace calls connections like this one; "" for those that it does not show."""
 
     def __init__(self, server: Server, cid: int) -> None:
         options = server.options
@@ -116,6 +118,8 @@ class Connection(asyncio.Protocol):
         if text is not None:
             self.out.append(writer.err(text))
         data = b"".join(self.out)
+        if self.server.tracer is not None:
+            self.server.tracer.sent(self, data)
         self._finish(reason)
         transport = self.transport
         if transport.is_closing():
@@ -186,6 +190,8 @@ class Connection(asyncio.Protocol):
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
         transport = self.transport
+        if self.server.tracer is not None:
+            self.server.tracer.sent(self, data)
         transport.write(data)
         self.pending = self._held = transport.get_write_buffer_size()
 
@@ -201,7 +207,11 @@ class Connection(asyncio.Protocol):
         self.flush()
 
     def _write_due(self) -> None:
-        self._slow("Slow Consumer (Write Deadline)")
+        if self.server.options.write_timeout == "retry":
+            self._told_slow("Slow Consumer (Write Deadline)")
+            self._arm("write", self.server.options.write_deadline, self._write_due)
+        else:
+            self._slow("Slow Consumer (Write Deadline)")
 
     def congested(self, origin: Origin) -> None:
         """Called when `pending` is beyond three quarters of max_pending."""
@@ -218,9 +228,12 @@ class Connection(asyncio.Protocol):
     def _slow(self, reason: str) -> None:
         if self.close_reason:
             return
+        self._told_slow(reason)
+        self.abort(reason)
+
+    def _told_slow(self, reason: str) -> None:
         self.server.slow_consumers += 1
         log.warning("cid %d: %s, %d bytes pending", self.cid, reason, self.pending)
-        self.abort(reason)
 
     # ---- back-pressure on input
 
@@ -240,6 +253,8 @@ class Connection(asyncio.Protocol):
 
     def stall(self) -> None:
         """Slows this publisher down: what it sends fills another connection faster than that one reads."""
+        if self.server.options.no_fast_producer_stall:
+            return
         if "stall" not in self._timers and not self.close_reason:
             self.stalls += 1
             self.server.stalled_clients += 1

@@ -53,6 +53,13 @@ class ServerOptions:
     ping_interval: float = 120.0
     ping_max: int = 2
     write_deadline: float = 10.0
+    write_timeout: str = "default"
+    """"retry": a client that has taken nothing for write_deadline is told of in the log and kept; else it is closed."""
+    no_fast_producer_stall: bool = False
+    """Publishers are not slowed down for the sake of slow subscribers."""
+    trace: bool = False
+    trace_headers: bool = False
+    max_traced_msg_len: int = 0
     auth_timeout: float = 2.0
     lame_duck_duration: float = 120.0
     lame_duck_grace_period: float = 10.0

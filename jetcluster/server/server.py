@@ -22,6 +22,9 @@ from jetcluster.server.options import AccountLimits, Authenticator, ServerOption
 from jetcluster.server.router import Router
 
 if TYPE_CHECKING:
+    from jetcluster.cluster.tls_listener import TlsListener
+    from jetcluster.server.tls_port import TlsPort
+    from jetcluster.server.tracing import Tracer
     from jetcluster.server.ws_port import WsPort
 
 log = logging.getLogger("jetcluster.server")
@@ -92,6 +95,8 @@ class Server:
         self, options: ServerOptions, authenticator: Authenticator, clock: Clock, rng: Rng, timers: Timers
     ) -> None:
         self.options = options
+        self.tracer = self._new_tracer()
+        """None: nothing is traced."""
         self.authenticator = authenticator
         self.clock = clock
         self.rng = rng
@@ -186,16 +191,17 @@ class Server:
         before, limits = self.info, self.options.account_limits
         new_pings = options.ping_interval != self.options.ping_interval
         self.options = options
+        self.tracer = self._new_tracer()
         self.authenticator = authenticator
+        secure = self._tls_port() if self._plain is not None else None
+        if secure is not None and self._plain is not None:
+            self._listener, self._plain = take_over(self._plain, secure), None
         excess = list(self.clients.values())[max(options.max_connections, 0) :]
         for client in excess:
             client.close("Maximum Connections Exceeded", "maximum connections exceeded")
         if excess:
             log.info("Closed %d connections to fall within max_connections", len(excess))
         for client in list(self.clients.values()):
-        secure = self._tls_port() if self._plain is not None else None
-        if secure is not None and self._plain is not None:
-            self._listener, self._plain = take_over(self._plain, secure), None
             client.reconfigured(new_pings=new_pings)
         if self.info != before or options.account_limits != limits:
             self._send_info()
@@ -220,6 +226,13 @@ class Server:
         """False when one more connection of the account would be one too many."""
         limit = self.limits_of(account).connections
         return limit < 0 or sum(client.account == account for client in self.clients.values()) < limit
+
+    def _new_tracer(self) -> Tracer | None:
+        if not self.options.trace:
+            return None
+        from jetcluster.server.tracing import Tracer
+
+        return Tracer(self.options)
 
     # ---- connections
 

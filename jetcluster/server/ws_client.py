@@ -17,6 +17,7 @@ CONNECTION_TYPE = "WEBSOCKET"
 class WsClient(Client):
     """`authorization`, `no_auth_user` and `ping_interval` are those of the `websocket` block where it has its own."""
 
+    trace_kind = "wid"
     client_type = "websocket"
 
     def __init__(self, port: WsPort, cid: int, request: Request) -> None:

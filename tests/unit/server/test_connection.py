@@ -57,6 +57,23 @@ def test_write_deadline() -> None:
     assert bench.server.slow_consumers == 1
 
 
+def test_write_timeout_retry_keeps_a_client_that_takes_nothing() -> None:
+    bench = Bench(write_deadline=2.0, write_timeout="retry", max_pending=MIB)
+    slow = bench.client(b"SUB foo 1")
+    slow.transport.jammed = True
+    bench.router.publish(b"foo", b"x" * 100_000)
+    bench.time.advance(5)
+    assert (slow.closed, bench.server.slow_consumers) == ("", 2)
+    slow.transport.drain()
+    bench.time.advance(5)
+    assert (slow.closed, bench.server.slow_consumers) == ("", 2)
+    slow.transport.jammed = True
+    for _ in range(20):
+        bench.router.publish(b"foo", b"x" * 100_000)
+        bench.time.advance(0.01)
+    assert slow.closed == "Slow Consumer (Pending Bytes)"
+
+
 def test_a_flush_in_time_clears_the_deadline() -> None:
     bench = Bench(write_deadline=10.0)
     slow, publisher = bench.client(b"SUB foo 1"), bench.client()
@@ -84,6 +101,17 @@ def test_publisher_is_stalled_at_three_quarters() -> None:
     bench.time.advance(0.02)
     assert publisher.transport.reading
     assert not slow.closed
+
+
+def test_no_publisher_is_stalled_when_told_so() -> None:
+    bench = Bench(max_pending=MIB, no_fast_producer_stall=True)
+    slow, publisher = bench.client(b"SUB foo 1"), bench.client()
+    slow.transport.jammed = True
+    payload = b"x" * 65536
+    for _ in range(14):
+        publisher.send(b"PUB foo %d\r\n%b\r\n" % (len(payload), payload))
+        assert publisher.transport.reading
+    assert (publisher.connection.stalls, slow.closed) == (0, "")
 
 
 def test_back_pressure_from_several_holders() -> None:
