@@ -449,6 +449,11 @@ class Options:
     def system_account_name(self) -> str:
         return self.system_account or "$SYS"
 
+    @property
+    def shares(self) -> bool:
+        """Some account imports something or maps subjects."""
+        return bool(self.mappings) or any(a.imports or a.mappings for a in (self.accounts or {}).values())
+
     def users_by_name(self) -> dict[str, UserOptions]:
         """All configured users and nkey users by the name that `no_auth_user` would use."""
         found = {user.user or user.nkey: user for user in self.authorization.users}

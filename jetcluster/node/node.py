@@ -78,6 +78,7 @@ class Node:
         self._write_pid_file()
         self.jetstream = NodeJetStream(self)
         await self.jetstream.start()
+        self.share()
         self.system = SystemAccount(self)
         self.system.start()
         await self._start_monitor()
@@ -152,6 +153,14 @@ class Node:
         self.stopped.set()
 
     # ---- parts
+
+    def share(self) -> None:
+        """Imports and mappings of the accounts are as the options say from now on."""
+        options = self.options
+        if options.shares or self.server.accounts.sharing is not None:
+            from jetcluster.server.imports import share
+
+            share(self.server, options.accounts or {}, options.mappings, options.system_account_name)
 
     async def _start_monitor(self) -> None:
         if not (self.options.http_port or self.options.https_port):

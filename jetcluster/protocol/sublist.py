@@ -197,6 +197,13 @@ class Sublist(Generic[S, A]):
         self.prefixes.clear()
         self._heads.clear()
 
+    def compile_with(self, compile: Callable[[bytes, list[S], dict[bytes, list[S]]], A]) -> None:
+        """From now on answers are made by `compile`, those that are cached included."""
+        self._compile = compile
+        self._clear()
+        self._deep.clear()
+        self._deep_roots = {_STAR, _FULL}
+
     def match(self, subject: bytes) -> A:
         """The answer for a subject, from a cache or by a walk. Wildcards in `subject` are plain text; a subject with
         an empty token is taken by nobody."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from jetcluster.clock import Rng
 from jetcluster.consumer.ports import DeliveryBus
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import InterestListener, RemotePeer, Switchboard
 from jetcluster.server.router import Router
+
+if TYPE_CHECKING:
+    from jetcluster.server.imports import Sharing
 
 DEFAULT_ACCOUNT = "$G"
 """Where clients live when no accounts are configured."""
@@ -23,6 +27,8 @@ class Accounts:
         self.listener: InterestListener | None = None
         self.on_router: Callable[[Router], None] | None = None
         """Told of every router that is made."""
+        self.sharing: Sharing | None = None
+        """Their imports and mappings; None as long as there have been none."""
 
     def __getitem__(self, name: str) -> Router:
         router = self._routers.get(name)

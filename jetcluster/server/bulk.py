@@ -40,7 +40,7 @@ def deliver(
             callback(subject, reply, headers, payload, origin)
         taken += 1
     for client in route.clients:
-        taken += client.take_many(messages, origin)
+        taken += client.take_many(messages, origin, target)
     if not route.queues:
         for peer in route.peers:
             _send(peer, account, target, [], messages, far)
@@ -85,7 +85,7 @@ def deliver_from_peer(
             for subject, reply, headers, payload in messages:
                 callback(subject, reply, headers, payload, origin)
         for client in route.clients:
-            client.take_many(messages, origin)
+            client.take_many(messages, origin, target)
         leaves = {leaf: [] for leaf in route.leaves if not leaf.spoke and leaf.remote_cluster != came_from}
     for name in queues:
         group = route.group(name[len(FORWARDED) :] if handed_on else name)

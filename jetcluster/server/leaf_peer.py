@@ -67,10 +67,11 @@ def deliver_from_leaf(
     queues: list[bytes],
     headers: bytes,
     payload: bytes,
+    route: Route | None = None,
 ) -> None:
     """Routes a message by `target` to all takers but those at the other end of its link; to one member of each of the
-    queue groups that the other end has named. Takers see the subject `shown`."""
-    route = router.literals.get(target) or router.lookup(target)
+    queue groups that the other end has named. Takers see the subject `shown`. `route`: of `target`, if it is known."""
+    route = route or router.literals.get(target) or router.lookup(target)
     if route.reserved:
         return
     for callback in route.callbacks:

@@ -10,9 +10,11 @@ from jetcluster.server.leaf_peer import LeafPeer
 from jetcluster.server.subscription import (
     AnySubscription,
     ClientSubscription,
+    ClientTaker,
     InternalSubscription,
     LeafInterest,
     LocalSubscription,
+    Passage,
     RemoteInterest,
 )
 
@@ -24,6 +26,8 @@ RESERVED_REPLIES = (b"$JS.ACK.", b"_R_.", b"_GR_.")
 
 SYSTEM_QUEUE = b"_sys_"
 """The queue group of Direct Get responders: any member's answer is as good, so the nearest one gives it."""
+
+_CLIENTS = (ClientSubscription, Passage)
 
 
 class QueueRoute:
@@ -90,7 +94,7 @@ class Route:
             plain, internal, queues = [*exclusive], exclusive, {}
         self.callbacks: tuple[Callback, ...] = tuple(s.callback for s in internal)
         self.shared_callbacks: tuple[Callback, ...] = tuple(s.callback for s in internal if not s.local_only)
-        self.clients: tuple[ClientSubscription, ...] = tuple(s for s in plain if isinstance(s, ClientSubscription))
+        self.clients: tuple[ClientTaker, ...] = tuple(s for s in plain if isinstance(s, _CLIENTS))
         # A peer with several matching interests still gets one copy: a dict keeps the order and drops the repeats.
         self.peers: tuple[RemotePeer, ...] = tuple({s.peer: None for s in plain if isinstance(s, RemoteInterest)})
         self.leaves: tuple[LeafPeer, ...] = tuple(
@@ -108,7 +112,9 @@ class Route:
         if alone:
             self.single = self.callbacks[0] if self.callbacks else self.queues[0].nearest if self.queues else None
         self.client: ClientSubscription | None = (
-            self.clients[0] if alone and self.clients and not self.clients[0].special else None
+            self.clients[0]  # type: ignore[assignment]  # a passage is always special
+            if alone and self.clients and not self.clients[0].special
+            else None
         )
 
     def group(self, name: bytes) -> QueueRoute | None:

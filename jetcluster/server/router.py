@@ -7,7 +7,7 @@ interest contract with the mesh (`protocol.interest`). Per publisher and subject
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from jetcluster.clock import Rng
 from jetcluster.protocol import subjects
@@ -24,10 +24,16 @@ from jetcluster.server.subscription import (
     ClientSubscription,
     InternalSubscription,
     LeafInterest,
+    Passage,
     RemoteInterest,
     Sink,
 )
 from jetcluster.server.watches import InterestWatches
+
+if TYPE_CHECKING:
+    from jetcluster.server.service_imports import Replies
+    from jetcluster.server.shared_route import MappedSubject, SharedRoute
+    from jetcluster.server.stream_imports import Shadows
 
 ACKS = b"$JS.ACK."
 """Subjects that differ in a message's numbers and are published to once."""
@@ -71,6 +77,14 @@ class Router:
         """Links that have been told what this account wants, and hear of every change."""
         self._internal = ServerOrigin("internal", account)
         self._origins: dict[RemotePeer, ServerOrigin] = {}
+        self.shadows: Shadows | None = None
+        """Of an account that imports streams."""
+        self.replies: Replies | None = None
+        """Of an account whose services others have asked."""
+        self._shared = False
+        """All routes are `SharedRoute`s."""
+        self._offered: dict[bytes, int] = {}
+        """What leaf links are told and other nodes are not: subjects that each node maps or imports for itself."""
 
     # ---- subscriptions
 
@@ -90,6 +104,8 @@ class Router:
         self.index.insert(subscription)
         if not local_only:
             self._count(subject, queue, 1)
+            if self.shadows is not None:
+                self.shadows.add(subscription)
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
@@ -100,10 +116,14 @@ class Router:
         subscription.closed = True
         if self.index.remove(subscription) and not subscription.local_only:
             self._count(subscription.subject, subscription.queue, -1)
+            if self.shadows is not None:
+                self.shadows.remove(subscription)
 
     def add_client(self, subscription: ClientSubscription) -> None:
         self.index.insert(subscription)
         self._count(subscription.subject, subscription.queue, 1)
+        if self.shadows is not None:
+            self.shadows.add(subscription)
 
     def remove_client(self, subscription: ClientSubscription) -> None:
         """Removes a client's subscription; removing it twice does nothing."""
@@ -112,6 +132,8 @@ class Router:
         subscription.closed = True
         if self.index.remove(subscription):
             self._count(subscription.subject, subscription.queue, -1)
+            if self.shadows is not None:
+                self.shadows.remove(subscription)
 
     def limit_client(self, subscription: ClientSubscription, maximum: int) -> None:
         """Lets a subscription go after `maximum` deliveries in all; it leaves the fast path for that."""
@@ -151,6 +173,8 @@ class Router:
             yield subject, queue, count if queue is not None else 1
 
     def has_interest(self, subject: bytes) -> bool:
+        if self.replies is not None and self.replies.is_mine(subject):
+            return self.replies.has_interest(subject)
         return self._open(subject).takers > 0
 
     def has_listener(self, subject: bytes) -> bool:
@@ -293,6 +317,9 @@ class Router:
         """Bytes that the slowest taker of `subject` has not been sent yet: a connection of this node, or what other
         nodes have for their clients. Whoever publishes a lot to one reply subject waits while this is large: a client
         would be closed as a slow consumer, and a congested link drops messages in the middle of an answer."""
+        if self.replies is not None and self.replies.is_mine(subject):
+            response = self.replies.pending.get(subject)
+            return 0 if response is None else response.importer.backlog(response.reply)
         route = self._open(subject)
         waiting = [client.backlog for client in route.clients]
         waiting += [max(peer.pending, self.far.of(peer, subject)) for peer in route.peers]
@@ -308,6 +335,9 @@ class Router:
 
     def backlog_here(self, subject: bytes) -> int:
         """`backlog` without other nodes."""
+        if self.replies is not None and self.replies.is_mine(subject):
+            response = self.replies.pending.get(subject)
+            return 0 if response is None else response.importer.backlog_here(response.reply)
         route = self._open(subject)
         waiting = [client.backlog for client in route.clients]
         waiting += [leaf.pending for leaf in route.leaves]
@@ -316,10 +346,67 @@ class Router:
 
     def subscription_of(self, owner: Sink, subject: bytes) -> ClientSubscription | None:
         """The first plain subscription of a connection that takes `subject`."""
-        for client in self.index.match(subject).clients:
+        for client in self._open(subject).clients:
             if client.owner is owner:
-                return client
+                return cast(ClientSubscription, client)
         return None
+
+    # ---- other accounts
+
+    def use_routes(self, kind: type[SharedRoute]) -> None:
+        """This account maps subjects, or others import its streams."""
+        if not self._shared:
+            self._shared = True
+            self.index.compile_with(kind)
+
+    def mapping_of(self, subject: bytes) -> MappedSubject | None:
+        """What says where clients' messages to `subject` go instead."""
+        if not self._shared:
+            return None
+        return cast("SharedRoute", self.literals.get(subject) or self.lookup(subject)).mapping
+
+    def add_passage(self, passage: Passage, *, told: bool, to_leaves: bool = False) -> None:
+        """`told`: other nodes are to send what it takes. `to_leaves`: only leaf links are."""
+        self.index.insert(passage)
+        if told:
+            self._count(passage.subject, passage.queue, 1)
+        elif to_leaves:
+            self._offer_leaves(passage.subject, 1)
+
+    def remove_passage(self, passage: Passage, *, told: bool, to_leaves: bool = False) -> None:
+        self.index.remove(passage)
+        if told:
+            self._count(passage.subject, passage.queue, -1)
+        elif to_leaves:
+            self._offer_leaves(passage.subject, -1)
+
+    def _offer_leaves(self, subject: bytes, change: int) -> None:
+        self._offered[subject] = self._offered.get(subject, 0) + change
+        if not self._offered[subject]:
+            del self._offered[subject]
+        for link in self.leaf_links:
+            link.interest_changed(None, subject, None, change)
+
+    def enter(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> int:
+        """Routes a message that a service import brings from another account, as a client's of this one; it is not
+        exported again as a stream. Returns how many took it."""
+        route = self.literals.get(subject) or self.lookup(subject)
+        if route.reserved:
+            return 0
+        if self._shared:
+            shared = cast("SharedRoute", route)
+            if shared.mapping is not None:
+                return shared.mapping.pass_on(subject, reply, headers, payload, origin, bare=True)
+            route = shared.bare
+        return self.deliver(route, subject, reply, headers, payload, origin)
+
+    def enter_many(self, target: bytes, messages: Sequence[Outgoing], origin: Origin) -> int:
+        """As `enter`, of responses that are routed by `target` and show their own subjects."""
+        route = self.literals.get(target) or self.lookup(target)
+        if self._shared:
+            route = cast("SharedRoute", route).bare
+        route = route.open or route
+        return bulk.deliver(route, self.account, target, messages, origin, self.rng, self.far)
 
     # ---- the mesh
 
@@ -373,12 +460,19 @@ class Router:
         when that is a new entry, -1 when one is gone."""
         wants = self._remote.get(link)
         before = len(wants) if wants else 0
+        known = wants.get((subject, queue)) if wants else None
         change = self._want(link, subject, queue, count if queue is not None else min(count, 1), LeafInterest)
         if change and not link.spoke:
             self._count(subject, queue, change, link)
         elif change:
             for other in self.leaf_links:
                 other.interest_changed(link, subject, queue, change)
+        now = self._remote[link].get((subject, queue)) if link in self._remote else None
+        if self.shadows is not None and known is not now:
+            if known is not None:
+                self.shadows.remove(known)
+            if now is not None:
+                self.shadows.add(now)
         return len(self._remote[link]) - before
 
     def add_leaf(self, link: LeafPeer) -> list[tuple[RemotePeer | None, bytes, bytes | None, int]]:
@@ -391,6 +485,7 @@ class Router:
                 if isinstance(interest, LeafInterest) and not cast(LeafPeer, peer).spoke:
                     here[key] -= interest.count
         found += [(None, *key, count) for key, count in here.items() if count]
+        found += [(None, subject, None, count) for subject, count in self._offered.items()]
         self.leaf_links.append(link)
         return found
 

@@ -1,4 +1,5 @@
-"""The three kinds of takers a subject can have on a node: a client's subscription, an internal callback, and a peer."""
+"""The kinds of takers a subject can have on a node: a client's subscription, an internal callback, a peer, and what
+hands a message on to another subject or account (`server.imports`)."""
 
 from __future__ import annotations
 
@@ -130,8 +131,8 @@ class ClientSubscription:
             owner.congested(origin)
         return 1
 
-    def take_many(self, messages: Sequence[Outgoing], origin: Origin) -> int:
-        """As `take` for each message; 1 when it took the last one, else 0."""
+    def take_many(self, messages: Sequence[Outgoing], origin: Origin, target: bytes = b"") -> int:
+        """As `take` for each message; 1 when it took the last one, else 0. `target`: see `Passage.take_many`."""
         if self.special:
             taken = False
             for subject, reply, headers, payload in messages:
@@ -206,6 +207,34 @@ class InternalSubscription:
         return True
 
 
+class Passage:
+    """A taker that hands messages on: to another account, or under another subject. Of what it is given it says itself
+    whether somebody had it, so that who asks where nobody answers is told."""
+
+    __slots__ = ("queue", "subject")
+
+    special = True
+    """Deliveries go through `take`."""
+    owner: Sink | None = None
+    closed = False
+    delivered = 0
+
+    def __init__(self, subject: bytes, queue: bytes | None = None) -> None:
+        self.subject = subject
+        self.queue = queue
+
+    def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
+        raise NotImplementedError
+
+    def take_many(self, messages: Sequence[Outgoing], origin: Origin, target: bytes) -> int:
+        """Messages that are routed by `target` and show their own subjects; 1 when it took the last one, else 0."""
+        raise NotImplementedError
+
+    @property
+    def backlog(self) -> int:
+        return 0
+
+
 class RemoteInterest:
     """What one peer wants of one (subject, queue): `count` members, 1 for plain interest."""
 
@@ -224,5 +253,6 @@ class LeafInterest(RemoteInterest):
     __slots__ = ()
 
 
-LocalSubscription = ClientSubscription | InternalSubscription
-AnySubscription = ClientSubscription | InternalSubscription | RemoteInterest
+ClientTaker = ClientSubscription | Passage
+LocalSubscription = ClientSubscription | InternalSubscription | Passage
+AnySubscription = ClientSubscription | InternalSubscription | Passage | RemoteInterest

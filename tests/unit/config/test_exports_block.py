@@ -109,6 +109,18 @@ def test_message_traces_are_refused(tmp_path: Path) -> None:
 def test_where_the_real_server_rolls_dice(tmp_path: Path, item: str, why: str) -> None:
     """It reads keys in random order, and some mistakes show in one order only; and it cannot read `[5] }`."""
     if item.startswith("{"):
-        item = item.replace('"x.>"', '{ account: B, subject: "x.>" }')
+        item = item.replace('"x.>"', '{ account: B, subject: "x.>" }')  # of an import
     with pytest.raises(ConfigError, match=why):
         load(tmp_path, f'accounts {{ B {{ exports: [ {{ stream: "x.>" }} ] }}\n A {{ imports: [ {item} ] }} }}')
+
+
+@pytest.mark.parametrize(
+    ("item", "why"),
+    [
+        ("{ stream: a, service: b }", 'Detected service "b" but already saw a stream'),
+        ("{ stream: a, response_threshold: 1s }", "Detected response directive on non-service"),
+    ],
+)
+def test_where_it_rolls_dice_about_exports(tmp_path: Path, item: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        load(tmp_path, f"accounts {{ A {{ exports: [ {item} ] }} }}")

@@ -1,0 +1,269 @@
+"""Service imports: a request of one account is delivered in another, and what is answered comes back.
+
+The request travels on in the exporting account under the exported subject, with a reply subject made for it there,
+`_R_.<account's>.<request's>`. What comes to that subject, on whatever node it was sent, goes to the requester's own
+reply subject in its own account. Requests enter the other account on the node where they were published; its routes do
+the rest (reference sheet core 2.4; precedent: processServiceImport in nats-server's client.go).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from jetcluster.config.import_rules import ServiceImport
+from jetcluster.config.sharing import DEFAULT_THRESHOLD, SINGLETON, ExportOptions
+from jetcluster.protocol.bus import Origin, Outgoing
+from jetcluster.protocol.headers import set_header
+from jetcluster.server.service_latency import Measurement, begin_measurement, tell_bad_request
+from jetcluster.server.subscription import Passage
+
+if TYPE_CHECKING:
+    from jetcluster.server.imports import Around
+    from jetcluster.server.router import Router
+
+REPLIES = b"_R_."
+MAX_PENDING = 65_536
+"""Requests of one exporting account that wait for an answer on this node; beyond it the oldest is given up."""
+MAX_CHAIN = 32
+"""Accounts that one request may go through."""
+MAX_CACHED = 4096
+"""Exported subjects that are remembered per import."""
+
+_ACK = b"$JS.ACK."
+_INFO = b"Nats-Request-Info"
+
+
+class ServiceEntry(Passage):
+    """One service import, in the index of the importing account."""
+
+    __slots__ = ("_around", "_cached", "_exporter", "_import", "_importer", "_is_system", "_key")
+
+    def __init__(self, around: Around, imported: ServiceImport, importer: Router, exporter: Router) -> None:
+        super().__init__(imported.local)
+        self._around = around
+        self._import = imported
+        self._importer = importer
+        self._exporter = exporter
+        self._is_system = exporter.account == around.system_account
+        export = imported.export
+        self._key = (exporter.account, export.subject if export is not None else imported.options.subject)
+        self._cached: dict[bytes, bytes] = {}
+
+    def _remote(self, subject: bytes) -> bytes:
+        imported = self._import
+        if imported.same:
+            return subject
+        if imported.transform is None:
+            return imported.remote
+        found = self._cached.get(subject)
+        if found is None:
+            if len(self._cached) >= MAX_CACHED:
+                self._cached.clear()
+            found = self._cached[subject] = imported.transform.match(subject) or imported.remote
+        return found
+
+    def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
+        chain = self._around.chain
+        if origin.kind == "peer" or len(chain) >= MAX_CHAIN or any(key == self._key for key, _, _ in chain):
+            return False
+        exporter, export = self._exporter, self._import.export
+        share = chain[-1][2] if chain else self._import.options.share
+        requester = self._describe(origin, share)
+        response: Response | None = None
+        if reply and not reply.startswith(_ACK):
+            response = self._around.replies_of(exporter).expect(self._importer, reply, export)
+            if export is not None and export.latency is not None:
+                response.measurement = begin_measurement(self._around, exporter, export, headers, requester)
+        elif not reply and export is not None and export.latency is not None:
+            tell_bad_request(self._around, exporter, export, headers, requester)
+        back = response.subject if response is not None else reply
+        headers = set_header(headers, _INFO, json.dumps(requester, separators=(",", ":")).encode())
+        chain.append((self._key, requester, share))
+        try:
+            taken = exporter.enter(self._remote(subject), back, headers, payload, origin)
+        finally:
+            chain.pop()
+        if not taken and response is not None:
+            response.end("no responders")
+        return taken > 0
+
+    def _describe(self, origin: Origin, share: bool) -> dict[str, Any]:
+        """The requester, as `Nats-Request-Info` has it: its account, and all about it when it is shared."""
+        chain, around = self._around.chain, self._around
+        if chain:
+            first = chain[-1][1]
+            found: dict[str, Any] = {}
+            for key, value in first.items():
+                found[key] = value
+                if key == "acc":
+                    found["svc"] = self._importer.account
+            found.setdefault("svc", self._importer.account)
+            place = not share and (self._import.options.share or self._is_system)
+        else:
+            found = describe(origin, self._importer.account, share)
+            place = not share and self._is_system
+        if place:
+            found["server"] = around.server_name
+            if around.cluster:
+                found["cluster"] = around.cluster
+        return found
+
+    def take_many(self, messages: Sequence[Outgoing], origin: Origin, target: bytes) -> int:
+        """Messages that are routed by `target` are requests to it."""
+        taken = False
+        for _, reply, headers, payload in messages:
+            taken = self.take(target, reply, headers, payload, origin)
+        return taken
+
+
+def describe(origin: Origin, account: str, share: bool) -> dict[str, Any]:
+    """`share`: all that is known of a client, else its account and round-trip time."""
+    tell: Callable[[], dict[str, Any]] | None = getattr(origin, "client_info", None)
+    if share and tell is not None:
+        return {key: value for key, value in tell().items() if key != "rtt" or value}
+    found: dict[str, Any] = {"acc": account}
+    rtt = int(getattr(origin, "rtt", 0.0) * 1e9)
+    if rtt:
+        found["rtt"] = rtt
+    return found
+
+
+class Response:
+    """What is waited for in an exporting account, on behalf of a requester of another one."""
+
+    __slots__ = ("_replies", "end_watch", "export", "importer", "measurement", "reply", "since", "subject")
+
+    def __init__(
+        self, replies: Replies, subject: bytes, importer: Router, reply: bytes, export: ExportOptions | None
+    ) -> None:
+        self._replies = replies
+        self.subject = subject
+        self.importer = importer
+        self.reply = reply
+        self.export = export
+        self.since = 0.0
+        """When it was asked, or last answered; monotonic seconds."""
+        self.measurement: Measurement | None = None
+        self.end_watch: Callable[[], None] = _nothing
+
+    @property
+    def single(self) -> bool:
+        return self.export is None or self.export.response_type == SINGLETON
+
+    @property
+    def patience(self) -> float:
+        return self.export.patience if self.export is not None else DEFAULT_THRESHOLD
+
+    def end(self, why: str = "") -> None:
+        """`why` it was not answered: "no responders", "timeout", "interest lost"."""
+        if self._replies.forget(self) and self.measurement is not None and why:
+            self.measurement.failed(why)
+
+
+class Replies(Passage):
+    """The responses that requests of other accounts wait for in one account, on this node."""
+
+    __slots__ = ("_around", "_prefix", "_router", "_sweeping", "pending")
+
+    def __init__(self, around: Around, router: Router) -> None:
+        self._prefix = b"%b%b." % (REPLIES, around.rng.token(3).hex().encode())
+        super().__init__(self._prefix + b"*")
+        self._around = around
+        self._router = router
+        self._sweeping = False
+        self.pending: dict[bytes, Response] = {}
+
+    def expect(self, importer: Router, reply: bytes, export: ExportOptions | None) -> Response:
+        pending = self.pending
+        if len(pending) >= MAX_PENDING:
+            next(iter(pending.values())).end("timeout")
+        subject = self._prefix + self._around.rng.token(8).hex().encode()
+        response = pending[subject] = Response(self, subject, importer, reply, export)
+        response.since = self._around.clock.monotonic()
+        response.end_watch = importer.watch_interest(reply, lambda: self._interest_changed(response))
+        if not self._sweeping:
+            self._sweeping = True
+            self._around.timers.call_later(response.patience, self._sweep)
+        return response
+
+    def forget(self, response: Response) -> bool:
+        """False when it was gone already."""
+        response.end_watch()
+        return self.pending.pop(response.subject, None) is not None
+
+    def _interest_changed(self, response: Response) -> None:
+        if not response.importer.has_interest(response.reply):
+            response.end("interest lost")
+
+    def _sweep(self) -> None:
+        now = self._around.clock.monotonic()
+        for response in [r for r in self.pending.values() if now - r.since >= r.patience]:
+            response.end("timeout")
+        self._sweeping = bool(self.pending)
+        if self.pending:
+            soonest = min(r.since + r.patience for r in self.pending.values())
+            self._around.timers.call_later(max(soonest - now, 0.01), self._sweep)
+
+    # ---- responses
+
+    def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
+        response = self.pending.get(subject)
+        if response is None:
+            return False
+        if response.measurement is not None:
+            response.measurement.answered(origin)
+        back = self._back(response, reply)
+        with self._around.fresh_chain():
+            taken = response.importer.enter(response.reply, back, headers, payload, origin)
+        self._went(response, bool(taken), empty=not (headers or payload))
+        return taken > 0
+
+    def take_many(self, messages: Sequence[Outgoing], origin: Origin, target: bytes) -> int:
+        response = self.pending.get(target)
+        if response is None:
+            return 0
+        if response.measurement is not None:
+            response.measurement.answered(origin)
+        moved = [
+            (response.reply if shown == target else shown, self._back(response, reply), headers, payload)
+            for shown, reply, headers, payload in (messages[:1] if response.single else messages)
+        ]
+        with self._around.fresh_chain():
+            taken = response.importer.enter_many(response.reply, moved, origin)
+        self._went(response, bool(taken), empty=not (messages[-1][2] or messages[-1][3]))
+        return taken
+
+    def _back(self, response: Response, reply: bytes) -> bytes:
+        """A response may want an answer itself: that goes the other way in the same manner. Acks keep their subject:
+        who may ack imports that as a service."""
+        if not reply or reply.startswith(_ACK):
+            return reply
+        return self._around.replies_of(response.importer).expect(self._router, reply, response.export).subject
+
+    def _went(self, response: Response, taken: bool, *, empty: bool) -> None:
+        if not taken or response.single or empty:
+            response.end("" if taken else "no responders")
+        else:
+            response.since = self._around.clock.monotonic()
+
+    # ---- questions about a requester's reply subject, asked in this account
+
+    def response_of(self, subject: bytes) -> Response | None:
+        return self.pending.get(subject)
+
+    def is_mine(self, subject: bytes) -> bool:
+        return subject.startswith(self._prefix)
+
+    def has_interest(self, subject: bytes) -> bool:
+        response = self.pending.get(subject)
+        return response is not None and response.importer.has_interest(response.reply)
+
+    @property
+    def backlog(self) -> int:
+        return 0
+
+
+def _nothing() -> None:
+    pass

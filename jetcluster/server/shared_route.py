@@ -1,0 +1,117 @@
+"""Routes of an account that maps subjects or shares streams: the same cached answer, with what the plain one lacks.
+
+An account without mappings and whose streams nobody imports has plain `Route`s and pays nothing.
+"""
+
+from __future__ import annotations
+
+from jetcluster.config.mapping_rules import Mapping
+from jetcluster.protocol.bus import Origin, Outgoing
+from jetcluster.server.leaf_peer import deliver_from_leaf
+from jetcluster.server.route import Route
+from jetcluster.server.router import Router
+from jetcluster.server.stream_imports import Shadow
+from jetcluster.server.subscription import AnySubscription, Passage
+
+MAX_CACHED = 4096
+"""Mapped subjects that are remembered per mapping."""
+
+
+class SharedRoute(Route):
+    """What clients publish to a mapped subject meets the mapping alone; `open`, as for `exclusive` takers, is for the
+    server itself and for peers: what they send has been mapped where it came in."""
+
+    __slots__ = ("bare", "mapping", "unmapped")
+
+    def __init__(
+        self, subject: bytes, plain: list[AnySubscription], queues: dict[bytes, list[AnySubscription]]
+    ) -> None:
+        mapping = min((s for s in plain if isinstance(s, MappedSubject)), key=_order, default=None)
+        rest = [s for s in plain if not isinstance(s, MappedSubject)]
+        super().__init__(subject, rest if mapping is None else [mapping], queues if mapping is None else {})
+        self.mapping = mapping
+        self.unmapped: Route = self if mapping is None else Route(subject, rest, queues)
+        """As if there were no mapping."""
+        if mapping is not None:
+            self.open = self.unmapped.open or self.unmapped
+        shadows = any(isinstance(s, Shadow) for members in (rest, *queues.values()) for s in members)
+        self.bare: Route = self.unmapped
+        """`unmapped` for what came by a service import: it is not exported again as a stream."""
+        if shadows:
+            groups = {name: _without_shadows(members) for name, members in queues.items()}
+            self.bare = Route(subject, _without_shadows(rest), {name: some for name, some in groups.items() if some})
+
+
+class MappedSubject(Passage):
+    """A subject mapping of an account, in its index; the first one that takes a subject counts."""
+
+    __slots__ = ("_cached", "_only", "_router", "_ways", "last", "order")
+
+    def __init__(self, router: Router, mapping: Mapping, cluster: str, order: int) -> None:
+        super().__init__(mapping.source)
+        self.order = order
+        self.last = b""
+        """Where the last message went, b"" if it was lost: whoever asks where nobody answers is told that subject."""
+        self._router = router
+        self._ways = mapping.of(cluster)
+        only, weight = self._ways[0]
+        self._only = only if len(self._ways) == 1 and weight == 100 and not only.random else None
+        self._cached: dict[bytes, bytes | None] = {}
+
+    def destination(self, subject: bytes) -> bytes | None:
+        """Where a message goes; None when its share of the weights is lost."""
+        if self._only is not None:
+            return self._remembered(subject)
+        rng = self._router.rng
+        number = int(rng.random() * 100)
+        for transform, reached in self._ways:
+            if number < reached:
+                return transform.match(subject, rng.randrange(2**31) if transform.random else 0)
+        return None
+
+    def _remembered(self, subject: bytes) -> bytes | None:
+        assert self._only is not None
+        cached = self._cached
+        if subject not in cached:
+            if len(cached) >= MAX_CACHED:
+                cached.clear()
+            cached[subject] = self._only.match(subject)
+        return cached[subject]
+
+    def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
+        return self.pass_on(subject, reply, headers, payload, origin, bare=False) > 0
+
+    def pass_on(
+        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin, *, bare: bool
+    ) -> int:
+        """`bare`: see `SharedRoute.bare`. Returns how many took it."""
+        target = self.destination(subject)
+        self.last = target or b""
+        if target is None:
+            return 0
+        router = self._router
+        route = router.literals.get(target) or router.lookup(target)
+        if isinstance(route, SharedRoute):
+            route = route.bare if bare else route.unmapped
+        may_publish = getattr(origin, "may_publish_mapped", None)
+        if not bare and may_publish is not None and not may_publish(target):
+            return 1  # it has been told
+        if route.reserved:
+            return 0
+        for link in router.leaf_links:
+            if link is origin:  # which is not to have it back
+                queues = [group.name for group in route.queues]
+                deliver_from_leaf(router, link, target, target, reply, queues, headers, payload, route)
+                return route.takers
+        return router.deliver(route, target, reply, headers, payload, origin)
+
+    def take_many(self, messages: list[Outgoing], origin: Origin, target: bytes) -> int:  # type: ignore[override]
+        raise AssertionError("the server's own messages are not mapped")
+
+
+def _order(mapping: MappedSubject) -> int:
+    return mapping.order
+
+
+def _without_shadows(subscriptions: list[AnySubscription]) -> list[AnySubscription]:
+    return [s for s in subscriptions if not isinstance(s, Shadow)]

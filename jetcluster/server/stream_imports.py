@@ -1,0 +1,206 @@
+"""Stream imports: what is published in one account appears in another for those who subscribe there.
+
+A subscription of the importing account that touches an import has a shadow in the exporting account: interest there,
+told to other nodes like any other, whose messages go to the subscription under the local subject (reference sheet core
+2.4; precedent: addShadowSubscriptions in nats-server's client.go). A shadow casts no shadow: an imported stream is not
+exported again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from jetcluster.config.import_rules import StreamImport
+from jetcluster.model.transforms import SubjectTransform
+from jetcluster.protocol import subjects
+from jetcluster.protocol.bus import Origin, Outgoing
+from jetcluster.server.leaf_peer import LeafPeer
+from jetcluster.server.subscription import (
+    AnySubscription,
+    ClientSubscription,
+    InternalSubscription,
+    LeafInterest,
+    Passage,
+)
+
+if TYPE_CHECKING:
+    from jetcluster.server.router import Router
+
+MAX_CACHED = 4096
+"""Local subjects that are remembered per import."""
+
+_OWN = (b"$JS.", b"$SYS.", b"_R_.")
+"""Subjects of the server's own callbacks that no other account reaches by a stream import."""
+
+
+class Names:
+    """Local subjects of an import by remote ones."""
+
+    __slots__ = ("_cached", "imported")
+
+    def __init__(self, imported: StreamImport) -> None:
+        self.imported = imported
+        self._cached: dict[bytes, bytes] = {}
+
+    def local(self, subject: bytes) -> bytes:
+        """A subject that the import does not take stays as it is: what a consumer delivers shows the stream's own."""
+        imported = self.imported
+        if imported.same:
+            return subject
+        if imported.transform is None:
+            return imported.local if subject == imported.remote else subject
+        found = self._cached.get(subject)
+        if found is None:
+            if len(self._cached) >= MAX_CACHED:
+                self._cached.clear()
+            found = self._cached[subject] = imported.transform.match(subject) or subject
+        return found
+
+
+class Shadow(Passage):
+    """A subscription of the importing account, as the exporting account has it."""
+
+    __slots__ = ("names", "target")
+
+    def __init__(self, subject: bytes, target: AnySubscription, names: Names) -> None:
+        super().__init__(subject, target.queue)
+        self.target = target
+        self.names = names
+
+    def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
+        target = cast(ClientSubscription | InternalSubscription, self.target)
+        return target.take(self.names.local(subject), reply, headers, payload, origin)
+
+    def take_many(self, messages: Sequence[Outgoing], origin: Origin, target: bytes) -> int:
+        local = self.names.local(target)
+        moved = [(local if s == target else s, r, h, p) for s, r, h, p in messages]
+        if isinstance(self.target, ClientSubscription):
+            return self.target.take_many(moved, origin)
+        taken = False
+        for subject, reply, headers, payload in moved:
+            taken = self.take(subject, reply, headers, payload, origin)
+        return taken
+
+    @property
+    def backlog(self) -> int:
+        return cast(ClientSubscription | InternalSubscription, self.target).backlog
+
+
+class LeafShadow(Shadow):
+    """The same of what the other end of a leaf link wants."""
+
+    __slots__ = ("account",)
+
+    def __init__(self, subject: bytes, target: LeafInterest, names: Names, account: str) -> None:
+        super().__init__(subject, target, names)
+        self.account = account
+        """The importing one, which the link belongs to."""
+
+    @property
+    def link(self) -> LeafPeer:
+        return cast(LeafPeer, cast(LeafInterest, self.target).peer)
+
+    def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
+        link = self.link
+        if origin is link:
+            return False
+        queues = [] if self.queue is None else [self.queue]
+        link.send_msg(self.account, self.names.local(subject), reply, queues, headers, payload)
+        return True
+
+    @property
+    def backlog(self) -> int:
+        return self.link.pending
+
+
+class _Import:
+    """One stream import with its exporting router."""
+
+    __slots__ = ("_back", "_same", "exporter", "local", "names", "remote")
+
+    def __init__(self, imported: StreamImport, exporter: Router) -> None:
+        self.names = Names(imported)
+        self.exporter = exporter
+        self.local = imported.local
+        self.remote = imported.remote
+        self._same = imported.same
+        self._back: SubjectTransform | None = imported.back()
+
+    def remote_of(self, subject: bytes) -> bytes | None:
+        """What a subscription to `subject` wants of the exporting account; None for nothing."""
+        local = self.local
+        if subject == local:
+            return self.remote
+        if subjects.is_subset(subject, local):
+            return self._narrow(subject)
+        if subjects.is_literal(subject):
+            return None
+        if subjects.is_subset(local, subject):
+            return self.remote
+        both = _overlap(subject.split(b"."), local.split(b"."))
+        return self._narrow(both) if subjects.is_subset(both, local) else None
+
+    def _narrow(self, local: bytes) -> bytes | None:
+        if self._same:
+            return local
+        return self.remote if self._back is None else self._back.match(local)
+
+
+def _overlap(wanted: list[bytes], local: list[bytes]) -> bytes:
+    """A subscription's tokens made as narrow as the import's; whether they fit is for the caller to see."""
+    tokens = [
+        local[at] if token == b"*" and at < len(local) and local[at] != b">" else token
+        for at, token in enumerate(wanted)
+    ]
+    if tokens[-1] == b">" and len(local) >= len(tokens):
+        tokens[-1:] = local[len(tokens) - 1 :]
+    return b".".join(tokens)
+
+
+class Shadows:
+    """All shadows of one importing account's subscriptions."""
+
+    def __init__(self, router: Router, imports: Sequence[tuple[StreamImport, Router]]) -> None:
+        self._router = router
+        self._imports = [_Import(imported, exporter) for imported, exporter in imports]
+        self._of: dict[AnySubscription, list[tuple[Router, Shadow]]] = {}
+        for subscription in list(router.index):
+            self.add(subscription)
+
+    def add(self, subscription: AnySubscription) -> None:
+        if not _may_cast(subscription):
+            return
+        found: list[tuple[Router, Shadow]] = []
+        for imported in self._imports:
+            remote = imported.remote_of(subscription.subject)
+            if remote is not None:
+                found.append((imported.exporter, self._shadow(remote, subscription, imported.names)))
+        if found:
+            self._of[subscription] = found
+        for exporter, shadow in found:
+            exporter.add_passage(shadow, told=not _is_of_spoke(subscription))
+
+    def _shadow(self, remote: bytes, subscription: AnySubscription, names: Names) -> Shadow:
+        if isinstance(subscription, LeafInterest):
+            return LeafShadow(remote, subscription, names, self._router.account)
+        return Shadow(remote, subscription, names)
+
+    def remove(self, subscription: AnySubscription) -> None:
+        for exporter, shadow in self._of.pop(subscription, ()):
+            exporter.remove_passage(shadow, told=not _is_of_spoke(subscription))
+
+    def clear(self) -> None:
+        for subscription in list(self._of):
+            self.remove(subscription)
+
+
+def _may_cast(subscription: AnySubscription) -> bool:
+    if isinstance(subscription, InternalSubscription):
+        return not subscription.local_only and not subscription.subject.startswith(_OWN)
+    return isinstance(subscription, ClientSubscription | LeafInterest)
+
+
+def _is_of_spoke(subscription: AnySubscription) -> bool:
+    """Of a link whose other end is a hub: each node has its own, so other nodes need not know."""
+    return isinstance(subscription, LeafInterest) and cast(LeafPeer, subscription.peer).spoke

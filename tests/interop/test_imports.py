@@ -1,0 +1,116 @@
+"""Exports, imports and mappings: the same accounts and the same publishes at our server and at nats-server; every
+client gets the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.harness import find_server
+from tests.interop.import_scenarios import SCENARIOS, Scenario
+from tests.interop.oracle import ours, theirs
+from tests.unit.config.import_cases import CASES
+from tests.unit.server.wire import Frame, Wire, close_all
+
+pytestmark = pytest.mark.cluster
+
+Seen = list[tuple[str, str, list[tuple[str, ...]]]]
+
+
+@pytest.fixture(autouse=True)
+async def _closed() -> AsyncIterator[None]:
+    yield
+    await close_all()
+
+
+async def played(port: int, scenario: Scenario) -> Seen:
+    """(step, user, frames): what each user got after each step."""
+    wires: dict[str, Wire] = {}
+    replies: dict[str, str] = {}
+    for user in scenario.users:
+        wires[user] = await Wire.open(port)
+        await wires[user].log_in(user=user, **{"pass": "p", "version": "1", "lang": "x", "name": "n"})
+    seen: Seen = []
+    for step in scenario.steps:
+        user, _, command = step.partition(": ")
+        _act(wires[user], command, replies.get(user, ""))
+        for name in (user, *(other for other in wires if other != user)):
+            frames = await wires[name].settle()
+            for frame in frames:
+                replies[name] = frame.reply or replies.get(name, "")
+            if frames:
+                seen.append((step, name, sorted(_shown(frame) for frame in frames)))
+    await close_all()
+    return seen
+
+
+def _act(wire: Wire, command: str, reply: str) -> None:
+    """`PUB subject [reply] | payload`, `HPUB subject [reply] | header | payload`, `REPLY payload [-> reply]`, or a line
+    as it is."""
+    verb, _, rest = command.partition(" ")
+    if verb == "PUB":
+        subjects, _, payload = rest.partition(" | ")
+        wire.send(f"PUB {subjects} {len(payload)}", payload)
+    elif verb == "HPUB":
+        subjects, header, payload = rest.split(" | ")
+        block = f"NATS/1.0\r\n{header}\r\n\r\n"
+        wire.send(f"HPUB {subjects} {len(block)} {len(block) + len(payload)}", block + payload)
+    elif verb == "REPLY":
+        subject, _, back = reply.partition(" ")
+        payload, _, back = rest.partition(" -> ")
+        wire.send(f"PUB {subject} {back + ' ' if back else ''}{len(payload)}", payload)
+    else:
+        wire.send(command)
+
+
+def _shown(frame: Frame) -> tuple[str, ...]:
+    if frame.verb not in ("MSG", "HMSG"):
+        return frame.verb, frame.text
+    reply = re.sub(r"^_R_\..*", "_R_", frame.reply)
+    return frame.verb, frame.subject, frame.sid, reply, _steady(frame.payload.decode())
+
+
+def _steady(text: str) -> str:
+    """Without what is another at each server and time."""
+    return re.sub(r"(Nats-Request-Info: )(\{.*?\})(\r\n)", lambda m: m[1] + json.dumps(_info(m[2])) + m[3], text)
+
+
+def _info(text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    volatile = {"rtt", "start", "id", "server", "cluster"}
+    return {key: "..." if key in volatile else value for key, value in found.items() if key != "rtt"}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+async def test_every_client_gets_the_same(tmp_path: Path, scenario: Scenario) -> None:
+    file = tmp_path / "server.conf"
+    file.write_text(scenario.config)
+    async with theirs(file) as (port, _):
+        expected = await played(port, scenario)
+    async with ours(file) as (port, _):
+        found = await played(port, scenario)
+    assert found == expected
+    assert expected, "a scenario in which nobody gets anything shows nothing"
+
+
+def test_configurations_are_judged_alike(tmp_path: Path) -> None:
+    """That ours says so is tests/unit/config/test_exports_block.py's to show."""
+    command = find_server("nats-server")
+    if command is None:
+        pytest.skip("nats-server is not on this machine: run `make tools`")
+    wrong = []
+    for config, expected in CASES:
+        (tmp_path / "c.conf").write_text(config + "\n")
+        asked = subprocess.run(
+            [*command, "-t", "-c", "c.conf"], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        told = asked.stderr.removeprefix("nats-server: ").strip() if asked.returncode else ""
+        if told != expected:
+            wrong.append((config, told, expected))
+    assert wrong == []
