@@ -464,8 +464,7 @@ class Client(Connection):
             return False
         if self._pedantic and not subjects.is_valid_literal(subject):
             self.send(writer.err("Invalid Publish Subject"))
-        if self._permissions is not None and not self._permissions.can_publish(subject):
-            self._refuse("Publish to", subject)
+        if not self._may_publish_to(subject):
             return False
         if reply and reply.startswith(RESERVED_REPLIES):
             self._refuse("Publish with Reply of", reply)
@@ -473,6 +472,19 @@ class Client(Connection):
         if self._verbose:
             self.send(writer.OK)
         return not (headers and TRACE_DEST in headers and self._traced(subject, reply, headers, payload))
+
+    def _may_publish_to(self, subject: bytes) -> bool:
+        """Of a mapped subject it is the one it is mapped to that must be allowed: see `may_publish_mapped`."""
+        if self._permissions is None or (self._router is not None and self._router.mapping_of(subject) is not None):
+            return True
+        return self.may_publish_mapped(subject)
+
+    def may_publish_mapped(self, subject: bytes) -> bool:
+        """False when it may not, and has been told."""
+        if self._permissions is None or self._permissions.can_publish(subject):
+            return True
+        self._refuse("Publish to", subject)
+        return False
 
     def _traced(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bool:
         """True when the message has gone out with a report of its way, or may not because of where that would go."""
@@ -493,7 +505,9 @@ class Client(Connection):
         """The 503 frame, if this connection listens on its own reply subject (sheet 1.6)."""
         subscription = router.subscription_of(self, reply)
         if subscription is not None:
-            self.send(writer.no_responders(reply, subscription.sid, subject))
+            mapping = router.mapping_of(subject)
+            shown = subject if mapping is None else mapping.last
+            self.send(writer.no_responders(reply, subscription.sid, shown))
             self.out_msgs += 1
 
     def _refuse(self, what: str, subject: bytes, queue: bytes | None = None) -> None:
