@@ -53,7 +53,7 @@ class Words:
 
 
 class Acks:
-    __slots__ = ("_acked", "_in_flight", "_owner", "_replies", "_state", "_words")
+    __slots__ = ("_acked", "_early", "_in_flight", "_owner", "_replies", "_state", "_words")
 
     def __init__(self, owner: ConsumerOwner) -> None:
         self._owner = owner
@@ -62,6 +62,8 @@ class Acks:
         self._acked: list[int] = []
         self._replies: list[bytes] = []
         self._words: dict[int, Words] = {}
+        self._early: list[tuple[int, bytes, int, bytes, bytes]] = []
+        """Arguments of `_other`, about messages that were sent before their delivery was applied."""
 
     @property
     def naks_in_flight(self) -> bool:
@@ -104,6 +106,8 @@ class Acks:
     def _other(self, seq: int, subject: bytes, at: int, reply: bytes, payload: bytes) -> None:
         """What is not a plain ack. `at`: token of `subject` with the number of deliveries."""
         if seq > self._state.delivered_sseq:
+            if seq <= self._owner.sent_sseq and len(self._early) < MAX_AT_ONCE:
+                self._early.append((seq, subject, at, reply, payload))
             return  # not delivered yet: there is no answer either
         self._owner.run_soon()
         if payload in _ACKS:
@@ -112,6 +116,13 @@ class Acks:
                 self._replies.append(reply)
         else:
             self._word(subject, at, seq, reply, payload)
+
+    def delivered(self) -> None:
+        """Deliveries were applied."""
+        if self._early:
+            early, self._early = self._early, []
+            for said in early:
+                self._other(*said)
 
     def _word(self, subject: bytes, at: int, seq: int, reply: bytes, payload: bytes) -> None:
         numbers = subject.split(b".", at)[at]
@@ -228,6 +239,7 @@ class Acks:
     def reset(self, *, again: bool) -> None:
         """What was in flight goes in again; not `again` when the consumer began anew, and it was about deliveries that
         do not count any more."""
+        self._early = []
         lost, self._in_flight = self._in_flight, deque()
         for words in lost:
             if not again:

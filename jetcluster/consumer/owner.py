@@ -70,6 +70,7 @@ class ConsumerOwner:
         "replicated",
         "rng",
         "selection",
+        "sent_sseq",
         "state",
     )
 
@@ -91,6 +92,8 @@ class ConsumerOwner:
         self._used_at = around.clock.time_ns()
         self._skip_at = 0
         self._epoch = state.epoch
+        self.sent_sseq = 0
+        """Messages up to here may be with the client though the log does not know of their delivery yet."""
         self._ahead = 0
         """How far the clock here is ahead of the log's, ns, the time to commit included: ack_wait is counted from when
         a message is sent, whatever the clocks."""
@@ -227,6 +230,7 @@ class ConsumerOwner:
                 self._compare_clocks(outcome.seqs)
                 self.selection.redelivery.delivered(outcome.seqs)
             self.delivery.applied(kind, value, outcome, token)
+            self.acks.delivered()
             self._wake_due()
         elif kind == REDELIVER:
             if isinstance(outcome, Sent):

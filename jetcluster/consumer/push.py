@@ -1,8 +1,9 @@
 """`PushDelivery`: messages to those who listen on the deliver subject (shared/reference/core-and-consumers.md 4.8).
 
-With acks a message is sent when its delivery is committed; without, it is sent at once (`advance`). One slice goes out
-per loop turn, so others are served in between, and none while the slowest taker has much unread: a slow client slows
-its consumer down and nobody else. Nothing is decided while nobody listens.
+With acks a message is sent when its delivery is committed; without, it is sent at once (`advance`), and so is a first
+delivery of a stream with one replica (`_ahead`). One slice goes out per loop turn, so others are served in between, and
+none while the slowest taker has much unread: a slow client slows its consumer down and nobody else. Nothing is decided
+while nobody listens.
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ class _Slice(NamedTuple):
     """Bytes of headers and payloads."""
 
 
+class _SentAhead(NamedTuple):
+    """The token of a DELIVER in flight whose messages are with the client already."""
+
+
 class PushDelivery:
     num_waiting = 0
 
@@ -61,6 +66,8 @@ class PushDelivery:
         self._flow_subscription: Subscription | None = None
         self._end_watch: Callable[[], None] = _nothing
         self._flight_bytes = 0
+        self._slices = 0
+        """DELIVER and REDELIVER in flight whose messages wait for them."""
         self._want = 64
         """Messages of a slice, by the size of those before."""
         self._held_until = 0
@@ -119,7 +126,8 @@ class PushDelivery:
 
     def reset(self) -> None:
         owner = self._owner
-        self._flight_bytes = 0
+        self._flight_bytes = self._slices = 0
+        owner.sent_sseq = 0
         self._advance.reset()
         if not self._rules.acks:
             owner.selection.cursor = self._advance.sseq
@@ -245,8 +253,16 @@ class PushDelivery:
         size = sum(map(len, columns.payloads)) + sum(map(len, columns.headers))
         average = size // count + 96
         self._want = max(1, min(SLICE_MESSAGES, SLICE_BYTES // average))
+        if self._rules.acks and kind == DELIVER and self._ahead:
+            cseq = owner.state.delivered_cseq + owner.selection.in_flight + 1
+            owner.submit(kind, columns.seqs, _SentAhead())
+            owner.sent_sseq = columns.seqs[-1]
+            messages = owner.renderer.first(columns, range(cseq, cseq + count), left[:count])
+            self._send(messages, size, cseq + count - 1, columns.seqs[-1], now)
+            return
         if self._rules.acks:
             self._flight_bytes += size
+            self._slices += 1
             owner.submit(kind, columns.seqs, _Slice(columns, left, size))
             return
         first = self._advance.cseq + 1
@@ -254,6 +270,15 @@ class PushDelivery:
         self._advance.sent(columns.seqs[-1], count)
         self._send(messages, size, self._advance.cseq, self._advance.sseq, now)
         self._advance.flush(now, least=ADVANCE_EVERY)
+
+    @property
+    def _ahead(self) -> bool:
+        """A first delivery need not wait for the log. Nobody else can own the consumer, so what would get lost with
+        this process is that it was delivered: it comes again, as the first time. Where deliveries are counted
+        (max_deliver) that must not be. nats-server sends at once in a stream with one replica, and clients and their
+        tests rely on it: what was published is with the subscriber before an unsubscribe that follows its PubAck."""
+        rules = self._rules
+        return not (self._owner.replicated or rules.max_deliver or self._flow_acks or self._slices)
 
     def flush(self) -> None:
         self._advance.flush(self._owner.clock.time_ns(), at_once=True)
@@ -265,6 +290,7 @@ class PushDelivery:
             self._advance.applied(now, least=ADVANCE_EVERY)
         elif isinstance(token, _Slice):
             self._flight_bytes -= token.size
+            self._slices -= 1
             if isinstance(outcome, Sent) and outcome.seqs:
                 messages = self._rendered(token, outcome)
                 self._send(messages, token.size, outcome.cseq + len(messages) - 1, owner.state.delivered_sseq, now)

@@ -46,9 +46,17 @@ def frames(data: bytes) -> list[Frame]:
 
 
 class Rig:
-    """`lag`: seconds from an op to its being applied; None: only by `commit`."""
+    """`lag`: seconds from an op to its being applied; None: only by `commit`. `replicated`: see `Surroundings`."""
 
-    def __init__(self, *, lag: float | None = 0.002, stream: dict[str, Any] | None = None, **config: Any) -> None:
+    def __init__(
+        self,
+        *,
+        lag: float | None = 0.002,
+        stream: dict[str, Any] | None = None,
+        replicated: bool = True,
+        **config: Any,
+    ) -> None:
+        self.replicated = replicated
         self.bench = Bench()
         self.time = self.bench.time
         self.time._epoch_ns += T0 - self.time.time_ns()
@@ -80,6 +88,7 @@ class Rig:
             render=lambda event: b"{}",
             unused=self._unused,
             stream="S",
+            replicated=self.replicated,
         )
         self.owner = ConsumerOwner(self.node.state(), around)
         self.handle.owner = self.owner

@@ -192,6 +192,67 @@ def test_lost_turns_are_decided_again() -> None:
     assert numbers(rig.got(client)) == [(1, 1, 1, 1), (1, 2, 2, 0)]
 
 
+def test_a_stream_with_one_replica_sends_at_once_and_takes_acks_that_are_early() -> None:
+    """What a subscriber sees right after the PubAck (nats.c's tests of drain and of sequence mismatches)."""
+    rig = Rig(lag=None, replicated=False, **acked())
+    client = listener(rig)
+    client.send(b"SUB answer 9")
+    rig.publish(b"a", b"b")
+    first = rig.got(client)
+    assert numbers(first) == [(1, 1, 1, 1), (1, 2, 2, 0)]
+    client.send(b"PUB %b answer 4" % first[0].reply, b"+ACK")
+    client.send(b"PUB %b 4" % first[1].reply, b"-NAK")
+    client.send(b"PUB %b 4" % first[1].reply.replace(b".2.2.", b".7.7."), b"+ACK")  # was never sent
+    rig.publish(b"c")
+    assert numbers(rig.got(client)) == [(1, 3, 3, 0)]
+    rig.commit()
+    assert list(rig.node.state().pending) == [1, 2, 3]
+    assert rig.got(client) == [], "the ack is not in the log yet"
+    rig.commit()
+    assert list(rig.node.state().pending) == [2, 3]
+    assert [frame.subject for frame in rig.got(client)] == [b"answer"]
+    rig.commit()
+    assert numbers(rig.got(client)) == [(2, 2, 4, 0)]
+
+
+def test_where_deliveries_are_counted_the_log_comes_first() -> None:
+    rig = Rig(lag=None, replicated=False, **acked(max_deliver=3))
+    client = listener(rig)
+    rig.publish(b"a")
+    assert rig.got(client) == []
+    rig.commit()
+    assert numbers(rig.got(client)) == [(1, 1, 1, 0)]
+
+
+def test_what_was_sent_at_once_and_lost_is_sent_again() -> None:
+    rig = Rig(lag=None, replicated=False, **acked())
+    client = listener(rig)
+    rig.publish(b"a", b"b")
+    sent = rig.got(client)
+    client.send(b"PUB %b 4" % sent[0].reply, b"+ACK")
+    rig.lose()
+    again = rig.got(client)
+    assert numbers(again) == numbers(sent) == [(1, 1, 1, 1), (1, 2, 2, 0)]
+    rig.commit()
+    rig.advance()
+    assert list(rig.node.state().pending) == [1, 2]
+
+
+def test_new_messages_stay_behind_a_redelivery_that_is_on_its_way() -> None:
+    rig = Rig(lag=None, replicated=False, **acked(ack_wait=SECOND))
+    client = listener(rig)
+    rig.publish(b"a")
+    rig.advance()
+    rig.commit()
+    assert len(rig.got(client, 1.1)) == 1  # its redelivery is in flight
+    rig.publish(b"b")
+    assert rig.got(client) == []
+    rig.commit()
+    assert numbers(rig.got(client)) == [(2, 1, 2, 0), (1, 2, 3, 0)]
+    rig.publish(b"c")
+    assert numbers(rig.got(client)) == [(1, 3, 4, 0)]
+
+
 # -- deliver groups -------------------------------------------------------------------------------------------------
 
 
