@@ -1,0 +1,314 @@
+"""Operator mode of a whole node: accounts that come, change, expire and go (node/operator_mode.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jetcluster import logs
+from jetcluster.config.load import load_file
+from jetcluster.config.operator_options import ResolverOptions
+from jetcluster.config.options import Options
+from jetcluster.node.node import Node
+from tests.signer import JETSTREAM, Account, Key, Operator, User, preload
+from tests.unit.server.wire import Wire, close_all, errors
+
+
+@pytest.fixture(autouse=True)
+async def _closed() -> AsyncIterator[None]:
+    yield
+    await close_all()
+
+
+@asynccontextmanager
+async def running(folder: Path, text: str) -> AsyncIterator[Node]:
+    path = folder / "c.conf"
+    path.write_text(f'listen: "127.0.0.1:-1"\nserver_name: n1\n{text}')
+
+    def read() -> Options:
+        return load_file(str(path), {})[0]
+
+    options = read()
+    assert options.problem() is None
+    node = Node(options, logs.get_logger("test"), read)
+    await node.start()
+    try:
+        yield node
+    finally:
+        await node.stop()
+
+
+async def log_in(node: Node, user: User, **connect: Any) -> Wire:
+    wire = await Wire.open(node.server.port)
+    assert errors(await wire.log_in(**user.connect(wire.info["nonce"].encode()), **connect)) == []
+    return wire
+
+
+async def refused(node: Node, user: User) -> bool:
+    wire = await Wire.open(node.server.port)
+    return errors(await wire.log_in(**user.connect(wire.info["nonce"].encode()))) == ["Authorization Violation"]
+
+
+async def until_end(wire: Wire) -> list[str]:
+    frames = []
+    while (frame := await wire.frame()) is not None:
+        frames.append(frame)
+    return errors(frames)
+
+
+async def ask(node: Node, subject: str, body: str = "", count: int = 1) -> list[Any]:
+    """What the system account gets in answer."""
+    bus = node.server.account(node.options.system_account_name)
+    answers: asyncio.Queue[bytes] = asyncio.Queue()
+    inbox = bus.subscribe(b"_INBOX.1", lambda _s, _r, _h, payload, _o: answers.put_nowait(payload))
+    bus.publish(subject.encode(), body.encode(), b"_INBOX.1")
+    found = [await asyncio.wait_for(answers.get(), 5) for _ in range(count)]
+    bus.unsubscribe(inbox)
+    return [json.loads(one) if one.startswith(b"{") else one.decode() for one in found]
+
+
+async def update(node: Node, account: Account) -> Any:
+    (answer,) = await ask(node, f"$SYS.REQ.ACCOUNT.{account.public}.CLAIMS.UPDATE", account.jwt)
+    answer.pop("server")
+    return answer
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail("it did not come to be")
+
+
+class Memory:
+    """An operator with a system account and one more, all preloaded."""
+
+    def __init__(self) -> None:
+        self.operator = Operator()
+        self.system, self.account = self.operator.account("SYS"), self.operator.account("A")
+
+    def config(self, *more: Account) -> str:
+        known = preload(self.system, self.account, *more)
+        return f'operator: "{self.operator.jwt}"\nsystem_account: {self.system.public}\n{known}'
+
+
+async def test_permissions_and_limits_change_while_a_user_is_here(tmp_path: Path) -> None:
+    case, scope = Memory(), Key("account")
+
+    def signing_keys(**template: Any) -> dict[str, Any]:
+        return {"signing_keys": [{"kind": "user_scope", "key": scope.public, "template": template}]}
+
+    case.account.claims = signing_keys(pub={"allow": ["a"]})
+    async with running(tmp_path, case.config()) as node:
+        wire = await log_in(node, case.account.scoped("U", scope))
+        assert errors(await wire.ask("PUB a 0", "")) == []
+        assert errors(await wire.ask("PUB b 0", "")) == ['Permissions Violation for Publish to "b"']
+        await wire.ask("SUB x 1", "SUB y 2")
+        case.account.claims = signing_keys(pub={"allow": ["b"]}, sub={"allow": ["y"]})
+        assert (await update(node, case.account))["data"]["message"] == "jwt updated"
+        assert errors(await wire.ask()) == ['Permissions Violation for Subscription to "x" (sid "1")']
+        assert errors(await wire.ask("PUB a 0", "")) == ['Permissions Violation for Publish to "a"']
+        assert errors(await wire.ask("PUB b 0", "")) == []
+        case.account.claims = signing_keys(subs=0)
+        await update(node, case.account)
+        assert await until_end(wire) == ["maximum subscriptions exceeded"]
+
+
+async def test_payload_and_connections(tmp_path: Path) -> None:
+    case = Memory()
+    case.account.limits |= {"conn": 2, "payload": 10}
+    async with running(tmp_path, case.config()) as node:
+        first, second = [await log_in(node, case.account.user(payload=size)) for size in (5, -1)]
+        third = await Wire.open(node.server.port)
+        frames = await third.log_in(**case.account.user().connect(third.info["nonce"].encode()))
+        assert errors(frames) == ["maximum account active connections exceeded"]
+        assert errors(await second.ask("PUB a 10", "0123456789")) == []
+        case.account.limits |= {"conn": 1}
+        await update(node, case.account)
+        assert await until_end(second) == ["maximum account active connections exceeded"]
+        first.send("PUB a 6")
+        assert await until_end(first) == ["Maximum Payload Violation"]
+
+
+async def test_jetstream_is_on_where_the_claims_say_so(tmp_path: Path) -> None:
+    case = Memory()
+    store = f'jetstream {{ store_dir: "{tmp_path}" }}\n'
+    async with running(tmp_path, case.config() + store) as node:
+        assert node.jetstream is not None
+        assert list(node.jetstream.apis) == []
+        case.account.limits |= JETSTREAM | {"disk_storage": 1000, "streams": 0}
+        await update(node, case.account)
+        assert list(node.jetstream.apis) == [case.account.public]
+        assert node.jetstream.capacity is not None
+        limits = node.jetstream.capacity.own_limits(case.account.public)
+        assert (limits.max_storage, limits.max_memory, limits.max_streams) == (1000, -1, -1)
+        case.account.limits |= dict.fromkeys(JETSTREAM, 0)
+        await update(node, case.account)
+        assert list(node.jetstream.apis) == []
+
+
+async def test_a_reload_brings_other_accounts(tmp_path: Path) -> None:
+    case = Memory()
+    new, gone = case.operator.account("new"), case.operator.account("gone")
+    async with running(tmp_path, case.config(gone)) as node:
+        stays, leaves = await log_in(node, case.account.user()), await log_in(node, gone.user())
+        assert await refused(node, new.user())
+        path = tmp_path / "c.conf"
+        before = path.read_text()
+        path.write_text(
+            before.replace(preload(case.system, case.account, gone), preload(case.system, case.account, new))
+        )
+        assert node.reload() == ""
+        assert await until_end(leaves) == ["Authorization Violation"]
+        assert errors(await stays.ask()) == []
+        await log_in(node, new.user())
+        path.write_text(before.replace(case.operator.jwt, Operator().jwt))
+        assert "TrustedOperators" in node.reload()
+        await log_in(node, case.account.user())
+
+
+async def test_activations(tmp_path: Path) -> None:
+    """An import stands while the exporter's token for it does."""
+    case = Memory()
+    exporter, strange_key = case.operator.account("exporter"), Key("account")
+    exporter.claims = {"exports": [{"subject": "x.>", "type": "stream", "token_req": True}]}
+
+    def activation(signer: Key, **fields: Any) -> str:
+        claims = {"type": "activation", "subject": "x.>", "kind": "stream", **fields.pop("claims", {})}
+        return signer.token(fields.pop("sub", case.account.public), "", claims, **fields)
+
+    def importing(token: str) -> dict[str, Any]:
+        return {"imports": [{"subject": "x.y", "account": exporter.public, "type": "stream", "token": token}]}
+
+    def is_activated(node: Node) -> bool:
+        found = (node.options.accounts or {})[case.account.public].imports
+        return [one.activated for one in found] == [True]
+
+    case.account.claims = importing(activation(exporter.key, iat=100))
+    async with running(tmp_path, case.config(exporter)) as node:
+        assert is_activated(node)
+        exporter.claims["exports"][0]["revocations"] = {case.account.public: 100}
+        await update(node, exporter)
+        assert not is_activated(node)
+        exporter.claims["exports"][0]["revocations"] = {case.account.public: 99}
+        await update(node, exporter)
+        assert is_activated(node)
+        for token in (
+            activation(exporter.key, exp=5),
+            activation(strange_key, claims={"issuer_account": exporter.public}),
+        ):
+            case.account.claims = importing(token)
+            assert "data" in await update(node, case.account)
+            assert not is_activated(node)
+        for token in (activation(strange_key), activation(exporter.key, sub=exporter.public), "eyJ.no.token"):
+            case.account.claims = importing(token)
+            assert "validation failed" in (await update(node, case.account))["error"]["description"]
+
+
+def directory(case: Memory, folder: Path, more: str = "") -> str:
+    return (
+        f'operator: "{case.operator.jwt}"\nsystem_account: {case.system.public}\n'
+        f'resolver {{ type: full, dir: "{folder}/jwt", {more} }}\n'
+    )
+
+
+async def test_a_directory_begins_with_a_system_account_that_may_bring_the_others(tmp_path: Path) -> None:
+    case = Memory()
+    config = directory(case, tmp_path, "limit: 2")
+    async with running(tmp_path, config) as node:
+        await log_in(node, case.system.user())
+        assert await refused(node, case.account.user())
+        for account in (case.system, case.account):
+            (answer,) = await ask(node, "$SYS.REQ.CLAIMS.UPDATE", account.jwt)
+            assert answer["data"] == {"account": account.public, "code": 200, "message": "jwt updated"}
+        await log_in(node, case.account.user())
+        full = case.operator.account("one too many")
+        (answer,) = await ask(node, "$SYS.REQ.CLAIMS.UPDATE", full.jwt)
+        assert answer["error"]["description"] == "jwt update resulted in error - jwt store is full"
+        foreign = Operator().account("foreign")
+        (answer,) = await ask(node, "$SYS.REQ.CLAIMS.UPDATE", foreign.jwt)
+        assert answer["error"]["description"] == "jwt update resulted in error - account validation failed"
+        assert not (tmp_path / "jwt" / f"{foreign.public}.jwt").exists()
+    (tmp_path / "jwt" / f"{case.account.public}.jwt.tmp").write_text("half")
+    async with running(tmp_path, config) as node:
+        await log_in(node, case.account.user())
+
+
+async def test_servers_that_missed_a_jwt_get_it_from_the_others(tmp_path: Path) -> None:
+    """Two servers on one bus: what one says on the system account the other one hears."""
+    case = Memory()
+    late = case.operator.account("late")
+    (tmp_path / "1").mkdir()
+    (tmp_path / "2").mkdir()
+    async with running(tmp_path / "1", directory(case, tmp_path / "1", "interval: '100ms'")) as one:
+        await ask(one, "$SYS.REQ.CLAIMS.UPDATE", case.account.jwt)
+        (case_old, case.account.fields) = (case.account.jwt, {"iat": 2})
+        async with running(tmp_path / "2", directory(case, tmp_path / "2", "interval: '100ms'")) as two:
+            for text in (case_old, late.jwt):
+                await ask(two, "$SYS.REQ.CLAIMS.UPDATE", text)
+            await ask(one, "$SYS.REQ.CLAIMS.UPDATE", case.account.jwt)
+            connect(one, two)
+            folders = [tmp_path / name / "jwt" for name in ("1", "2")]
+            await eventually(lambda: all((folder / f"{late.public}.jwt").exists() for folder in folders))
+            path = folders[1] / f"{case.account.public}.jwt"
+            await eventually(lambda: path.read_text() == case.account.jwt)  # the younger one, at both
+            assert (folders[0] / path.name).read_text() == case.account.jwt
+            await log_in(one, late.user())
+
+
+def connect(one: Node, two: Node) -> None:
+    """Passes what concerns claims from each to the other, as a mesh would."""
+    buses = [node.server.account(node.options.system_account_name) for node in (one, two)]
+    carried: list[bytes] = []
+
+    def carry(to: Any) -> Callable[..., None]:
+        def take(subject: bytes, reply: bytes, _headers: bytes, payload: bytes, _origin: Any) -> None:
+            if not carried:
+                carried.append(payload)
+                to.publish(subject, payload, reply)
+                carried.clear()
+
+        return take
+
+    for source, target in (buses, buses[::-1]):
+        for subject in (b"$SYS.JETCLUSTER.>", b"$SYS._INBOX.CLAIMS.>"):
+            source.subscribe(subject, carry(target))
+
+
+async def test_an_account_that_is_removed_may_come_back(tmp_path: Path) -> None:
+    case = Memory()
+    async with running(tmp_path, directory(case, tmp_path, "allow_delete: true")) as node:
+        await ask(node, "$SYS.REQ.CLAIMS.UPDATE", case.account.jwt)
+        wire = await log_in(node, case.account.user())
+        key = case.operator.key
+        body = key.sign({"iss": key.public, "sub": key.public, "nats": {"accounts": [case.account.public]}})
+        (answer,) = await ask(node, "$SYS.REQ.CLAIMS.DELETE", body)
+        assert answer["data"] == {"code": 200, "message": "deleted 1 accounts"}
+        assert await until_end(wire) == ["Account Authentication Expired"]
+        assert await refused(node, case.account.user())
+        await ask(node, "$SYS.REQ.CLAIMS.UPDATE", case.account.jwt)
+        await log_in(node, case.account.user())
+
+
+def test_the_directory_of_a_cache_forgets_what_was_used_least(tmp_path: Path) -> None:
+    from jetcluster.auth.resolver import DirectoryResolver
+
+    operator = Operator()
+    accounts = [operator.account(name) for name in "abc"]
+    store = DirectoryResolver(ResolverOptions("cache", str(tmp_path), limit=2))
+    for account in accounts[:2]:
+        assert store.save(account.public, account.jwt)
+    assert not store.save(accounts[0].public, accounts[0].jwt)
+    store.fetch(accounts[0].public)
+    assert store.save(accounts[2].public, accounts[2].jwt)
+    assert store.accounts() == sorted([accounts[0].public, accounts[2].public])
+    assert store.fetch(accounts[1].public) is None
+    again = DirectoryResolver(ResolverOptions("cache", str(tmp_path), limit=2))
+    assert again.digest == store.digest != bytes(32)
