@@ -39,6 +39,8 @@ _GO_ORDER = ("2.5.4.5", "2.5.4.3", "2.5.4.17", "2.5.4.9", "2.5.4.8", "2.5.4.7", 
 """Go keeps these attributes of a subject, and writes them in this order."""
 _SINGLE = frozenset({"2.5.4.5", "2.5.4.3"})
 """Of several, Go keeps the last."""
+_PRINTABLE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 '()+,-./:=?")
+"""Of ASN.1's PrintableString."""
 _ESCAPED = frozenset(',+"\\<>;')
 
 Rdn = frozenset[tuple[str, str]]
@@ -61,7 +63,9 @@ class PeerCertificate:
     domain_components: str = ""
     """`DC=foo,DC=com`, in the certificate's order."""
     subject: str = ""
-    """As Go writes it."""
+    """As Go writes it, of the attributes that it knows."""
+    full_subject: str = ""
+    """The same with the others behind it: as monitoring shows it."""
     key_digest: str = ""
     """SHA-256 of the DER SubjectPublicKeyInfo, hex: what `pinned_certs` lists."""
     digest: str = ""
@@ -96,6 +100,7 @@ def read_certificate(der: bytes) -> PeerCertificate:
         dn=_distinguished_name(rdns),
         domain_components=",".join(f"DC={value}" for rdn in rdns for oid, value in rdn if oid == _DC),
         subject=_go_subject(rdns),
+        full_subject=",".join(filter(None, (_go_subject(rdns), *_go_extras(rdns)))),
         key_digest=hashlib.sha256(key).hexdigest(),
         digest=hashlib.sha256(der).hexdigest(),
     )
@@ -106,6 +111,16 @@ def certificate_of(transport: asyncio.BaseTransport) -> PeerCertificate | None:
     session = transport.get_extra_info("ssl_object")
     der = session.getpeercert(binary_form=True) if session is not None else None
     return read_certificate(der) if der else None
+
+
+def chain_of(transport: asyncio.BaseTransport) -> list[PeerCertificate]:
+    """All that the other end has sent, its own first; before Python 3.13, which can be asked for the others, that one
+    alone. Raises CertificateError."""
+    session = transport.get_extra_info("ssl_object")
+    if session is not None and hasattr(session, "get_unverified_chain"):
+        return [read_certificate(der) for der in session.get_unverified_chain() or ()]
+    own = certificate_of(transport)
+    return [] if own is None else [own]
 
 
 def user_of(certificate: PeerCertificate, users: Collection[str]) -> str | None:
@@ -260,6 +275,24 @@ def _go_subject(rdns: list[list[tuple[str, str]]]) -> str:
                 found.setdefault(oid, []).append(value)
     parts = [(oid, found[oid]) for oid in _GO_ORDER if any(found.get(oid, ()))]
     return ",".join("+".join(f"{_DN_TYPES[oid]}={_escape(value)}" for value in values) for oid, values in parts)
+
+
+def _go_extras(rdns: list[list[tuple[str, str]]]) -> Iterator[str]:
+    """Attributes that Go has no name for: dotted, their values in hex of their DER form."""
+    for rdn in reversed(rdns):
+        for oid, value in reversed(rdn):
+            if oid not in _GO_ORDER:
+                text = value.encode()
+                printable = all(char in _PRINTABLE for char in value)
+                tag = b"\x13" if printable else b"\x0c"
+                yield f"{oid}=#{(tag + _length(len(text)) + text).hex()}"
+
+
+def _length(size: int) -> bytes:
+    if size < 0x80:
+        return bytes([size])
+    octets = size.to_bytes((size.bit_length() + 7) // 8, "big")
+    return bytes([0x80 | len(octets)]) + octets
 
 
 def _escape(value: str) -> str:

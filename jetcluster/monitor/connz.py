@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jetcluster.model.times import rfc3339
-from jetcluster.monitor import subscriptions
+from jetcluster.monitor import subscriptions, tls
 from jetcluster.monitor.claims_view import of_connection
 from jetcluster.monitor.source import Json, Query, QueryError, flag, identifier, number, subs_detail
 from jetcluster.monitor.view import NodeView, now_text, rtt, uptime, wall_time
@@ -153,7 +153,7 @@ def _connection(node: NodeView, connection: Any, *, auth: bool, listed: bool, de
         if getattr(connection, name):
             found[name] = getattr(connection, name)
     if is_open:
-        found |= _tls(connection)
+        found |= tls.connection(connection.transport, first=connection.tls_first, certificates=auth)
     if auth:
         if connection.user:
             found["authorized_user"] = connection.user
@@ -161,10 +161,3 @@ def _connection(node: NodeView, connection: Any, *, auth: bool, listed: bool, de
     if is_open:
         found |= subscriptions.lists(list(connection.subscriptions.values()), listed=listed, detailed=detailed)
     return found
-
-
-def _tls(connection: Any) -> Json:
-    session = connection.transport.get_extra_info("ssl_object") if connection.transport is not None else None
-    if session is None or session.version() is None:
-        return {}
-    return {"tls_version": session.version().removeprefix("TLSv"), "tls_cipher_suite": session.cipher()[0]}

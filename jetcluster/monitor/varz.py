@@ -10,6 +10,7 @@ from typing import Any
 
 from jetcluster import REPORTED_VERSION
 from jetcluster.model.times import rfc3339
+from jetcluster.monitor import tls
 from jetcluster.monitor.claims_view import of_operators
 from jetcluster.monitor.jsz import jetstream_config, jetstream_limits, jetstream_stats, meta_cluster
 from jetcluster.monitor.leafz import leaf_links
@@ -87,7 +88,7 @@ def varz(node: NodeView, requests: dict[str, int], cpu: CpuMeter) -> Json:
         "gomaxprocs": os.cpu_count() or 1,
         "cpu": cpu.percent(),
     }
-    found |= traffic(node)
+    found |= tls.not_after(options.tls, node.config_load_ns) | traffic(node)
     found["subscriptions"] = server.accounts.subscriptions
     found["http_req_stats"] = dict(sorted(requests.items()))
     found["config_load_time"] = rfc3339(node.config_load_ns or server.start_ns)
@@ -144,7 +145,7 @@ def _cluster(node: NodeView) -> Json:
     cluster = node.options.cluster
     if not node.options.is_clustered:
         return {}
-    return {
+    found: Json = {
         "name": cluster.name,
         "addr": cluster.host,
         "cluster_port": getattr(node.jetstream, "cluster_port", 0) or cluster.port,
@@ -153,6 +154,7 @@ def _cluster(node: NodeView) -> Json:
         "tls_timeout": 2.0,
         "pool_size": 1,
     }
+    return found | tls.listener(cluster.tls, node.config_load_ns, mutual=True)
 
 
 def _leaf(node: NodeView) -> Json:
@@ -163,6 +165,7 @@ def _leaf(node: NodeView) -> Json:
     if options.port:
         found |= {"host": options.host, "port": leafnodes.port}
         found |= {"auth_timeout": options.auth_timeout, "tls_timeout": 2.0}
+        found |= tls.listener(options.tls, node.config_load_ns)
     if options.remotes:
         found["remotes"] = [
             {"local_account": remote.account, "urls": [_without_credentials(url) for url in remote.urls]}
@@ -184,11 +187,13 @@ def _websocket(node: NodeView) -> Json:
         "handshake_timeout": int(options.handshake_timeout * 1e9),
         "auth_timeout": options.authorization.timeout,
         "no_tls": options.no_tls,
-        "tls_timeout": options.tls.timeout if options.tls else 0,
+        "tls_map": options.tls is not None and options.tls.verify_and_map,
+        "tls_pinned_certs": options.tls.pinned_certs if options.tls else [],
         "same_origin": options.same_origin,
         "allowed_origins": options.allowed_origins,
         "compression": options.compression,
     }
+    found |= tls.not_after(options.tls, node.config_load_ns)
     return {key: value for key, value in found.items() if value}
 
 

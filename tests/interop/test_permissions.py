@@ -10,18 +10,12 @@ import json
 import random
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jetcluster.auth.authenticator import Authenticator
-from jetcluster.clock import SeededRng, SystemClock
-from jetcluster.config.load import load_file
-from jetcluster.node.server_options import server_options
-from jetcluster.server.server import Server
-from tests.cluster.harness import Node, find_server, free_ports
+from tests.interop.oracle import ours, theirs
 from tests.unit.server.wire import Frame, Wire, close_all, errors, messages
 
 pytestmark = pytest.mark.cluster
@@ -77,48 +71,6 @@ def config(users: list[dict[str, Any]]) -> str:
         for at, user in enumerate(users)
     }
     return f"accounts {json.dumps(accounts)}\n"
-
-
-@asynccontextmanager
-async def ours(file: Path) -> AsyncIterator[tuple[int, Any]]:
-    options, _ = load_file(str(file))
-    options.host, options.port = "127.0.0.1", -1
-    loop = asyncio.get_running_loop()
-    server = Server(server_options(options), Authenticator(options), SystemClock(), SeededRng(1), loop)
-    await server.start()
-
-    async def reload() -> None:
-        new, _ = load_file(str(file))
-        server.reconfigure(server_options(new), Authenticator(new))
-
-    try:
-        yield server.port, reload
-    finally:
-        await server.stop()
-
-
-@asynccontextmanager
-async def theirs(file: Path) -> AsyncIterator[tuple[int, Any]]:
-    command = find_server("nats-server")
-    if command is None:
-        pytest.skip("nats-server is not on this machine: run `make tools`")
-    (port,) = free_ports(1)
-    node = Node("oracle", command, file.parent / "oracle", port, ["-a", "127.0.0.1", "-p", str(port), "-c", str(file)])
-    await node.start()
-
-    async def reload() -> None:
-        before = node.log().count("Reloaded")
-        node.signal(1)
-        for _ in range(200):
-            if node.log().count("Reloaded server configuration") > 0 and node.log().count("Reloaded") > before:
-                return
-            await asyncio.sleep(0.02)
-        pytest.fail(f"nats-server did not reload: {node.tail()}")
-
-    try:
-        yield port, reload
-    finally:
-        node.kill9()
 
 
 async def user(port: int, name: str, **connect: Any) -> Wire:
