@@ -160,7 +160,13 @@ class Node:
         if options.shares or self.server.accounts.sharing is not None:
             from jetcluster.server.imports import share
 
-            share(self.server, options.accounts or {}, options.mappings, options.system_account_name)
+            share(
+                self.server,
+                options.accounts or {},
+                options.mappings,
+                options.system_account_name,
+                operator=options.operator.is_on,
+            )
 
     async def _start_monitor(self) -> None:
         if not (self.options.http_port or self.options.https_port):

@@ -160,12 +160,14 @@ class NodeOperator:
 
     def _apply(self, keys: list[str]) -> None:
         node = self._node
+        node.share()
         for key in keys:
             options = (node.options.accounts or {}).get(key)
             if options is None:
                 node.server.options.account_limits.pop(key, None)
             else:
                 node.server.options.account_limits[key] = account_limits(options)
+        node.share()
         if node.jetstream is not None:
             node.jetstream.reconfigure(["accounts"])
         for key in keys:
@@ -176,27 +178,26 @@ class NodeOperator:
     # ---- the end of an account's time
 
     def _expect_end(self, key: str, account: KnownAccount) -> None:
+        """Of the account's own, or of the next token that activates an import of it."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
-        end = account.claims.token.expires
-        if not end:
-            return
-        left = max(end - self._node.clock.time_ns() / 1e9, 0.0)
-        loop = asyncio.get_running_loop()
-        self._timers[key] = loop.call_later(min(left, _LONGEST_TIMER), self._look_at_end, key)
+        now = self._node.clock.time_ns() / 1e9
+        if 0 < account.claims.token.expires <= now:
+            account.expired = True
+        ends = [account.claims.token.expires, *(found.expires for found in account.claims.imports)]
+        end = min((end for end in ends if end > now), default=0)
+        if end:
+            loop = asyncio.get_running_loop()
+            self._timers[key] = loop.call_later(min(end - now, _LONGEST_TIMER), self._look_at_end, key)
 
     def _look_at_end(self, key: str) -> None:
-        account = self.known.by_key.get(key)
-        if account is None:
-            return
-        if account.claims.token.expires > self._node.clock.time_ns() / 1e9:
-            self._expect_end(key, account)
-            return
         del self._timers[key]
-        account.expired = True
-        self._log.info(f"Account [{key}] has expired")
-        self._apply([key])
+        account = self.known.by_key[key]
+        self._expect_end(key, account)
+        if account.expired:
+            self._log.info(f"Account [{key}] has expired")
+        self._changed(key)
 
     # ---- from claims to options
 
@@ -225,7 +226,9 @@ class NodeOperator:
             return False
         token = activation.token
         now = self._node.clock.time_ns() / 1e9
-        if activation.exporter != exporter.claims.key or token.subject != key or token.time_problem(now):
+        if token.time_problem(now) or 0 < token.expires <= now:
+            return False
+        if activation.exporter != exporter.claims.key or token.subject != key:
             return False
         if activation.issuer_account and token.issuer not in exporter.signers(self._strict_keys):
             return False

@@ -261,3 +261,81 @@ async def test_jetstream_of_accounts(kind: str, tmp_path: Path) -> None:
         await bare.jetstream().add_stream(name="S", subjects=["s"])
         for one in (client, bare, at_system):
             await one.close()
+
+
+async def heard(subscription: Any) -> str:
+    """The next message's subject, "" for none."""
+    try:
+        found: str = (await subscription.next_msg(timeout=0.3)).subject
+    except nats.errors.TimeoutError:
+        return ""
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_accounts_share_what_their_claims_say(kind: str, tmp_path: Path) -> None:
+    """Streams and services, renamed or not, public or by token; mappings; and what changes while the server runs."""
+    operator = Operator()
+    system, exporter, importer = (operator.account(name) for name in ("SYS", "exporter", "importer"))
+    now = int(time.time())
+
+    def activation(subject: str, kind_of: str, **fields: Any) -> str:
+        claims = {"type": "activation", "subject": subject, "kind": kind_of}
+        return exporter.key.token(importer.public, "", claims, **fields)
+
+    def imported(subject: str, kind_of: str, **more: Any) -> dict[str, Any]:
+        return {"subject": subject, "account": exporter.public, "type": kind_of, **more}
+
+    exporter.claims = {
+        "exports": [
+            {"subject": "open.>", "type": "stream"},
+            {"subject": "closed.*", "type": "stream", "token_req": True},
+            {"subject": "ask.>", "type": "service"},
+        ],
+        "mappings": {"from.*": [{"subject": "open.mapped.$1"}]},
+    }
+    importer.claims = {
+        "imports": [
+            imported("open.>", "stream", local_subject="here.>"),
+            imported("closed.a", "stream", token=activation("closed.a", "stream", exp=now + 4)),
+            imported("closed.b", "stream"),
+            imported("ask.me", "service", local_subject="question"),
+        ]
+    }
+    config = f'operator: "{operator.jwt}"\nsystem_account: {system.public}\n{preload(system, exporter, importer)}'
+    async with running(kind, tmp_path, config) as node:
+        at_system, giver, taker = [await connect(node, one.user()) for one in (system, exporter, importer)]
+
+        async def answer(message: Any) -> None:
+            await message.respond(b"yes")
+
+        await giver.subscribe("ask.me", cb=answer)
+        await giver.flush()
+        subscription = await taker.subscribe(">")
+        await taker.flush()
+
+        async def passes(subject: str) -> str:
+            await giver.publish(subject, b"x")
+            return await heard(subscription)
+
+        assert [await passes(subject) for subject in ("open.x", "closed.a", "closed.b", "from.y", "other")] == [
+            "here.x", "closed.a", "", "here.mapped.y", "",
+        ]  # fmt: skip
+        await subscription.unsubscribe()
+        assert (await taker.request("question", b"?")).data == b"yes"
+        await asyncio.sleep(max(now + 5.5 - time.time(), 0))  # nats-server counts from the second it has read it in
+        subscription = await taker.subscribe(">")
+        await taker.flush()
+        assert await passes("closed.a") == ""
+        importer.claims["imports"][1]["token"] = activation("closed.a", "stream")
+        update = f"$SYS.REQ.ACCOUNT.{importer.public}.CLAIMS.UPDATE"
+        assert (await ask(at_system, update, importer.jwt))["data"]["message"] == "jwt updated"
+        await subscription.unsubscribe()
+        subscription = await taker.subscribe(">")
+        await taker.flush()
+        assert await passes("closed.a") == "closed.a"
+        exporter.claims["exports"] = exporter.claims["exports"][1:]
+        await ask(at_system, f"$SYS.REQ.ACCOUNT.{exporter.public}.CLAIMS.UPDATE", exporter.jwt)
+        assert [await passes(subject) for subject in ("open.x", "closed.a")] == ["", "closed.a"]
+        for one in (at_system, giver, taker):
+            await one.close()

@@ -101,6 +101,14 @@ class ImportClaim:
         if self.token:
             yield from self._token_problems(account)
 
+    @property
+    def expires(self) -> int:
+        """When the activation token does, in seconds since the epoch; 0 is never, or there is none."""
+        try:
+            return decode_activation(self.token).token.expires if self.token else 0
+        except ClaimsError:
+            return 0
+
     def is_of(self, exported: str) -> bool:
         """Whether it imports from the export of this subject."""
         return is_contained(self.options.subject, exported)
