@@ -325,7 +325,10 @@ _ACCOUNT_BLOCKS: Blocks = {
     "exports": read_exports,
     "imports": read_imports,
     **dict.fromkeys(("mappings", "maps"), read_mappings),
-    **dict.fromkeys(("msg_trace", "trace_dest"), refuse("messages are not traced by this server: leave it out")),
+    **dict.fromkeys(
+        ("msg_trace", "trace_dest"),
+        refuse("traces that a Traceparent header asks for are not supported: a publisher asks with Nats-Trace-Dest"),
+    ),
 }
 _ACCOUNT_INERT = frozenset({"nkey"})
 

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from jetcluster.model.times import rfc3339
+from jetcluster.monitor.account_shares import shares
 from jetcluster.monitor.accstatz import account_names
 from jetcluster.monitor.claims_view import of_account
 from jetcluster.monitor.leafz import leaf_links
 from jetcluster.monitor.source import Json, Query, QueryError
 from jetcluster.monitor.subsz import index_statistics
 from jetcluster.monitor.view import NodeView, now_text
-
-PING_IMPORTS = (
-    ("$SYS.REQ.ACCOUNT.{}.CONNZ", "$SYS.REQ.ACCOUNT.PING.CONNZ"),
-    ("$SYS.REQ.ACCOUNT.{}.CONNZ", "$SYS.REQ.SERVER.PING.CONNZ"),
-    ("$SYS.REQ.ACCOUNT.{}.STATZ", "$SYS.REQ.ACCOUNT.PING.STATZ"),
-    ("$SYS.REQ.USER.{}.INFO", "$SYS.REQ.USER.INFO"),
-)
-"""(the system account's subject, the account's own) of what every account may ask."""
 
 
 def accountz(node: NodeView, query: Query) -> Json:
@@ -54,21 +45,7 @@ def account_info(node: NodeView, account: str) -> Json | None:
         "client_connections": sum(client.account == account for client in server.clients.values()),
         "subscriptions": router.index.count,
     }
-    if account != system:
-        found["imports"] = [_import(system, remote.format(account), local) for remote, local in PING_IMPORTS]
+    found |= shares(node, account)
     found |= {"name_tag": account, **of_account(node, account)}
     found["sublist_stats"] = index_statistics(node, [router])
     return found
-
-
-def _import(account: str, subject: str, local: str) -> dict[str, Any]:
-    return {
-        "subject": subject,
-        "account": account,
-        "to": local,
-        "local_subject": local,
-        "type": "service",
-        "invalid": False,
-        "share": local.endswith("USER.INFO"),
-        "tracking": False,
-    }

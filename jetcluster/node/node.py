@@ -82,11 +82,12 @@ class Node:
         self.system = SystemAccount(self)
         self.system.start()
         await self._start_monitor()
+        await self.jetstream.meet_peers()
         await self.server.start()
         self._log_listening()
         await self._start_websocket()
         await self._start_leafnodes()
-        self.jetstream.client_listener_is_up()
+        await self.jetstream.introduce()
         self._write_ports_file()
         self.log.info("Server is ready")
         self._started = True

@@ -96,6 +96,8 @@ class Sharing:
         self._of: dict[str, tuple[Any, ...]] = {}
         """What each account has asked for, as it was applied."""
         self.settled = Settled()
+        self._told: set[tuple[str, str]] = set()
+        """Problems that the log has."""
         self.mappings: dict[str, list[MappingOptions]] = {}
 
     def apply(
@@ -106,7 +108,9 @@ class Sharing:
         around = self._around
         self.settled = settle(accounts, around.system_account if operator else "")
         for account, problem in self.settled.problems:
-            log.warning(f"account {account}: {problem}")
+            if (account, problem) not in self._told:
+                log.warning(f"account {account}: {problem}")
+        self._told = set(self.settled.problems)
         self.mappings = {name: account.mappings for name, account in accounts.items() if account.mappings}
         if of_global:
             self.mappings["$G"] = of_global

@@ -95,7 +95,7 @@ def test_allowing_traces_has_no_effect_and_says_so(tmp_path: Path) -> None:
 
 
 def test_message_traces_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="messages are not traced by this server"):
+    with pytest.raises(ConfigError, match="traces that a Traceparent header asks for"):
         load(tmp_path, 'accounts { A { msg_trace: "a.b" } }')
 
 
