@@ -193,6 +193,10 @@ class NodeMesh(MeshCore):
             await asyncio.wait(waiting, timeout=STOP_TIMEOUT)
         await self._rpc.stop()
 
+    async def first_dials(self, seconds: float) -> None:
+        """Returns when every configured route was dialled once, whatever came of it, or after `seconds`."""
+        await self._dialer.first_dials(seconds)
+
     @property
     def settled(self) -> bool:
         """Every configured route led to a peer that is connected now, or to this node itself."""

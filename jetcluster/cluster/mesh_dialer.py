@@ -44,6 +44,8 @@ class Target:
     failing_since: float | None = None
     logged: float | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    dialled: asyncio.Event = field(default_factory=asyncio.Event)
+    """It was found out once whether somebody is there."""
     task: asyncio.Task[None] | None = None
 
     def __str__(self) -> str:
@@ -67,6 +69,15 @@ class Dialer:
                 target.route = wanted.pop(key)
         for route in wanted.values():
             self._add(Target(route, configured=True))
+
+    async def first_dials(self, seconds: float) -> None:
+        waiting = [
+            asyncio.ensure_future(target.dialled.wait()) for target in self._targets.values() if target.configured
+        ]
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=seconds)
+            for one in late:
+                one.cancel()
 
     async def stop(self) -> None:
         tasks = [target.task for target in self._targets.values() if target.task is not None]
@@ -121,6 +132,7 @@ class Dialer:
         while not self._expired(target):
             if target.peer_id is not None:
                 if self._connected(target.peer_id):
+                    target.dialled.set()
                     await self._until_lost(target)
                     retry = RETRY_MIN
                     await self._sleep(retry)
@@ -129,6 +141,8 @@ class Dialer:
                 if self._connected(target.peer_id):
                     continue
             refusal = await self._attempt(target)
+            if refusal is None or refusal.reason != Reason.DUPLICATE:  # else it is about to be linked the other way
+                target.dialled.set()
             if refusal is None:
                 target.failing_since = target.logged = None
                 retry = RETRY_MIN

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from jetcluster.cluster.identity import IdentityError, NodeIdentity, load_identity, new_id, save_identity, tampered
 from jetcluster.cluster.mesh import Credentials, MeshOptions, MeshTls, NodeMesh, Route
-from jetcluster.cluster.mesh_api import NodeInfo
+from jetcluster.cluster.mesh_api import MeshError, NodeInfo
 from jetcluster.cluster.mesh_core import MeshCore
 from jetcluster.cluster.mesh_interest import MeshInterest
 from jetcluster.config.options import AuthorizationOptions, ClusterOptions, JetStreamOptions, TlsOptions
@@ -45,6 +45,8 @@ ENTRY_OVERHEAD = 512 * 1024
 FRAME_OVERHEAD = 1024 * 1024
 """Around it in a frame between nodes; more than an entry's."""
 MIN_FRAME = 16 * 1024 * 1024
+MEET_SECONDS = 0.25
+"""Longest wait for peers at the start: those that are there answer within milliseconds."""
 STEP_ASIDE_SECONDS = 2.0
 MIN_SEGMENT = 4 * 1024 * 1024
 
@@ -112,6 +114,24 @@ class NodeJetStream:
             self.cluster_port = int(self.mesh.me.cluster_url.rpartition(":")[2])
         if self.jetstream is not None:
             self.jetstream.start()
+
+    async def meet_peers(self) -> None:
+        """Before clients are let in: the nodes that are there already are linked, and know this one's client port if it
+        is a fixed one. Whoever connects then is told of all of them at once; clients (and their tests) that lose this
+        server right afterwards know where else to go."""
+        if isinstance(self.mesh, NodeMesh):
+            await self.mesh.first_dials(MEET_SECONDS)
+            if self._options.port > 0:
+                await self.introduce()
+
+    async def introduce(self) -> None:
+        """The peers there are know this node's client port when this returns, or were too slow."""
+        self.client_listener_is_up()
+        if self.mesh.links:
+            try:
+                await self.mesh.sync_interest(MEET_SECONDS)
+            except MeshError as error:
+                self._log.debug("a peer has not confirmed this node's addresses", error=str(error))
 
     def client_listener_is_up(self) -> None:
         """The client port is known now: peers put it into their INFO."""

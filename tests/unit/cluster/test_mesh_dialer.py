@@ -124,3 +124,31 @@ async def test_expected_nodes_and_settled() -> None:
         assert a.settled
     finally:
         await stop(a, b)
+
+
+async def test_first_dials_end_when_those_who_are_there_are_linked_and_the_others_were_tried() -> None:
+    a, c = node("a"), node("c")
+    await a.start()
+    await c.start()
+    b = node("b", route_to(a), route_to(c), Route("127.0.0.1", free_port()))
+    try:
+        await b.start()
+        assert not full(a, b)
+        await b.first_dials(5)
+        assert set(b.peers) == {a.me.peer_id, c.me.peer_id}
+    finally:
+        await stop(a, b, c)
+
+
+async def test_first_dials_do_not_wait_for_somebody_who_only_accepts() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()  # the system accepts, nobody speaks
+        b = node("b", Route("127.0.0.1", silent.getsockname()[1]))
+        try:
+            await b.start()
+            before = asyncio.get_running_loop().time()
+            await b.first_dials(0.1)
+            assert 0.05 < asyncio.get_running_loop().time() - before < 1.5
+        finally:
+            await stop(b)
