@@ -26,6 +26,7 @@ from jetcluster.model.consumer import (
     ConsumerResetRequest,
     ConsumerUnpinRequest,
 )
+from jetcluster.model.limits import AccountLimits
 from jetcluster.model.times import parse_rfc3339, rfc3339
 from jetcluster.protocol import headers
 
@@ -101,7 +102,7 @@ async def _create(context: ApiContext, request: Request, wanted: ConsumerCreateR
         "config": config,
         "action": wanted.action,
         "request": context.request_id(),
-        "max_consumers": _max_consumers(stream, limits.max_consumers),
+        "max_consumers": _max_consumers(stream, limits),
     }
     found, result = await on_leader(context, request, "consumer_create", body)
     if result["created"]:
@@ -140,10 +141,10 @@ def _letters(random: bytes) -> str:
     return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in random)
 
 
-def _max_consumers(stream: Assignment, of_account: int) -> int:
+def _max_consumers(stream: Assignment, limits: AccountLimits) -> int:
     """How many consumers the stream may have, 0: any number. The account's limit is per stream, as upstream."""
-    bounds = [limit for limit in (stream.config["max_consumers"], of_account) if limit > 0]
-    return min(bounds, default=0)
+    bounds = [limit for limit in (stream.config["max_consumers"], limits.max_consumers) if limit > 0]
+    return min(bounds, default=max(limits.default_max_consumers, 0))
 
 
 async def info(context: ApiContext, request: Request) -> Fields:

@@ -59,8 +59,9 @@ SYSTEM_SUBJECTS = ("META.>", "SERVER.>", "ACCOUNT.PURGE.*")
 class JetStreamApi:
     """The API of one account on one node. `start` subscribes, `stop` unsubscribes and cancels what is under way."""
 
-    def __init__(self, context: ApiContext, bus: Bus, *, system: bool = False) -> None:
+    def __init__(self, context: ApiContext, bus: Bus, *, system: bool = False, max_queued: int = MAX_QUEUED) -> None:
         """`system`: of the system account."""
+        self.max_queued = max_queued
         self._subjects = SUBJECTS + (SYSTEM_SUBJECTS if system else ())
         self.enabled = True
         """False: the account has no JetStream, and every request is told so."""
@@ -112,7 +113,7 @@ class JetStreamApi:
             Request(self._bus.account, subject, (), reply, headers, payload, origin, self._bus, self._context.strict)
         )
         self._queued_bytes += len(payload)
-        while len(self._queue) > MAX_QUEUED or self._queued_bytes > MAX_QUEUED_BYTES:
+        while len(self._queue) > self.max_queued or self._queued_bytes > MAX_QUEUED_BYTES:
             self._queued_bytes -= len(self._queue.popleft().payload)
             self.dropped += 1
         self._run_more()

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.cluster.account_room import AccountRoom
 from jetcluster.cluster.meta_state import Node
+from jetcluster.cluster.placement import PlacementRules
 from jetcluster.consumer.ports import DeliveryBus
 from jetcluster.latency import Latency
 from jetcluster.objects.host import ObjectLimits
 from jetcluster.store.kv import Kv
+from jetcluster.stream.answers import PENDING_BYTES, PENDING_MESSAGES
 from jetcluster.stream.atomic_stage import BatchRoom
 
 if TYPE_CHECKING:
@@ -64,6 +66,9 @@ class NodeContext:
     system_account: str = "$SYS"
     account_room: AccountRoom = field(default_factory=AccountRoom)
     object_limits: ObjectLimits = field(default_factory=ObjectLimits)
+    placement_rules: Callable[[], PlacementRules] = PlacementRules
+    max_buffered: tuple[int, int] = (PENDING_MESSAGES, PENDING_BYTES)
+    """Messages and bytes of a stream that may be proposed and not yet applied."""
     read_latency: Mapping[str, Latency] = field(
         default_factory=lambda: {role: Latency() for role in ("leader", "follower", "mirror")}
     )

@@ -98,6 +98,7 @@ class JetStream:
             cluster_name=context.cluster_name,
             clustered=clustered,
             leader=context.leaders.get,
+            rules=context.placement_rules,
         )
         self.members = MetaMembers(context, self.meta, self.service)
         self._cluster_id = ClusterId(context.mesh, save_cluster, context.log)

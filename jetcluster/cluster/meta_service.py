@@ -7,6 +7,7 @@ group. Everything is safe to send twice: a request carries its id, and the state
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from jetcluster import errors
 from jetcluster.clock import Clock
 from jetcluster.cluster.meta import MetaMachine
 from jetcluster.cluster.meta_state import Assignment
-from jetcluster.cluster.placement import Candidate, Placement, fits, place
+from jetcluster.cluster.placement import Candidate, Placement, PlacementRules, fits, place
 from jetcluster.cluster.restores import RestoreWatch
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model.subjects import overlap
@@ -45,10 +46,12 @@ class MetaService:
         cluster_name: str = "",
         clustered: bool = True,
         leader: Callable[[int], str | None] = lambda gid: None,
+        rules: Callable[[], PlacementRules] = PlacementRules,
     ) -> None:
         """`online` gives the peer ids reachable now, this node included. `clustered` False (a standalone server)
         refuses R > 1 with 10074. `leader` gives the peer that leads a group, as far as this node knows."""
         self._leader = leader
+        self._rules = rules
         self._machine = machine
         self._clock = clock
         self._propose = propose
@@ -143,7 +146,8 @@ class MetaService:
         if not missing:
             return kept
         others = [c for c in candidates if c.peer not in kept]
-        return [*kept, *place(old.name, missing, others, wish, self._cluster_name).peers]
+        beside = [c for c in candidates if c.peer in kept]
+        return [*kept, *self._choose(old, missing, others, wish, beside).peers]
 
     def _scaled(self, old: Assignment, replicas: int) -> list[str]:
         """The peers of `old` with so many replicas: who leads stays, then those that are online, then new ones."""
@@ -153,9 +157,21 @@ class MetaService:
         missing = replicas - len(old.peers)
         if missing <= 0:
             return ranked[:replicas]
-        candidates = [c for c in self._candidates() if c.peer not in old.peers]
-        added = place(old.name, missing, candidates, old.config.get("placement"), self._cluster_name)
-        return [*old.peers, *added.peers]
+        candidates = self._candidates()
+        others = [c for c in candidates if c.peer not in old.peers]
+        beside = [c for c in candidates if c.peer in old.peers]
+        return [*old.peers, *self._choose(old, missing, others, old.config.get("placement"), beside).peers]
+
+    def _choose(
+        self,
+        old: Assignment,
+        count: int,
+        others: Sequence[Candidate],
+        wish: Mapping[str, Any] | None,
+        beside: Sequence[Candidate],
+    ) -> Placement:
+        """Further peers of a stream that has some. Raises ApiError 10005."""
+        return place(old.name, count, others, wish, self._cluster_name, rules=self._rules(), beside=beside)
 
     async def _stream_delete(self, body: Body) -> Body:
         keys = [key for key in ("request", "account", "name", "gid") if key in body]
@@ -190,8 +206,10 @@ class MetaService:
         where nobody is there who has the stream."""
         if not set(old.peers) & self._online():
             raise by_code(errors.PEER_REMAP)  # what only a node that is gone has, nobody can take over
-        candidates = [c for c in self._candidates() if c.peer not in old.peers]
-        successor = place(old.name, 1, candidates, old.config.get("placement"), self._cluster_name).leader
+        candidates = self._candidates()
+        others = [c for c in candidates if c.peer not in old.peers]
+        beside = [c for c in candidates if c.peer in old.peers and c.peer != removed]
+        successor = self._choose(old, 1, others, old.config.get("placement"), beside).leader
         return [successor if peer == removed else peer for peer in old.peers]
 
     def added_peers(self, old: Assignment) -> list[str]:
@@ -289,17 +307,27 @@ class MetaService:
     def _place(self, config: Mapping[str, Any]) -> Placement:
         # A standalone server ignores the cluster named in a placement (nats-server 2.15, seen live).
         cluster = self._cluster_name if self._clustered else config.get("placement", {}).get("cluster", "")
-        return place(config["name"], config["num_replicas"], self._candidates(), config.get("placement"), cluster)
+        wish, candidates = config.get("placement"), self._candidates()
+        return place(config["name"], config["num_replicas"], candidates, wish, cluster, rules=self._rules())
 
     def _candidates(self) -> list[Candidate]:
         online = self._online()
-        replicas, leaders = Counter(self._underway), Counter[str]()
+        replicas, leaders, replicated = Counter(self._underway), Counter[str](), Counter[str]()
         for assignment in self._machine.all_assignments():
             replicas.update(assignment.peers)
             leaders[assignment.leader_hint] += 1
+            if assignment.replicas > 1:
+                replicated.update(assignment.peers)
+        most = self._rules().max_ha_assets or sys.maxsize
         return [
             Candidate(
-                node.peer, node.tags, node.peer in online, node.jetstream, replicas[node.peer], leaders[node.peer]
+                node.peer,
+                node.tags,
+                node.peer in online,
+                node.jetstream,
+                replicas[node.peer],
+                leaders[node.peer],
+                replicated[node.peer] >= most > 0,
             )
             for node in self._machine.nodes.values()
             if not node.draining

@@ -29,6 +29,22 @@ class Candidate:
     """Replicas of streams it holds already."""
     leaders: int = 0
     """Streams it is meant to lead."""
+    full: bool = False
+    """Holds as many replicated streams as `max_ha_assets` allows."""
+
+
+@dataclass(slots=True, frozen=True)
+class PlacementRules:
+    """The `jetstream` block's, of the server that leads the meta group."""
+
+    unique_tag: str = ""
+    """No two replicas of a stream on nodes that share the tag beginning with this, lower case; a node without such a
+    tag gets none. Placements that name such a tag themselves are free of it."""
+    max_ha_assets: int = 0
+    """Streams with more than one replica per node; 0: any number. Consumers are part of their stream here."""
+
+
+NO_RULES = PlacementRules()
 
 
 @dataclass(slots=True, frozen=True)
@@ -44,8 +60,11 @@ def place(
     candidates: Sequence[Candidate],
     wish: Mapping[str, Any] | None = None,
     cluster_name: str = "",
+    *,
+    rules: PlacementRules = NO_RULES,
+    beside: Sequence[Candidate] = (),
 ) -> Placement:
-    """Chooses `replicas` distinct peers for stream `name`.
+    """Chooses `replicas` distinct peers for stream `name`; `beside` hold replicas of it already, and keep them.
 
     `wish` is the configuration's `placement` (`cluster`, `tags`; a tag with a leading `!` must be absent). Offline
     nodes are taken only to fill up, and only if a majority of the group is online: it could not elect a leader
@@ -57,15 +76,39 @@ def place(
         raise _no_peers("jetstream not enabled in cluster")
     able = [c for c in candidates if c.jetstream and "!jetstream" not in c.tags]
     fitting, reasons = _by_tags(able, wish.get("tags", ()))
+    if replicas + len(beside) > 1 and any(c.full for c in fitting):
+        fitting = [c for c in fitting if not c.full]
+        reasons.append("maximum number of HA assets reached")
     online = sum(c.online for c in fitting)
     if len(fitting) < replicas or online < replicas // 2 + 1:
         if len(fitting) >= replicas:
             reasons.append("peer offline")
         raise _no_peers(*reasons)
     ranked = sorted(fitting, key=lambda c: (not c.online, c.replicas, c.leaders, _spread(name, c.peer)))
+    unique = rules.unique_tag
+    if unique and not any(tag.lower().removeprefix("!").startswith(unique) for tag in wish.get("tags", ())):
+        ranked = _apart(ranked, unique, beside)
     chosen = ranked[:replicas]
+    if len(chosen) < replicas or sum(c.online for c in chosen) < replicas // 2 + 1:
+        raise _no_peers(*reasons, "server tag not unique")
     leader = min((c for c in chosen if c.online), key=lambda c: (c.leaders, _spread(name, c.peer)))
     return Placement(tuple(c.peer for c in chosen), leader.peer)
+
+
+def _apart(ranked: Sequence[Candidate], prefix: str, beside: Sequence[Candidate]) -> list[Candidate]:
+    """The first of each tag that begins with `prefix`, and that is none of those `beside`."""
+    taken = {_first_tag(candidate, prefix) for candidate in beside} | {""}
+    found = []
+    for candidate in ranked:
+        tag = _first_tag(candidate, prefix)
+        if tag not in taken:
+            taken.add(tag)
+            found.append(candidate)
+    return found
+
+
+def _first_tag(candidate: Candidate, prefix: str) -> str:
+    return next((tag.lower() for tag in candidate.tags if tag.lower().startswith(prefix)), "")
 
 
 def fits(candidate: Candidate, wish: Mapping[str, Any] | None) -> bool:

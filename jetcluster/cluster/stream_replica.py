@@ -80,6 +80,8 @@ class StreamReplica:
             AtomicStage(self.machine.rules, context.batch_room, context.clock, self._tell_abandoned),
             domain=context.domain or None,
             no_ack=rules.no_ack,
+            max_pending_messages=context.max_buffered[0],
+            max_pending_bytes=context.max_buffered[1],
         )
         self.reads = ReadGroup(context, self)
         if assignment.config.get("mirror"):

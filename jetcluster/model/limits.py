@@ -24,6 +24,9 @@ class AccountLimits:
     max_request_batch: int = 0
     """`jetstream { limits { max_request_batch } }`: largest `max_batch` of a consumer; 0 is unlimited."""
 
+    default_max_consumers: int = 0
+    """`jetstream { limits { default_max_consumers } }`: of a stream, where neither it nor the account says a number."""
+
     def to_wire(self) -> dict[str, Any]:
         """The `limits` object of `$JS.API.INFO`; `duplicate_window_max` is an extra of ours (streams.md R20)."""
         return {

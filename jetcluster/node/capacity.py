@@ -71,6 +71,7 @@ class Capacity:
             duplicate_window_max=int(self._options.jetstream.duplicate_window * 1e9),
             server_max_ack_pending=self._options.jetstream.max_ack_pending,
             max_request_batch=self._options.jetstream.max_request_batch,
+            default_max_consumers=self._options.jetstream.default_max_consumers,
         )
 
 

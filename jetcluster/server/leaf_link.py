@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,8 @@ class LeafLink(Connection):
     def opened(self) -> None:
         options = self.leafnodes.options
         tls = options.tls if self.remote is None else self.remote.tls
-        self._arm("auth", options.auth_timeout + (tls.timeout + 1 if tls is not None else 0), self._nobody_came)
+        patience = (self.remote.first_info_timeout if self.remote is not None else 0.0) or options.auth_timeout
+        self._arm("auth", patience + (tls.timeout + 1 if tls is not None else 0), self._nobody_came)
         self.secure = self.transport.get_extra_info("ssl_object") is not None
         if self.secure and not self._check_certificate():
             return
@@ -240,6 +242,12 @@ class LeafLink(Connection):
         cluster = _text(connect, "cluster")
         if cluster and cluster == self.server.options.cluster_name:
             self._refused("Cluster Names Identical", "remote leafnode has same cluster name")
+            return
+        least = self.leafnodes.options.min_version
+        if least and not is_at_least(_text(connect, "version"), least):
+            self._refused(
+                "Minimum Version Required", f'connection rejected since minimum version required is "{least}"'
+            )
             return
         identity = self.leafnodes.log_in(connect, self.nonce, self.ip, self._certificate)
         if identity is None:
@@ -495,6 +503,14 @@ def _json(text: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def is_at_least(version: str, least: str) -> bool:
+    """Of `2.14.5`, `v2.12.0-beta.1`; what is no version is none at all."""
+    given, wanted = (re.match(r"v?(\d+)\.(\d+)\.(\d+)", text) for text in (version, least))
+    if given is None or wanted is None:
+        return wanted is None
+    return tuple(map(int, given.groups())) >= tuple(map(int, wanted.groups()))
 
 
 def _text(fields: dict[str, Any], name: str) -> str:

@@ -183,7 +183,7 @@ class LeafNodes:
         if remote.tls is not None and remote.tls.handshake_first:
             context, name, _ = self._tls_to(remote, url)
         try:
-            async with asyncio.timeout(DIAL_TIMEOUT):
+            async with asyncio.timeout(remote.dial_timeout or self.options.dial_timeout or DIAL_TIMEOUT):
                 _, link = await asyncio.get_running_loop().create_connection(
                     lambda: LeafLink(self, remote, url), host, port, ssl=context, server_hostname=name
                 )

@@ -177,6 +177,25 @@ async def test_max_consumers_is_the_tighter_of_stream_and_account() -> None:
         assert leader.last["max_consumers"] == limit
 
 
+@pytest.mark.parametrize(
+    ("of_stream", "limits", "expected"),
+    [
+        (-1, AccountLimits(default_max_consumers=7), 7),
+        (0, AccountLimits(default_max_consumers=7), 7),
+        (9, AccountLimits(default_max_consumers=7), 9),
+        (-1, AccountLimits(default_max_consumers=7, max_consumers=9), 9),
+        (-1, AccountLimits(default_max_consumers=-1), 0),
+    ],
+)
+async def test_the_server_s_default_counts_where_nobody_else_says_a_number(
+    of_stream: int, limits: AccountLimits, expected: int
+) -> None:
+    client, leader = await started(limits=limits)
+    await client.create("L", subjects=["l"], max_consumers=of_stream)
+    await client.ask("CONSUMER.CREATE.L.c", {**body(), "stream_name": "L"})
+    assert leader.last["max_consumers"] == expected
+
+
 async def test_info_and_delete() -> None:
     client, leader = await started()
     heard = client.bus.collect(b"$JS.EVENT.ADVISORY.CONSUMER.DELETED.S.c")

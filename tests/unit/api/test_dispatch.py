@@ -84,9 +84,9 @@ async def test_a_request_without_reply_subject_is_carried_out() -> None:
 
 
 async def test_the_queue_is_bounded_and_drops_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "MAX_QUEUED", 3)
     monkeypatch.setattr(dispatch, "MAX_RUNNING", 1)
     client = Client()
+    client.api.max_queued = 3
     got: list[int] = []
     client.bus.subscribe(b"in.*", lambda s, r, h, p, o: got.append(int(s[3:])))
     for i in range(10):

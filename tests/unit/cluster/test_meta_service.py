@@ -10,6 +10,7 @@ from jetcluster.clock import ManualTime
 from jetcluster.cluster.meta import MetaMachine
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.cluster.meta_state import Assignment
+from jetcluster.cluster.placement import PlacementRules
 from jetcluster.errors import ApiError
 from jetcluster.model.stream import StreamConfig
 from jetcluster.raft.api import NotLeaderError
@@ -29,6 +30,7 @@ class Leader:
         self.barriers = 0
         self.leading = True
         self.led_by: str | None = None
+        self.rules = PlacementRules()
         """Who leads the streams."""
         self._requests = 0
         self._index = 0
@@ -43,6 +45,7 @@ class Leader:
             online=lambda: self.online,
             cluster_name="C",
             leader=lambda gid: self.led_by,
+            rules=lambda: self.rules,
         )
 
     def _apply(self, command: bytes) -> dict[str, Any]:
@@ -93,6 +96,18 @@ async def test_more_replicas_are_placed_beside_those_there_are() -> None:
         leader.online = set(grown)
         await leader.update("S", num_replicas=5)
     assert caught.value.err_code == 10005
+
+
+async def test_replicated_streams_of_a_node_are_limited() -> None:
+    leader = Leader()
+    leader.rules = PlacementRules(max_ha_assets=1)
+    await leader.create("R1")
+    await leader.create("A", num_replicas=3)
+    await leader.create("Another")
+    with pytest.raises(ApiError, match="maximum number of HA assets reached"):
+        await leader.create("B", num_replicas=2)
+    leader.rules = PlacementRules(max_ha_assets=2)  # as after a reload
+    await leader.create("B", num_replicas=2)
 
 
 async def test_who_leads_stays_when_replicas_go_then_who_is_there() -> None:

@@ -380,3 +380,27 @@ async def test_a_link_that_ends_does_not_disturb_what_is_being_told() -> None:
     assert [count for _, count in told] == [2, 3, 4, 5, 4]
     assert other.read().endswith(b"LS+ %b q 4\r\n" % (b"w" * 500))
     assert other.link.joined
+
+
+@pytest.mark.parametrize(
+    ("version", "is_let_in"),
+    [("2.12.0", True), ("v2.12.1-beta.1", True), ("3.0.0", True), ("2.9.99", False), ("", False), ("new", False)],
+)
+async def test_leaves_of_an_old_version_are_refused(version: str, is_let_in: bool) -> None:
+    site = Site(leafnodes=LeafOptions(port=1, min_version="2.12.0"))
+    end = site.open()
+    end.read()
+    end.send(b"CONNECT " + json.dumps(HELLO | {"version": version}).encode() + b"\r\n")
+    answer = end.read()
+    assert end.link.joined is is_let_in
+    refusal = b"-ERR 'connection rejected since minimum version required is \"2.12.0\"'\r\n"
+    assert (refusal in answer, end.link.close_reason == "Minimum Version Required") == (not is_let_in,) * 2
+
+
+async def test_how_long_a_hub_may_keep_silent() -> None:
+    site = Site()
+    end = site.open(LeafRemoteOptions(urls=["nats://h:7422"], first_info_timeout=0.5))
+    site.bench.time.advance(0.4)
+    assert end.link.close_reason == ""
+    site.bench.time.advance(0.2)
+    assert end.link.close_reason == "Authentication Timeout"
