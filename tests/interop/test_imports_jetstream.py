@@ -1,0 +1,196 @@
+"""JetStream of another account: one account exports its API, acks and what consumers deliver, another imports them and
+works with its streams by an API prefix (reference sheet core 2.4). The same program at both servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, KeyValueConfig, StreamConfig
+
+from tests.cluster.harness import Node, find_server, free_ports
+
+pytestmark = pytest.mark.cluster
+
+CONFIG = """
+accounts {
+  A {
+    jetstream: {max_streams: 3}
+    users: [ {user: a, password: p} ]
+    exports: [
+      {service: "$JS.API.>", response_type: stream}
+      {service: "$JS.ACK.>"}
+      {service: "$JS.FC.>"}
+      {service: "orders.>"}
+      {service: "$KV.>"}
+      {stream: "deliver.>"}
+      {stream: "news.>"}
+    ]
+  }
+  B {
+    jetstream: enabled
+    users: [ {user: b, password: p} ]
+    imports: [
+      {service: {account: A, subject: "$JS.API.>"}, to: "JS.acc.API.>"}
+      {service: {account: A, subject: "$JS.ACK.>"}}
+      {service: {account: A, subject: "$JS.FC.>"}}
+      {service: {account: A, subject: "orders.>"}}
+      {service: {account: A, subject: "$KV.>"}}
+      {stream: {account: A, subject: "deliver.>"}}
+      {stream: {account: A, subject: "news.>"}, prefix: from.a}
+    ]
+  }
+}
+"""
+
+
+@asynccontextmanager
+async def running(kind: str, folder: Path) -> AsyncIterator[int]:
+    command = find_server(kind)
+    if command is None:
+        pytest.skip(f"{kind} is not on this machine: run `make tools`")
+    (port,) = free_ports(1)
+    folder.mkdir()
+    (folder / "s.conf").write_text(CONFIG + f'jetstream {{ store_dir: "{folder}/js" }}\n')
+    node = Node(kind, command, folder, port, ["-a", "127.0.0.1", "-p", str(port), "-c", str(folder / "s.conf")])
+    await node.start()
+    try:
+        yield port
+    finally:
+        node.kill9()
+
+
+async def story(port: int) -> list[Any]:
+    """What the importing account's client sees, step by step."""
+    seen: list[Any] = []
+    nc = await nats.connect(f"nats://b:p@127.0.0.1:{port}", max_reconnect_attempts=0)
+    owner = await nats.connect(f"nats://a:p@127.0.0.1:{port}", max_reconnect_attempts=0)
+    try:
+        js = nc.jetstream(prefix="JS.acc.API", timeout=5)
+        await js.add_stream(StreamConfig("ORDERS", subjects=["orders.>"], allow_direct=True))
+        for number in range(6):
+            ack = await js.publish(f"orders.{number % 2}", b"%d" % number, headers={"K": "v"})
+            seen.append(("ack", ack.stream, ack.seq))
+        info = await js.stream_info("ORDERS")
+        seen.append(("info", info.state.messages, info.config.subjects))
+        seen.append(("own streams", [s.config.name for s in await owner.jetstream().streams_info()]))
+        seen.append(("streams of the importer", await nc.jetstream().streams_info()))
+        for direct in (True, False):
+            got = await js.get_msg("ORDERS", seq=2, direct=direct)
+            seen.append(("get", got.subject, got.data, got.headers and got.headers.get("K")))
+            seen.append(("stored headers", sorted(k for k in got.headers or {} if k.startswith("Nats-Request"))))
+        last = await js.get_last_msg("ORDERS", "orders.1", direct=True)
+        seen.append(("last", last.seq, last.data))
+        seen += await _pulled(js)
+        seen += await _pushed(nc, js)
+        seen += await _buckets(js)
+        seen += await _errors(nc, js)
+        seen += await _imported_into_a_stream(nc, owner)
+    finally:
+        await nc.close()
+        await owner.close()
+    return seen
+
+
+async def _pulled(js: Any) -> list[Any]:
+    await js.add_consumer("ORDERS", ConsumerConfig(durable_name="pull", ack_policy=AckPolicy.EXPLICIT))
+    sub = await js.pull_subscribe_bind("pull", "ORDERS")
+    seen: list[Any] = []
+    for message in await sub.fetch(3, timeout=5):
+        seen.append(("pulled", message.subject, message.data, message.reply.split(".")[:4]))
+        await message.ack_sync()
+    info = await js.consumer_info("ORDERS", "pull")
+    seen.append(("floor", info.ack_floor.stream_seq, info.num_ack_pending))
+    rest = await sub.fetch(10, timeout=1)
+    seen.append(("rest", [message.data for message in rest]))
+    await rest[0].nak()
+    (again,) = await sub.fetch(1, timeout=5)
+    seen.append(("again", again.data, again.metadata.num_delivered))
+    try:
+        await sub.fetch(1, timeout=0.3)
+    except nats.errors.TimeoutError:
+        seen.append("nothing left")
+    await sub.unsubscribe()
+    return seen
+
+
+async def _pushed(nc: Any, js: Any) -> list[Any]:
+    got: list[Any] = []
+
+    async def take(message: Any) -> None:
+        if message.data:
+            got.append(("pushed", message.subject, message.data, message.reply.split(".")[:4]))
+            await message.ack()
+
+    await nc.subscribe("deliver.d", cb=take)
+    config = ConsumerConfig(
+        durable_name="push",
+        deliver_subject="deliver.d",
+        ack_policy=AckPolicy.EXPLICIT,
+        deliver_policy=DeliverPolicy.ALL,
+        filter_subject="orders.1",
+    )
+    await js.add_consumer("ORDERS", config)
+    for _ in range(250):
+        info = await js.consumer_info("ORDERS", "push")
+        if info.ack_floor.stream_seq == 6:
+            break
+        await asyncio.sleep(0.02)
+    return [*got, ("push floor", info.ack_floor.stream_seq, info.push_bound)]
+
+
+async def _buckets(js: Any) -> list[Any]:
+    bucket = await js.create_key_value(KeyValueConfig("b", direct=True))
+    first = await bucket.put("x.y", b"one")
+    second = await bucket.update("x.y", b"two", last=first)
+    entry = await bucket.get("x.y")
+    seen: list[Any] = [("kv", second, entry.value, entry.revision)]
+    await bucket.delete("x.y")
+    seen.append(("keys", (await bucket.status()).values))
+    return seen
+
+
+async def _errors(nc: Any, js: Any) -> list[Any]:
+    """Limits are the exporter's."""
+    seen: list[Any] = []
+    for name in ("S2", "S3"):
+        reply = await nc.request(
+            f"JS.acc.API.STREAM.CREATE.{name}",
+            json.dumps({"name": name, "subjects": [f"q.{name}"]}).encode(),
+            timeout=5,
+        )
+        seen.append(("create", json.loads(reply.data).get("error", {}).get("err_code")))
+    missing = await nc.request("JS.acc.API.STREAM.INFO.nobody", b"", timeout=5)
+    seen.append(("missing", json.loads(missing.data)["error"]["err_code"]))
+    account = json.loads((await nc.request("JS.acc.API.INFO", b"", timeout=5)).data)
+    seen.append(("account", account["limits"]["max_streams"], account["streams"]))
+    return seen
+
+
+async def _imported_into_a_stream(nc: Any, owner: Any) -> list[Any]:
+    """A stream of the importing account stores what it imports."""
+    own = nc.jetstream()
+    await own.add_stream(StreamConfig("NEWS", subjects=["from.a.news.>"]))
+    await owner.publish("news.x", b"hello")
+    await owner.flush()
+    for _ in range(250):
+        info = await own.stream_info("NEWS")
+        if info.state.messages:
+            break
+        await asyncio.sleep(0.02)
+    got = await own.get_last_msg("NEWS", "from.a.news.x")
+    return [("news", info.state.messages, got.subject, got.data)]
+
+
+async def test_the_importer_works_with_streams_of_the_exporter(tmp_path: Path) -> None:
+    async with running("nats-server", tmp_path / "theirs") as port:
+        expected = await story(port)
+    async with running("jetcluster", tmp_path / "ours") as port:
+        found = await story(port)
+    assert found == expected
