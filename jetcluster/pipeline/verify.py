@@ -22,6 +22,9 @@ SHOWN: Final = 20
 """Findings that the result names; all of them are in `--out`."""
 SMALL: Final = 64 << 20
 """Bytes of histories below which planning anew after each step costs more than it saves."""
+PARTITION: Final = 4 << 20
+"""Bytes of histories that are worth a task of their own in each of the hundred steps."""
+_SETTINGS: Final = ("spark.sql.adaptive.enabled", "spark.sql.shuffle.partitions")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,20 +66,24 @@ def histories(path: Path) -> list[Path]:
 def run(session: SparkSession, args: argparse.Namespace) -> Result:
     """Raises UsageError for lines that are no events."""
     files = histories(args.history)
-    adaptive = str(session.conf.get("spark.sql.adaptive.enabled"))
-    if sum(file.stat().st_size for file in files) < SMALL:
+    size = sum(file.stat().st_size for file in files)
+    before = {name: str(session.conf.get(name)) for name in _SETTINGS}
+    partitions = min(max(size // PARTITION, 1), int(before["spark.sql.shuffle.partitions"]))
+    session.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    if size < SMALL:
         session.conf.set("spark.sql.adaptive.enabled", "false")
     try:
-        return _judge(session, args, files)
+        return _judge(session, args, files, partitions)
     finally:
-        session.conf.set("spark.sql.adaptive.enabled", adaptive)
+        for name, value in before.items():
+            session.conf.set(name, value)
 
 
-def _judge(session: SparkSession, args: argparse.Namespace, files: Sequence[Path]) -> Result:
+def _judge(session: SparkSession, args: argparse.Namespace, files: Sequence[Path], partitions: int) -> Result:
     from jetcluster.pipeline.rules import history, judge, profile
 
     try:
-        operations = history.load(session, files)
+        operations = history.load(session, files, partitions)
     except history.BrokenHistory as error:
         raise UsageError(str(error)) from None
     if args.server or args.archive:

@@ -32,15 +32,17 @@ class BrokenHistory(ValueError):
     """A line is no event, or there is none at all."""
 
 
-def load(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
+def load(spark: SparkSession, files: Sequence[Path], partitions: int) -> DataFrame:
     """Each file is one `history`, named by its stem. What comes back is read and computed (`localCheckpoint`), as every
-    rule begins with it. Raises BrokenHistory."""
-    events = _events(spark, files).persist()
+    rule begins with it, in at most so many partitions. Raises BrokenHistory."""
+    events = _events(spark, files).coalesce(partitions).persist()
     try:
-        bad = events.where(F.col(BROKEN).isNotNull()).select("history", BROKEN).limit(1).collect()
-        if bad:
-            raise BrokenHistory(f"{bad[0].history}: no event: {bad[0][BROKEN][:200]}")
-        if events.isEmpty():
+        bad = F.min(F.when(F.col(BROKEN).isNotNull(), F.struct("history", BROKEN)))
+        found = events.agg(F.count("*").alias("lines"), bad.alias("bad")).first()
+        assert found is not None
+        if found.bad is not None:
+            raise BrokenHistory(f"{found.bad.history}: no event: {found.bad[BROKEN][:200]}")
+        if not found.lines:
             raise BrokenHistory(f"no events in {', '.join(map(str, files))}")
         return operations_of(events.drop(BROKEN)).localCheckpoint()
     finally:
