@@ -37,6 +37,8 @@ LOOP_DELAY = 30.0
 """Seconds before the next attempt when the last one closed a circle of links."""
 HEADROOM = 64 * 1024
 """Bytes a message may have beyond max_payload: headers that servers add on the way."""
+MAX_EARLY = 16
+"""Pieces that may come with the end of a handshake."""
 MAX_INTEREST = 1_000_000
 """Subjects that the other end may want."""
 _ACK_DOTS = 8
@@ -73,6 +75,8 @@ class LeafLink(Connection):
         """True once the link has TLS."""
         self._in_handshake = False
         self._certificate: PeerCertificate | None = None
+        self._early: list[bytes] | None = None
+        """What has come by TLS before this end knows that the handshake is done; None while nothing can."""
         self._parser = leaf.LeafParser(server.options.max_payload + HEADROOM, server.options.max_control_line)
         self._told: dict[tuple[bytes, bytes | None], int] = {}
         self._router: Router | None = None
@@ -123,6 +127,7 @@ class LeafLink(Connection):
             self._not_secure(str(error))
             return
         before()  # and in the same turn what comes is no longer read here
+        self._early = []
         made = await handshake(self.transport, self, context, name, seconds)
         if isinstance(made, str):
             self._not_secure(made)
@@ -135,8 +140,11 @@ class LeafLink(Connection):
         self.secure, self._in_handshake, self._blocked = True, False, False
         if not self._check_certificate():
             return
+        early, self._early = self._early or [], None
         then()
         self.flush()
+        for data in early:
+            self.data_received(data)
 
     def _check_certificate(self) -> bool:
         """Reads what the other end has shown, where somebody asks; closes the link when it may not come in."""
@@ -185,7 +193,9 @@ class LeafLink(Connection):
     # ---- input
 
     def data_received(self, data: bytes) -> None:
-        if self._in_handshake:
+        if self._early is not None and len(self._early) < MAX_EARLY:
+            self._early.append(data)
+        elif self._in_handshake:
             self._not_secure("the other end sends what is no TLS")
         elif not self.close_reason:
             self.last_activity = self.server.clock.monotonic()

@@ -10,12 +10,14 @@ import socket
 import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
 
+from jetcluster.auth.certificates import route_check
 from jetcluster.clock import SystemRng
 from jetcluster.cluster.mesh import Credentials, MeshOptions, MeshTls, NodeMesh, Route
 from jetcluster.cluster.mesh_api import MeshError
@@ -27,7 +29,7 @@ from jetcluster.cluster.mesh_link import TcpLink
 from jetcluster.config.options import TlsOptions
 from jetcluster.config.tls import client_context, server_context
 from tests.unit.cluster.mesh_support import FakeSwitchboard, Proxy, full, info, node, route_to, until
-from tests.unit.server.certificate import Authority
+from tests.unit.server.certificate import Authority, pin_of
 
 Start = Callable[..., Awaitable[NodeMesh]]
 LOW, MIDDLE, HIGH = "00000000", "MMMMMMMM", "zzzzzzzz"
@@ -532,6 +534,27 @@ def mesh_tls(authority: Authority, name: str, hosts: tuple[str, ...] = ("localho
     cert, key = map(str, authority.issue(name, hosts))
     tls = TlsOptions(cert_file=cert, key_file=key, ca_file=str(authority.file))
     return MeshTls(server_context(tls, mutual=True), client_context(tls))
+
+
+async def test_routes_whose_certificates_are_named(
+    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Pins and known hosts: who may be a route, also after they have changed."""
+    (tmp_path / "mesh").mkdir()
+    authority = Authority(tmp_path / "mesh")
+    plain = {name: mesh_tls(authority, name) for name in ("a", "b", "c")}
+    pins = {name: pin_of(tmp_path / "mesh" / f"{name}.pem") for name in plain}
+    only_b = replace(plain["a"], check=route_check([pins["b"]], ["nats://localhost:1"], None))
+    a = await start(node("a", tls=only_b))
+    await start(node("b", route_to(a), tls=plain["b"]))
+    await start(node("c", route_to(a), tls=plain["c"]))
+    await until(lambda: a.counters.refused > 0 and len(a.peers) == 1)
+    assert [peer.name for peer in a.peers.values()] == ["b"]
+    assert "certificate not pinned" in caplog.text
+    a.set_tls(replace(plain["a"], check=route_check([pins["c"]], None, None)))
+    await until(lambda: [peer.name for peer in a.peers.values()] == ["c"])
+    a.set_tls(replace(plain["a"], check=route_check([], ["nats://elsewhere:1"], None)))
+    await until(lambda: not a.peers)
 
 
 async def test_routes_with_tls(start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
