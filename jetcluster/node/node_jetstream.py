@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from jetcluster.api.context import ApiContext
     from jetcluster.api.dispatch import JetStreamApi
     from jetcluster.cluster.jetstream import JetStream
+    from jetcluster.cluster.placement import PlacementRules
     from jetcluster.node.node import Node
     from jetcluster.objects.host import ObjectLimits
     from jetcluster.raft.journal import Journal, JournalOptions
@@ -266,6 +267,8 @@ class NodeJetStream:
             ),
             batch_room=BatchRoom(_batch_limits(self._options.jetstream)),
             object_limits=_object_limits(self._options.jetstream),
+            placement_rules=self._placement_rules,
+            max_buffered=_max_buffered(self._options.jetstream),
         )
         try:
             self.jetstream = JetStream(
@@ -283,6 +286,11 @@ class NodeJetStream:
         except (ValueError, KvError) as error:
             raise StorageError(f"Can't start JetStream: the state of the meta group: {error}") from error
         self._start_api()
+
+    def _placement_rules(self) -> PlacementRules:
+        from jetcluster.cluster.placement import PlacementRules
+
+        return PlacementRules(self._options.jetstream.unique_tag, self._options.jetstream.max_ha_assets)
 
     def _open_data(self, directory: Path) -> RocksKv:
         """Raises StorageError."""
@@ -386,7 +394,10 @@ class NodeJetStream:
             api = self._all_apis.get(account)
             if api is None:
                 system = account == self._options.system_account_name
-                api = self._all_apis[account] = JetStreamApi(context, self._node.server.account(account), system=system)
+                api = JetStreamApi(context, self._node.server.account(account), system=system)
+                if self._options.jetstream.request_queue_limit > 0:
+                    api.max_queued = self._options.jetstream.request_queue_limit
+                self._all_apis[account] = api
                 api.start()
             api.enabled = account in enabled
         self.apis = {account: self._all_apis[account] for account in enabled}
@@ -468,6 +479,13 @@ def _object_limits(options: JetStreamOptions) -> ObjectLimits:
     default = ObjectLimits()
     uploads, idle = options.max_object_uploads, options.object_idle_timeout
     return default._replace(uploads=uploads or default.uploads, idle=idle or default.idle)
+
+
+def _max_buffered(jetstream: JetStreamOptions) -> tuple[int, int]:
+    from jetcluster.stream.answers import PENDING_BYTES, PENDING_MESSAGES
+
+    messages, size = jetstream.max_buffered_msgs, jetstream.max_buffered_size
+    return messages if messages > 0 else PENDING_MESSAGES, size if size > 0 else PENDING_BYTES
 
 
 def _batch_limits(options: JetStreamOptions) -> BatchLimits:
