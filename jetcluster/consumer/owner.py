@@ -324,11 +324,13 @@ class ConsumerOwner:
             self.submit(SKIP, self.selection.cursor)
 
     def _check_use(self, now: int) -> None:
-        """4.6: unused for inactive_threshold, and nothing delivered within ack_wait."""
+        """4.6: unused for inactive_threshold, and nothing pulled within ack_wait. For push only interest counts."""
         threshold = self.state.rules.inactive_threshold
         if not threshold or now - self._used_at < threshold:
             return
-        waits_for_acks = any(now - self._ahead < entry.due < NEVER for entry in self.state.pending.values())
+        waits_for_acks = not self.state.rules.push and any(
+            now - self._ahead < entry.due < NEVER for entry in self.state.pending.values()
+        )
         if waits_for_acks or self.delivery.in_use:
             self._used_at = now
         else:
