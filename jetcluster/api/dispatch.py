@@ -52,6 +52,10 @@ SUBJECTS = (
     "CONSUMER.LEADER.>",
     OBJECTS,
 )
+INTERNAL = "internal"
+"""`Origin.kind` of the server itself."""
+ACKS = b"$JS.ACK."
+"""Where deliveries of consumers are answered."""
 SYSTEM_SUBJECTS = ("META.>", "SERVER.>", "ACCOUNT.PURGE.*")
 """Taken from the system account alone."""
 
@@ -108,7 +112,10 @@ class JetStreamApi:
         await asyncio.gather(*running, return_exceptions=True)
 
     def _receive(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        """The bus's callback: only queues."""
+        """The bus's callback: only queues. What the server publishes itself without asking for an answer is no request:
+        an answer, a delivery or a copy that somebody has had sent here in place of a request of his own."""
+        if origin.kind == INTERNAL and (not reply or reply.startswith(ACKS)):
+            return
         self._queue.append(
             Request(self._bus.account, subject, (), reply, headers, payload, origin, self._bus, self._context.strict)
         )
@@ -141,7 +148,6 @@ class JetStreamApi:
             self._run_more()
 
     async def _serve(self, request: Request) -> None:
-        self.counters.total += 1
         endpoints = await _endpoints()
         # "$JS.API.<...>" or "$JS.<domain>.API.<...>": the API token is the second or the third. Or "$OBJ.<bucket>".
         tokens = request.subject.decode("utf-8", "replace").split(".")
@@ -156,6 +162,7 @@ class JetStreamApi:
         else:
             endpoint, request.args = found
             response, ok = await self._answer(endpoint, request)
+        self.counters.total += 1  # not before: $JS.API.INFO does not count itself
         if request.reply:
             self._bus.publish(request.reply, response)
         self._tell(request, response, audit=not (ok and found is not None and found[0].name == "STREAM.MSG.GET"))

@@ -1,5 +1,6 @@
 """The `cluster` object of a consumer (shared/reference/core-and-consumers.md 4.10, 4.13): its leader is its owner, its
-group the stream's."""
+group the stream's. One that was asked for with fewer replicas shows as many as it was given, though its state is where
+the stream is: clients compare what is shown with what they asked for."""
 
 from __future__ import annotations
 
@@ -23,18 +24,20 @@ def consumer_cluster(
     now: 0 would be "never"."""
     if not context.cluster_name:
         return None
+    asked = int(state.rules.config.get("num_replicas") or 0)
+    replicas = min(asked or len(replica.group.peers), len(replica.group.peers))
     cluster = cluster_wire(
         name=context.cluster_name,
         leader=peer_name(context, state.owner),
         gid=replica.assignment.gid,
-        replicas=len(replica.group.peers),
+        replicas=replicas,
         memory=replica.assignment.memory,
         traffic_account=context.system_account,
         others=[
             other._replace(active_ns=1) if other.peer == context.me else other
             for other in peers
             if other.peer != state.owner
-        ],
+        ][: replicas - 1],
     )
     if "raft_group" in cluster:
         cluster["raft_group"] = "C" + cluster["raft_group"][1:]

@@ -55,3 +55,16 @@ async def test_every_replica_was_seen_by_the_leader_that_shows_it() -> None:
             assert shown is not None
             assert len(shown["replicas"]) == 2
             assert all(other["active"] > 0 for other in shown["replicas"]), (peer, shown)
+
+
+@virtual_time
+async def test_a_consumer_of_fewer_replicas_shows_as_many_as_it_was_given() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 0)
+        await consumer(cluster["B"], "c", num_replicas=1)
+        leader = cluster.leader("S")
+        replica = leader.replica("S")
+        found = replica.consumers.table.by_name["c"]
+        shown = consumer_cluster(leader.js.context, replica, found, all_replicas(leader.js.context, replica))
+        assert shown is not None
+        assert shown.keys() == {"name", "leader"}
