@@ -1,0 +1,101 @@
+"""Nodes whose accounts share: servers on manual time, linked as a mesh links them, but at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jetcluster.config.options import AccountOptions
+from jetcluster.config.sharing import ExportOptions, ImportOptions, MappingDestination, MappingOptions
+from jetcluster.protocol.bus import Outgoing
+from jetcluster.server.imports import share
+from jetcluster.server.options import OpenIdentity
+
+from .support import QUIET, Bench, Peer
+
+
+class ByAccountName:
+    """Whoever says `user: A` is of account A."""
+
+    required = True
+    nonce_required = False
+
+    def check(self, connect: dict[str, Any], nonce: bytes, client_ip: str = "") -> OpenIdentity:
+        return OpenIdentity(connect.get("user", "$G"), "u")
+
+
+class Link:
+    """`there`'s end of a link, as `here` has it."""
+
+    pending = 0
+
+    def __init__(self, peer_id: str) -> None:
+        self.peer_id = peer_id
+        self.far: Bench
+        self.back: Link
+
+    def send_msg(
+        self, account: str, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
+    ) -> None:
+        self.far.server.accounts.deliver_from_peer(self.back, account, subject, reply, queues, headers, payload)
+
+    def send_many(self, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]) -> None:
+        self.far.server.accounts.deliver_many_from_peer(self.back, account, target, queues, messages)
+
+    def ask_backlog(self, account: str, target: bytes, mark: int) -> None:
+        pass
+
+
+class Nodes:
+    """`count` nodes with the same accounts."""
+
+    def __init__(self, count: int, *accounts: AccountOptions, of_global: list[MappingOptions] | None = None) -> None:
+        self.benches = [Bench(ByAccountName(), server_name=f"n{at}", cluster_name="C") for at in range(count)]
+        self.links: dict[tuple[int, int], Link] = {}
+        for here in range(count):
+            for there in range(count):
+                if here != there:
+                    self.links[here, there] = Link(f"n{there}")
+        for (here, there), link in self.links.items():
+            link.far, link.back = self.benches[there], self.links[there, here]
+        for at in range(count):
+            self.benches[at].server.accounts.listener = self._listener(at)
+        self.share(*accounts, of_global=of_global)
+
+    def _listener(self, here: int) -> Any:
+        def changed(account: str, subject: bytes, queue: bytes | None, count: int) -> None:
+            for there in range(len(self.benches)):
+                if there != here:
+                    known = self.links[there, here]
+                    self.benches[there].server.accounts.set_remote_interest(known, account, subject, queue, count)
+
+        return changed
+
+    def share(self, *accounts: AccountOptions, of_global: list[MappingOptions] | None = None) -> None:
+        for bench in self.benches:
+            share(bench.server, {account.name: account for account in accounts}, of_global or [], "$SYS")
+
+    def client(self, account: str, *lines: bytes, at: int = 0) -> Peer:
+        connect = QUIET.replace(b"{", b'{"user":"%b",' % account.encode())
+        return self.benches[at].client(*lines, connect=connect)
+
+    def advance(self, seconds: float) -> None:
+        for bench in self.benches:
+            bench.time.advance(seconds)
+
+    def pending(self, account: str, at: int = 0) -> int:
+        replies = self.benches[at].server.account(account).replies
+        return 0 if replies is None else len(replies.pending)
+
+
+def account(name: str, *shared: ExportOptions | ImportOptions, **mappings: str) -> AccountOptions:
+    found = AccountOptions(name)
+    found.exports = [entry for entry in shared if isinstance(entry, ExportOptions)]
+    found.imports = [entry for entry in shared if isinstance(entry, ImportOptions)]
+    found.mappings = [MappingOptions(source, [MappingDestination(to)]) for source, to in mappings.items()]
+    return found
+
+
+def reply_of(frame: bytes) -> bytes:
+    """The reply subject of the first message in what a client read."""
+    return frame.split(b"\r\n", 1)[0].split()[3]

@@ -1,0 +1,254 @@
+"""Service imports: requests into another account and responses back, across nodes; what is waited for has an end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from jetcluster.config.sharing import ExportOptions, ImportOptions, LatencyOptions
+from jetcluster.server import service_imports
+
+from .sharing import Nodes, account, reply_of
+
+A = account("A", ExportOptions("service", "req.>"), ExportOptions("service", "many", response_type="stream"))
+B = account(
+    "B",
+    ImportOptions("service", "A", "req.x", "ask"),
+    ImportOptions("service", "A", "many"),
+    ExportOptions("service", "ask"),
+)
+C = account("C", ImportOptions("service", "B", "ask", "far"))
+
+
+@pytest.mark.parametrize(("asks", "serves", "hears"), [(0, 0, 0), (0, 1, 0), (0, 1, 2), (0, 0, 1)])
+def test_requester_responder_and_inbox_on_any_nodes(asks: int, serves: int, hears: int) -> None:
+    nodes = Nodes(3, A, B)
+    server = nodes.client("A", b"SUB req.> 1", at=serves)
+    inbox = nodes.client("B", b"SUB in 9", at=hears)
+    nodes.client("B", at=asks).send(b"PUB ask in 2", b"hi")
+    request = server.read()
+    assert request.startswith(b"HMSG req.x 1 _R_.") and request.endswith(b'{"acc":"B"}\r\n\r\nhi\r\n')
+    assert nodes.pending("A", asks) == 1
+    server.send(b"PUB %b 3" % reply_of(request), b"yes")
+    assert inbox.read() == b"MSG in 9 3\r\nyes\r\n"
+    server.send(b"PUB %b 3" % reply_of(request), b"no!")
+    assert inbox.read() == b""
+    assert nodes.pending("A", asks) == 0
+
+
+def test_through_two_accounts_and_nodes() -> None:
+    nodes = Nodes(2, A, B, C)
+    server = nodes.client("A", b"SUB req.> 1", at=1)
+    asker = nodes.client("C", b"SUB in 9")
+    asker.send(b"PUB far in 2", b"hi")
+    request = server.read()
+    assert b'Nats-Request-Info: {"acc":"C","svc":"B"}\r\n' in request
+    server.send(b"PUB %b 3" % reply_of(request), b"yes")
+    assert asker.read() == b"MSG in 9 3\r\nyes\r\n"
+    assert (nodes.pending("A"), nodes.pending("B")) == (0, 0)
+
+
+def test_nobody_serves() -> None:
+    nodes = Nodes(2, A, B, C)
+    asker = nodes.client("C", b"SUB in 9")
+    answer = asker.ask(b"PUB far in 2", b"hi")
+    assert b"NATS/1.0 503\r\nNats-Subject: far\r\n" in answer
+    assert (nodes.pending("A"), nodes.pending("B")) == (0, 0)
+
+
+def test_a_request_enters_the_other_account_once() -> None:
+    """It does on the node where it was published; a copy that another node has of it is not asked again."""
+    nodes = Nodes(2, A, B)
+    server = nodes.client("A", b"SUB req.> 1", at=1)
+    nodes.client("B", b"SUB ask 5", at=1)
+    nodes.client("B").send(b"PUB ask in 2", b"hi")
+    assert server.read().count(b"HMSG") == 1
+
+
+def test_unanswered_requests_are_forgotten_in_time() -> None:
+    nodes = Nodes(1, account("A", ExportOptions("service", "req.>", response_threshold=5.0)), B)
+    nodes.client("A", b"SUB req.> 1")
+    asker = nodes.client("B", b"SUB in.* 9")
+    for number in range(3):
+        asker.send(b"PUB ask in.%d 0" % number, b"")
+    nodes.advance(4.9)
+    assert nodes.pending("A") == 3
+    nodes.advance(0.2)
+    assert nodes.pending("A") == 0
+
+
+def test_a_stream_of_responses_lives_as_long_as_it_flows() -> None:
+    nodes = Nodes(1, account("A", ExportOptions("service", "many", response_type="stream", response_threshold=2.0)), B)
+    server = nodes.client("A", b"SUB many 1")
+    asker = nodes.client("B", b"SUB in 9")
+    asker.send(b"PUB many in 0", b"")
+    reply = reply_of(server.read())
+    for _ in range(4):
+        nodes.advance(1.5)
+        server.send(b"PUB %b 1" % reply, b"x")
+        assert asker.read().endswith(b"MSG in 9 1\r\nx\r\n")
+    server.send(b"PUB %b 0" % reply, b"")
+    assert asker.read() == b"MSG in 9 0\r\n\r\n"
+    assert nodes.pending("A") == 0
+
+
+def test_who_stops_listening_is_not_waited_for() -> None:
+    nodes = Nodes(1, A, B)
+    nodes.client("A", b"SUB req.> 1")
+    asker = nodes.client("B", b"SUB in.* 9", b"SUB one 8")
+    asker.send(b"PUB ask in.1 0", b"", b"PUB ask in.2 0", b"", b"PUB ask one 0", b"")
+    assert nodes.pending("A") == 3
+    asker.send(b"UNSUB 9")
+    assert nodes.pending("A") == 1
+    asker.connection.close("Client Closed")
+    assert nodes.pending("A") == 0
+
+
+def test_the_table_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_imports, "MAX_PENDING", 2)
+    nodes = Nodes(1, A, B)
+    server = nodes.client("A", b"SUB req.> 1")
+    asker = nodes.client("B", b"SUB in.* 9")
+    for number in range(3):
+        asker.send(b"PUB ask in.%d 0" % number, b"")
+    assert nodes.pending("A") == 2
+    replies = [line.split()[3] for line in server.read().split(b"\r\n") if line.startswith(b"HMSG")]
+    for reply in replies:
+        server.send(b"PUB %b 0" % reply, b"")
+    assert asker.read() == b"MSG in.1 9 0\r\n\r\nMSG in.2 9 0\r\n\r\n"
+
+
+def test_a_circle_that_rules_did_not_see_ends() -> None:
+    """Wildcards that meet in a third account: each export is entered once per message."""
+    first = account("A", ExportOptions("service", "x.>"), ImportOptions("service", "B", "y.>", "x.y.>"))
+    second = account("B", ExportOptions("service", "y.>"))
+    nodes = Nodes(1, first, second)
+    nodes.share(first, account("B", ExportOptions("service", "y.>"), ImportOptions("service", "A", "x.>", "y.x.>")))
+    asker = nodes.client("A", b"SUB in 9")
+    answer = asker.ask(b"PUB x.y.x.y.x.y.q in 0", b"")
+    assert b"503" in answer
+    assert (nodes.pending("A"), nodes.pending("B")) == (0, 0)
+
+
+def test_sharing_tells_who_asks() -> None:
+    shared = account("B", ImportOptions("service", "A", "req.x", "ask", share=True))
+    nodes = Nodes(1, A, shared)
+    server = nodes.client("A", b"SUB req.> 1")
+    asker = nodes.client("B")
+    asker.send(b"PUB ask 0", b"")
+    header = server.read().split(b"Nats-Request-Info: ")[1].split(b"\r\n")[0]
+    info = json.loads(header)
+    assert (info["acc"], info["user"], info["server"], info["cluster"], info["kind"]) == ("B", "u", "n0", "C", "Client")
+
+
+def test_a_forged_request_info_is_replaced() -> None:
+    nodes = Nodes(1, A, B)
+    server = nodes.client("A", b"SUB req.> 1")
+    block = b'NATS/1.0\r\nNats-Request-Info: {"acc":"A"}\r\n\r\n'
+    nodes.client("B").send(b"HPUB ask %d %d" % (len(block), len(block) + 1), block + b"x")
+    request = server.read()
+    assert request.count(b"Nats-Request-Info") == 1 and b'Nats-Request-Info: {"acc":"B"}' in request
+
+
+def measured(nodes: Nodes, frame: bytes) -> dict[str, object]:
+    return dict(json.loads(frame[frame.index(b"{") :]))
+
+
+def test_latency_is_told_to_the_exporter() -> None:
+    export = ExportOptions("service", "req.>", latency=LatencyOptions("lat"), response_threshold=5.0)
+    nodes = Nodes(1, account("A", export), B)
+    server, watcher = nodes.client("A", b"SUB req.> 1"), nodes.client("A", b"SUB lat 2")
+    asker = nodes.client("B", b"SUB in 9")
+    asker.send(b"PUB ask in 0", b"")
+    nodes.advance(0.5)
+    server.send(b"PUB %b 0" % reply_of(server.read()), b"")
+    found = measured(nodes, watcher.read())
+    assert (found["type"], found["status"]) == ("io.nats.server.metric.v1.service_latency", 200)
+    assert found["service"] == found["total"] == 500_000_000
+    assert found["requestor"] == {"acc": "B"}
+    assert found["responder"]["acc"] == "A"  # type: ignore[index]
+    asker.send(b"PUB ask in 0", b"")
+    nodes.advance(6)
+    assert measured(nodes, watcher.read())["status"] == 504
+    asker.send(b"PUB ask in 0", b"", b"UNSUB 9")
+    assert measured(nodes, watcher.read())["status"] == 408
+    asker.send(b"PUB ask 0", b"")
+    assert measured(nodes, watcher.read())["status"] == 400
+    asker.send(b"SUB in 9")
+    server.send(b"UNSUB 1")
+    asker.send(b"PUB ask in 0", b"")
+    assert measured(nodes, watcher.read())["status"] == 503
+
+
+@pytest.mark.parametrize(
+    ("header", "wanted"),
+    [
+        (b"Uber-Trace-Id: 479fefe9525eddb:5adb976bfc1f95c1:479fefe9525eddb:1", True),
+        (b"Uber-Trace-Id: 479fefe9525eddb:5adb976bfc1f95c1:479fefe9525eddb:0", False),
+        (b"X-B3-Sampled: 1", True),
+        (b"X-B3-Sampled: 0", False),
+        (b"X-B3-TraceId: 80f198ee56343ba864fe8b2a57d3eff7", True),
+        (b"B3: 80f198ee56343ba864fe8b2a57d3eff7-e457b5a2e4d86bd1-1", True),
+        (b"B3: 80f198ee56343ba864fe8b2a57d3eff7-e457b5a2e4d86bd1-0", False),
+        (b"B3: 0", False),
+        (b"traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", True),
+        (b"traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00", False),
+        (b"K: v", False),
+    ],
+)
+def test_tracing_headers_ask_for_a_measurement(header: bytes, wanted: bool) -> None:
+    export = ExportOptions("service", "req.>", latency=LatencyOptions("lat", 0))
+    nodes = Nodes(1, account("A", export), B)
+    nodes.client("A", b"SUB req.> 1")
+    watcher, asker = nodes.client("A", b"SUB lat 2"), nodes.client("B")
+    block = b"NATS/1.0\r\n%b\r\n\r\n" % header
+    asker.send(b"HPUB ask %d %d" % (len(block), len(block) + 1), block + b"x")
+    assert (b"Bad Request" in watcher.read()) == wanted
+
+
+def test_a_consumer_of_another_account_sees_the_requesters_interest() -> None:
+    nodes = Nodes(2, A, B)
+    server = nodes.client("A", b"SUB many 1")
+    asker = nodes.client("B", b"SUB in 9")
+    asker.send(b"PUB many in 0", b"")
+    reply = reply_of(server.read())
+    router = nodes.benches[0].server.account("A")
+    assert router.has_interest(reply) and router.backlog(reply) == 0
+    messages = [(b"orders.1", b"$JS.ACK.S.C.1", b"", b"a"), (b"orders.2", b"$JS.ACK.S.C.2", b"", b"b")]
+    assert router.deliver_many(reply, messages) == 1
+    assert asker.read() == b"MSG orders.1 9 $JS.ACK.S.C.1 1\r\na\r\nMSG orders.2 9 $JS.ACK.S.C.2 1\r\nb\r\n"
+    asker.send(b"UNSUB 9")
+    assert not router.has_interest(reply)
+    assert router.deliver_many(reply, messages) == 0
+
+
+def test_deliveries_of_another_node_come_through() -> None:
+    nodes = Nodes(2, A, B)
+    server = nodes.client("A", b"SUB many 1", at=1)
+    asker = nodes.client("B", b"SUB in 9")
+    asker.send(b"PUB many in 0", b"")
+    reply = reply_of(server.read())
+    there = nodes.benches[1].server.account("A")
+    assert there.has_interest(reply)
+    assert there.deliver_many(reply, [(b"orders.1", b"$JS.ACK.S.C.1", b"", b"a")]) == 1
+    assert asker.read() == b"MSG orders.1 9 $JS.ACK.S.C.1 1\r\na\r\n"
+
+
+def test_nothing_else_crosses() -> None:
+    """An account that shares one subject shares no other: neither by wildcards, nor by reply subjects of others."""
+    nodes = Nodes(1, A, B)
+    server = nodes.client("A", b"SUB > 1")
+    asker, other = nodes.client("B", b"SUB > 9"), nodes.client("D", b"SUB > 1")
+    for subject in (b"req.x", b"req.y", b"many.x", b"_R_.a.b", b"$JS.API.INFO", b"$JS.ACK.S.C.1.1.1.1.0", b"ask.x"):
+        asker.send(b"PUB %b 0" % subject, b"")
+    assert server.read() == b""
+    asker.read()
+    asker.send(b"PUB ask in 0", b"")
+    reply = reply_of(server.read())
+    asker.read()
+    other.send(b"PUB %b 0" % reply, b"")
+    asker.send(b"PUB %b 0" % reply, b"")
+    assert b"MSG in " not in asker.read()
+    assert server.read() == b""
+    assert other.read() == b"MSG %b 1 0\r\n\r\n" % reply
