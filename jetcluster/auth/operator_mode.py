@@ -35,8 +35,14 @@ class UserExpiredError(AuthError):
 
 
 class AccountExpiredError(AuthError):
+    """Its JWT may have been renewed elsewhere."""
+
     live_text = "Account Authentication Expired"
     live_reason = "Authentication Expired"
+
+    def __init__(self, account: str) -> None:
+        super().__init__("the account's JWT has expired")
+        self.account = account
 
 
 class IssuerError(AuthError):
@@ -107,7 +113,7 @@ class OperatorAuthenticator(Authenticator):
         if user.rights.proxy_required:
             raise AuthError("the user may only connect by a proxy, and none is trusted")
         if account.expired:
-            raise AccountExpiredError("the account's JWT has expired")
+            raise AccountExpiredError(account.claims.key)
         self._check_connection(user, account, connect, nonce, connection_type)
         token = user.claims.token
         if account.claims.is_revoked(token.subject, token.issued_at):

@@ -1,4 +1,4 @@
-"""Where the JWTs of accounts are kept: in memory, as the configuration has them, or in a directory.
+"""Where the JWTs of accounts are: in the configuration, in a directory, or with a web server.
 
 A file is `<account>.jwt`; a deleted account's is `<account>.jwt.deleted`. That is nats-server's layout: a directory of
 one can be taken over by the other. Source: shared/reference/core-and-consumers.md section 2.2.
@@ -15,7 +15,7 @@ from typing import Protocol
 
 from jetcluster.config.claims.token import MAX_BYTES, ClaimsError, Token, decode
 from jetcluster.config.nkeys import is_key
-from jetcluster.config.operator_options import CACHE, ResolverOptions
+from jetcluster.config.operator_options import CACHE, FULL, ResolverOptions
 
 _SUFFIX = ".jwt"
 
@@ -29,40 +29,24 @@ class Resolver(Protocol):
         """(account, JWT) of all that are here. Raises OSError."""
         ...
 
-    def fetch(self, account: str) -> str | None:
-        """Raises OSError."""
-        ...
-
 
 class MemoryResolver:
+    """What the configuration says, and nothing else."""
+
     def __init__(self, tokens: dict[str, str]) -> None:
         self._tokens = tokens
 
     def all(self) -> Iterator[tuple[str, str]]:
         yield from self._tokens.items()
 
-    def fetch(self, account: str) -> str | None:
-        return self._tokens.get(account)
 
-
-class DirectoryResolver:
-    """A directory of this server alone. What is kept is in `hashes` as long as the process lives, so that a directory
-    too large to walk is walked once."""
+class Store:
+    """JWTs by account, which may be added; servers compare what they have by `digest`."""
 
     def __init__(self, options: ResolverOptions) -> None:
-        """Raises OSError."""
         self.options = options
-        self._directory = Path(options.directory)
-        self._directory.mkdir(parents=True, exist_ok=True)
         self._hashes: dict[str, bytes] = {}
         """By account, the least recently used first."""
-        for path in sorted(self._directory.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime):
-            if is_key("A", path.stem):
-                self._hashes[path.stem] = hashlib.sha256(path.read_bytes()).digest()
-
-    @property
-    def directory(self) -> Path:
-        return self._directory
 
     @property
     def digest(self) -> bytes:
@@ -82,18 +66,16 @@ class DirectoryResolver:
                 yield account, text
 
     def fetch(self, account: str) -> str | None:
-        if account not in self._hashes:
-            return None
-        try:
-            with self._path(account).open(encoding="ascii") as file:
-                text = file.read(MAX_BYTES + 1)
-        except FileNotFoundError:
-            del self._hashes[account]
-            return None
-        except UnicodeDecodeError:
-            return None
-        self._hashes[account] = self._hashes.pop(account)
-        return text
+        """Raises OSError."""
+        raise NotImplementedError
+
+    def _write(self, account: str, text: str) -> None:
+        """Raises OSError."""
+        raise NotImplementedError
+
+    def _erase(self, account: str) -> None:
+        """Raises OSError."""
+        raise NotImplementedError
 
     def save(self, account: str, text: str) -> bool:
         """False when it is there already. Raises StoreError and OSError."""
@@ -104,18 +86,7 @@ class DirectoryResolver:
             return False
         if account not in self._hashes:
             self._make_room()
-        path = self._path(account)
-        beside = path.with_suffix(".tmp")
-        try:
-            with beside.open("w", encoding="ascii") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                beside.unlink()
-            raise
+        self._write(account, text)
         self._hashes.pop(account, None)
         self._hashes[account] = found
         return True
@@ -134,19 +105,14 @@ class DirectoryResolver:
         """False when it is not there. Raises OSError."""
         if self._hashes.pop(account, None) is None:
             return False
-        path = self._path(account)
-        with contextlib.suppress(FileNotFoundError):
-            if self.options.hard_delete or self.options.kind == CACHE:
-                path.unlink()
-            else:
-                path.replace(path.with_suffix(f"{_SUFFIX}.deleted"))
+        self._erase(account)
         return True
 
     def _make_room(self) -> None:
         limit = self.options.limit
         if limit <= 0 or len(self._hashes) < limit:
             return
-        if self.options.kind != CACHE:
+        if self.options.kind == FULL:
             raise StoreError("jwt store is full")
         self.delete(next(iter(self._hashes)))
 
@@ -157,10 +123,96 @@ class DirectoryResolver:
         except ClaimsError:
             return None
 
+
+class DirectoryStore(Store):
+    """A directory of this server alone."""
+
+    def __init__(self, options: ResolverOptions) -> None:
+        """Raises OSError."""
+        super().__init__(options)
+        self.directory = Path(options.directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for path in sorted(self.directory.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime):
+            if is_key("A", path.stem):
+                self._hashes[path.stem] = hashlib.sha256(path.read_bytes()).digest()
+
+    def fetch(self, account: str) -> str | None:
+        if account not in self._hashes:
+            return None
+        try:
+            with self._path(account).open(encoding="ascii") as file:
+                text = file.read(MAX_BYTES + 1)
+        except FileNotFoundError:
+            del self._hashes[account]
+            return None
+        except UnicodeDecodeError:
+            return None
+        self._hashes[account] = self._hashes.pop(account)
+        return text
+
+    def _write(self, account: str, text: str) -> None:
+        path = self._path(account)
+        beside = path.with_suffix(".tmp")
+        try:
+            with beside.open("w", encoding="ascii") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                beside.unlink()
+            raise
+
+    def _erase(self, account: str) -> None:
+        path = self._path(account)
+        with contextlib.suppress(FileNotFoundError):
+            if self.options.hard_delete or self.options.kind == CACHE:
+                path.unlink()
+            else:
+                path.replace(path.with_suffix(f"{_SUFFIX}.deleted"))
+
     def _path(self, account: str) -> Path:
-        return self._directory / f"{account}{_SUFFIX}"
+        return self.directory / f"{account}{_SUFFIX}"
 
 
-def _contracts(memory: MemoryResolver, directory: DirectoryResolver) -> tuple[Resolver, Resolver]:
+class UrlStore(Store):
+    """A web server has them; what it was asked for is kept in memory."""
+
+    def __init__(self, options: ResolverOptions) -> None:
+        super().__init__(options)
+        self._tokens: dict[str, str] = {}
+
+    def fetch(self, account: str) -> str | None:
+        return self._tokens.get(account)
+
+    def _write(self, account: str, text: str) -> None:
+        self._tokens[account] = text
+
+    def _erase(self, account: str) -> None:
+        del self._tokens[account]
+
+    def ask(self, account: str) -> str:
+        """In a thread: it takes as long as it takes, and `timeout` at most. Raises OSError. With "" it is only asked
+        whether anybody is there."""
+        from http.client import HTTPException
+        from urllib.request import urlopen
+
+        url = self.options.url + account
+        try:
+            with urlopen(url, timeout=self.options.timeout) as answer:  # noqa: S310 - http or https, by the configuration
+                text: bytes = answer.read(MAX_BYTES + 1)
+        except (OSError, HTTPException, ValueError) as error:
+            raise OSError(f'could not fetch <"{_without_password(url)}">: {error}') from None
+        return text.decode("ascii", "replace")
+
+
+def _without_password(url: str) -> str:
+    scheme, mark, rest = url.partition("://")
+    login, at, place = rest.rpartition("@")
+    return f"{scheme}{mark}{'xxxxx@' if at and login else ''}{place}"
+
+
+def _contracts(memory: MemoryResolver, store: Store) -> tuple[Resolver, Resolver]:
     """For the type checker."""
-    return memory, directory
+    return memory, store

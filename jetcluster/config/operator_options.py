@@ -72,7 +72,7 @@ class OperatorOptions:
         if len(self.operators) == 1:
             operator = self.operators[0]
             options.system_account = options.system_account or operator.system_account
-            if self.resolver is None and operator.account_server_url:
+            if self.resolver is None and operator.account_server_url.startswith(("http://", "https://")):
                 self.resolver = ResolverOptions(URL, url=operator.account_server_url.rstrip("/") + "/accounts/")
         if options.accounts is None:
             options.accounts = {}

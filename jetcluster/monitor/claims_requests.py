@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jetcluster.auth.resolver import DirectoryResolver, StoreError
+from jetcluster.auth.resolver import Store, StoreError
 from jetcluster.config.claims.account import AccountClaims, decode_account
 from jetcluster.config.claims.token import ClaimsError, decode_generic
 from jetcluster.config.nkeys import is_key
-from jetcluster.config.operator_options import CACHE
+from jetcluster.config.operator_options import CACHE, FULL, URL
 from jetcluster.logs import get_logger
 from jetcluster.model.codec import dumps
 from jetcluster.monitor.server_block import ServerBlock
@@ -72,18 +72,18 @@ class ClaimsRequests:
     def start(self) -> None:
         for subject in ("$SYS.REQ.ACCOUNT.*.CLAIMS.UPDATE", "$SYS.ACCOUNT.*.CLAIMS.UPDATE"):
             self._serve(subject, "UPDATE")
-        directory = self._directory
-        if directory is None:
+        store = self._store
+        if store is None:
             return
-        for kind in ("UPDATE", "LIST", "DELETE"):
-            self._serve(f"$SYS.REQ.CLAIMS.{kind}", kind)
-        if directory.options.kind == CACHE:
-            return
-        self._serve("$SYS.REQ.ACCOUNT.*.CLAIMS.LOOKUP", "LOOKUP")
-        self._serve(_PACK, "PACK", queue=b"responder")
+        kind = store.options.kind
+        for name in ("UPDATE", "LIST", "DELETE") if kind != URL else ():
+            self._serve(f"$SYS.REQ.CLAIMS.{name}", name)
+        if kind == FULL:
+            self._serve("$SYS.REQ.ACCOUNT.*.CLAIMS.LOOKUP", "LOOKUP")
+            self._serve(_PACK, "PACK", queue=b"responder")
         self._serve(_COMPARE, "COMPARE")
         self._serve(self._inbox.decode(), "MERGE")
-        self._comparing = asyncio.get_running_loop().create_task(self._keep_comparing(directory.options.interval))
+        self._comparing = asyncio.get_running_loop().create_task(self._keep_comparing(store.options.interval))
 
     async def stop(self) -> None:
         for subscription in self._subscriptions:
@@ -96,9 +96,15 @@ class ClaimsRequests:
                 await asyncio.gather(task, return_exceptions=True)
 
     @property
-    def _directory(self) -> DirectoryResolver | None:
+    def _store(self) -> Store | None:
         resolver = self._operator.resolver
-        return resolver if isinstance(resolver, DirectoryResolver) else None
+        return resolver if isinstance(resolver, Store) else None
+
+    @property
+    def _kept(self) -> Store:
+        store = self._store
+        assert store is not None
+        return store
 
     # ---- requests
 
@@ -132,9 +138,9 @@ class ClaimsRequests:
     # ---- one JWT
 
     async def _update(self, request: ClaimsRequest) -> None:
-        directory = self._directory
-        is_full = directory is not None and directory.options.kind != CACHE
-        cache = " cache" if directory is not None and not is_full else ""
+        store = self._store
+        is_full = store is not None and store.options.kind == FULL
+        cache = " cache" if store is not None and store.options.kind == CACHE else ""
         failed = f"jwt update{cache} resulted in error"
         text = request.body.decode("ascii", "replace")
         try:
@@ -152,7 +158,9 @@ class ClaimsRequests:
             if problem:
                 self._respond(request, key, f"jwt{' update cache' if cache else ''} validation failed", problem)
                 return
-            await self._keep(directory, key, text)
+            if store is not None:
+                await asyncio.to_thread(store.save, key, text)
+            self._operator.update(key, text)
         except (ClaimsError, StoreError, OSError) as error:
             self._respond(request, request.account or key, failed, error)
             return
@@ -173,27 +181,19 @@ class ClaimsRequests:
         if issuer not in operator.keys:
             raise ClaimsError("account validation failed")
 
-    async def _keep(self, directory: DirectoryResolver | None, key: str, text: str) -> None:
-        """Raises ClaimsError, StoreError and OSError."""
-        if directory is not None:
-            await asyncio.to_thread(directory.save, key, text)
-        self._operator.update(key, text)
-
     async def _delete(self, request: ClaimsRequest) -> None:
-        directory = self._directory
-        assert directory is not None
         subject = ""
         try:
             token = decode_generic(request.body.decode("ascii", "replace"))
             subject = token.subject
-            accounts = self._to_delete(directory, token.subject, token.issuer, token.body.raw().get("accounts"))
+            accounts = self._to_delete(token.subject, token.issuer, token.body.raw().get("accounts"))
         except ClaimsError as error:
             self._respond(request, "", f"delete accounts request by {subject} failed", error)
             return
         done, failures = 0, []
         for account in accounts:
             try:
-                await asyncio.to_thread(directory.delete, account)
+                await asyncio.to_thread(self._kept.delete, account)
             except OSError as error:
                 failures.append(str(error))
                 continue
@@ -205,9 +205,9 @@ class ClaimsRequests:
         else:
             self._respond(request, "", f"deleted {done} accounts")
 
-    def _to_delete(self, directory: DirectoryResolver, subject: str, issuer: str, accounts: object) -> list[str]:
+    def _to_delete(self, subject: str, issuer: str, accounts: object) -> list[str]:
         """Raises ClaimsError."""
-        if not directory.options.allow_delete and directory.options.kind != CACHE:
+        if not self._kept.options.allow_delete and self._kept.options.kind != CACHE:
             raise ClaimsError("delete must be enabled in server config")
         if subject != issuer:
             raise ClaimsError("not self signed")
@@ -239,57 +239,70 @@ class ClaimsRequests:
     # ---- what is there
 
     async def _list(self, request: ClaimsRequest) -> None:
-        assert self._directory is not None
         if request.reply:
-            found = {"server": self._block.make(), "data": self._directory.accounts()}
+            found = {"server": self._block.make(), "data": self._kept.accounts()}
             self._bus.publish(request.reply, dumps(found))
 
     async def _lookup(self, request: ClaimsRequest) -> None:
-        assert self._directory is not None
         if request.reply:
-            text = await asyncio.to_thread(self._directory.fetch, request.account)
+            text = await asyncio.to_thread(self._kept.fetch, request.account)
             self._bus.publish(request.reply, (text or "").encode())
 
     async def _pack(self, request: ClaimsRequest) -> None:
         """One message for each JWT, and an empty one. The body is the digest of what the asking side has."""
-        assert self._directory is not None
         if not request.reply:
             return
-        if request.body != self._directory.digest:
-            await self._send_all(self._directory, request.reply)
+        if request.body != self._kept.digest:
+            await self._send_all(request.reply)
         self._bus.publish(request.reply)
 
-    async def _send_all(self, directory: DirectoryResolver, reply: bytes) -> None:
-        for account in directory.accounts():
-            text = await asyncio.to_thread(directory.fetch, account)
+    async def _send_all(self, reply: bytes) -> None:
+        for account in self._kept.accounts():
+            text = await asyncio.to_thread(self._kept.fetch, account)
             if text:
                 self._bus.publish(reply, f"{account}|{text}".encode())
 
     # ---- the other servers
 
+    async def ask_others(self, account: str, others: int, seconds: float) -> str:
+        """The first JWT that one of so many other servers has; "" when none has it, or none answers in time."""
+        found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        silent = others + (self._kept.options.kind == FULL)  # then this server answers, too
+        inbox = self._inbox + b"." + account.encode()
+
+        def take(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+            nonlocal silent
+            silent -= 1
+            if not found.done() and (payload or not silent):
+                found.set_result(payload.decode("ascii", "replace"))
+
+        subscription = self._bus.subscribe(inbox, take)
+        try:
+            self._bus.publish(f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP".encode(), b"", inbox)
+            return await asyncio.wait_for(found, seconds)
+        except TimeoutError:
+            return ""
+        finally:
+            self._bus.unsubscribe(subscription)
+
     async def _keep_comparing(self, interval: float) -> None:
         await asyncio.sleep(min(FIRST_COMPARISON, interval))
         while True:
-            directory = self._directory
-            assert directory is not None
-            self._bus.publish(_COMPARE.encode(), self._node.server.server_id.encode() + directory.digest, self._inbox)
+            self._bus.publish(_COMPARE.encode(), self._node.server.server_id.encode() + self._kept.digest, self._inbox)
             await asyncio.sleep(interval)
 
     async def _compare(self, request: ClaimsRequest) -> None:
-        own, directory = self._node.server.server_id.encode(), self._directory
-        assert directory is not None
-        if request.reply and request.body[:-32] != own and request.body[-32:] != directory.digest:
-            await self._send_all(directory, request.reply)
+        own = self._node.server.server_id.encode()
+        if request.reply and request.body[:-32] != own and request.body[-32:] != self._kept.digest:
+            await self._send_all(request.reply)
 
     async def _merge(self, request: ClaimsRequest) -> None:
-        directory = self._directory
-        assert directory is not None
         for line in request.body.decode("ascii", "replace").splitlines():
             key, _, text = line.partition("|")
             try:
                 claims = decode_account(text)
                 self._check_issuer(claims)
-                if await asyncio.to_thread(directory.save_if_newer, key, text):
+                if await asyncio.to_thread(self._kept.save_if_newer, key, text):
                     self._operator.update(key, text)
             except (ClaimsError, StoreError, OSError) as error:
                 log.warning("the JWT of an account, from another server", account=key, error=str(error))

@@ -73,6 +73,8 @@ class Node:
             authenticator = self.operator.authenticator(options)
         authenticator = authenticator or Authenticator(options)
         self.server = Server(server_options(options), authenticator, self.clock, self.rng, loop)
+        if self.operator is not None:
+            self.server.look_up = self.operator.look_up
         self._handle_signals(loop)
         self._log_start()
         self._write_pid_file()

@@ -7,17 +7,19 @@ knows no other accounts.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jetcluster.auth.known_accounts import KnownAccount, KnownAccounts
 from jetcluster.auth.operator_mode import OperatorAuthenticator
-from jetcluster.auth.resolver import DirectoryResolver, MemoryResolver, Resolver, StoreError
+from jetcluster.auth.resolver import DirectoryStore, MemoryResolver, Resolver, Store, StoreError, UrlStore
 from jetcluster.config.claims.account import AccountClaims, is_revoked, unlimited_account, verified_account
 from jetcluster.config.claims.shared import ImportClaim, decode_activation
 from jetcluster.config.claims.token import ClaimsError
-from jetcluster.config.operator_options import CACHE, FULL
+from jetcluster.config.nkeys import is_key
+from jetcluster.config.operator_options import FULL, MEMORY, URL
 from jetcluster.config.options import AccountOptions, Options
 from jetcluster.node.server_options import account_limits
 
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
     from jetcluster.node.node import Node
 
 _LONGEST_TIMER = 7 * 24 * 3600.0
+MAX_ASKED = 64
+"""Accounts that are looked for elsewhere at a time; whoever comes with one more is refused."""
+MISSED = 1.0
+"""Seconds that an account which was not found is not looked for again."""
 
 
 class NodeOperator:
@@ -36,6 +42,9 @@ class NodeOperator:
         self.resolver: Resolver = MemoryResolver({})
         self._timers: dict[str, TimerHandle] = {}
         """By account, for the end of its time."""
+        self._asked: dict[str, asyncio.Task[None]] = {}
+        self._missed: dict[str, float] = {}
+        """Account -> monotonic time at which it was not found."""
 
     # ---- start and reload
 
@@ -54,7 +63,7 @@ class NodeOperator:
     def prepare(self, options: Options) -> KnownAccounts:
         """For a reload: `options` get the accounts they would have. Nothing is changed yet. Raises OSError."""
         known = KnownAccounts()
-        if isinstance(self.resolver, DirectoryResolver):
+        if isinstance(self.resolver, Store):
             known.by_key = dict(self.known.by_key)
         else:
             known.by_key = self._read_all(options, MemoryResolver(options.operator.preload))
@@ -63,7 +72,7 @@ class NodeOperator:
 
     def take_over(self, known: KnownAccounts) -> None:
         """What `prepare` has made, before the connections are asked anew who they are."""
-        if not isinstance(self.resolver, DirectoryResolver):
+        if not isinstance(self.resolver, Store):
             self.resolver = MemoryResolver(self._node.options.operator.preload)
         self.known.by_key = known.by_key
         for key in list(self._timers):
@@ -86,9 +95,11 @@ class NodeOperator:
 
     def _open_resolver(self, options: Options) -> Resolver:
         operator = options.operator
-        if operator.resolver is None or operator.resolver.kind not in (FULL, CACHE):
+        if operator.resolver is None or operator.resolver.kind == MEMORY:
             return MemoryResolver(operator.preload)
-        directory = DirectoryResolver(operator.resolver)
+        if operator.resolver.kind == URL:
+            return self._ask_first(UrlStore(operator.resolver), options.system_account)
+        directory = DirectoryStore(operator.resolver)
         for key, text in operator.preload.items():
             try:
                 directory.save_if_newer(key, text)
@@ -97,6 +108,16 @@ class NodeOperator:
         how = "all jwt in exclusive directory" if operator.resolver.kind == FULL else "some jwt in exclusive directory"
         self._log.info(f"Managing {how} {directory.directory}")
         return directory
+
+    def _ask_first(self, store: UrlStore, system_account: str) -> UrlStore:
+        """Whether anybody is there, and for the system account. Raises OSError."""
+        store.ask("")
+        try:
+            if system_account:
+                store.save_if_newer(system_account, store.ask(system_account))
+        except (OSError, ClaimsError, StoreError) as error:
+            self._log.warning(f"Account fetch failed: {error}")
+        return store
 
     def _read_all(self, options: Options, resolver: Resolver | None = None) -> dict[str, KnownAccount]:
         found: dict[str, KnownAccount] = {}
@@ -143,6 +164,54 @@ class NodeOperator:
         (self._node.options.accounts or {}).pop(key, None)
         self._apply([key])
 
+    # ---- accounts that are elsewhere
+
+    def look_up(self, refusal: Exception) -> Coroutine[Any, Any, None] | None:
+        """The search for the account that a login was refused for, when there is somebody to ask."""
+        account = getattr(refusal, "account", "")
+        if not account or not isinstance(self.resolver, Store) or not is_key("A", account):
+            return None
+        now = self._node.clock.monotonic()
+        if account not in self._asked:
+            if len(self._asked) >= MAX_ASKED or now - self._missed.get(account, -MISSED) < MISSED:
+                return None
+            self._asked[account] = asyncio.get_running_loop().create_task(self._ask(account))
+        return self._wait_for(self._asked[account])
+
+    async def _wait_for(self, task: asyncio.Task[None]) -> None:
+        await asyncio.shield(task)
+
+    async def _ask(self, account: str) -> None:
+        store = self.resolver
+        assert isinstance(store, Store)
+        try:
+            if isinstance(store, UrlStore):
+                text = await asyncio.to_thread(store.ask, account)
+            else:
+                text = await self._ask_others(account, store.options.timeout)
+            if not text:
+                raise ClaimsError("account jwt not found")  # noqa: TRY301
+            found = self._verified(self._node.options, account, text)
+            await asyncio.to_thread(store.save_if_newer, account, found.claims.token.text)
+            self.update(account, found.claims.token.text)
+        except (ClaimsError, StoreError, OSError) as error:
+            self._log.warning(f"Account fetch failed: {error}")
+            if len(self._missed) >= MAX_ASKED * 16:
+                self._missed.clear()
+            self._missed[account] = self._node.clock.monotonic()
+        finally:
+            del self._asked[account]
+
+    async def _ask_others(self, account: str, seconds: float) -> str:
+        """Of the other servers of the cluster, the first that knows it; "" when there is none."""
+        system, jetstream = self._node.system, self._node.jetstream
+        others = len(jetstream.mesh.links) if jetstream is not None else 0
+        if system is None or system.claims is None or not others:
+            return ""
+        return await system.claims.ask_others(account, others, seconds)
+
+    # ---- what changes with an account
+
     def _changed(self, key: str) -> None:
         """The account's own options, and those of accounts whose imports it may allow or not."""
         others = [
@@ -160,7 +229,6 @@ class NodeOperator:
 
     def _apply(self, keys: list[str]) -> None:
         node = self._node
-        node.share()
         for key in keys:
             options = (node.options.accounts or {}).get(key)
             if options is None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -78,6 +79,8 @@ class Client(Connection):
         self._permissions: ConnectionPermissions | None = None
         self.session: Session | None = None
         """Limits of this connection alone; None: it has those of its account."""
+        self._asks = self._has_asked = False
+        """Its account is being looked for elsewhere; was looked for, which is done once."""
 
     # ---- beginning and end
 
@@ -264,12 +267,18 @@ class Client(Connection):
                     break
             else:
                 self._command(kind, a, b, c)
+                if self._asks:  # this CONNECT again, and what is behind it, once the account is known
+                    left = itertools.chain([(kind, a, b, c, d)], left)
+                    break
                 router = self._router
         self.in_msgs += in_msgs
         self.in_bytes += in_bytes
         if self.close_reason:
             return
         self._rest = list(left)
+        if self._asks:
+            self.pause_reading("login")
+            return
         if self._rest:
             self.pause_reading("portion")
             self.server.timers.call_soon(self._continue)
@@ -348,6 +357,7 @@ class Client(Connection):
             self.close("Maximum Account Connections Exceeded", text)
             return False
         self._disarm("auth")
+        self._has_asked = False
         self._credentials = connect
         self.account = identity.account
         self.user = identity.user
@@ -366,9 +376,15 @@ class Client(Connection):
     def _identify(self, connect: dict[str, Any], *, live: bool = False) -> AuthResult | None:
         """Who these credentials belong to; None when they are refused, and the connection is closed. `live`: they were
         good before, so the client learns what has become of them."""
+        self._asks = False
         try:
             return self._check(connect)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the answer is no
+            work = None if live or self._has_asked else self.server.look_up(error)
+            if work is not None:
+                self._asks = self._has_asked = True
+                self.server.spawn(self._wait_for(work))
+                return None
             text = getattr(error, "live_text" if live else "text", None)
             reason = getattr(error, "live_reason", "") if live else ""
             log.info("cid %d: authentication refused: %s", self.cid, error)
@@ -376,6 +392,12 @@ class Client(Connection):
             shown = text if isinstance(text, str) else "Authorization Violation"
             self.close(reason or "Authentication Failure", shown or None)
             return None
+
+    async def _wait_for(self, work: Awaitable[None]) -> None:
+        await work
+        if not self.close_reason:
+            self.resume_reading("login")
+            self._continue()
 
     def _take_session(self, identity: AuthResult) -> None:
         self.session = session = getattr(identity, "session", None)

@@ -267,6 +267,9 @@ class LeafNodes:
         try:
             return self._identify(connect, nonce, address, certificate)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the answer is no
+            work = self.server.look_up(error)
+            if work is not None:
+                self.server.spawn(work)  # the leaf comes again
             log.info("leafnode refused: %s", error)
             return None
 

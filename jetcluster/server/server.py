@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -117,6 +117,8 @@ class Server:
         self.stale_connections = 0
         self.stalled_clients = 0
         self.lame_duck = False
+        self.look_up: Callable[[Exception], Coroutine[Any, Any, None] | None] = lambda _refusal: None
+        """Whether something can be found out that may turn a refusal into a welcome, and the work of it."""
         self.watcher: ConnectionWatcher | None = None
         """Told of clients that log in and of connections that end (`$SYS` events)."""
         self.closed_totals: dict[str, Totals] = {}

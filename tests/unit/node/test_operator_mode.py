@@ -16,6 +16,7 @@ from jetcluster.config.load import load_file
 from jetcluster.config.operator_options import ResolverOptions
 from jetcluster.config.options import Options
 from jetcluster.node.node import Node
+from jetcluster.node.operator_mode import NodeOperator
 from tests.signer import JETSTREAM, Account, Key, Operator, User, preload
 from tests.unit.server.wire import Wire, close_all, errors
 
@@ -263,7 +264,7 @@ async def test_servers_that_missed_a_jwt_get_it_from_the_others(tmp_path: Path) 
             await log_in(one, late.user())
 
 
-def connect(one: Node, two: Node) -> None:
+def connect(one: Node, two: Node, *subjects: bytes) -> None:
     """Passes what concerns claims from each to the other, as a mesh would."""
     buses = [node.server.account(node.options.system_account_name) for node in (one, two)]
     carried: list[bytes] = []
@@ -278,8 +279,90 @@ def connect(one: Node, two: Node) -> None:
         return take
 
     for source, target in (buses, buses[::-1]):
-        for subject in (b"$SYS.JETCLUSTER.>", b"$SYS._INBOX.CLAIMS.>"):
+        for subject in (b"$SYS.JETCLUSTER.>", b"$SYS._INBOX.CLAIMS.>", *subjects):
             source.subscribe(subject, carry(target))
+
+
+async def test_an_account_is_looked_for_at_the_other_servers(tmp_path: Path) -> None:
+    case = Memory()
+    (tmp_path / "1").mkdir()
+    (tmp_path / "2").mkdir()
+    async with running(tmp_path / "1", directory(case, tmp_path / "1", "interval: '1h'")) as one:
+        await ask(one, "$SYS.REQ.CLAIMS.UPDATE", case.account.jwt)
+        async with running(tmp_path / "2", directory(case, tmp_path / "2", "interval: '1h', timeout: '1s'")) as two:
+            connect(one, two, b"$SYS.REQ.ACCOUNT.*.CLAIMS.LOOKUP")
+            assert two.system is not None
+            assert two.system.claims is not None
+            assert await two.system.claims.ask_others(case.account.public, 1, 5.0) == case.account.jwt
+            assert await two.system.claims.ask_others(Key("account").public, 1, 5.0) == ""
+            assert await two.system.claims.ask_others(Key("account").public, 9, 0.1) == ""
+
+
+class Web:
+    """A web server with the JWTs of accounts."""
+
+    def __init__(self) -> None:
+        self.tokens: dict[str, str] = {}
+        self.asked: list[str] = []
+        self.slow = asyncio.Event()
+        self.slow.set()
+        self.port = 0
+
+    async def __aenter__(self) -> Web:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = await reader.readline()
+        account = line.split()[1].decode().rpartition("/")[2]
+        self.asked.append(account)
+        await self.slow.wait()
+        body = self.tokens.get(account, "")
+        status = "200 OK" if body or not account else "404 Not Found"
+        writer.write(f"HTTP/1.0 {status}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        writer.close()
+
+
+async def test_a_web_server_knows_the_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A login waits for the answer, and what came behind its CONNECT with it."""
+    monkeypatch.setattr(NodeOperator, "_ask_first", lambda _self, store, _system: store)  # it would wait for this loop
+    case = Memory()
+    operator = f'operator: "{case.operator.jwt}"\nsystem_account: {case.system.public}\n'
+    async with Web() as web:
+        web.tokens = {case.account.public: case.account.jwt}
+        resolver = f"resolver: 'URL(\"http://127.0.0.1:{web.port}/jwt/v1/accounts/\")'\n"
+        async with running(tmp_path, operator + resolver) as node:
+            web.slow.clear()
+            user, wire = case.account.user(), await Wire.open(node.server.port)
+            connect = user.connect(wire.info["nonce"].encode()) | {"verbose": False, "protocol": 0}
+            wire.send(f"CONNECT {json.dumps(connect)}", "SUB x 1", "PUB x 2", "hi", "PING")
+            await eventually(lambda: bool(web.asked))
+            wire.send("PUB x 3", "you", "PING")
+            await asyncio.sleep(0.05)
+            web.slow.set()
+            frames = [await wire.frame() for _ in range(4)]
+            assert [frame and (frame.verb, frame.payload) for frame in frames] == [
+                ("MSG", b"hi"), ("PONG", b""), ("MSG", b"you"), ("PONG", b""),
+            ]  # fmt: skip
+            await log_in(node, case.account.user())
+            assert web.asked == [case.account.public]
+            unknown, foreign = case.operator.account("unknown"), Operator().account("foreign")
+            web.tokens[foreign.public] = foreign.jwt
+            for account in (unknown, foreign, unknown):
+                assert await refused(node, account.user())
+            assert web.asked[1:] == [unknown.public, foreign.public]  # not again so soon
+            gone = await Wire.open(node.server.port)
+            web.slow.clear()
+            late = case.operator.account("late")
+            gone.send(f"CONNECT {json.dumps(late.user().connect(gone.info['nonce'].encode()))}", "PING")
+            await eventually(lambda: late.public in web.asked)
+            gone.writer.transport.abort()
+            await eventually(lambda: len(node.server.clients) == 2)
+            web.slow.set()
 
 
 async def test_an_account_that_is_removed_may_come_back(tmp_path: Path) -> None:
@@ -298,11 +381,11 @@ async def test_an_account_that_is_removed_may_come_back(tmp_path: Path) -> None:
 
 
 def test_the_directory_of_a_cache_forgets_what_was_used_least(tmp_path: Path) -> None:
-    from jetcluster.auth.resolver import DirectoryResolver
+    from jetcluster.auth.resolver import DirectoryStore
 
     operator = Operator()
     accounts = [operator.account(name) for name in "abc"]
-    store = DirectoryResolver(ResolverOptions("cache", str(tmp_path), limit=2))
+    store = DirectoryStore(ResolverOptions("cache", str(tmp_path), limit=2))
     for account in accounts[:2]:
         assert store.save(account.public, account.jwt)
     assert not store.save(accounts[0].public, accounts[0].jwt)
@@ -310,5 +393,5 @@ def test_the_directory_of_a_cache_forgets_what_was_used_least(tmp_path: Path) ->
     assert store.save(accounts[2].public, accounts[2].jwt)
     assert store.accounts() == sorted([accounts[0].public, accounts[2].public])
     assert store.fetch(accounts[1].public) is None
-    again = DirectoryResolver(ResolverOptions("cache", str(tmp_path), limit=2))
+    again = DirectoryStore(ResolverOptions("cache", str(tmp_path), limit=2))
     assert again.digest == store.digest != bytes(32)
