@@ -74,6 +74,7 @@ class ServerOptions:
     """Only read to decide whether INFO shows `auth_required` and a first verb other than CONNECT is served;
     the authenticator makes the decision itself."""
 
+    system_account_name: str = "$SYS"
     account_limits: dict[str, AccountLimits] = field(default_factory=dict)
     """By account; those without limits may be left out."""
 

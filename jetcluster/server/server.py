@@ -392,4 +392,6 @@ class Server:
             info["max_payload"] = client.max_payload
             info["connect_info"] = True
             info["remote_account"] = client.account
+            if client.account == self.options.system_account_name:
+                info["acc_is_sys"] = True
         return info

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from jetcluster import logs
@@ -395,3 +396,52 @@ def test_the_directory_of_a_cache_forgets_what_was_used_least(tmp_path: Path) ->
     assert store.fetch(accounts[1].public) is None
     again = DirectoryStore(ResolverOptions("cache", str(tmp_path), limit=2))
     assert again.digest == store.digest != bytes(32)
+
+
+async def test_websocket_clients_bring_a_jwt_in_a_cookie(tmp_path: Path) -> None:
+    """nats-server takes the JWT of CONNECT before that of the cookie, and asks for a signature unless it is a bearer's.
+    The port's own users and tokens say nothing in operator mode."""
+    case = Memory()
+    bearer, signing = case.account.user(bearer_token=True), case.account.user()
+    of_websocket = case.account.user(bearer_token=True, allowed_connection_types=["WEBSOCKET"])
+    standard = case.account.user(bearer_token=True, allowed_connection_types=["STANDARD"])
+    port = "websocket { listen: '127.0.0.1:-1', no_tls: true, jwt_cookie: c, authorization { user: u, password: p } }\n"
+    async with running(tmp_path, case.config() + port) as node:
+        url = node.listening()["websocket"][0]
+
+        async def log_in_by(cookie: str, connect: dict[str, Any]) -> str:
+            headers = {"Cookie": f"a=b; c={cookie}"}
+            async with aiohttp.ClientSession() as session, session.ws_connect(url, headers=headers) as wire:
+                info = json.loads((await wire.receive_bytes()).partition(b" ")[2])
+                assert info["auth_required"] is True
+                if connect.pop("sign", None):
+                    connect["sig"] = signing.key.signature(info["nonce"]).decode()
+                await wire.send_bytes(
+                    b"CONNECT " + json.dumps({"verbose": False, **connect}).encode() + b"\r\nPING\r\n"
+                )
+                return (await wire.receive_bytes()).decode().strip()
+
+        refusal = "-ERR 'Authorization Violation'"
+        assert await log_in_by(bearer.jwt, {}) == "PONG"
+        assert await log_in_by(of_websocket.jwt, {}) == "PONG"
+        assert await log_in_by(standard.jwt, {}) == refusal
+        assert await log_in_by(signing.jwt, {}) == refusal
+        assert await log_in_by(signing.jwt, {"sign": True}) == "PONG"
+        assert await log_in_by("", {"jwt": bearer.jwt}) == "PONG"
+        assert await log_in_by(bearer.jwt, {"jwt": signing.jwt}) == refusal
+        assert await log_in_by("", {"user": "u", "pass": "p"}) == refusal
+        assert await log_in_by(Operator().account("x").user(bearer_token=True).jwt, {}) == refusal
+        assert await refused(node, of_websocket)
+
+
+async def test_info_says_where_a_client_has_landed(tmp_path: Path) -> None:
+    case = Memory()
+    async with running(tmp_path, case.config()) as node:
+        for account in (case.account, case.system):
+            wire = await Wire.open(node.server.port)
+            assert wire.info["auth_required"] is True
+            wire.send(f"CONNECT {json.dumps(account.user().connect(wire.info['nonce'].encode()) | {'protocol': 1})}")
+            frames = await wire.ask()
+            (told,) = [json.loads(frame.text) for frame in frames + await wire.ask() if frame.verb == "INFO"]
+            assert (told["connect_info"], told["remote_account"]) == (True, account.public)
+            assert told.get("acc_is_sys") == (True if account is case.system else None)
