@@ -16,6 +16,7 @@ from typing import Final
 
 from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
+from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import FILE_HEADER_LENGTH, FILE_RECORD, MEMORY_RECORD, Batch
 from jetcluster.stream import schedules
 from jetcluster.stream.counters import Totals, payload_of
@@ -269,7 +270,7 @@ class Staging:
         if not rules.allow_rollup_hdrs or rules.deny_purge:
             return
         rollup = self.rollup(headers, fields)
-        if rollup == b"sub" and self.count_of(subject) == 1:
+        if rollup == b"sub" and self.count_of(subject) == 1 and is_literal(subject):
             rollup = b""  # there is nothing older: markers, and keys that are new
         if rollup:
             self.flush()

@@ -37,6 +37,8 @@ def source(name: str, **fields: Any) -> dict[str, Any]:
         (wire("S", mirror={"name": "S"}), 10052),
         (wire("M", mirror={"name": "A"}, max_msg_size=10), 10030),
         (wire("M", max_msg_size=10, **source("A")), 10046),
+        (wire("S", sources=[{"name": "A"}, {"name": "B"}]), 10052),
+        (wire("S", sources=[{"name": "A", "filter_subject": "a.1"}, {"name": "C", "filter_subject": "q"}]), 10052),
     ],
 )
 def test_refused(config: dict[str, Any], err_code: int) -> None:
@@ -50,6 +52,8 @@ def test_refused(config: dict[str, Any], err_code: int) -> None:
     [
         wire("S", subjects=["s"], **source("S", filter_subject="q")),
         wire("S", **source("C")),
+        wire("S", sources=[{"name": "B"}, {"name": "A"}]),
+        wire("S", sources=[{"name": "A", "filter_subject": "a.1"}, {"name": "A", "filter_subject": "a.2"}]),
         wire("M", mirror={"name": "NOBODY"}, max_msg_size=10),
         wire("M", mirror={"name": "A"}, max_msg_size=100),
         wire("M", mirror={"name": "B"}, max_msg_size=10),

@@ -22,6 +22,14 @@ def test_rollup_of_a_subject_and_of_everything() -> None:
     assert stream.one("c", "Nats-Rollup: all") == 6 and stream.seqs() == [6]
 
 
+def test_a_rollup_of_a_wildcard_purges_what_it_matches() -> None:
+    """A bucket's purge("a.*") publishes to that very subject; seen on nats-server 2.15.2."""
+    stream = Stream(**ROLLUP)
+    stream.publish(*[(subject, b"", b"") for subject in ("a.1", "a.2", "b", "a.1")])
+    assert stream.one("a.*", "Nats-Rollup: sub") == 5 and stream.seqs() == [3, 5]
+    assert stream.one("a.1") == 6 and stream.seqs() == [3, 5, 6]
+
+
 def test_rollups_inside_a_command() -> None:
     stream = Stream(**ROLLUP)
     sub, every = block("Nats-Rollup: sub"), block("Nats-Rollup: all")
