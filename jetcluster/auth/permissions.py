@@ -8,6 +8,8 @@ from jetcluster.config.options import PermissionOptions
 from jetcluster.protocol import subjects
 
 _DIRECT_GET = b"$JS.API.DIRECT.GET."
+_LAST = b"$JS.API.DIRECT.GET.LAST."
+"""An alias of the form with the subject appended: the stream and the subject follow."""
 _ADDRESSED = b"$JS.API.DIRECT.PEER."
 """Direct Gets that name a replica: the stream and the server's name follow (docs/compatibility.md)."""
 
@@ -105,9 +107,12 @@ class UserPermissions:
     def can_publish(self, subject: bytes) -> bool:
         if subject.startswith(_ADDRESSED):  # Direct Get, of one replica: who may do the one may do the other
             subject = _DIRECT_GET + subject[len(_ADDRESSED) :].split(b".", 1)[0]
-        if self._publish_deny.takes(subject):
+        names = [subject]
+        if subject.startswith(_LAST):  # another name of a request: not a way around what is denied under its own
+            names.append(_DIRECT_GET + subject[len(_LAST) :])
+        if any(self._publish_deny.takes(name) for name in names):
             return False
-        return self._publish_allow is None or self._publish_allow.takes(subject)
+        return self._publish_allow is None or any(self._publish_allow.takes(name) for name in names)
 
     def can_subscribe(self, subject: bytes, queue: bytes | None) -> bool:
         if self._subscribe_allow is not None and not self._subscribe_allow.allows(subject, queue):

@@ -28,6 +28,7 @@ from jetcluster.stream import times
 from jetcluster.stream.rules import LIMITS, short_hash
 
 RESPONSE_SECONDS: Final = 5.0
+NOWHERE: Final = b"_INBOX.nobody"
 SILENCE_SECONDS: Final = 5.0
 """Without a message or a heartbeat, of which there is one per second, the consumer counts as gone."""
 FIRST_RETRY: Final = 0.25
@@ -151,7 +152,8 @@ class Link:
             around.bus.unsubscribe(subscription)
         self._subscriptions.clear()
         if self._consumer and not self._durable:
-            around.bus.publish(self.upstream.delete_subject(self._consumer))
+            # With a reply, though nobody listens there: what the server says without one is no request (api/dispatch).
+            around.bus.publish(self.upstream.delete_subject(self._consumer), b"", NOWHERE)
             self._consumer = ""
         if self._inflow is not None:
             self._inflow.close()

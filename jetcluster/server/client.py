@@ -488,12 +488,17 @@ class Client(Connection):
             self.send(writer.err("Invalid Publish Subject"))
         if not self._may_publish_to(subject):
             return False
-        if reply and reply.startswith(RESERVED_REPLIES):
+        if reply and (reply.startswith(RESERVED_REPLIES) or not self._may_be_answered_at(reply)):
             self._refuse("Publish with Reply of", reply)
             return False
         if self._verbose:
             self.send(writer.OK)
         return not (headers and TRACE_DEST in headers and self._traced(subject, reply, headers, payload))
+
+    def _may_be_answered_at(self, reply: bytes) -> bool:
+        """The server answers many requests itself: who may not publish to its own subjects ($JS, $KV, $SYS, ...) may
+        not have it publish there either."""
+        return reply[:1] != b"$" or self._permissions is None or self._permissions.can_publish(reply)
 
     def _may_publish_to(self, subject: bytes) -> bool:
         """Of a mapped subject it is the one it is mapped to that must be allowed: see `may_publish_mapped`."""

@@ -437,7 +437,7 @@ class LeafLink(Connection):
             return
         self.in_msgs += 1
         self.in_bytes += len(headers) + len(payload)
-        if not rules.may_come(subject):
+        if not rules.may_come(subject) or not rules.may_be_answered_at(reply):
             return
         shown = subject
         if reply.startswith(_ACK) and b"@" in reply:

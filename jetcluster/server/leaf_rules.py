@@ -27,6 +27,7 @@ API_PARTS = (
 """What `$JS.<domain>.API.` is followed by in the interest that a server with JetStream tells (sheet 8)."""
 
 _MAX_CACHED = 4096
+_ANSWERS = (b"$JS.ACK.", b"$JS.FC.")
 
 
 class LeafRules:
@@ -61,6 +62,12 @@ class LeafRules:
                 answer = self._permissions.can_publish(subject)
             _remember(self._cache_in, subject, answer)
         return answer
+
+    def may_be_answered_at(self, reply: bytes) -> bool:
+        """As `Client` asks it; deliveries on their way to another server have their answer subjects already."""
+        if reply[:1] != b"$" or self._permissions is None or reply.startswith(_ANSWERS):
+            return True
+        return self._permissions.can_publish(reply)
 
     def may_go(self, subject: bytes) -> bool:
         """Of a message to the other end."""

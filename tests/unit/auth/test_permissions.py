@@ -81,6 +81,26 @@ def test_deliveries_are_filtered_only_when_something_is_denied() -> None:
     assert [can_deliver(subject, None) for subject in (b"a.b", b"c.x", b"a.c", b"d")] == [False, False, True, True]
 
 
+@pytest.mark.parametrize(
+    ("allow", "deny", "subject", "allowed"),
+    [
+        (None, ["$JS.API.DIRECT.GET.S.b"], b"$JS.API.DIRECT.GET.LAST.S.b", False),
+        (None, ["$JS.API.DIRECT.GET.S.b"], b"$JS.API.DIRECT.GET.LAST.S.a", True),
+        (None, ["$JS.API.DIRECT.GET.LAST.>"], b"$JS.API.DIRECT.GET.LAST.S.a", False),
+        (["$JS.API.DIRECT.GET.S.a"], None, b"$JS.API.DIRECT.GET.LAST.S.a", True),
+        (["$JS.API.DIRECT.GET.S.a"], None, b"$JS.API.DIRECT.GET.LAST.S.b", False),
+        (["$JS.API.DIRECT.GET.LAST.S.a"], None, b"$JS.API.DIRECT.GET.LAST.S.a", True),
+        (["$JS.API.DIRECT.GET.S.a"], None, b"$JS.API.DIRECT.PEER.S.n1", False),
+        (["$JS.API.DIRECT.GET.S"], None, b"$JS.API.DIRECT.PEER.S.n1", True),
+        (None, ["$JS.API.DIRECT.GET.S"], b"$JS.API.DIRECT.PEER.S.n1", False),
+    ],
+)
+def test_other_names_of_direct_get_are_no_way_around(
+    allow: list[str] | None, deny: list[str] | None, subject: bytes, allowed: bool
+) -> None:
+    assert permissions(pub=SubjectLists(allow, deny)).can_publish(subject) is allowed
+
+
 def test_allow_responses_alone_denies_every_other_publish() -> None:
     only = permissions(responses=ResponseOptions(3, 60.0))
     assert only.allow_responses == (3, 60.0)

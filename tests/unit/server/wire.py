@@ -29,6 +29,8 @@ class Wire:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     info: dict[str, Any] = field(default_factory=dict)
+    inbox: str = ""
+    """Where its requests are answered, for tests that make some."""
     over: bool = False
     """The server has closed the connection."""
 
