@@ -16,6 +16,7 @@ from __future__ import annotations
 import heapq
 import json
 import time
+from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
@@ -28,6 +29,8 @@ from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, Reply
 from jetcluster.spark.stream_state import PATIENCE, StreamError, leader_next
 
 PROOF: Final = b"NATS/1.0\r\nJc-Proof: 1\r\n\r\n"
+AHEAD: Final = 2
+"""Questions under way while an answer is worked on."""
 SHORTEST_PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 0.5
 
@@ -51,8 +54,11 @@ class RangeFetch:
         self._subject = subject
         self._at = low
         self._high = high
-        self._ahead: Gather | None = None
-        """What was asked for early."""
+        self._ahead: deque[tuple[int, Gather]] = deque()
+        """What was asked for early, and from which sequence on."""
+        self._dense = False
+        """The last answer had every sequence that it was asked for, so where the one after the next begins is a good
+        guess. To a cluster that is far away two questions under way hide the round trip."""
         self._waited = 0.0
         """Since when (monotonic) nothing came that is new; 0: it goes well."""
         self._pause = SHORTEST_PAUSE
@@ -94,7 +100,7 @@ class RangeFetch:
         return max(PATIENCE, self._options.replica_wait)
 
     def _wait(self, error: JetclusterError, most: float) -> None:
-        self._ahead = None
+        self._forget_ahead()
         self.retries += 1
         now = time.monotonic()
         self._waited = self._waited or now
@@ -105,8 +111,7 @@ class RangeFetch:
 
     def _next(self) -> Batch | None:
         """The next batch; None when the rest of the range is proven to be empty."""
-        gather = self._ahead or self._ask()
-        self._ahead = None
+        gather = self._asked_early() or self._ask(self._at)
         end = gather.wait()
         if end.status not in (204, 404):
             refuse(end, self._leader_of)
@@ -127,20 +132,41 @@ class RangeFetch:
             keep = position(heads, self._high)
             del heads[keep:], payloads[keep:]
         proven = not left and self._applied(end) >= self._high - 1
+        self._dense = last + 1 == self._at + self._options.fetch_batch
         self._at = self._high if proven else last + 1
         return Batch(heads, payloads)
 
     def _ask_ahead(self) -> None:
-        """The next answer is made while this one is worked on. A failure shows when it is asked again."""
+        """The next answers are made, and on their way, while this one is worked on. A failure shows when it is asked
+        again."""
+        if self._ahead and self._ahead[0][0] != self._at:
+            self._forget_ahead()
+        step = self._options.fetch_batch
         try:
-            self._ahead = self._ask()
+            while len(self._ahead) < (AHEAD if self._dense else 1):
+                at = self._ahead[-1][0] + step if self._ahead else self._at
+                if at >= self._high:
+                    return
+                self._ahead.append((at, self._ask(at)))
         except JetclusterError:
+            self._forget_ahead()
             self._link.go_on()
 
-    def _ask(self) -> Gather:
+    def _asked_early(self) -> Gather | None:
+        if self._ahead and self._ahead[0][0] == self._at:
+            return self._ahead.popleft()[1]
+        self._forget_ahead()
+        return None
+
+    def _forget_ahead(self) -> None:
+        for _, gather in self._ahead:
+            gather.forget()
+        self._ahead.clear()
+
+    def _ask(self, at: int) -> Gather:
         request: dict[str, object] = {
-            "seq": self._at,
-            "batch": min(self._options.fetch_batch, self._high - self._at),
+            "seq": at,
+            "batch": min(self._options.fetch_batch, self._high - at),
             "max_bytes": self._options.fetch_bytes,
         }
         if self._subject != ">":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from jetcluster.spark import fetch
@@ -35,6 +37,28 @@ def test_a_range_comes_whole_in_batches_and_nothing_beyond_it(ours: bool) -> Non
         one = fetch_of(options_for(peer, fetchBatch=7), 3, 41)
         assert seqs(one) == list(range(3, 41)) and one.retries == 0
         assert peer.leader_asked == 0, "a range without a gap at its end needs no proof"
+
+
+def test_of_a_dense_stream_two_answers_are_under_way() -> None:
+    """And none is asked for twice, nor beyond the end."""
+    with StreamPeer(store_of(numbered(50))) as peer:
+        one = fetch_of(options_for(peer, fetchBatch=5), 1, 46)
+        ahead: list[int] = []
+        for batch in one:
+            ahead.append(len(one._ahead))
+            assert len(batch.heads) == 5
+        one._link.close()
+        asked = [json.loads(payload)["seq"] for subject, _, _, payload in peer.published if b"DIRECT" in subject]
+    assert ahead == [2] * 7 + [1, 0]
+    assert asked == list(range(1, 46, 5))
+
+
+def test_behind_a_gap_what_was_asked_for_early_is_asked_for_anew() -> None:
+    gaps = [*range(12, 15), *range(41, 80), *range(98, 100)]
+    with StreamPeer(store_of(numbered(100), gaps)) as peer:
+        one = fetch_of(options_for(peer, fetchBatch=5), 1, 101)
+        assert seqs(one) == [n for n in range(1, 101) if n not in gaps] and one.retries == 0
+        assert peer.gets < 24, "a guess that was wrong costs a question, not one for each that follows"
 
 
 @pytest.mark.parametrize("prefetch", [True, False])
