@@ -6,12 +6,12 @@ describes it (shared/reference/core-and-consumers.md section 2.6). Texts are the
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.operator_options import OperatorOptions
-from jetcluster.config.options import LARGE_PAYLOAD, JetStreamOptions, Options
-from jetcluster.config.units import format_duration
+from jetcluster.config.options import LARGE_PAYLOAD, JetStreamOptions, LeafOptions, Options
+from jetcluster.config.units import format_duration, friendly_bytes
 
 _FIXED = {
     "host": "Host",
@@ -21,13 +21,10 @@ _FIXED = {
     "http_port": "HTTPPort",
     "https_port": "HTTPSPort",
     "http_base_path": "HTTPBasePath",
-    "server_tags": "Tags",
     "no_header_support": "NoHeaderSupport",
-    "ports_file_dir": "PortsFileDir",
     "max_pending": "MaxPending",
     "max_closed_clients": "MaxClosedClients",
     "system_account": "SystemAccount",
-    "leafnodes": "leafnodes",
 }
 _FIXED_WEBSOCKET = {"host": "websocket host", "port": "websocket port", "no_tls": "websocket no_tls"}
 _FIXED_CLUSTER = {
@@ -37,16 +34,35 @@ _FIXED_CLUSTER = {
     "authorization": "cluster authorization",
     "cluster_advertise": "cluster advertise",
 }
-_FIXED_JETSTREAM = {"enabled": "JetStream", "domain": "JetStreamDomain", "sync_interval": "SyncInterval"}
+_LEAF_LIVE = frozenset({"remotes", "reconnect", "dial_timeout", "min_version", "compression"})
+_FIXED_JETSTREAM = {
+    "enabled": "JetStream",
+    "domain": "JetStreamDomain",
+    "sync_interval": "SyncInterval",
+    "strict": "JetStreamStrict",
+    "max_buffered_size": "StreamMaxBufferedSize",
+    "max_buffered_msgs": "StreamMaxBufferedMsgs",
+    "request_queue_limit": "JetStreamRequestQueueLimit",
+}
 _DURATIONS = frozenset(
     {"ping_interval", "write_deadline", "lame_duck_duration", "lame_duck_grace_period", "sync_interval"}
 )
-_SECRET = frozenset({"authorization", "leafnodes"})
+_SECRET = frozenset({"authorization", "users", "tls"})
 _NOT_COMPARED = frozenset(
     {"config_file", "config_digest", "warnings", "inert", "cluster", "jetstream", "leafnodes", "operator"}
 )
-_BLOCKS = {"authorization": "authorization users", "accounts": "accounts", "tls": "tls", "websocket": "websocket"}
-"""What the log calls a block; other keys are shown with their new value."""
+_NAMES = {
+    "accounts": "accounts",
+    "tls": "tls",
+    "websocket": "websocket",
+    "mappings": "mappings",
+    "server_tags": "tags",
+    "server_metadata": "metadata",
+    "cluster.routes": "cluster routes",
+    "cluster": "cluster",
+    "leafnodes": "LeafNode remotes",
+}
+"""What the log calls what is not shown with its new value."""
 
 
 def changed_fields(old: Options, new: Options) -> list[str]:
@@ -60,6 +76,7 @@ def changed_fields(old: Options, new: Options) -> list[str]:
     if (old.websocket.tls is None) != (new.websocket.tls is None):
         raise ConfigError("config reload not supported for websocket tls on or off")
     _refuse_jetstream(old.jetstream, new.jetstream)
+    _refuse_leafnodes(old.leafnodes, new.leafnodes)
     if (old.cluster.tls is None) != (new.cluster.tls is None):
         raise ConfigError("config reload not supported for cluster tls on or off")
     if new.max_payload > max(old.max_payload, LARGE_PAYLOAD):
@@ -74,16 +91,46 @@ def changed_fields(old: Options, new: Options) -> list[str]:
         found.append("cluster")
     if old.jetstream != new.jetstream:
         found.append("jetstream")
+    if old.leafnodes != new.leafnodes:
+        found.append("leafnodes")
     return found
 
 
-def described(name: str, options: Options) -> str:
-    """A change as the log says it, behind `Reloaded: `."""
-    if name in _BLOCKS:
-        return _BLOCKS[name]
-    if "." in name or name in ("cluster", "jetstream"):
-        return {"cluster.routes": "cluster routes", "jetstream": "JetStream limits"}.get(name, name)
-    return f"{name} = {_text(name, getattr(options, name))}"
+def described(changed: list[str], old: Options, new: Options) -> list[str]:
+    """The changes as the log says them, behind `Reloaded: `."""
+    lines: list[str] = []
+    for name in changed:
+        if name == "authorization":
+            lines += _authorization_lines(old, new)
+        elif name == "jetstream":
+            lines += _jetstream_lines(old.jetstream, new.jetstream)
+        elif name == "no_fast_producer_stall":
+            lines.append(f"fast producers will {'not ' if new.no_fast_producer_stall else ''}be stalled")
+        else:
+            lines.append(_NAMES.get(name) or f"{name} = {_text(name, getattr(new, name))}")
+    return lines
+
+
+def _authorization_lines(old: Options, new: Options) -> list[str]:
+    before, after = old.authorization, new.authorization
+    lines = []
+    if (before.users, before.default_permissions) != (after.users, after.default_permissions):
+        lines.append("authorization users")
+    for attribute, shown in (("user", "username"), ("password", "password"), ("token", "token")):
+        if getattr(before, attribute) != getattr(after, attribute):
+            lines.append(f"authorization {shown}")
+    if before.timeout != after.timeout:
+        lines.append(f"authorization timeout = {after.timeout:g}")
+    return lines or ["authorization"]
+
+
+def _jetstream_lines(old: JetStreamOptions, new: JetStreamOptions) -> list[str]:
+    lines = []
+    for attribute, shown in (("max_memory_store", "max_mem_store"), ("max_file_store", "max_file_store")):
+        if getattr(old, attribute) != getattr(new, attribute):
+            lines.append(f"JetStream {shown} = {friendly_bytes(getattr(new, attribute))}")
+    same = replace(new, max_memory_store=old.max_memory_store, max_file_store=old.max_file_store)
+    return lines if same == old else [*lines, "JetStream limits"]
 
 
 def _refuse(old: object, new: object, names: dict[str, str]) -> None:
@@ -109,10 +156,24 @@ def _refuse_jetstream(old: JetStreamOptions, new: JetStreamOptions) -> None:
     if old.store_dir != new.store_dir:
         raise ConfigError("config reload not supported for jetstream storage directory")
     limits = [(old.max_memory_store, new.max_memory_store), (old.max_file_store, new.max_file_store)]
-    if any((before < 0) != (after < 0) for before, after in limits):
+    if any(before < 0 <= after for before, after in limits):
+        raise ConfigError("config reload not supported for jetstream dynamic max memory and store")
+    if any(after < 0 <= before for before, after in limits):
         raise ConfigError("config reload not supported for jetstream max memory and max store")
     if any(after < before for before, after in limits):
         raise ConfigError("config reload not supported for decreasing jetstream max memory and store")
+
+
+def _refuse_leafnodes(old: LeafOptions, new: LeafOptions) -> None:
+    """Remotes come and go; the port and who may use it stay."""
+    for field in fields(LeafOptions):
+        before, after = getattr(old, field.name), getattr(new, field.name)
+        if field.name not in _LEAF_LIVE and before != after:
+            shown = field.name.replace("_", " ").title().replace(" ", "")
+            values = (
+                "" if field.name in _SECRET else f": old={_text(field.name, before)}, new={_text(field.name, after)}"
+            )
+            raise ConfigError(f'config reload not supported for LeafNode: field "{shown}"{values}')
 
 
 def _text(name: str, value: object) -> str:

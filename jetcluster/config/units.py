@@ -57,6 +57,14 @@ def _decimal(value: int, unit: int) -> str:
     return f"{whole}.{digits}"
 
 
+def friendly_bytes(count: int) -> str:
+    """As nats-server writes sizes in its log: "512 B", "2.00 MB"."""
+    if count < 1024:
+        return f"{count} B"
+    power = min((count.bit_length() - 1) // 10, 6)
+    return f"{count / 1024**power:.2f} {' KMGTPE'[power]}B"
+
+
 def parse_storage_size(name: str, value: object) -> int:
     """Bytes for a size of the jetstream block: an integer, or text such as "512M" (base 1024; "-1" = unlimited).
 

@@ -27,6 +27,14 @@ if TYPE_CHECKING:
 GC_THRESHOLDS = (50_000, 20, 50)
 """Data-path objects die young by reference count; the collector's default of 700 allocations would run it thousands of
 times per second."""
+_SIGNAL_NAMES = {
+    signal.SIGINT: "interrupt",
+    signal.SIGTERM: "terminated",
+    signal.SIGUSR1: "user defined signal 1",
+    signal.SIGUSR2: "user defined signal 2",
+    signal.SIGHUP: "hangup",
+}
+"""As nats-server's log has them."""
 START_AGAIN = -1
 """Instead of an exit code: the same process is to begin anew with the same arguments."""
 
@@ -196,6 +204,21 @@ class Node:
             if self.jetstream is not None:
                 self.jetstream.leaf_listener_is_up(self.leafnodes)
 
+    def change_leafnodes(self) -> None:
+        """After a reload."""
+        if self.leafnodes is not None:
+            self.leafnodes.reconfigure(self.options.leafnodes)
+        elif self.options.leafnodes.remotes:
+            self._keep(self._start_leafnodes())  # there is no port to open: the reload would have been refused
+
+    def move_ports_file(self, left: str) -> None:
+        """After a reload; `left` is the folder of before."""
+        from jetcluster.config.runtime_files import remove_ports_file
+
+        if left:
+            remove_ports_file(left)
+        self._write_ports_file()
+
     def _log_start(self) -> None:
         from jetcluster import REPORTED_VERSION, __version__
 
@@ -253,11 +276,18 @@ class Node:
     # ---- signals
 
     def _handle_signals(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.add_signal_handler(signal.SIGINT, self._interrupt)
-        loop.add_signal_handler(signal.SIGTERM, self._terminate)
-        loop.add_signal_handler(signal.SIGUSR2, self._lame_duck)
-        loop.add_signal_handler(signal.SIGUSR1, self._reopen_log)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        for number, act in (
+            (signal.SIGINT, self._interrupt),
+            (signal.SIGTERM, self._terminate),
+            (signal.SIGUSR2, self._lame_duck),
+            (signal.SIGUSR1, self._reopen_log),
+            (signal.SIGHUP, self._reload),
+        ):
+            loop.add_signal_handler(number, self._trapped, _SIGNAL_NAMES[number], act)
+
+    def _trapped(self, name: str, act: Callable[[], None]) -> None:
+        self.log.info(f'Trapped "{name}" signal')
+        act()
 
     def _interrupt(self) -> None:
         if self._started:
@@ -283,11 +313,10 @@ class Node:
     def _reopen_log(self) -> None:
         from jetcluster import logs
 
-        logs.reopen()
-        self.log.info("File log re-opened")
+        self.log.info("File log re-opened" if logs.reopen() else "File log re-open ignored, not a file logger")
 
     def _reload(self) -> None:
-        self.reload('Trapped "hangup" signal')
+        self.reload("")
 
     def reload(self, cause: str = "Reload requested by the system account") -> str:
         """Why the configuration could not be taken over; "" when it was."""

@@ -10,6 +10,7 @@ import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from jetcluster.cluster.mesh import Credentials, MeshOptions, MeshTls, NodeMesh,
 from jetcluster.cluster.mesh_api import MeshError, NodeInfo
 from jetcluster.cluster.mesh_core import MeshCore
 from jetcluster.cluster.mesh_interest import MeshInterest
+from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import AuthorizationOptions, ClusterOptions, JetStreamOptions, TlsOptions
 from jetcluster.model.limits import AccountLimits
 from jetcluster.node.capacity import Capacity
@@ -150,10 +152,21 @@ class NodeJetStream:
         self.mesh.on_ws_urls = port.set_peer_urls
         port.set_peer_urls(self.mesh.ws_urls)
 
+    def check_tags(self, tags: Sequence[str]) -> None:
+        """Raises ConfigError when there are too many to be told to others."""
+        from jetcluster.cluster.mesh_info import encode_info
+
+        try:
+            encode_info(replace(self.mesh.me, tags=tuple(tags)))
+        except ValueError as error:
+            raise ConfigError(f"server_tags: {error}") from error
+
     def reconfigure(self, changed: list[str]) -> None:
         """After a reload; the new values are in the node's options already."""
         if "client_advertise" in changed:
             self.client_listener_is_up()
+        if "server_tags" in changed:
+            self.mesh.update_me(replace(self.mesh.me, tags=tuple(self._options.server_tags)))
         if "cluster.routes" in changed and isinstance(self.mesh, NodeMesh):
             self.mesh.set_routes(tuple(_route(url) for url in self._options.cluster.routes))
         if "accounts" in changed and self._api_context is not None:

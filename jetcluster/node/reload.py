@@ -34,31 +34,37 @@ _LOGGING = frozenset(
 
 def reload(node: Node, cause: str) -> str:
     """Reads the configuration again and applies what changed. On any error the old one stays; the log says why, and
-    so does the answer, which is "" otherwise. `cause` is for the log."""
+    so does the answer, which is "" otherwise. `cause` is for the log, "" when that
+    knows."""
     log = node.log
-    log.info(cause)
+    if cause:
+        log.info(cause)
     try:
-        changed, new = _take(node)
+        lines, new = _take(node)
     except ConfigError as error:
         log.error(f"Failed to reload server configuration: {str(error).rstrip()}")  # noqa: TRY400 - an operator's error
         return str(error).rstrip()
     node.config_load_ns = node.clock.time_ns()
     for warning in new.warnings:
         log.warning(warning)
-    for name in changed:
-        log.info(f"Reloaded: {described(name, new)}")
+    for line in lines:
+        log.info(f"Reloaded: {line}")
     log.info(f"Reloaded server configuration ({node.options.config_digest})")
     return ""
 
 
 def _take(node: Node) -> tuple[list[str], Options]:
-    """Raises ConfigError before anything has changed."""
+    """What changed, for the log, and the options read. Raises ConfigError before anything has changed."""
     options = node.options
     if not options.config_file or node.read_options is None:
         raise ConfigError("can only reload config when a file is provided using -c or --config")
     new = node.read_options()
     known = node.operator.prepare(new) if node.operator is not None else None
     changed = changed_fields(options, new)
+    lines = described(changed, options, new)
+    if node.jetstream is not None:
+        node.jetstream.check_tags(new.server_tags)
+    left_ports_dir = options.ports_file_dir if "ports_file_dir" in changed else ""
     for_clients = server_options(new)
     # The two that may fail on something outside the file come first.
     try:
@@ -66,7 +72,7 @@ def _take(node: Node) -> tuple[list[str], Options]:
             write_pid_file(new.pid_file)
         if _LOGGING & set(changed):
             logs.configure(new)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(str(error)) from error
     if node.monitor is not None:
         node.monitor.renew_certificate(new.tls)
@@ -93,4 +99,8 @@ def _take(node: Node) -> tuple[list[str], Options]:
     node.server.reconfigure(for_clients, authenticator)
     if node.jetstream is not None:
         node.jetstream.reconfigure(changed)
-    return changed, new
+    if "leafnodes" in changed:
+        node.change_leafnodes()
+    if "ports_file_dir" in changed:
+        node.move_ports_file(left_ports_dir)
+    return lines, new

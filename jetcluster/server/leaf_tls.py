@@ -14,7 +14,7 @@ class LeafTls:
 
     def __init__(self, options: LeafOptions) -> None:
         self.accepting = server_context(options.tls) if options.tls is not None else None
-        self._options = options
+        self.options = options
         self._connecting: dict[int, ssl.SSLContext] = {}
         for remote in options.remotes:
             if remote.tls is not None:
@@ -26,11 +26,17 @@ class LeafTls:
             context = self._connecting[id(remote)] = client_context(remote.tls or TlsOptions())
         return context
 
+    def follow(self, options: LeafOptions) -> None:
+        """After a reload. Contexts of remotes that are gone go, too: another remote may get their id."""
+        self.options = options
+        there = {id(remote) for remote in options.remotes}
+        self._connecting = {key: context for key, context in self._connecting.items() if key in there}
+
     def renew(self) -> None:
         """Certificates out of their files again; links that stand are not touched. Raises `ConfigError`."""
-        if self.accepting is not None and self._options.tls is not None:
-            load_certificate(self.accepting, self._options.tls)
-        for remote in self._options.remotes:
+        if self.accepting is not None and self.options.tls is not None:
+            load_certificate(self.accepting, self.options.tls)
+        for remote in self.options.remotes:
             if remote.tls is not None and remote.tls.cert_file:
                 load_certificate(self.connecting(remote), remote.tls)
 

@@ -7,6 +7,7 @@ import base64
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.auth.remote_login import signed_login
@@ -76,6 +77,8 @@ class LeafNodes:
         self._neighbours: list[str] = []
         self._unreached: dict[str, tuple[str, float]] = {}
         """By address, what was told in the log, and when."""
+        self._loops: dict[int, asyncio.Future[None]] = {}
+        """By the id of a remote: what keeps its link up."""
         self._tls: LeafTls | None = None
         if options.tls is not None or any(remote.tls is not None for remote in options.remotes):
             self._tls = self.tls
@@ -92,9 +95,23 @@ class LeafNodes:
                 address = host_port(options.host, max(options.port, 0))
                 raise ListenError(f"Error listening on leafnode port: {address} - {error.strerror or error}") from error
             log.info("Listening for leafnode connections on %s", host_port(options.host, self.port))
-        for remote in options.remotes:
-            if not remote.disabled:
-                self.server.spawn(self._keep_up(remote))
+        self._follow(options.remotes)
+
+    def reconfigure(self, options: LeafOptions) -> None:
+        """After a reload: links to hubs come and go, the port stays. Remotes that are as before keep their links."""
+        kept = [next((old for old in self.options.remotes if old == new), new) for new in options.remotes]
+        self.options = replace(options, remotes=kept)
+        if self._tls is not None:
+            self._tls.follow(self.options)
+        self._follow(kept)
+
+    def _follow(self, remotes: Sequence[LeafRemoteOptions]) -> None:
+        wanted = {id(remote): remote for remote in remotes if not remote.disabled}
+        for key in self._loops.keys() - wanted.keys():
+            self._loops.pop(key).cancel()
+            self._found.pop(key, None)
+        for key in wanted.keys() - self._loops.keys():
+            self._loops[key] = asyncio.ensure_future(self._keep_up(wanted[key]))
 
     async def _listen(self, port: int) -> None:
         options = self.options
@@ -147,7 +164,9 @@ class LeafNodes:
             self._tls.renew()
 
     async def stop(self) -> None:
-        """Closes the port. The server ends the links with its other connections."""
+        """Closes the port, and tries no hub again. The server ends the links with its other connections."""
+        for loop in self._loops.values():
+            loop.cancel()
         if self._listener is not None:
             self._listener.close()
             self._listener = None

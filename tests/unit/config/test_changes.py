@@ -48,6 +48,14 @@ def load(text: str) -> Options:
             "decreasing jetstream max memory and store",
         ),
         ("jetstream { max_file_store: 2GB }", "jetstream {}", "jetstream max memory and max store"),
+        ("jetstream {}", "jetstream { max_file_store: 2GB }", "jetstream dynamic max memory and store"),
+        ("", "leafnodes { listen: '127.0.0.1:1' }", 'LeafNode: field "Host": old=0.0.0.0, new=127.0.0.1'),
+        ("leafnodes { port: 1 }", "leafnodes { port: 2 }", 'LeafNode: field "Port": old=1, new=2'),
+        (
+            "leafnodes { port: 1, authorization { user: a, password: secret } }",
+            "leafnodes { port: 1, authorization { user: a, password: geheim } }",
+            'LeafNode: field "Users"',
+        ),
     ],
 )
 def test_what_cannot_change_refuses_the_reload(old: str, new: str, what: str) -> None:
@@ -70,16 +78,33 @@ def test_secrets_are_not_shown() -> None:
         ("", "max_payload: 1000", ["max_payload = 1000"]),
         ("", "debug: true", ["debug = true"]),
         ("", "ping_interval: 30s\nping_max: 3", ["ping_interval = 30s", "ping_max = 3"]),
-        ("", "authorization { user: a, password: b }", ["authorization users"]),
+        ("", "authorization { user: a, password: b }", ["authorization username", "authorization password"]),
+        ("authorization { token: a }", "authorization { token: b }", ["authorization token"]),
+        (
+            "authorization { users: [ {user: a, password: b} ] }",
+            "authorization { timeout: 3, users: [ {user: a, password: c} ] }",
+            ["authorization users", "authorization timeout = 3"],
+        ),
+        ("", "server_tags: [a]\nserver_metadata { k: v }", ["tags", "metadata"]),
+        ("", "no_fast_producer_stall: true", ["fast producers will not be stalled"]),
+        ("no_fast_producer_stall: true", "", ["fast producers will be stalled"]),
+        ("", "trace_headers: true", ["trace = true", "trace_headers = true"]),
+        ("", "mappings { a: b }", ["mappings"]),
+        ("leafnodes { port: 1 }", "leafnodes { port: 1, remotes [ {url: 'nats://h'} ] }", ["LeafNode remotes"]),
         ("accounts { A {} }", "accounts { A { jetstream: enabled } }", ["accounts"]),
         (
             "cluster { name: x, port: 1 }",
             "cluster { name: x, port: 1, routes: ['nats://h:1'] }",
             ["cluster routes"],
         ),
-        ("jetstream { max_file_store: 1GB }", "jetstream { max_file_store: 2GB }", ["JetStream limits"]),
+        (
+            "jetstream { max_file_store: 1GB }",
+            "jetstream { max_file_store: 2GB }",
+            ["JetStream max_file_store = 2.00 GB"],
+        ),
+        ("jetstream {}", "jetstream { limits { max_ack_pending: 5 } }", ["JetStream limits"]),
     ],
 )
 def test_what_can_change_is_told_by_name(old: str, new: str, lines: list[str]) -> None:
-    after = load(new)
-    assert [described(name, after) for name in changed_fields(load(old), after)] == lines
+    before, after = load(old), load(new)
+    assert described(changed_fields(before, after), before, after) == lines
