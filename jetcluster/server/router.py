@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 ACKS = b"$JS.ACK."
 """Subjects that differ in a message's numbers and are published to once."""
 
+MAX_LOOKED_AT = 64
+"""Awaited replies that one wildcard subscription's end is compared with; with more, those who wait run out of patience
+instead. An inbox, `head.*`, is found at once among any number."""
+
 _HERE = object()
 """What `_offer` answers when a local member took the message."""
 
@@ -79,6 +83,8 @@ class Router:
         self._origins: dict[RemotePeer, ServerOrigin] = {}
         self.shadows: Shadows | None = None
         """Of an account that imports streams."""
+        self.awaited: InterestWatches | None = None
+        """Told of interest that ends, of an account that waits for responses of others."""
         self.replies: Replies | None = None
         """Of an account whose services others have asked."""
         self._shared = False
@@ -158,6 +164,8 @@ class Router:
             del self._interest[key]
         if self._watches and (not before or not count):
             self._watches.changed(subject)
+        if not count and self.awaited is not None:
+            self.awaited.changed(subject)
         for link in self.leaf_links:
             link.interest_changed(source, subject, queue, change)
         if self._interest_changed is None:
@@ -359,6 +367,12 @@ class Router:
             self._shared = True
             self.index.compile_with(kind)
 
+    def await_reply(self, reply: bytes, note: Callable[[], None]) -> Callable[[], None]:
+        """`note` is called when somebody stops to take `reply`, perhaps the last; returns what ends this."""
+        if self.awaited is None:
+            self.awaited = InterestWatches(MAX_LOOKED_AT)
+        return self.awaited.add(reply, note)
+
     def mapping_of(self, subject: bytes) -> MappedSubject | None:
         """What says where clients' messages to `subject` go instead."""
         if not self._shared:
@@ -433,6 +447,8 @@ class Router:
                 del wants[subject, queue]
                 self.index.remove(known)
                 self._watches.changed(subject)
+                if self.awaited is not None:
+                    self.awaited.changed(subject)
             return max(count, 0) - before
         if count <= 0 or not subjects.is_valid(subject):
             return 0
@@ -450,6 +466,8 @@ class Router:
         self.far.drop_peer(peer)
         for interest in gone:
             self._watches.changed(interest.subject)
+            if self.awaited is not None:
+                self.awaited.changed(interest.subject)
             for link in self.leaf_links:
                 link.interest_changed(peer, interest.subject, interest.queue, -interest.count)
 

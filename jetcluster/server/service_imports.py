@@ -182,7 +182,7 @@ class Replies(Passage):
         subject = self._prefix + self._around.rng.token(8).hex().encode()
         response = pending[subject] = Response(self, subject, importer, reply, export)
         response.since = self._around.clock.monotonic()
-        response.end_watch = importer.watch_interest(reply, lambda: self._interest_changed(response))
+        response.end_watch = importer.await_reply(reply, lambda: self._interest_changed(response))
         if not self._sweeping:
             self._sweeping = True
             self._around.timers.call_later(response.patience, self._sweep)

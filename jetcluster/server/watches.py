@@ -13,7 +13,9 @@ class InterestWatches:
     """Watches of literal subjects, found by the subscription that begins or ends: by the subject itself, for
     `head.*` (a client's inbox) by what stands before the last token, for other wildcards by looking at all."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_looked_at: int | None = None) -> None:
+        """`most_looked_at`: with more watches than this, subscriptions that would have all looked at tell nobody."""
+        self._most = most_looked_at
         self._notes: dict[bytes, dict[object, Note]] = {}
         self._heads: dict[bytes, dict[bytes, None]] = {}
 
@@ -49,4 +51,6 @@ class InterestWatches:
         head, _, last = subject.rpartition(b".")
         if last == b"*" and subjects.is_literal(head):
             return list(self._heads.get(head, ()))
+        if self._most is not None and len(self._notes) > self._most:
+            return []
         return [watched for watched in self._notes if subjects.matches(watched, subject)]

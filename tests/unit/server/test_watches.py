@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
+
+from jetcluster.server.watches import InterestWatches
 
 from .support import Bench, FakePeer
 
@@ -72,3 +76,17 @@ def test_the_note_finds_the_interest_there(bench: Bench) -> None:
     client = bench.client(b"SUB a 1")
     client.send(b"UNSUB 1")
     assert seen == [True, False]
+
+
+def test_many_watches_are_not_all_looked_at() -> None:
+    told: list[bytes] = []
+    watches = InterestWatches(2)
+    ends = [watches.add(subject, partial(told.append, subject)) for subject in (b"in.1", b"in.2", b"x.y.z")]
+    watches.changed(b"x.>")
+    assert told == []
+    watches.changed(b"in.*")
+    watches.changed(b"x.y.z")
+    assert sorted(told) == [b"in.1", b"in.2", b"x.y.z"]
+    ends[0]()
+    watches.changed(b"x.>")
+    assert told[-1] == b"x.y.z" and len(told) == 4
