@@ -14,6 +14,8 @@ import ssl
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from jetcluster.cluster.open_port import addresses
+
 MAX_HANDSHAKES = 1024
 """Under way at a time; further ones wait for their turn, within their time."""
 MAX_SILENT = 16_384
@@ -56,9 +58,11 @@ class TlsListener:
     async def start(self, host: str, port: int) -> Address:
         """Listens; returns the address. Raises OSError. Port 0 is any free one."""
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         ports: list[socket.socket] = []
-        for family, kind, protocol, _, address in found[:1] if host else found:
+        found = []
+        for name in addresses(host):
+            found += (await loop.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE))[:1]
+        for family, kind, protocol, _, address in found:
             one = socket.socket(family, kind, protocol)
             ports.append(one)
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

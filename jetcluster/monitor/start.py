@@ -14,6 +14,7 @@ import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from jetcluster.cluster.open_port import WILDCARDS, addresses
 from jetcluster.config.options import Options, TlsOptions
 from jetcluster.logs import get_logger
 from jetcluster.monitor.view import NodeView
@@ -90,6 +91,8 @@ async def start_monitor(node: NodeView) -> Monitor:
     host, port = options.http_host or options.host, max(options.http_port or options.https_port, 0)
     listener = _listen(host, port)
     monitor = Monitor(node, listener, tls)
+    if host in WILDCARDS:
+        monitor.host = host  # it listens on [::] then, for IPv4 too
     shown = f"[{host}]" if ":" in host else host
     log.info(f"Starting {monitor.scheme} monitor on {shown}:{monitor.port}")
     return monitor
@@ -112,7 +115,12 @@ def _tls(options: Options) -> ssl.SSLContext | None:
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=False)
+        if len(addresses(host)) > 1 and socket.has_dualstack_ipv6():
+            listener = socket.create_server(
+                ("", port), family=socket.AF_INET6, backlog=BACKLOG, reuse_port=False, dualstack_ipv6=True
+            )
+        else:
+            listener = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=False)
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
         shown = f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"

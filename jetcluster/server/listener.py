@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from jetcluster.cluster.open_port import address_of, open_port
 from jetcluster.server.options import ServerOptions
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ async def listen(
         if secure is not None:
             await secure.start(options.host, port)
             return secure
-        loop = asyncio.get_running_loop()
-        return await loop.create_server(factory, options.host or None, port, backlog=BACKLOG)
+        return await open_port(factory, options.host, port, BACKLOG)
     except socket.gaierror as error:
         why = f"listen tcp: lookup {options.host}: no such host"
         raise ListenError(f'Error listening on port: {address}, "{why}"') from error
@@ -57,8 +57,7 @@ def host_port(host: str, port: int) -> str:
 
 
 def bound_address(server: asyncio.Server | TlsListener) -> tuple[str, int]:
-    address = server.sockets[0].getsockname()
-    return str(address[0]), int(address[1])
+    return address_of(tuple(server.sockets))
 
 
 def advertised(options: ServerOptions, port: int) -> str:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from jetcluster.cluster.open_port import open_port
 from jetcluster.cluster.tls_listener import TlsListener
 from jetcluster.config.options import WebSocketOptions
 from jetcluster.protocol.writer import info as info_line
@@ -78,9 +79,7 @@ class WsPort:
                 self.host, self.port = await listener.start(options.host, port)
                 self._listener = listener
             else:
-                plain = await asyncio.get_running_loop().create_server(
-                    self._accept, options.host or None, port, backlog=BACKLOG
-                )
+                plain = await open_port(self._accept, options.host, port, BACKLOG)
                 self.host, self.port = bound_address(plain)
                 self._listener = plain
         except OSError as error:

@@ -1,0 +1,60 @@
+"""Opening a port. A host that stands for all addresses means those of IPv6 as well, as in every Go server: clients that
+are told `localhost` may try ::1 and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import functools
+import socket
+from collections.abc import Callable
+
+WILDCARDS = frozenset(("", "0.0.0.0", "::"))  # noqa: S104 - what the configuration says
+TRIES = 8
+"""For a free port that nobody else takes meanwhile."""
+
+
+def addresses(host: str) -> list[str]:
+    """What to bind for `host`; IPv4 first."""
+    if host not in WILDCARDS:
+        return [host]
+    return [*(["0.0.0.0"] if _works(socket.AF_INET) else []), *(["::"] if _works(socket.AF_INET6) else [])]  # noqa: S104
+
+
+@functools.cache
+def _works(family: socket.AddressFamily) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe.bind(("::" if family == socket.AF_INET6 else "0.0.0.0", 0))  # noqa: S104
+    except OSError:
+        return False
+    return True
+
+
+async def open_port(
+    factory: Callable[[], asyncio.Protocol], host: str, port: int, backlog: int = 100
+) -> asyncio.Server:
+    """Listens on one port at all addresses of `host`; port 0 is any free one. Raises OSError."""
+    loop, hosts = asyncio.get_running_loop(), addresses(host)
+    for _ in range(TRIES if not port and len(hosts) > 1 else 0):
+        try:
+            return await loop.create_server(factory, hosts, _free_port(), backlog=backlog)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    return await loop.create_server(factory, hosts if port else hosts[:1], port, backlog=backlog)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("0.0.0.0", 0))  # noqa: S104
+        return int(probe.getsockname()[1])
+
+
+def address_of(sockets: tuple[socket.socket, ...]) -> tuple[str, int]:
+    """(host, port) of an open port; the IPv4 one where there are two."""
+    first = min(sockets, key=lambda one: one.family != socket.AF_INET)
+    address = first.getsockname()
+    return str(address[0]), int(address[1])
