@@ -10,7 +10,8 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-_PREFIXES = {"operator": 14 << 3, "account": 0, "user": 20 << 3, "server": 13 << 3}
+OPERATOR, ACCOUNT, USER = "operator", "account", "user"
+_PREFIXES = {OPERATOR: 14 << 3, ACCOUNT: 0, USER: 20 << 3}
 NO_LIMITS = dict.fromkeys(("subs", "data", "payload"), -1)
 ROOM = NO_LIMITS | dict.fromkeys(("imports", "exports", "conn", "leaf"), -1) | {"wildcards": True}
 """`limits` of an account that may do anything but JetStream."""
@@ -18,7 +19,7 @@ JETSTREAM = dict.fromkeys(("mem_storage", "disk_storage", "streams", "consumer")
 
 
 class Key:
-    """An nkey pair. `kind` is `operator`, `account` or `user`."""
+    """An nkey pair. `kind` is one of OPERATOR, ACCOUNT, USER."""
 
     def __init__(self, kind: str) -> None:
         prefix = _PREFIXES[kind]
@@ -30,9 +31,10 @@ class Key:
         """Of an INFO's nonce, in base64."""
         return base64.b64encode(self.private.sign(nonce.encode()))
 
-    def token(self, subject: str, name: str, claims: dict[str, Any], **fields: Any) -> str:
+    def token(self, subject: Key | str, name: str, claims: dict[str, Any], **fields: Any) -> str:
         """A JWT of version 2 about the key `subject`, signed by this one. `fields`: `iat`, `exp`, `nbf`, ..."""
-        body = {"iss": self.public, "sub": subject, "name": name, "iat": 1, **fields}
+        about = subject if isinstance(subject, str) else subject.public
+        body = {"iss": self.public, "sub": about, "name": name, "iat": 1, **fields}
         return self.sign({**body, "nats": {"version": 2, **claims}})
 
     def sign(self, body: dict[str, Any], header: dict[str, Any] | None = None) -> str:

@@ -11,10 +11,10 @@ import nats
 import pytest
 
 from tests.cluster.harness import Node, eventually, find_server, free_ports
+from tests.signer import USER, Key, Operator, preload
 from tests.unit.server.certificate import Authority
 
 from .leaf_pair import OURS, THEIRS, linked, server
-from .nkey import ACCOUNT, OPERATOR, USER, Key
 
 pytestmark = pytest.mark.cluster
 
@@ -127,33 +127,41 @@ async def test_handshake_first(kinds: tuple[str, str], tmp_path: Path) -> None:
         assert "not-told" not in hub.log() + leaf.log()
 
 
-async def test_credentials_of_an_operators_user(tmp_path: Path) -> None:
-    """nats-server in operator mode is the hub. The same leaf without its file of credentials is refused."""
-    need((THEIRS,))
-    operator, account, user = Key(OPERATOR), Key(ACCOUNT), Key(USER)
-    room = dict.fromkeys(("subs", "data", "payload", "imports", "exports", "conn", "leaf"), -1) | {"wildcards": True}
-    operators = operator.token(operator, "O", {"type": "operator"})
-    accounts = operator.token(account, "A", {"type": "account", "limits": room})
-    unlimited = dict.fromkeys(("subs", "data", "payload"), -1)
-    users = account.token(user, "U", {"type": "user", "pub": {}, "sub": {}, **unlimited})
+@pytest.mark.parametrize("kinds", PAIRS)
+async def test_credentials_of_an_operators_user(tmp_path: Path, kinds: tuple[str, str]) -> None:
+    """The hub is in operator mode. A leaf without its file of credentials is refused, and so are users who may not come
+    as leaves, from here, or any more."""
+    need(kinds)
+    operator = Operator()
+    system, account = operator.account("SYS"), operator.account("A")
+    user, here = account.user(allowed_connection_types=["LEAFNODE"], src=["127.0.0.0/8"]), account.user()
+    others = {
+        "client": account.user(allowed_connection_types=["STANDARD"]),
+        "elsewhere": account.user(src=["10.0.0.0/8"]),
+        "late": account.user(fields={"exp": 5}),
+    }
     file = tmp_path / "user.creds"
-    text = f"-----BEGIN NATS USER JWT-----\n{users}\n------END NATS USER JWT------\n\n"
-    text += f"-----BEGIN USER NKEY SEED-----\n{user.seed}\n------END USER NKEY SEED------\n"
-    file.write_text(text)
+    file.write_text(user.credentials)
     (port,) = free_ports(1)
     hub = server(
-        THEIRS, tmp_path, "hub",
-        f'operator: "{operators}"\nresolver: MEMORY\nresolver_preload {{ {account.public}: "{accounts}" }}\n'
+        kinds[0], tmp_path, "hub",
+        f'operator: "{operator.jwt}"\nsystem_account: {system.public}\n{preload(system, account)}'
         f'leafnodes {{ listen: "127.0.0.1:{port}" }}',
     )  # fmt: skip
     url = f'url: "nats-leaf://127.0.0.1:{port}"'
-    leaf = server(OURS, tmp_path, "leaf", f'leafnodes {{ remotes [ {{ {url}, credentials: "{file}" }} ] }}')
+    remotes = [f'{{ {url}, credentials: "{file}" }}']
+    for name, other in others.items():
+        (tmp_path / f"{name}.creds").write_text(other.credentials)
+        remotes.append(f'{{ {url}, account: {name}, credentials: "{tmp_path}/{name}.creds" }}')
+    accounts = f"accounts {{ {', '.join(f'{name} {{}}' for name in others)} }}"
+    leaf = server(kinds[1], tmp_path, "leaf", f"{accounts}\nleafnodes {{ remotes [ {', '.join(remotes)} ] }}")
     bare = server(OURS, tmp_path, "bare", f'leafnodes {{ remotes [ {{ {url}, credentials: "{file}.not" }} ] }}')
     async with AsyncExitStack() as stack:
         await started(stack, hub, leaf, bare)
         await linked(leaf)
-        await talk(hub, leaf, user_jwt_cb=users.encode, signature_cb=user.signature)
+        await talk(hub, leaf, **here.options)
         await says(bare, "cannot log in: credentials file")
         await linked(bare, 0)
-        assert user.seed not in leaf.log()
-        assert users.rpartition(".")[2] not in leaf.log()
+        await linked(leaf)
+        logs = hub.log() + leaf.log()
+        assert not any(secret in logs for secret in (user.key.seed, user.jwt.rpartition(".")[2]))
