@@ -86,7 +86,8 @@ class Tracer:
                 self._line(head, "->>", line.lstrip(b"+"))
 
     def _line(self, head: str, arrow: str, *words: bytes) -> None:
-        log.log(TRACE, "%s - %s [%s]", head, arrow, " ".join(_printable(word) for word in words))
+        """What is missing (no queue, no reply) leaves no gap: tools look for `[SUB foo 1]`, as most clients write it."""
+        log.log(TRACE, "%s - %s [%s]", head, arrow, " ".join(_printable(word) for word in words if word))
 
     def _payload(self, head: str, arrow: str, headers: bytes, payload: bytes) -> None:
         shown = headers.removesuffix(b"\r\n\r\n") if self._headers_only else headers + payload

@@ -32,7 +32,7 @@ def traced(caplog: pytest.LogCaptureFixture, *lines: bytes, **options: Any) -> l
 def test_a_conversation(caplog: pytest.LogCaptureFixture) -> None:
     found = traced(caplog, b"SUB foo.* 1", b"SUB bar q 2", b"PUB foo.x _INBOX.1 5", b"hello", b"PING", b"UNSUB 1 4")
     assert found == [
-        "<<- [SUB foo.*  1]",
+        "<<- [SUB foo.* 1]",
         "<<- [SUB bar q 2]",
         "<<- [PUB foo.x _INBOX.1 5]",
         '<<- MSG_PAYLOAD: ["hello"]',
@@ -48,7 +48,7 @@ def test_headers(caplog: pytest.LogCaptureFixture) -> None:
     lines = (b"SUB foo 1", b"HPUB foo 18 23", b"NATS/1.0\r\nA: B\r\n\r\nhello")
     found = traced(caplog, *lines)
     assert found[1:] == [
-        "<<- [HPUB foo  18 23]",
+        "<<- [HPUB foo 18 23]",
         '<<- MSG_PAYLOAD: ["NATS/1.0\\r\\nA: B\\r\\n\\r\\nhello"]',
         "->> [HMSG foo 1 18 23]",
         '->> MSG_PAYLOAD: ["NATS/1.0\\r\\nA: B\\r\\n\\r\\nhello"]',
@@ -67,7 +67,7 @@ def test_payloads_are_quoted_and_cut(caplog: pytest.LogCaptureFixture) -> None:
     )
     assert traced(caplog, b"PUB foo 5", b"hello", max_traced_msg_len=3)[-1] == '<<- MSG_PAYLOAD: ["hel..."]'
     assert traced(caplog, b"PUB foo 3", b"hel", max_traced_msg_len=3)[-1] == '<<- MSG_PAYLOAD: ["hel"]'
-    assert traced(caplog, b"PUB foo 0", b"") == ["<<- [PUB foo  0]"]
+    assert traced(caplog, b"PUB foo 0", b"") == ["<<- [PUB foo 0]"]
 
 
 def test_errors_are_shown_also_as_the_last_word(caplog: pytest.LogCaptureFixture) -> None:
