@@ -1,0 +1,27 @@
+"""The table of attempts that must fail (tests/unit/server/test_refusals.py) at nats-server: the same answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.server.test_refusals import OK, OURS, ROWS, outcomes
+from tests.unit.server.wire import close_all
+
+from .oracle import theirs
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(autouse=True)
+async def _closed() -> AsyncIterator[None]:
+    yield
+    await close_all()
+
+
+async def test_the_table_is_nats_servers(tmp_path: Path) -> None:
+    found = await outcomes(tmp_path / "server.conf", theirs)
+    assert found.pop(OURS) == (OK, OK)
+    assert found == {what: (expected, OK) for what, _, _, expected, _ in ROWS if what != OURS}
