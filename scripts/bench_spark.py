@@ -4,7 +4,9 @@ same servers give a client that only counts bytes, both in one run. CPU-seconds 
     python -m scripts.bench --part spark [--rounds 3] [--out FILE]
 
 Here servers, JVM and Python workers share one machine: the sum of their CPU is what a machine with enough cores would
-have to give; the wall rate is what this one gave.
+have to give; the wall rate is what this one gave. So the source is measured by itself as well, with answers that come
+from memory (scripts/bench_replay.py), at once or over a path to another place, whose round trip and TCP window limit
+what one connection can carry.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,12 +25,20 @@ from jetcluster.cli import bench_loads as loads
 from jetcluster.cli import bench_loads_reads as reads
 from jetcluster.spark.options import ServerOptions
 from jetcluster.spark.stream_state import ask
+from scripts import bench_replay
 from scripts.bench_archive import archiving
+from scripts.bench_replay import Replay
 from tests.cluster.harness import TOP, ProcessCluster
 
 MESSAGES = 1_000_000
 SIZE = 128
 STREAM = "SPARK"
+APART = 400_000
+"""Messages that are read from memory."""
+PATHS = {
+    "on this machine": bench_replay.Path(),
+    "40 ms away, 1 MiB window": bench_replay.Path(0.04, 1 << 20),
+}
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -94,10 +104,10 @@ def spark_session(folder: Path) -> Any:
     return session
 
 
-def scan(session: Any, cluster: ProcessCluster, partitions: int, **options: str) -> Callable[[], None]:
+def scan(session: Any, urls: Sequence[str], partitions: int, **options: str) -> Callable[[], None]:
     frame = session.read.format("jetstream").options(
-        servers=",".join(cluster.urls), stream=STREAM, minPartitions=str(partitions),
-        maxRecordsPerPartition=str(MESSAGES), **options,
+        servers=",".join(urls), stream=STREAM, minPartitions=str(partitions), maxRecordsPerPartition=str(MESSAGES),
+        **options,
     ).load()  # fmt: skip
     return lambda: frame.write.format("noop").mode("overwrite").save()
 
@@ -111,15 +121,33 @@ async def own_rate(cluster: ProcessCluster, connections: int, seconds: float) ->
     return Sample(found.rate, server / found.messages * 1e6, found.cpu["client"] / found.messages * 1e6)
 
 
-def timed(work: Callable[[], None], cluster: ProcessCluster, jvm: int) -> Sample:
-    servers, spark = CpuTree(*(node.pid for node in cluster.nodes)), CpuTree(jvm)
+def timed(work: Callable[[], None], pids: Sequence[int], jvm: int, messages: int = MESSAGES) -> Sample:
+    """`pids`: of the servers."""
+    servers, spark = CpuTree(*pids), CpuTree(jvm)
     start = time.perf_counter()
     work()
     took = time.perf_counter() - start
-    return Sample(MESSAGES / took, servers.spent() / MESSAGES * 1e6, spark.spent() / MESSAGES * 1e6)
+    return Sample(messages / took, servers.spent() / messages * 1e6, spark.spent() / messages * 1e6)
 
 
-async def measure(rounds: int, seconds: float, folder: Path) -> dict[str, list[Sample]]:
+def apart(session: Any, cluster: ProcessCluster, jvm: int, rounds: int) -> dict[str, list[Sample]]:
+    """The source with answers from memory."""
+    samples: dict[str, list[Sample]] = {}
+    part = {"endingOffsets": str(APART + 1)}
+    with Replay(cluster.urls[0]) as replay:
+        for count in (1, 2):
+            scan(session, [replay.url], count, **part)()  # records
+        for at in range(rounds):
+            for name, path in PATHS.items():
+                replay.over(path)
+                for count in (1, 2) if at % 2 == 0 else (2, 1):
+                    found = timed(scan(session, [replay.url], count, **part), [replay.pid], jvm, APART)
+                    samples.setdefault(f"{name}, {count} partition{'s'[: count - 1]}", []).append(found)
+    return samples
+
+
+async def measure(rounds: int, seconds: float, folder: Path) -> tuple[dict[str, list[Sample]], dict[str, list[Sample]]]:
+    """With the cluster, and with answers from memory."""
     samples: dict[str, list[Sample]] = {}
     async with ProcessCluster(3, root=folder / "spark-cluster", monitor=False) as cluster:
         config = {"name": STREAM, "subjects": ["spark"], "num_replicas": 3, "allow_direct": True}
@@ -131,34 +159,39 @@ async def measure(rounds: int, seconds: float, folder: Path) -> dict[str, list[S
         session = await asyncio.to_thread(spark_session, folder)
         try:
             jvm = session.sparkContext._gateway.proc.pid
-            await asyncio.to_thread(scan(session, cluster, 2))  # warm: JIT, worker processes
+            urls, pids = cluster.urls, [node.pid for node in cluster.nodes]
+            await asyncio.to_thread(scan(session, urls, 2))  # warm: JIT, worker processes
             for at in range(rounds):
                 for count in (1, 2) if at % 2 == 0 else (2, 1):
                     own = await own_rate(cluster, count, seconds)
                     samples.setdefault(f"Direct Get, {count} connection{'s'[: count - 1]}", []).append(own)
-                    work = scan(session, cluster, count)
-                    found = await asyncio.to_thread(timed, work, cluster, jvm)
+                    work = scan(session, urls, count)
+                    found = await asyncio.to_thread(timed, work, pids, jvm)
                     samples.setdefault(f"source, {count} partition{'s'[: count - 1]}", []).append(found)
-                work = scan(session, cluster, 2, columns="seq,subject,data")
-                found = await asyncio.to_thread(timed, work, cluster, jvm)
+                work = scan(session, urls, 2, columns="seq,subject,data")
+                found = await asyncio.to_thread(timed, work, pids, jvm)
                 samples.setdefault("source, 2 partitions, three columns", []).append(found)
                 work = archiving(session, cluster, STREAM, folder, MESSAGES)
-                found = await asyncio.to_thread(timed, work, cluster, jvm)
+                found = await asyncio.to_thread(timed, work, pids, jvm)
                 samples.setdefault("archive to Parquet (zstd) with manifests, all columns", []).append(found)
+            alone = await asyncio.to_thread(apart, session, cluster, jvm, rounds)
         finally:
             session.stop()
-    return samples
+    return samples, alone
 
 
-def page(samples: dict[str, list[Sample]], load: float) -> str:
+def page(samples: dict[str, list[Sample]], alone: dict[str, list[Sample]], load: float) -> str:
     """Markdown."""
-    lines = [
-        f"{MESSAGES:,} messages of {SIZE} bytes, R3, into `noop`; median of {max(map(len, samples.values()))}; load "
-        f"average at the start {load:.1f} on {os.cpu_count()} cores.",
-        "",
-        "| | messages/s | server CPU us/message | client or Spark CPU us/message |",
-        "|---|---|---|---|",
-    ]
+    rounds = max(map(len, samples.values()))
+    return (
+        f"{MESSAGES:,} messages of {SIZE} bytes, R3, into `noop`; median of {rounds}; load average at the start "
+        f"{load:.1f} on {os.cpu_count()} cores.\n\n{_table(samples)}\n"
+        f"The source by itself, {APART:,} of these messages, answers from memory:\n\n{_table(alone)}"
+    )
+
+
+def _table(samples: dict[str, list[Sample]]) -> str:
+    lines = ["| | messages/s | server CPU us/message | client or Spark CPU us/message |", "|---|---|---|---|"]
     for name, found in sorted(samples.items()):
         rate, server, client = (statistics.median(values) for values in zip(*found, strict=True))
         lines.append(f"| {name} | {rate:,.0f} | {server:.2f} | {client:.2f} |")
@@ -168,4 +201,4 @@ def page(samples: dict[str, list[Sample]], load: float) -> str:
 def run(rounds: int, seconds: float, base: Path) -> str:
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="spark-", dir=base) as folder:
-        return page(asyncio.run(measure(rounds, seconds, Path(folder))), load)
+        return page(*asyncio.run(measure(rounds, seconds, Path(folder))), load)
