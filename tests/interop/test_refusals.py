@@ -22,6 +22,6 @@ async def _closed() -> AsyncIterator[None]:
 
 
 async def test_the_table_is_nats_servers(tmp_path: Path) -> None:
-    found = await outcomes(tmp_path / "server.conf", theirs, tries=5)
+    found = await outcomes(tmp_path / "server.conf", theirs, tries=30)
     assert found.pop(OURS) == (OK, OK)
     assert found == {what: (expected, OK) for what, _, _, expected, _ in ROWS if what != OURS}
