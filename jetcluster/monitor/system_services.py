@@ -73,7 +73,7 @@ class SystemServices:
         self._actions = actions
         self._subscriptions: list[tuple[Bus, Subscription]] = []
         self._accounts: set[str] = set()
-        self._queue: deque[tuple[Bus, bytes, SystemRequest]] = deque()
+        self._queue: deque[tuple[Bus, bytes, str, SystemRequest]] = deque()
         self._of_others: Counter[str] = Counter()
         """Requests waiting, by account."""
         self._worker: asyncio.Task[None] | None = None
@@ -151,12 +151,13 @@ class SystemServices:
     def _take(self, bus: Bus, reply: bytes, request: SystemRequest) -> None:
         if not reply and request.kind not in COMMANDS:
             return
-        if len(self._queue) >= MAX_QUEUED or self._of_others[bus.account] >= MAX_OF_OTHERS:
+        asker = request.origin.account  # also of an account that imports the system account's requests
+        if len(self._queue) >= MAX_QUEUED or self._of_others[asker] >= MAX_OF_OTHERS:
             self.dropped += 1
             return
-        if bus.account != self._node.options.system_account_name:
-            self._of_others[bus.account] += 1
-        self._queue.append((bus, reply, request))
+        if asker != self._node.options.system_account_name:
+            self._of_others[asker] += 1
+        self._queue.append((bus, reply, asker, request))
         if self._worker is None or self._worker.done():
             self._worker = asyncio.get_running_loop().create_task(self._work())
 
@@ -180,9 +181,9 @@ class SystemServices:
             self._clear()
             return
         while self._queue:
-            bus, reply, request = self._queue.popleft()
-            if bus.account in self._of_others:
-                self._of_others[bus.account] -= 1
+            bus, reply, asker, request = self._queue.popleft()
+            if asker in self._of_others:
+                self._of_others[asker] -= 1
             answer = await requests.answer(request)
             if answer and reply:
                 bus.publish(reply, answer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jetcluster.monitor.server_block import ServerBlock
+from jetcluster.monitor.subscriber_counts import SubscriberCounts
 from jetcluster.monitor.system_events import SystemEvents
 from jetcluster.monitor.system_services import Actions, SystemServices
 
@@ -18,6 +19,7 @@ class SystemAccount:
         block = ServerBlock(node)
         self.events = SystemEvents(node, block)
         self.services = SystemServices(node, block, Actions(reload=node.reload))
+        self.counts = SubscriberCounts(node)
         self.claims: ClaimsRequests | None = None
         if node.operator is not None:
             from jetcluster.monitor.claims_requests import ClaimsRequests
@@ -26,6 +28,7 @@ class SystemAccount:
 
     def start(self) -> None:
         self.services.start()
+        self.counts.start()
         if self.claims is not None:
             self.claims.start()
         self.events.start()
@@ -34,4 +37,5 @@ class SystemAccount:
         self.events.stop()
         if self.claims is not None:
             await self.claims.stop()
+        self.counts.stop()
         await self.services.stop()

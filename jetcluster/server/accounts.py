@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from jetcluster.clock import Rng
 from jetcluster.consumer.ports import DeliveryBus
+from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import InterestListener, RemotePeer, Switchboard
 from jetcluster.server.router import Router
+from jetcluster.server.subscription import AnySubscription, ClientSubscription, LeafInterest
 
 if TYPE_CHECKING:
     from jetcluster.server.imports import Sharing
@@ -50,6 +52,12 @@ class Accounts:
         """Subscriptions of all accounts, those of peers included."""
         return sum(router.index.count for router in self._routers.values())
 
+    def subscribers(self, account: str, subject: bytes, queue: bytes | None) -> int:
+        """How many clients' subscriptions of this node, and of leaf nodes behind it, take `subject`; for a subject with
+        wildcards those that are within it. `queue`: only members of that group."""
+        router = self._routers.get(account)
+        return 0 if router is None else sum(_counted(s, subject, queue) for s in router.index)
+
     def interests(self) -> Iterator[tuple[str, bytes, bytes | None, int]]:
         for router in self:
             for subject, queue, count in router.interests():
@@ -86,6 +94,18 @@ class Accounts:
 
     def backlog_told(self, peer: RemotePeer, account: str, target: bytes, mark: int, waiting: int) -> None:
         self[account].far.told(peer, target, mark, waiting)
+
+
+def _counted(subscription: AnySubscription, subject: bytes, queue: bytes | None) -> int:
+    if not isinstance(subscription, ClientSubscription | LeafInterest):
+        return 0
+    if queue is not None and subscription.queue != queue:
+        return 0
+    if subjects.is_literal(subject):
+        wanted = subjects.matches(subject, subscription.subject)
+    else:
+        wanted = subjects.is_subset(subscription.subject, subject)
+    return (subscription.count if isinstance(subscription, LeafInterest) else 1) if wanted else 0
 
 
 def _contracts(accounts: Accounts, router: Router) -> tuple[Switchboard, DeliveryBus]:

@@ -192,6 +192,10 @@ class Router:
         """True when a member of queue group `queue` would get what is published to `subject`."""
         return self._open(subject).group(queue) is not None
 
+    def others_with_interest(self, subject: bytes) -> int:
+        """How many other nodes of the cluster would get what is published to `subject`."""
+        return len(self._open(subject).nodes)
+
     def _open(self, subject: bytes) -> Route:
         """The takers of what this node itself publishes."""
         route = self.literals.get(subject) or self.index.match(subject)

@@ -44,6 +44,15 @@ accounts {
       {service: {account: A, subject: "$KV.>"}}
       {stream: {account: A, subject: "deliver.>"}}
       {stream: {account: A, subject: "news.>"}, prefix: from.a}
+      {service: {account: "$SYS", subject: "$SYS.REQ.ACCOUNT.B.CONNZ"}, to: my.connections}
+      {service: {account: "$SYS", subject: "$SYS.DEBUG.SUBSCRIBERS"}}
+    ]
+  }
+  "$SYS" {
+    users: [ {user: s, password: p} ]
+    exports: [
+      {service: "$SYS.REQ.ACCOUNT.*.CONNZ", account_token_position: 4, response_type: stream}
+      {service: "$SYS.DEBUG.SUBSCRIBERS"}
     ]
   }
 }
@@ -69,7 +78,7 @@ async def running(kind: str, folder: Path) -> AsyncIterator[int]:
 async def story(port: int) -> list[Any]:
     """What the importing account's client sees, step by step."""
     seen: list[Any] = []
-    nc = await nats.connect(f"nats://b:p@127.0.0.1:{port}", max_reconnect_attempts=0)
+    nc = await nats.connect(f"nats://b:p@127.0.0.1:{port}", name="nc", max_reconnect_attempts=0)
     owner = await nats.connect(f"nats://a:p@127.0.0.1:{port}", max_reconnect_attempts=0)
     try:
         js = nc.jetstream(prefix="JS.acc.API", timeout=5)
@@ -92,6 +101,7 @@ async def story(port: int) -> list[Any]:
         seen += await _buckets(js)
         seen += await _errors(nc, js)
         seen += await _imported_into_a_stream(nc, owner)
+        seen += await _system(nc, owner)
     finally:
         await nc.close()
         await owner.close()
@@ -186,6 +196,29 @@ async def _imported_into_a_stream(nc: Any, owner: Any) -> list[Any]:
         await asyncio.sleep(0.02)
     got = await own.get_last_msg("NEWS", "from.a.news.x")
     return [("news", info.state.messages, got.subject, got.data)]
+
+
+async def _system(nc: Any, owner: Any) -> list[Any]:
+    """Requests of the system account: each account is told of itself."""
+    seen: list[Any] = []
+    for subject in ("my.connections", "$SYS.REQ.ACCOUNT.PING.CONNZ"):
+        found = json.loads((await nc.request(subject, b"{}", timeout=5)).data)["data"]
+        seen.append((subject, [one["name"] for one in found["connections"]]))
+    who = json.loads((await nc.request("$SYS.REQ.USER.INFO", b"", timeout=5)).data)["data"]
+    seen.append((who["user"], who["account"]))
+    for at in range(3):
+        await nc.subscribe("count.me", queue="q" if at else "")
+        await owner.subscribe("count.>")
+    await nc.flush()
+    await owner.flush()
+    for wanted in (b"count.me", b"count.me q", b"count.>", b"nobody"):
+        counted = await nc.request("$SYS.DEBUG.SUBSCRIBERS", wanted, timeout=5)
+        seen.append((wanted, counted.data))
+    try:
+        await owner.request("$SYS.DEBUG.SUBSCRIBERS", b"count.me", timeout=1)
+    except nats.errors.NoRespondersError:
+        seen.append("not imported")
+    return seen
 
 
 async def test_the_importer_works_with_streams_of_the_exporter(tmp_path: Path) -> None:
