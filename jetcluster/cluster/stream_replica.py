@@ -89,7 +89,9 @@ class StreamReplica:
         self.mirrors = MirrorHost(context, self)
         self.leadership = Leadership(context, self)
         self._subscriptions: dict[bytes, Subscription] = {}
-        self.duties = LeaderDuties(self.machine, self.bus, context.clock, self.try_propose, context.timers.call_soon)
+        self.duties = LeaderDuties(
+            self.machine, self.bus, context.clock, self.try_propose, context.timers.call_soon, context.timers.call_later
+        )
         self._config_proposed = 0
         """Revision of the configuration that this leader has put into the log."""
         self.checkpoints = Checkpoints(self.machine.applied_index, self.machine.hash)

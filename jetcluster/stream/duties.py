@@ -16,15 +16,19 @@ from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.republish import Republish
 
 EXPIRY_SLACK: Final = 50_000_000
-"""How long after its time, nanoseconds, a message may linger before its removal is proposed: batches removals."""
+"""How long after its time, nanoseconds, a message may linger before its removal is proposed: batches removals. What has
+a TTL goes in time, as in nats-server, unless something has just gone."""
+SOON: Final = 500_000_000
+"""A timer is set for TTLs that end within so many nanoseconds; for later ones there are ticks to come."""
 
 
 class LeaderDuties:
     """Idle until `begin`. `propose` puts a command into the log and answers whether it did; what was refused is tried
-    again at the next `tick`. `call_soon` is the loop's."""
+    again at the next `tick`. `call_soon` and `call_later` are the loop's."""
 
     __slots__ = (
         "_bus",
+        "_call_later",
         "_call_soon",
         "_clock",
         "_expiring",
@@ -33,6 +37,7 @@ class LeaderDuties:
         "_machine",
         "_propose",
         "_republish",
+        "_timer_at",
     )
 
     def __init__(
@@ -42,12 +47,16 @@ class LeaderDuties:
         clock: Clock,
         propose: Callable[[bytes], bool],
         call_soon: Callable[[Callable[[], None]], Any],
+        call_later: Callable[[float, Callable[[], None]], Any],
     ) -> None:
         self._machine = machine
         self._bus = bus
         self._clock = clock
         self._propose = propose
         self._call_soon = call_soon
+        self._call_later = call_later
+        self._timer_at = 0
+        """When the timer for a TTL goes off; 0: there is none."""
         self._leading = False
         self._expiring = False
         """An EXPIRE is in the log and not applied yet."""
@@ -78,13 +87,36 @@ class LeaderDuties:
         if not self._expiring:
             due = self._machine.next_expiry
             if due is not None and due + EXPIRY_SLACK <= now:
-                self._expiring = True  # before: a group of one may apply it at once
-                self._expiring = self._propose(commands.encode_expire(now)) and self._expiring
+                self._expire(now)
+            else:
+                self._await_ttl(now, now)
         if not self._firing:
             command = self._machine.fire_command(now)
             if command is not None:
                 self._firing = True
                 self._firing = self._propose(command) and self._firing
+
+    def _expire(self, now: int) -> None:
+        self._expiring = True  # before: a group of one may apply it at once
+        self._expiring = self._propose(commands.encode_expire(now)) and self._expiring
+
+    def _await_ttl(self, now: int, earliest: int) -> None:
+        due = self._machine.next_ttl
+        if due is None or self._timer_at:
+            return
+        at = max(due, earliest)
+        if at - now <= SOON:
+            self._timer_at = at
+            self._call_later(max(at - now, 0) / 1e9, self._ttl_ends)
+
+    def _ttl_ends(self) -> None:
+        self._timer_at = 0
+        due, now = self._machine.next_ttl, self._clock.time_ns()
+        if self._leading and not self._expiring and due is not None:
+            if due <= now:
+                self._expire(now)
+            else:
+                self._await_ttl(now, now)
 
     def applied(self, kind: int) -> None:
         """After every command that this replica applied, by its kind."""
@@ -98,6 +130,9 @@ class LeaderDuties:
             due = self._machine.next_expiry if self._leading else None
             if due is not None and due + EXPIRY_SLACK <= self._machine.clock:
                 self._call_soon(self.tick)  # one command removes only so many
+            elif self._leading:
+                now = self._clock.time_ns()
+                self._await_ttl(now, now + EXPIRY_SLACK)
         elif kind == commands.FIRE:
             self._firing = False
 

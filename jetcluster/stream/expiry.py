@@ -60,6 +60,11 @@ class Expiry:
             self._noted.clear()
             self._ttls.sweep(self._store.contains)
 
+    @property
+    def next_ttl(self) -> int | None:
+        """When the first TTL ends."""
+        return self._ttls.next_due
+
     def next_due(self) -> int | None:
         """Time at which the leader should propose EXPIRE; None when nothing expires. May be early, never late."""
         due = self._ttls.next_due

@@ -176,6 +176,11 @@ class StreamMachine:
         """Time (Unix nanoseconds) at which the leader should propose EXPIRE; None when nothing will expire."""
         return self._expiry.next_due()
 
+    @property
+    def next_ttl(self) -> int | None:
+        """Time at which the first TTL of a message ends; None when none has one."""
+        return self._expiry.next_ttl
+
     def fire_command(self, now: int, find_zone: FindZone = system_zone) -> bytes | None:
         """The FIRE command that the leader should propose at `now`, None when nothing is due. Raises DamagedError."""
         due = self._schedules.index.next_due

@@ -20,7 +20,15 @@ class Leader:
         self.soon: list[Callable[[], None]] = []
         self.accepting = True
         self.time = ManualTime()
-        self.duties = LeaderDuties(stream.machine, self.bus, self, self.propose, self.soon.append)  # type: ignore[arg-type]
+        self.later: list[tuple[float, Callable[[], None]]] = []
+        self.duties = LeaderDuties(
+            stream.machine,
+            self.bus,
+            self,
+            self.propose,
+            self.soon.append,
+            lambda *args: self.later.append(args),  # type: ignore[arg-type]
+        )
 
     def time_ns(self) -> int:
         return self.stream.now
@@ -58,6 +66,45 @@ def test_expiry_and_schedules_are_proposed_when_due_and_once() -> None:
     assert leader.tick(10) == [commands.FIRE]
     leader.duties.end()
     assert leader.tick(60) == []
+
+
+def test_a_ttl_ends_in_time_and_not_at_the_next_tick() -> None:
+    """nats.js: a message with a TTL of 4 s is not there any more when it is asked for after 4.02 s."""
+    leader = Leader(Stream(allow_msg_ttl=True))
+    leader.duties.begin()
+    for _ in range(2):
+        leader.stream.one("a", "Nats-TTL: 5")
+    leader.stream.now += SECOND // 25
+    leader.stream.one("a", "Nats-TTL: 5")
+    assert leader.tick(4.4) == [] and leader.later == []
+    assert leader.tick(0.2) == [] and leader.tick(0) == []
+    ((delay, call),) = leader.later
+    assert 0.25 < delay < 0.4
+    leader.later.clear()
+    leader.stream.now += int(delay * SECOND) + 1_000_000
+    call()
+    assert leader.apply() == [commands.EXPIRE]
+    assert leader.stream.seqs() == [3]
+    ((delay, call),) = leader.later
+    assert delay == 0.05, "those that end soon after go together"
+    leader.stream.now += int(delay * SECOND)
+    call()
+    assert leader.apply() == [commands.EXPIRE] and leader.stream.seqs() == []
+
+
+def test_a_timer_that_goes_off_too_early_or_without_leadership_does_nothing_wrong() -> None:
+    leader = Leader(Stream(allow_msg_ttl=True))
+    leader.duties.begin()
+    leader.stream.one("a", "Nats-TTL: 5")
+    leader.tick(4.7)
+    (_, call) = leader.later.pop()
+    call()
+    assert leader.log == [] and len(leader.later) == 1
+    (_, call) = leader.later.pop()
+    leader.duties.end()
+    leader.stream.now += SECOND
+    call()
+    assert leader.log == [] and leader.later == []
 
 
 def test_a_refused_proposal_is_made_again() -> None:
