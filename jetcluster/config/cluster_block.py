@@ -38,7 +38,7 @@ def split_url(text: str) -> tuple[str, str, str, int]:
     credentials, at, address = rest.rpartition("@")
     user, _, password = credentials.partition(":") if at else ("", "", "")
     if ":" not in address:
-        raise FieldError(f"address {address}: missing port in address")
+        raise FieldError(f"address {address}: missing port in address" if "://" in text else "missing port in address")
     host, port = split_address(address)
     return user, password, host, port
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from jetcluster.config.exports_block import read_exports, read_imports, read_mappings
-from jetcluster.config.nkeys import decode_user_key
+from jetcluster.config.nkeys import decode_user_key, is_key
 from jetcluster.config.options import (
     AccountJetStreamOptions,
     AccountOptions,
@@ -32,6 +32,8 @@ from jetcluster.config.reader import (
     as_seconds,
     as_string,
     as_strings,
+    go_quoted,
+    go_value,
     refuse,
     storage_size,
 )
@@ -254,6 +256,21 @@ def _apply_defaults(users: list[UserOptions], permissions: PermissionOptions) ->
 
 # --- accounts ---------------------------------------------------------------------------------------------------------
 
+
+def _cluster_traffic(_reader: Reader, name: str, node: Node) -> str:
+    """Whose account Raft's messages between servers count for in nats-server; here it is no account's."""
+    if node.value not in ("system", "owner", ""):
+        raise FieldError(f"Expected 'system' or 'owner' string value for \"{name}\", got {go_value(node)}")
+    return str(node.value)
+
+
+def _account_nkey(reader: Reader, name: str, node: Node) -> str:
+    text = as_string(reader, name, node)
+    if not is_key("A", text):
+        raise FieldError(f'Not a valid public nkey for an account: "{go_quoted(text)}"')
+    return text
+
+
 _ACCOUNT_JETSTREAM_FIELDS: Fields = {
     **dict.fromkeys(("max_memory", "max_mem", "mem", "memory"), ("max_memory", storage_size("max_memory"))),
     **dict.fromkeys(("max_store", "max_file", "max_disk", "store", "disk"), ("max_store", storage_size("max_store"))),
@@ -269,6 +286,7 @@ _ACCOUNT_JETSTREAM_FIELDS: Fields = {
         ("store_max_stream_bytes", storage_size("store_max_stream_bytes")),
     ),
     **dict.fromkeys(("max_bytes_required", "max_stream_bytes", "max_bytes"), ("max_bytes_required", as_bool)),
+    "cluster_traffic": ("", _cluster_traffic),
 }
 _ACCOUNT_LIMIT_FIELDS: Fields = {
     **dict.fromkeys(("max_connections", "max_conn"), ("max_connections", as_int)),
@@ -313,7 +331,7 @@ def _account_users(reader: Reader, node: Node, account: AccountOptions) -> None:
 
 
 _ACCOUNT_FIELDS: Fields = {
-    "nkey": ("nkey", as_string),
+    "nkey": ("nkey", _account_nkey),
     **dict.fromkeys(
         ("default_permission", "default_permissions", "permissions"), ("default_permissions", as_permissions)
     ),
@@ -336,8 +354,12 @@ _ACCOUNT_INERT = frozenset({"nkey"})
 def read_accounts(reader: Reader, node: Node, options: Options) -> None:
     """`accounts { A { users: [...] } }` or `accounts: [A, B]`."""
     if isinstance(node.value, list):
-        names = [as_string(reader, "accounts", item) for item in node.value]
-        options.accounts = {name: AccountOptions(name) for name in names}
+        options.accounts = {}
+        for item in node.value:
+            name = as_string(reader, "accounts", item)
+            if name in options.accounts:
+                raise FieldError(f"Duplicate Account Entry: {name}", item)
+            options.accounts[name] = AccountOptions(name)
         return
     options.accounts = {}
     for name, item in as_map(node, "accounts").items():

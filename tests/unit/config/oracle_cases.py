@@ -1,4 +1,4 @@
-"""Configuration snippets whose verdict by `nats-server -t` is compared with ours (test_config_check.py).
+"""Configuration snippets, whose verdicts by `nats-server -t` are in oracle_verdicts.json (test_oracle_verdicts.py).
 
 Valid ones and broken ones, by topic: the grammar's corners (reference sheet core 2.5), then each block's fields (2.6).
 They run in a folder that holds FILES and the environment of ENVIRONMENT.
@@ -7,7 +7,6 @@ They run in a folder that holds FILES and the environment of ENVIRONMENT.
 from __future__ import annotations
 
 NKEY = "UD466L6EBCM3YY5HEGHJANNTN4LSKTSUXTH7RILHCKEQMQHTBNLHJJXT"
-ACCOUNT_NKEY = "AD466L6EBCM3YY5HEGHJANNTN4LSKTSUXTH7RILHCKEQMQHTBNLHIAVJ"
 
 FILES = {
     "part.conf": "max_payload: 2MB\n",
@@ -181,6 +180,29 @@ GRAMMAR = [
     "a.b: 1",
     "authorization { token: $2a$11$abc }",
     'authorization { token: "" }',
+    "port: 1 / debug: true",
+    "/ port: 1",
+    "{ \n)1'q'1.2.3{ = \r\n name ",
+    "jetstream{ store_dir: x }",
+    "cluster { name:\n a }",
+    "cluster { name: a # c\n port: 1 }",
+    "cluster { name: a # c",
+    "server_tags: [a # c\n b]",
+    "server_tags: [a\n,b]",
+    '"a\\nb": 1',
+    "'a\"b': 1",
+    "port # c\n: 4222",
+    "INCLUDE 'part.conf'",
+    "include /part.conf",
+    "include\n'part.conf'",
+    "include [x]",
+    "include 5",
+    "include 'part.conf",
+    "server_name: (\n  a\n  )\n",
+    "server_name: abc' x",
+    "a: { b: }",
+    "port: 1,,",
+    "port: 1\n,debug: true",
 ]
 
 SERVER = [
