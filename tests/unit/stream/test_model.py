@@ -284,9 +284,6 @@ PROFILES = {
 """What a history is about: part of every configuration, and headers that its messages mostly have."""
 
 
-FIRES = {"schedules": 5}
-
-
 def headers_of(draw: st.DrawFn, profile: str) -> bytes:
     """Mostly none or what the profile is about; now and then an expectation that has a fair chance to hold."""
     small = st.integers(0, 12).map(str)
