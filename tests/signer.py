@@ -42,8 +42,8 @@ class Key:
             **body,
             "jti": base64.b32encode(hashlib.sha256(json.dumps(body).encode()).digest()).decode().rstrip("="),
         }
-        signed = f"{_part(header or {'typ': 'JWT', 'alg': 'ed25519-nkey'})}.{_part(body)}"
-        return f"{signed}.{_url(self.private.sign(signed.encode()))}"
+        signed = f"{part(header or {'typ': 'JWT', 'alg': 'ed25519-nkey'})}.{part(body)}"
+        return f"{signed}.{url_base64(self.private.sign(signed.encode()))}"
 
 
 class Operator:
@@ -128,9 +128,9 @@ def _text(raw: bytes) -> str:
     return base64.b32encode(raw + binascii.crc_hqx(raw, 0).to_bytes(2, "little")).decode().rstrip("=")
 
 
-def _part(value: dict[str, Any]) -> str:
-    return _url(json.dumps(value).encode())
+def part(value: dict[str, Any]) -> str:
+    return url_base64(json.dumps(value).encode())
 
 
-def _url(raw: bytes) -> str:
+def url_base64(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")

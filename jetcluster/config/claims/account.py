@@ -6,7 +6,14 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from jetcluster.config.claims.rights import UNLIMITED, Rights, permission_problems, read_permissions, read_rights
+from jetcluster.config.claims.rights import (
+    UNLIMITED,
+    Rights,
+    permission_problems,
+    read_permissions,
+    read_rights,
+    subject_problems,
+)
 from jetcluster.config.claims.shared import (
     EVERYBODY,
     ExportClaim,
@@ -29,6 +36,8 @@ from jetcluster.config.options import (
 )
 from jetcluster.config.sharing import MappingOptions
 
+_ANY = "*"
+
 
 @dataclass(slots=True)
 class AccountClaims:
@@ -49,6 +58,8 @@ class AccountClaims:
     mappings: list[MappingOptions] = field(default_factory=list)
     auth_users: list[str] = field(default_factory=list)
     """With an auth callout: those who log in without it."""
+    others: list[str] = field(default_factory=list)
+    """What is wrong with parts that are not kept."""
 
     @property
     def key(self) -> str:
@@ -65,14 +76,12 @@ class AccountClaims:
         """What is wrong with it at any time."""
         if not is_key("A", self.key):
             yield "expected subject to be account public key"
+        yield from self.others
         yield from imports_problems(self.imports, self.key)
         yield from exports_problems(self.exports)
         if self.default_permissions is not None:
             yield from permission_problems(self.default_permissions)
         yield from mappings_problems(self.mappings)
-        for user in self.auth_users:
-            if not is_key("U", user):
-                yield f'AuthUser "{user}" is not a valid user public key'
         if 0 <= self.max_imports < len(self.imports):
             yield "the account contains more imports than allowed by the operator"
         if self.max_exports != UNLIMITED:
@@ -127,8 +136,6 @@ def decode_account(text: str) -> AccountClaims:
     limits = body.object("limits")
     permissions = read_permissions(body.object("default_permissions"))
     callout = body.object("authorization")
-    if body.text("cluster_traffic") not in ("", "system", "owner"):
-        raise ClaimsError(f'unknown cluster traffic option: "{body.text("cluster_traffic")}"')
     return AccountClaims(
         token=token,
         limits=AccountLimitOptions(
@@ -149,7 +156,45 @@ def decode_account(text: str) -> AccountClaims:
         imports=read_imports(body),
         mappings=read_mappings(body),
         auth_users=callout.texts("auth_users"),
+        others=[*_callout_problems(callout), *_trace_problems(body), *_other_problems(body)],
     )
+
+
+def _callout_problems(callout: Fields) -> Iterator[str]:
+    users, accounts, xkey = callout.texts("auth_users"), callout.texts("allowed_accounts"), callout.text("xkey")
+    if accounts and not users:
+        yield "External authorization cannot have accounts without users specified"
+    for user in users:
+        if not is_key("U", user):
+            yield f'AuthUser "{user}" is not a valid user public key'
+    for account in accounts:
+        if account == _ANY and len(accounts) > 1:
+            yield f'AllowedAccounts can only be a list of accounts or "{_ANY}"'
+        elif account != _ANY and not is_key("A", account):
+            yield f'Account "{account}" is not a valid account public key'
+    if xkey and not is_key("X", xkey):
+        yield f'XKey "{xkey}" is not a valid public xkey'
+
+
+def _trace_problems(body: Fields) -> Iterator[str]:
+    if "trace" not in body:
+        return
+    trace = body.object("trace")
+    subject, sampling = trace.text("dest"), trace.number("sampling")
+    for problem in subject_problems(subject):
+        yield f"the account Trace.Destination {problem}"
+        break
+    if has_wildcards(subject):
+        yield f'the account Trace.Destination subject "{subject}" is not a valid publish subject'
+    if not 0 <= sampling <= 100:
+        yield f"the account Trace.Sampling value '{sampling}' is not valid, should be in the range [1..100]"
+
+
+def _other_problems(body: Fields) -> Iterator[str]:
+    if body.text("cluster_traffic") not in ("", "system", "owner"):
+        yield f'unknown cluster traffic option: "{body.text("cluster_traffic")}"'
+    if "" in body.object("limits").object("tiered_limits").names():
+        yield 'Tiered JetStream Limits can not contain a blank "" tier name'
 
 
 def _scopes(body: Fields, *, is_old: bool) -> dict[str, Rights | None]:
@@ -196,8 +241,6 @@ def _of_tiers(tiers: list[tuple[str, Fields]]) -> AccountJetStreamOptions | None
     one replica."""
     whole: AccountJetStreamOptions | None = None
     for name, fields in tiers:
-        if not name:
-            raise ClaimsError('Tiered JetStream Limits can not contain a blank "" tier name')
         tier = _one_tier(fields)
         if tier is None:
             continue

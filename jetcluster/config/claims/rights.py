@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, tzinfo
@@ -12,6 +13,7 @@ from jetcluster.config.options import PermissionOptions, ResponseOptions, Subjec
 
 UNLIMITED = -1
 _DAY = timedelta(days=1)
+_TIME = re.compile(r"\d{1,2}:\d\d:\d\d")
 
 
 @dataclass(slots=True)
@@ -141,7 +143,7 @@ def _sources(fields: Fields) -> list[str]:
 
 def _zone(name: str) -> tzinfo | None:
     """None is the machine's own. Raises ClaimsError."""
-    if not name:
+    if name in ("", "Local"):
         return None
     from zoneinfo import ZoneInfo
 
@@ -164,7 +166,7 @@ def _is_time(text: str) -> bool:
         datetime.strptime(text, "%H:%M:%S")
     except ValueError:
         return False
-    return True
+    return _TIME.fullmatch(text) is not None
 
 
 def _left(window: tuple[str, str], here: datetime, zone: tzinfo | None) -> float | None:

@@ -1,0 +1,322 @@
+"""What JWTs say: limits, windows of time, networks, exports and imports, and what is wrong with them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from jetcluster.config.claims.account import decode_account, verified_account
+from jetcluster.config.claims.operator import decode_operator, read_operator
+from jetcluster.config.claims.rights import Rights
+from jetcluster.config.claims.shared import decode_activation
+from jetcluster.config.claims.token import ClaimsError, decode, undecorated
+from jetcluster.config.claims.user import decode_user
+from jetcluster.config.nkeys import decode_key, decode_seed, encode_key, encode_seed, is_key, kind_of
+from jetcluster.config.options import AccountJetStreamOptions
+from jetcluster.config.sharing import (
+    CHUNKED,
+    ExportOptions,
+    ImportOptions,
+    LatencyOptions,
+    MappingDestination,
+    MappingOptions,
+)
+from tests.signer import ROOM, Account, Key, Operator, part, url_base64
+
+OPERATOR = Operator()
+ACCOUNT, OTHER = OPERATOR.account("A"), OPERATOR.account("B")
+NOON = datetime(2026, 11, 22, 12, 0, 0, tzinfo=ZoneInfo("Asia/Tokyo")).timestamp()
+
+
+def account_with(limits: dict[str, Any] | None = None, **claims: Any) -> Account:
+    account = Account(OPERATOR.key, "A", limits or {})
+    account.key = ACCOUNT.key
+    account.claims = claims
+    return account
+
+
+def problems(**claims: Any) -> list[str]:
+    limits = claims.pop("limits", None)
+    return list(decode_account(account_with(limits, **claims).jwt).problems())
+
+
+# ---- nkeys
+
+
+@pytest.mark.parametrize("kind", "OAUNCX")
+def test_nkeys_of_every_kind(kind: str) -> None:
+    raw = bytes(range(32))
+    text, seed = encode_key(kind, raw), encode_seed(kind, raw)
+    assert (text[0], len(text), seed[:2]) == (kind, 56, f"S{kind}")
+    assert kind_of(text) == kind
+    assert decode_key(kind, text) == decode_seed(kind, seed) == raw
+    assert not any(is_key(other, text) for other in "OAUNCX" if other != kind)
+    for broken in (
+        text[:-1],
+        text + "A",
+        text[:-1] + ("A" if text[-1] != "A" else "B"),
+        text.lower(),
+        seed,
+        "",
+        "é" * 56,
+    ):
+        assert kind_of(broken) == ""
+        with pytest.raises(ValueError, match=r"."):
+            decode_key(kind, broken)
+
+
+# ---- users
+
+
+@pytest.mark.parametrize(
+    ("windows", "left"),
+    [
+        ([], 0.0),
+        ([("11:00:00", "13:00:00")], 3600.0),
+        ([("11:00:00", "12:30:00"), ("09:00:00", "20:00:00")], 8 * 3600.0),
+        ([("13:00:00", "14:00:00")], None),
+        ([("12:00:00", "13:00:00")], None),  # begins after its first second, as nats-server's
+        ([("11:00:00", "12:00:00")], None),
+        ([("22:00:00", "13:00:00")], 3600.0),  # over midnight, and it is after midnight
+        ([("11:00:00", "03:00:00")], 15 * 3600.0),  # over midnight, and it is before midnight
+        ([("13:00:00", "11:00:00")], None),
+    ],
+)
+def test_windows_of_time(windows: list[tuple[str, str]], left: float | None) -> None:
+    assert Rights(times=windows, locale="Asia/Tokyo").seconds_left(NOON) == left
+
+
+@pytest.mark.parametrize(
+    ("sources", "address", "allowed"),
+    [
+        ([], "", True),
+        (["10.0.0.0/8"], "10.1.2.3", True),
+        (["10.0.0.0/8"], "11.1.2.3", False),
+        (["10.0.0.0/8"], "", False),
+        (["10.0.0.0/8"], "somewhere", False),
+        (["10.0.0.0/8"], "::ffff:10.1.2.3", True),
+        (["10.0.0.0/8", "fe80::/10"], "fe80::1%eth0", True),
+        (["0.0.0.0/0"], "::1", False),
+        (["10.1.2.3/8"], "10.9.9.9", True),
+    ],
+)
+def test_networks(sources: list[str], address: str, allowed: bool) -> None:
+    assert Rights(sources=sources).is_from_allowed(address) is allowed
+
+
+def test_a_user_of_version_1_has_no_limits_but_those_it_names() -> None:
+    key = Key("user").public
+    body = {"iss": ACCOUNT.public, "sub": key, "iat": 1, "type": "user", "issuer_account": "A", "nats": {"payload": 5}}
+    signer = ACCOUNT.key
+
+    # Version 1 signs the payload alone.
+    _, payload, _ = signer.sign(body).split(".")
+    text = f"{part({'typ': 'jwt', 'alg': 'ed25519'})}.{payload}.{url_base64(signer.private.sign(payload.encode()))}"
+    user = decode_user(text)
+    assert (user.rights.payload, user.rights.subscriptions, user.issuer_account) == (5, -1, "A")
+    with pytest.raises(ClaimsError, match="V1 signature"):
+        decode_user(signer.sign(body))
+
+
+# ---- accounts
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({}, None),
+        ({"mem_storage": 0, "disk_storage": 0, "streams": 5}, None),
+        ({"disk_storage": -1}, AccountJetStreamOptions(max_memory=0, max_store=-1)),
+        (
+            {
+                "mem_storage": 10, "disk_storage": 20, "streams": 3, "consumer": 4, "max_ack_pending": 5,
+                "mem_max_stream_bytes": 6, "disk_max_stream_bytes": 7, "max_bytes_required": True,
+            },
+            AccountJetStreamOptions(10, 20, 3, 4, 5, 6, 7, max_bytes_required=True),
+        ),
+        ({"tiered_limits": {"R1": {"mem_storage": 0}}}, None),
+        (
+            {"disk_storage": 9, "tiered_limits": {"R3": {"disk_storage": 10, "streams": 2}}},
+            AccountJetStreamOptions(max_memory=0, max_store=30, max_streams=2),
+        ),
+        (
+            {
+                "tiered_limits": {
+                    "R1": {"disk_storage": 5, "streams": 1, "consumer": 7},
+                    "R3": {"disk_storage": 10, "streams": 2, "mem_storage": -1},
+                }
+            },
+            AccountJetStreamOptions(max_memory=-1, max_store=35, max_streams=3, max_consumers=-1),
+        ),
+    ],
+)  # fmt: skip
+def test_jetstream_limits(limits: dict[str, Any], expected: AccountJetStreamOptions | None) -> None:
+    assert decode_account(account_with(limits).jwt).options().jetstream == expected
+
+
+def test_an_account_becomes_what_a_block_of_the_configuration_would() -> None:
+    claims = {
+        "default_permissions": {"pub": {"deny": ["x"]}},
+        "exports": [
+            {
+                "name": "e", "subject": "s.*.>", "type": "service", "token_req": True, "response_type": "Chunked",
+                "response_threshold": 5_000_000_000, "account_token_position": 2, "allow_trace": True,
+                "service_latency": {"sampling": "headers", "results": "lat"},
+            },
+            {"subject": "t", "type": "stream"},
+        ],
+        "imports": [
+            {"subject": "a.*", "account": OTHER.public, "type": "stream", "local_subject": "b.$1", "name": "i"},
+            {"subject": "here", "account": OTHER.public, "type": "service", "to": "there", "share": True},
+            {"subject": "c", "account": OTHER.public, "type": "stream", "to": "pre"},
+        ],
+        "mappings": {"m": [{"subject": "n", "weight": 30}, {"subject": "o", "cluster": "C"}]},
+    }  # fmt: skip
+    options = decode_account(account_with({"conn": 1, "leaf": 2, "subs": 3, "payload": 4}, **claims).jwt).options()
+    assert options.name == ACCOUNT.public
+    limits = options.limits
+    assert (limits.max_connections, limits.max_leafnodes, limits.max_subscriptions, limits.max_payload) == (1, 2, 3, 4)
+    assert options.default_permissions is not None
+    assert options.default_permissions.publish.deny == ["x"]
+    assert options.exports == [
+        ExportOptions(
+            "service", "s.*.>", token_required=True, account_token_position=2, response_type=CHUNKED,
+            response_threshold=5.0, latency=LatencyOptions("lat", 0), allow_trace=True, name="e",
+        ),
+        ExportOptions("stream", "t"),
+    ]  # fmt: skip
+    assert options.imports == [
+        ImportOptions("stream", OTHER.public, "a.*", "b.$1", name="i"),
+        ImportOptions("service", OTHER.public, "there", "here", share=True),
+        ImportOptions("stream", OTHER.public, "c", "pre.c", prefix="pre"),
+    ]
+    assert options.mappings == [MappingOptions("m", [MappingDestination("n", 30), MappingDestination("o", 100, "C")])]
+
+
+def activation(signer: Key, subject: str = "a", kind: str = "stream", to: str = ACCOUNT.public, **more: Any) -> str:
+    return signer.token(to, "", {"type": "activation", "subject": subject, "kind": kind, **more})
+
+
+def imported(**more: Any) -> dict[str, Any]:
+    return {"imports": [{"subject": "a", "account": OTHER.public, "type": "stream", **more}]}
+
+
+def exported(**more: Any) -> dict[str, Any]:
+    return {"exports": [{"subject": "a.*", "type": "service", **more}]}
+
+
+@pytest.mark.parametrize(
+    ("claims", "expected"),
+    [
+        (imported(), ""),
+        (imported(type="x"), 'invalid import type: "x"'),
+        (imported(account=""), "account to import from is not specified"),
+        (imported(subject="a..b"), "consecutive"),
+        (imported(subject=""), "subject cannot be empty"),
+        (imported(share=True), "only valid for services"),
+        (imported(type="service", allow_trace=True), "AllowTrace only valid for stream import"),
+        (imported(local_subject="b", to="c"), "Local Subject replaces To"),
+        (imported(subject="a.*", local_subject="b.$2"), "that do not exist"),
+        (imported(subject="a.*", local_subject="b"), "enough * or reference wildcards"),
+        (imported(subject="a.>", local_subject="b"), "need to end or not end in >"),
+        (imported(token=activation(OTHER.key)), ""),
+        (imported(token=activation(Key("account"), issuer_account=OTHER.public)), ""),  # who knows: the exporter does
+        (imported(token=activation(Key("account"))), "activation token doesn't match account for import"),
+        (imported(token=activation(OTHER.key, to=OTHER.public)), "doesn't match account it is being included in"),
+        (imported(token=activation(OTHER.key, kind="service")), "mismatch between token import type"),
+        (imported(token=activation(OTHER.key, subject="b")), "doesn't match import"),
+        (imported(token="eyJ.x.y"), "invalid activation token"),
+        ({"imports": [imported(type="service")["imports"][0]] * 2}, "overlapping subject namespace"),
+        (exported(), ""),
+        (exported(type="stream", response_type="Stream"), "invalid response type for stream"),
+        (exported(response_type="Foo"), "invalid response type for service"),
+        (exported(response_threshold=-1), "negative response threshold"),
+        (exported(type="stream", response_threshold=1_000_000_000), "response threshold only valid for services"),
+        (exported(service_latency={"sampling": 101, "results": "r"}), "between 1-100"),
+        (exported(service_latency={"sampling": 1, "results": "r.*"}), "can not contain wildcards"),
+        (exported(type="stream", service_latency={"sampling": 1, "results": "r"}), "only permitted for services"),
+        (exported(account_token_position=1), "matches 'a' but must match a *"),
+        (exported(account_token_position=3), "exceeds length"),
+        (exported(subject="a", account_token_position=1), "can only be used with wildcard subjects"),
+        ({"exports": [*exported()["exports"], *exported(subject="a.b")["exports"]]}, "already exports"),
+        ({"limits": {"imports": 0}, **imported()}, "more imports than allowed"),
+        ({"limits": {"exports": 0}, **exported()}, "more exports than allowed"),
+        ({"limits": {"exports": 5, "wildcards": False}, **exported()}, "wildcard exports that are not allowed"),
+        ({"mappings": {"a": [{"subject": "b", "weight": 60}, {"subject": "c", "weight": 50}]}}, "exceeds 100%"),
+        ({"mappings": {"a": [{"subject": "b", "weight": 60}, {"subject": "c", "weight": 50, "cluster": "C"}]}}, ""),
+        ({"signing_keys": ["x"]}, "is not a valid account signing key"),
+        ({"signing_keys": [{"kind": "user_scope", "key": "x"}]}, "is not an account public key"),
+        ({"default_permissions": {"pub": {"allow": ["a b"]}}}, "not allowed to contain queue"),
+        ({"default_permissions": {"sub": {"allow": ["a b c"]}}}, "too many spaces"),
+        ({"authorization": {"auth_users": ["x"]}}, "is not a valid user public key"),
+        ({"authorization": {"allowed_accounts": ["*"]}}, "cannot have accounts without users"),
+        ({"cluster_traffic": "mine"}, "unknown cluster traffic option"),
+        ({"trace": {"dest": "a.*"}}, "not a valid publish subject"),
+        ({"limits": {"tiered_limits": {"": {"mem_storage": 1}}}}, "blank"),
+    ],
+)
+def test_what_is_wrong_with_an_account(claims: dict[str, Any], expected: str) -> None:
+    found = problems(**claims)
+    if expected:
+        assert any(expected in problem for problem in found), found
+    else:
+        assert found == []
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"limits": {**ROOM, "conn": "5"}},
+        {"exports": {}},
+        {"exports": [1]},
+        {"imports": [None]},
+        {"signing_keys": [{"kind": "role", "key": "x"}]},
+        {"revocations": {"*": "yesterday"}},
+        {"mappings": []},
+        {"default_permissions": {"pub": {"allow": "a"}}},
+        {"tags": [1]},
+    ],
+)
+def test_claims_of_other_types_are_not_believed(claims: dict[str, Any]) -> None:
+    with pytest.raises(ClaimsError):
+        decode_account(OPERATOR.key.token(ACCOUNT.public, "A", {"type": "account", **claims}))
+
+
+def test_who_may_sign_what() -> None:
+    for text, kind in (
+        (ACCOUNT.key.token(OPERATOR.key, "O", {"type": "operator"}), "operator"),
+        (Key("user").token(ACCOUNT.public, "A", {"type": "account"}), "account"),
+        (OPERATOR.key.token(Key("user"), "U", {"type": "user"}), "user"),
+        (Key("user").token(ACCOUNT.public, "", {"type": "activation"}), "activation"),
+    ):
+        with pytest.raises(ClaimsError, match="may not issue"):
+            decode(text, kind)
+    assert decode_operator(OPERATOR.jwt).keys == [OPERATOR.key.public]
+    assert decode_activation(activation(OTHER.key)).exporter == OTHER.public
+
+
+def test_verified_accounts() -> None:
+    keys = [OPERATOR.key.public]
+    assert verified_account(ACCOUNT.public, ACCOUNT.jwt, keys, NOON).token.name == "A"
+    late = account_with()
+    late.fields = {"exp": int(NOON) - 1}
+    for key, text, issuers in (
+        (OTHER.public, ACCOUNT.jwt, keys),
+        (ACCOUNT.public, ACCOUNT.jwt, [Operator().key.public]),
+        (ACCOUNT.public, late.jwt, keys),
+        (ACCOUNT.public, account_with(**imported(type="x")).jwt, keys),
+    ):
+        with pytest.raises(ClaimsError, match="account validation failed"):
+            verified_account(key, text, issuers, NOON)
+
+
+def test_files_of_operators(tmp_path: Any) -> None:
+    decorated = f"---- BEGIN ----\r\n{OPERATOR.jwt}\r\n---- END ----\r\n"
+    assert undecorated(decorated) == undecorated(f"\n{OPERATOR.jwt}\n") == OPERATOR.jwt
+    (tmp_path / "binary").write_bytes(bytes(range(256)))
+    for name, error in ((str(tmp_path / "binary"), ClaimsError), (str(tmp_path), OSError), ("nowhere", OSError)):
+        with pytest.raises(error):
+            read_operator(name)
