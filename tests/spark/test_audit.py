@@ -6,18 +6,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from jetcluster.pipeline import audit
+from jetcluster.pipeline.copies import Copy
 from jetcluster.pipeline.result import UsageError
 from jetcluster.spark.connection import Connection
 from tests.spark.planting import change_payload
 from tests.spark.streams import create, fill, stored, until
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from tests.cluster.harness import ProcessCluster
 
@@ -103,6 +105,28 @@ def test_a_replica_that_stands_still_is_no_damage(
         node.signal(signal.SIGCONT)
     assert (result.code, result.fields["damage"], list(result.fields["unreachable"])) == (1, [], [node.name])
     assert (len(result.fields["compared"][0]["copies"]), result.fields["compared"][0]["to"]) == (2, ROWS + 50)
+
+
+def test_a_replica_that_dies_while_it_is_read(
+    spark: SparkSession, cluster: ProcessCluster, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had said how far it is. Once it is back the audit goes on, and nothing is damage."""
+    filled(connection, "DIES")
+    leader = asyncio.run(cluster.stream_leader("DIES"))
+    node = next(one for one in cluster.nodes if one is not leader)
+    summary = audit.Audit._summary
+
+    def kills(self: audit.Audit, copy: Copy, job: audit.Comparison) -> DataFrame:
+        if copy.name == node.name:
+            node.kill9()
+            threading.Timer(1.0, lambda: asyncio.run(node.start())).start()
+        return summary(self, copy, job)
+
+    monkeypatch.setattr(audit.Audit, "_summary", kills)
+    result = audit.run(spark, asked(cluster, "--stream", "DIES"))
+    (compared,) = result.fields["compared"]
+    assert (result.code, result.fields["damage"], result.fields["unreachable"]) == (0, [], {}), result.fields
+    assert (sorted(compared["copies"]), compared["messages"]) == (["n1", "n2", "n3"], ROWS)
 
 
 def test_two_streams(spark: SparkSession, cluster: ProcessCluster, connection: Connection) -> None:

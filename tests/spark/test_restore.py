@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,10 +36,12 @@ def servers(cluster: ProcessCluster) -> str:
 def archived(
     spark: Any, cluster: ProcessCluster, servers: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Any]:
-    """(folder, what was stored, state) of a stream that is gone: headers, holes inside and at both ends."""
+    """(folder, what was stored, state) of a stream that is gone: headers, holes inside and at both ends, a
+    message about as large as the server takes."""
     with Connection(cluster.urls) as connection:
         create(connection, "KEPT", allow_atomic=True, metadata={"owner": "tests"})
-        fill(connection, mixed("KEPT", COUNT))
+        large = ("kept.large", random.Random(6).randbytes(connection.max_payload - 1000), b"")  # headers are added
+        fill(connection, [*mixed("KEPT", 1000), large, *mixed("KEPT", COUNT - 1001, 1000)])
         delete(connection, "KEPT", [1, 2, 500, 501, 1300, COUNT - 1, COUNT])
         folder = tmp_path_factory.mktemp("restore") / "archive"
         run(spark, servers, "archive", "--stream", "KEPT", "--out", folder, "--max-per-batch", "700")

@@ -107,6 +107,27 @@ def test_a_node_is_killed_while_it_is_read(
         asyncio.run(cluster.wait_current("KILLED"))
 
 
+def test_the_leader_dies_among_micro_batches(
+    spark: SparkSession, cluster: ProcessCluster, connection: Connection, tmp_path: Path
+) -> None:
+    """Planning asks the leader before each of them; none of what it is asked for may be missed or come twice."""
+    create(connection, "ELECTED")
+    fill(connection, numbered("ELECTED", 6000))
+    node = asyncio.run(cluster.stream_leader("ELECTED"))
+    sink, checkpoint = tmp_path / "sink", tmp_path / "checkpoint"
+    options = {"maxOffsetsPerTrigger": 1000, "requestTimeout": "2s", "connectTimeout": "1s"}
+    runs = in_background(lambda: drain(spark, cluster, "ELECTED", str(sink), str(checkpoint), **options))
+    until(lambda: (checkpoint / "commits" / "1").exists(), within=60, what="the second micro-batch")
+    node.kill9()
+    try:
+        assert runs() == [1000] * 6
+        rows = spark.read.parquet(str(sink)).selectExpr("count(*) n", "count(distinct seq) d", "max(seq) m").first()
+        assert rows is not None and tuple(rows) == (6000, 6000, 6000)
+    finally:
+        asyncio.run(node.start())
+        asyncio.run(cluster.wait_current("ELECTED"))
+
+
 def test_a_paused_replica_loses_no_row(
     spark: SparkSession, cluster: ProcessCluster, connection: Connection, tmp_path: Path
 ) -> None:
