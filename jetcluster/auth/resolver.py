@@ -101,6 +101,10 @@ class Store:
             return False
         return self.save(account, text)
 
+    def drop_old(self, now: float) -> None:
+        """Forgets what was kept longer than `ttl`; it is asked for again when it is needed. `now`: seconds since the
+        epoch. Raises OSError."""
+
     def delete(self, account: str) -> bool:
         """False when it is not there. Raises OSError."""
         if self._hashes.pop(account, None) is None:
@@ -149,6 +153,12 @@ class DirectoryStore(Store):
             return None
         self._hashes[account] = self._hashes.pop(account)
         return text
+
+    def drop_old(self, now: float) -> None:
+        for account in self.accounts() if self.options.ttl else ():
+            with contextlib.suppress(FileNotFoundError):
+                if now - self._path(account).stat().st_mtime > self.options.ttl:
+                    self.delete(account)
 
     def _write(self, account: str, text: str) -> None:
         path = self._path(account)

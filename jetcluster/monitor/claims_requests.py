@@ -288,6 +288,7 @@ class ClaimsRequests:
     async def _keep_comparing(self, interval: float) -> None:
         await asyncio.sleep(min(FIRST_COMPARISON, interval))
         while True:
+            await asyncio.to_thread(self._kept.drop_old, self._node.clock.time_ns() / 1e9)
             self._bus.publish(_COMPARE.encode(), self._node.server.server_id.encode() + self._kept.digest, self._inbox)
             await asyncio.sleep(interval)
 

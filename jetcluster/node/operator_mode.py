@@ -100,6 +100,7 @@ class NodeOperator:
         if operator.resolver.kind == URL:
             return self._ask_first(UrlStore(operator.resolver), options.system_account)
         directory = DirectoryStore(operator.resolver)
+        directory.drop_old(self._node.clock.time_ns() / 1e9)
         for key, text in operator.preload.items():
             try:
                 directory.save_if_newer(key, text)

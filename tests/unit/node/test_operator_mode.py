@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -394,8 +396,13 @@ def test_the_directory_of_a_cache_forgets_what_was_used_least(tmp_path: Path) ->
     assert store.save(accounts[2].public, accounts[2].jwt)
     assert store.accounts() == sorted([accounts[0].public, accounts[2].public])
     assert store.fetch(accounts[1].public) is None
-    again = DirectoryStore(ResolverOptions("cache", str(tmp_path), limit=2))
+    again = DirectoryStore(ResolverOptions("cache", str(tmp_path), limit=2, ttl=60.0))
     assert again.digest == store.digest != bytes(32)
+    path = tmp_path / f"{accounts[0].public}.jwt"
+    os.utime(path, (1000, 1000))
+    again.drop_old(time.time())
+    assert again.accounts() == [accounts[2].public]
+    assert not path.exists()
 
 
 async def test_websocket_clients_bring_a_jwt_in_a_cookie(tmp_path: Path) -> None:
