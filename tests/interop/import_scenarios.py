@@ -12,6 +12,10 @@ class Scenario:
     steps: list[str]
 
     @property
+    def waits(self) -> bool:
+        return any(step.endswith(": WAIT") for step in self.steps)
+
+    @property
     def users(self) -> list[str]:
         return list(dict.fromkeys(step.partition(": ")[0] for step in self.steps))
 
@@ -176,6 +180,32 @@ SCENARIOS = [
             "a: REPLY answer",
             "a: UNSUB 1",
             "b: PUB local.x in.2 | ask",
+        ],
+    ),
+    Scenario(
+        "latency",
+        accounts(
+            A="""exports: [ {service: req, latency: lat, response_threshold: "100ms"}
+              {service: traced, latency: {sampling: headers, subject: lat}} ]""",
+            B="""imports: [ {service: {account: A, subject: req}}
+              {service: {account: A, subject: traced}, share: true} ]""",
+        ),
+        [
+            "a: SUB req 1",
+            "a2: SUB lat 1",
+            "b: SUB in.* 9",
+            "b: PUB req in.1 | ask",
+            "a: REPLY answer",
+            "b: PUB req in.2 | too slow",
+            "a: WAIT",
+            "b: PUB req | no reply",
+            "a: UNSUB 1",
+            "b: PUB req in.3 | nobody",
+            "a: SUB traced 2",
+            "b: HPUB traced in.4 | X-B3-Sampled: 1 | traced",
+            "a: REPLY answer",
+            "b: HPUB traced in.5 | X-B3-Sampled: 0 | not traced",
+            "a: REPLY answer",
         ],
     ),
     Scenario(
