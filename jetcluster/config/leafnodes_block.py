@@ -35,7 +35,8 @@ from jetcluster.config.tls_block import read_link_tls
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?:-.*)?")
 _LEAST_VERSION = (2, 8, 0)
-_SCHEMES = frozenset({"nats", "nats-leaf", "leafnode", "tls", ""})
+_WEBSOCKET = frozenset({"ws", "wss"})
+"""Any other scheme means the same; people write nats-leaf, leaf, nats, tls."""
 
 
 def _listen(_reader: Reader, node: Node, leafnodes: LeafOptions) -> None:
@@ -45,7 +46,7 @@ def _listen(_reader: Reader, node: Node, leafnodes: LeafOptions) -> None:
 
 def _check_url(url: str, node: Node) -> str:
     scheme = url.partition("://")[0] if "://" in url else ""
-    if scheme not in _SCHEMES:
+    if scheme in _WEBSOCKET:
         raise FieldError(f'leafnode remote "{without_secret(url)}": {scheme} links are not supported', node)
     try:
         split_url(url if ":" in url.rpartition("@")[2].removeprefix(f"{scheme}://") else f"{url}:7422")

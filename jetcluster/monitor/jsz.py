@@ -139,12 +139,14 @@ def jetstream_stats(node: NodeView) -> Json:
 
 
 def meta_cluster(node: NodeView) -> Json:
-    """The meta group; {} on a node that stands alone or has not found its cluster yet."""
+    """The meta group, nothing but its name while this node has not found its cluster; {} on one that stands alone."""
     engine = engine_of(node)
-    if engine is None or not engine.clustered or engine.meta.group is None:
+    if engine is None or not engine.clustered:
         return {}
     group = engine.meta.group
     found: Json = {"name": node.options.cluster_name}
+    if group is None:
+        return found | {"cluster_size": 0}
     if group.leader is not None:
         found |= {"leader": node_name(engine, group.leader), "peer": group.leader}
     if engine.meta.leading:

@@ -65,6 +65,12 @@ def test_a_remote_of_no_account() -> None:
     )
 
 
+@pytest.mark.parametrize("url", ["nats-leaf://x:1", "leaf://x:1", "tls://u:p@x:1", "x:1", "x", "leaf://x"])
+def test_a_scheme_says_nothing_but_whether_there_is_tls(url: str) -> None:
+    """nats.c and nats.js write leaf://."""
+    assert load(f'leafnodes {{ remotes [ {{url: "{url}"}} ] }}\n').leafnodes.remotes[0].urls == [url]
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [

@@ -205,3 +205,9 @@ async def test_jsz_shows_damage_and_catch_up(node: Any) -> None:
     assert found["catching_up"] == [
         {"stream": "S", "bytes": 300, "total_bytes": 900, "lag": 20, "seconds": 1.6},
     ]  # fmt: skip
+
+
+async def test_a_node_that_looks_for_its_cluster_says_so(node: Any) -> None:
+    """nats.js waits until all nodes name one leader, and takes a page without `meta_cluster` for an error."""
+    node.jetstream.jetstream.meta.group = None
+    assert ask(node)["meta_cluster"] == {"name": "c1", "cluster_size": 0}
