@@ -120,8 +120,8 @@ def test_what_a_remote_logs_in_with(tmp_path: Path) -> None:
     assert "tls insecure" in "".join(options.warnings)
 
 
-def test_a_reload_that_changes_links_is_refused_without_showing_passwords() -> None:
-    old = load('leafnodes { remotes [ {url: "nats://u:secret@x:1"} ] }\n')
+def test_a_reload_that_changes_who_may_connect_is_refused_without_showing_passwords() -> None:
+    old = load("leafnodes { port: 1, authorization { user: u, password: secret } }\n")
     with pytest.raises(ConfigError) as refused:
-        changed_fields(old, load('leafnodes { remotes [ {url: "nats://u:secret2@x:1"} ] }\n'))
-    assert str(refused.value) == "config reload not supported for leafnodes"
+        changed_fields(old, load("leafnodes { port: 1, authorization { user: u, password: secret2 } }\n"))
+    assert str(refused.value) == 'config reload not supported for LeafNode: field "Users"'
