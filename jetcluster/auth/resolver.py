@@ -6,16 +6,19 @@ one can be taken over by the other. Source: shared/reference/core-and-consumers.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import unquote
 
 from jetcluster.config.claims.token import MAX_BYTES, ClaimsError, Token, decode
 from jetcluster.config.nkeys import is_key
 from jetcluster.config.operator_options import CACHE, FULL, ResolverOptions
+from jetcluster.config.options import TlsOptions
 
 _SUFFIX = ".jwt"
 
@@ -189,8 +192,9 @@ class DirectoryStore(Store):
 class UrlStore(Store):
     """A web server has them; what it was asked for is kept in memory."""
 
-    def __init__(self, options: ResolverOptions) -> None:
+    def __init__(self, options: ResolverOptions, tls: TlsOptions | None = None) -> None:
         super().__init__(options)
+        self._tls = tls
         self._tokens: dict[str, str] = {}
 
     def fetch(self, account: str) -> str | None:
@@ -203,24 +207,30 @@ class UrlStore(Store):
         del self._tokens[account]
 
     def ask(self, account: str) -> str:
-        """In a thread: it takes as long as it takes, and `timeout` at most. Raises OSError. With "" it is only asked
-        whether anybody is there."""
+        """In a thread: it takes as long as it takes, and `timeout` at most. Raises OSError, and ConfigError when the
+        files of `resolver_tls` are unusable. With "" it is only asked whether anybody is there."""
         from http.client import HTTPException
-        from urllib.request import urlopen
+        from urllib.request import Request, urlopen
 
-        url = self.options.url + account
+        from jetcluster.config.tls import client_context
+
+        url, login = _split_login(self.options.url + account)
+        request = Request(url, headers={"Authorization": f"Basic {login}"} if login else {})  # noqa: S310 - as configured
+        context = None if self._tls is None else client_context(self._tls)
         try:
-            with urlopen(url, timeout=self.options.timeout) as answer:  # noqa: S310 - http or https, by the configuration
+            with urlopen(request, timeout=self.options.timeout, context=context) as answer:  # noqa: S310
                 text: bytes = answer.read(MAX_BYTES + 1)
         except (OSError, HTTPException, ValueError) as error:
-            raise OSError(f'could not fetch <"{_without_password(url)}">: {error}') from None
+            raise OSError(f'could not fetch <"{url}">: {error}') from None
         return text.decode("ascii", "replace")
 
 
-def _without_password(url: str) -> str:
+def _split_login(url: str) -> tuple[str, str]:
+    """(address without user and password, these as HTTP's basic authentication has them)."""
     scheme, mark, rest = url.partition("://")
-    login, at, place = rest.rpartition("@")
-    return f"{scheme}{mark}{'xxxxx@' if at and login else ''}{place}"
+    place, slash, path = rest.partition("/")
+    login, _, host = place.rpartition("@")
+    return f"{scheme}{mark}{host}{slash}{path}", base64.b64encode(unquote(login).encode()).decode()
 
 
 def _contracts(memory: MemoryResolver, store: Store) -> tuple[Resolver, Resolver]:

@@ -9,9 +9,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from jetcluster.config.operator_options import CACHE, FULL, MEMORY, URL, ResolverOptions
-from jetcluster.config.options import Options
+from jetcluster.config.options import LeafRemoteOptions, Options
 from jetcluster.config.parser import Node
 from jetcluster.config.reader import Blocks, FieldError, Reader, as_string, as_strings, mismatch
+from jetcluster.config.tls_block import read_link_tls
 from jetcluster.config.units import parse_duration
 
 _MEMORY = re.compile(r"MEM", re.IGNORECASE)
@@ -165,8 +166,11 @@ def _sentinel(reader: Reader, node: Node, options: Options) -> None:
     options.operator.default_sentinel = as_string(reader, "default_sentinel", node)
 
 
-def _tls(_reader: Reader, _node: Node, _options: Options) -> None:
-    raise FieldError("resolver_tls is not supported: https URLs are checked with the system's authorities")
+def _tls(reader: Reader, node: Node, options: Options) -> None:
+    """As of a remote: this server connects."""
+    remote = LeafRemoteOptions()
+    read_link_tls(reader, node, remote)
+    options.operator.resolver_tls = remote.tls
 
 
 def _type(node: Node) -> str:

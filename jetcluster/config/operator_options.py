@@ -12,7 +12,7 @@ from jetcluster.config.nkeys import is_key
 
 if TYPE_CHECKING:
     from jetcluster.config.claims.operator import OperatorClaims
-    from jetcluster.config.options import Options
+    from jetcluster.config.options import Options, TlsOptions
 
 MEMORY, FULL, CACHE, URL = "memory", "full", "cache", "url"
 
@@ -44,6 +44,8 @@ class OperatorOptions:
     trusted_keys: list[str] = field(default_factory=list)
     """In place of operators' JWTs."""
     resolver: ResolverOptions | None = None
+    resolver_tls: TlsOptions | None = None
+    """Of a web server's; None: https is checked with the system's authorities."""
     preload: dict[str, str] = field(default_factory=dict)
     """Account -> its JWT."""
     pinned_accounts: list[str] | None = None

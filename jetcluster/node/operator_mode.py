@@ -18,6 +18,7 @@ from jetcluster.auth.resolver import DirectoryStore, MemoryResolver, Resolver, S
 from jetcluster.config.claims.account import AccountClaims, is_revoked, unlimited_account, verified_account
 from jetcluster.config.claims.shared import ImportClaim, decode_activation
 from jetcluster.config.claims.token import ClaimsError
+from jetcluster.config.lexer import ConfigError
 from jetcluster.config.nkeys import is_key
 from jetcluster.config.operator_options import FULL, MEMORY, URL
 from jetcluster.config.options import AccountOptions, Options
@@ -98,7 +99,7 @@ class NodeOperator:
         if operator.resolver is None or operator.resolver.kind == MEMORY:
             return MemoryResolver(operator.preload)
         if operator.resolver.kind == URL:
-            return self._ask_first(UrlStore(operator.resolver), options.system_account)
+            return self._ask_first(UrlStore(operator.resolver, operator.resolver_tls), options.system_account)
         directory = DirectoryStore(operator.resolver)
         directory.drop_old(self._node.clock.time_ns() / 1e9)
         for key, text in operator.preload.items():
@@ -195,7 +196,7 @@ class NodeOperator:
             found = self._verified(self._node.options, account, text)
             await asyncio.to_thread(store.save_if_newer, account, found.claims.token.text)
             self.update(account, found.claims.token.text)
-        except (ClaimsError, StoreError, OSError) as error:
+        except (ClaimsError, ConfigError, StoreError, OSError) as error:
             self._log.warning(f"Account fetch failed: {error}")
             if len(self._missed) >= MAX_ASKED * 16:
                 self._missed.clear()

@@ -13,6 +13,7 @@ from jetcluster.config.load import load_file
 from jetcluster.config.operator_options import CACHE, FULL, MEMORY, URL
 from jetcluster.config.options import Options
 from tests.signer import Operator, preload
+from tests.unit.server.certificate import Authority
 
 OPERATOR, STRANGER = Operator(), Operator()
 ACCOUNT, SYSTEM, FOREIGN = OPERATOR.account("A"), OPERATOR.account("SYS"), STRANGER.account("X")
@@ -85,6 +86,15 @@ def test_url_resolver(load: Callable[[str], Options]) -> None:
         found = load(f"{LINE}resolver: '{text}'\n").operator.resolver
         assert found is not None
         assert (found.kind, found.url) == (URL, "http://127.0.0.1:9090/jwt/v1/accounts/")
+
+
+def test_tls_of_the_web_server(load: Callable[[str], Options], tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    options = load(f"{LINE}{KNOWN}resolver_tls {{ ca_file: '{authority.file}' }}\n")
+    assert options.operator.resolver_tls is not None
+    assert options.operator.resolver_tls.ca_file == str(authority.file)
+    with pytest.raises(ConfigError):
+        load(f"{LINE}{KNOWN}resolver_tls {{ ca_file: '{tmp_path}/nowhere' }}\n")
 
 
 REFUSED = {

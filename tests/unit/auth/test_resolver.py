@@ -1,0 +1,99 @@
+"""A web server that knows the accounts: http and https, and what goes wrong with it."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from jetcluster.auth.resolver import StoreError, UrlStore
+from jetcluster.config.operator_options import URL, ResolverOptions
+from jetcluster.config.options import TlsOptions
+from tests.signer import Operator
+from tests.unit.server.certificate import Authority
+
+ACCOUNT = Operator().account("A")
+SEEN: list[str] = []
+"""What the web server was shown to log in."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        known = {"/accounts/": "", f"/accounts/{ACCOUNT.public}": ACCOUNT.jwt}
+        SEEN.append(self.headers.get("Authorization", ""))
+        body = known.get(self.path)
+        self.send_response(200 if body is not None else 404)
+        self.end_headers()
+        self.wfile.write((body or "").encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def web(context: ssl.SSLContext | None = None) -> Iterator[int]:
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def store(port: int, scheme: str = "http", tls: TlsOptions | None = None) -> UrlStore:
+    return UrlStore(ResolverOptions(URL, url=f"{scheme}://u:secret@127.0.0.1:{port}/accounts/", timeout=5.0), tls)
+
+
+def test_http() -> None:
+    with web() as port:
+        options = ResolverOptions(URL, url=f"http://127.0.0.1:{port}/accounts/", timeout=5.0)
+        found = UrlStore(options)
+        assert found.ask("") == ""
+        assert found.ask(ACCOUNT.public) == ACCOUNT.jwt
+        assert SEEN[-1] == ""
+        assert store(port).ask("") == ""
+        assert SEEN[-1] == "Basic dTpzZWNyZXQ="
+        with pytest.raises(OSError, match=r"could not fetch .*404"):
+            found.ask(Operator().account("B").public)
+    with pytest.raises(OSError, match="could not fetch"):
+        found.ask("")
+
+
+def test_what_was_asked_for_is_kept() -> None:
+    found = store(1)
+    assert found.save(ACCOUNT.public, ACCOUNT.jwt)
+    assert not found.save_if_newer(ACCOUNT.public, ACCOUNT.jwt)
+    assert dict(found.all()) == {ACCOUNT.public: ACCOUNT.jwt}
+    assert found.delete(ACCOUNT.public)
+    assert not found.delete(ACCOUNT.public)
+    assert found.digest == bytes(32)
+    with pytest.raises(StoreError, match="invalid public key"):
+        found.save("../../etc/passwd", ACCOUNT.jwt)
+
+
+def test_passwords_of_the_address_are_not_told() -> None:
+    with pytest.raises(OSError, match="could not fetch") as error:
+        store(1).ask("")
+    assert "secret" not in str(error.value)
+
+
+def test_https_with_authorities_of_ones_own(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("server")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with web(context) as port:
+        options = ResolverOptions(URL, url=f"https://127.0.0.1:{port}/accounts/", timeout=5.0)
+        assert UrlStore(options, TlsOptions(ca_file=str(authority.file))).ask(ACCOUNT.public) == ACCOUNT.jwt
+        with pytest.raises(OSError, match=r"(?i)certificate"):
+            UrlStore(options).ask(ACCOUNT.public)
