@@ -334,13 +334,13 @@ class Client(Connection):
         self.name = connect.get("name", self.name)
         self.lang = connect.get("lang", self.lang)
         self.version = connect.get("version", self.version)
-        self.headers = connect.get("headers", False) and not self.server.options.no_header_support
+        self.headers = connect.get("headers", self.headers) and not self.server.options.no_header_support
         if not self._log_in(connect):
             return
         if self.protocol not in (0, 1):
             self.close("Bad Client Protocol Version", "invalid client protocol")
             return
-        self.no_responders = connect.get("no_responders", False)
+        self.no_responders = connect.get("no_responders", self.no_responders)
         if self.no_responders and not self.headers:
             self.close("No Responders Requires Headers", "no responders requires headers support")
             return

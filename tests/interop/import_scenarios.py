@@ -350,4 +350,88 @@ SCENARIOS = [
         ),
         ["a: SUB req 1", "b: SUB req 1", "c: SUB in 1", "c: PUB req in | both", "a: REPLY one", "b: REPLY two"],
     ),
+    Scenario(
+        "everything of an account",
+        accounts(
+            A='exports: [ {service: ">"}, {stream: ">"} ]',
+            B="""imports: [ {service: {account: A, subject: ">"}, to: "A.>"}
+              {stream: {account: A, subject: ">"}, prefix: from} ]""",
+        ),
+        [
+            "a: SUB foo.> 1",
+            "b: SUB in 9",
+            "b: SUB from.> 1",
+            "b: SUB from.*.b 2",
+            "b: SUB > 3",
+            "b: PUB A.foo.b in | request",
+            "a: REPLY answer",
+            "b: PUB A.nobody in | request",
+            "a2: PUB foo.b | stream",
+            "a2: PUB x.b rep | stream",
+            "b: PUB A in | no token is left",
+        ],
+    ),
+    Scenario(
+        "permissions on both sides",
+        """accounts {
+          A { exports: [ {service: "req.>"}, {stream: "pub.>"}, {service: many, response: stream} ]
+            users: [
+              {user: a, password: p, permissions: {publish: [none], subscribe: ["req.*"], allow_responses: true}}
+              {user: a2, password: p, permissions: {subscribe: many, publish: "pub.>", allow_responses: {max: 2}}} ] }
+          B { imports: [ {service: {account: A, subject: "req.>"}, to: "ask.>"}
+              {stream: {account: A, subject: "pub.>"}, prefix: imp}, {service: {account: A, subject: many}} ]
+            users: [ {user: b, password: p, permissions: {publish: ["ask.x", many], subscribe: ["imp.pub.x", "in.*"]}}
+              {user: b2, password: p, permissions: {subscribe: {allow: "imp.>", deny: "imp.pub.secret"}}} ] } }""",
+        [
+            "a: SUB req.x 1",
+            "a: SUB many 2",
+            "a2: SUB many 1",
+            "b: SUB in.* 9",
+            "b: SUB imp.pub.x 1",
+            "b: SUB imp.pub.y 2",
+            "b: SUB pub.x 3",
+            "b2: SUB imp.pub.> 1",
+            "b2: SUB imp.pub.> q 2",
+            "b: PUB ask.x in.1 | allowed",
+            "a: REPLY answer",
+            "a: REPLY again",
+            "b: PUB ask.y in.1 | not allowed",
+            "b: PUB req.x in.1 | not allowed either",
+            "b: PUB many in.2 | two responses",
+            "a2: REPLY 1",
+            "a2: REPLY 2",
+            "a2: REPLY 3",
+            "a2: PUB pub.x | seen",
+            "a2: PUB pub.secret | denied at delivery",
+            "a2: PUB other | not allowed",
+        ],
+    ),
+    Scenario(
+        "streams by account token",
+        accounts(
+            A='exports: [ {stream: "to.*.news", account_token_position: 2} ]',
+            B='imports: [ {stream: {account: A, subject: "to.B.news"}, to: news} ]',
+            C='imports: [ {stream: {account: A, subject: "to.C.news"}} ]',
+        ),
+        [
+            "b: SUB > 1",
+            "c: SUB > 1",
+            "a: PUB to.B.news | for B",
+            "a: PUB to.C.news | for C",
+            "a: PUB to.D.news | for nobody",
+        ],
+    ),
+    Scenario(
+        "publishers without echo and without notice",
+        SERVICES,
+        [
+            'b: CONNECT {"user":"b","pass":"p","verbose":false,"echo":false,"headers":true}',
+            "b: SUB in 9",
+            "b: SUB local.x 1",
+            "b: PUB local.x in | nobody, and nobody is told",
+            "a: SUB req.> 1",
+            "b: PUB local.x in | served",
+            "a: REPLY answer",
+        ],
+    ),
 ]

@@ -76,9 +76,13 @@ def _act(wire: Wire, command: str, reply: str) -> None:
 
 def _shown(frame: Frame) -> tuple[str, ...]:
     if frame.verb not in ("MSG", "HMSG"):
-        return frame.verb, frame.text
-    reply = re.sub(r"^_R_\..*", "_R_", frame.reply)
-    return frame.verb, frame.subject, frame.sid, reply, _steady(frame.payload.decode())
+        return frame.verb, _named(frame.text)
+    return frame.verb, _named(frame.subject), frame.sid, _named(frame.reply), _steady(frame.payload.decode())
+
+
+def _named(text: str) -> str:
+    """Without the names that a server makes itself."""
+    return re.sub(r"_R_\.\w+\.\w+", "_R_", text)
 
 
 def _steady(text: str) -> str:
