@@ -1,0 +1,56 @@
+"""A task of the source: all of its range, or an error that says what may be missing (spark/read_task.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pip install 'jetcluster[spark]'")
+
+from jetcluster.spark.planner import RangeTask, Target
+from jetcluster.spark.read_task import read_task
+from jetcluster.spark.stream_state import DataLossError
+from jetcluster.stream.direct_get import Frame
+from tests.unit.spark.stream_peer import CREATED, StreamPeer, numbered, options_for, store_of
+
+
+def read(meanwhile: Callable[[StreamPeer], None], **given: object) -> list[int]:
+    """Sequences 1 to 50, ten at a time; `meanwhile` happens behind the second ten."""
+
+    def spoil(gets: int, frames: list[Frame]) -> list[Frame]:
+        if gets == 2:
+            meanwhile(peer)
+        return frames
+
+    with StreamPeer(store_of(numbered(60)), spoil=spoil) as peer:
+        options = options_for(peer, fetchBatch=10, prefetch="false", **given)
+        task = RangeTask(Target("S", "S", CREATED, "n1", ("n1",)), 1, 51, 0)
+        return [seq for batch in read_task(task, options, ["seq"]) for seq in batch.column(0).to_pylist()]
+
+
+def test_a_purge_while_it_is_read_is_told_where_it_may_have_taken_rows() -> None:
+    def purge(peer: StreamPeer) -> None:
+        peer.leader.delete_all(list(range(1, 31)))
+
+    with pytest.raises(DataLossError, match="a purge removed messages up to 30 while 1 to 50 were read; some of them"):
+        read(purge)
+    assert read(purge, failOnDataLoss="false") == [*range(1, 21), *range(31, 51)]
+
+
+def test_a_purge_of_what_was_read_already_is_no_loss() -> None:
+    assert read(lambda peer: peer.leader.delete_all(list(range(1, 16)))) == list(range(1, 51))
+
+
+def test_deletions_in_the_midst_are_no_loss() -> None:
+    """Somebody wanted them gone; nothing in front of them is."""
+    found = read(lambda peer: peer.leader.delete_all([25, 26]))
+    assert found == [n for n in range(1, 51) if n not in (25, 26)]
+
+
+def test_a_stream_that_is_made_anew_while_it_is_read() -> None:
+    def anew(peer: StreamPeer) -> None:
+        peer.created = "2026-11-23T00:00:00Z"
+
+    with pytest.raises(DataLossError, match="S was created anew at 2026-11-23"):
+        read(anew)
