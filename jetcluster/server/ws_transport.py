@@ -47,6 +47,7 @@ _CODES: Mapping[str, int] = {
             "Slow Consumer (Write Deadline)",
             "Maximum Connections Exceeded",
             "Maximum Account Connections Exceeded",
+            "Maximum Control Line Exceeded",
             "Maximum Subscriptions Exceeded",
             "Missing Account",
         ),

@@ -109,6 +109,7 @@ def test_one_frame_per_turn_and_it_is_compressed(run: Run) -> None:
         (masked(BINARY, b"\xff\xff\xff", rsv=4), b"\x03\xefcorrupt compressed message"),
         (masked(BINARY, CONNECT + b"PUB a 9999999\r\n"), b"\x03\xf1Maximum Message Payload Exceeded"),
         (masked(BINARY, b"FOO\r\n"), b"\x03\xeaProtocol Violation"),
+        (masked(BINARY, b"PUB " + b"a" * 5000), b"\x03\xf0Maximum Control Line Exceeded"),
     ],
 )
 def test_a_connection_that_is_ended_says_why(run: Run, data: bytes, status: bytes) -> None:
