@@ -310,8 +310,8 @@ def _gone() -> None:
     raise RuntimeError("the transport is closed")
 
 
-def test_a_second_connect_keeps_what_it_does_not_say(bench: Bench) -> None:
+def test_a_second_connect_keeps_what_it_does_not_say() -> None:
     """As nats-server does: options are read over those of the first one."""
-    client = bench.client()
+    client = Bench().client()
     client.send(b'CONNECT {"echo":false}', b"SUB in 1")
     assert b"503" in client.ask(b"PUB nobody in 0", b"")
