@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from jetcluster.cli.flags import INERT, Flag
 from jetcluster.config.lexer import ConfigError
-from jetcluster.config.options import Options, TlsOptions
+from jetcluster.config.options import DEFAULT_PORT, Options, TlsOptions
 
 _DIRECT = (
     "host",
@@ -60,6 +60,7 @@ def apply_flags(options: Options, flags: Mapping[str, Flag]) -> None:
         if name in flags:
             setattr(options, name, flags[name])
     options.host = options.host or Options().host
+    options.port = options.port or DEFAULT_PORT
     for name in ("trace_verbose", "debug_trace", "debug_trace_verbose"):
         if name in flags:
             options.trace = bool(flags[name])

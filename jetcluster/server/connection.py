@@ -85,7 +85,10 @@ class Connection(asyncio.Protocol):
             self.ip, self.port = peer[0], peer[1]
         self._arm_ping()
         self.server.transports.add(self)
-        self.opened()
+        if self.server.stopping:  # it was accepted in the turn in which the port was closed
+            self.abort("Server Shutdown")
+        else:
+            self.opened()
 
     @property
     def ping_interval(self) -> float:

@@ -117,6 +117,7 @@ class Server:
         self.stale_connections = 0
         self.stalled_clients = 0
         self.lame_duck = False
+        self.stopping = False
         self.look_up: Callable[[Exception], Coroutine[Any, Any, None] | None] = lambda _refusal: None
         """Whether something can be found out that may turn a refusal into a welcome, and the work of it."""
         self.watcher: ConnectionWatcher | None = None
@@ -160,6 +161,7 @@ class Server:
 
     async def stop(self) -> None:
         """Closes the port and every connection, after what is queued for them has been written."""
+        self.stopping = True
         await self.stop_accepting()
         for task in list(self._tasks):
             task.cancel()

@@ -109,3 +109,8 @@ def test_flags_of_the_log(tmp_path: Path) -> None:
 def test_a_random_cluster_without_a_name_is_told() -> None:
     found = options("--cluster", "nats://127.0.0.1:-1")
     assert found.warnings == ["Cluster name was dynamically generated, consider setting one"]
+
+
+@pytest.mark.parametrize(("argv", "port"), [(["-p", "0"], 4222), (["-p", "-1"], -1), (["-p", "1"], 1), ([], 4222)])
+def test_port_zero_is_the_default(argv: list[str], port: int) -> None:
+    assert options(*argv).port == port

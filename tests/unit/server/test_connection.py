@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .support import Bench
+from .support import Bench, Peer
 
 MIB = 1024 * 1024
 
@@ -197,3 +197,13 @@ def test_closing_waits_for_output_that_is_still_on_its_way() -> None:
     assert not stuck.transport.aborted
     bench.time.advance(3.0)
     assert stuck.transport.aborted
+
+
+def test_a_connection_that_comes_while_the_server_stops_is_ended_at_once() -> None:
+    """It was accepted in the turn in which the port was closed; the stop waited two seconds for it."""
+    bench = Bench()
+    bench.server.stopping = True
+    late = Peer(bench)
+    assert late.transport.aborted
+    assert late.info == b""
+    assert bench.server.clients == {}
