@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
+from jetcluster.monitor.claims_view import account_name
 from jetcluster.monitor.leafz import leaf_links
 from jetcluster.monitor.source import Json, Query, flag
 from jetcluster.monitor.view import NodeView, now_text
@@ -50,7 +51,7 @@ def account_stats(node: NodeView, names: list[str]) -> list[Json]:
             row.add(closed)
             row.slow_consumers = closed.slow_consumers
         row.subscriptions = server.accounts[name].index.count
-    return [row.wire(name) for name, row in rows.items()]
+    return [row.wire(name, account_name(node, name)) for name, row in rows.items()]
 
 
 class _Row:
@@ -75,9 +76,9 @@ class _Row:
         self.leaf_received[0] += link.in_msgs
         self.leaf_received[1] += link.in_bytes
 
-    def wire(self, name: str) -> Json:
+    def wire(self, account: str, name: str) -> Json:
         return {
-            "acc": name,
+            "acc": account,
             "name": name,
             "conns": self.conns,
             "leafnodes": self.leafnodes,

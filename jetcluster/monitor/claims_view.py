@@ -48,6 +48,12 @@ def of_account(node: NodeView, account: str) -> Json:
     return found
 
 
+def account_name(node: NodeView, account: str) -> str:
+    """For people: the name in its JWT; the account itself without one."""
+    known = known_account(node, account)
+    return account if known is None else known.claims.token.name or account
+
+
 def of_connection(connection: Any) -> Json:
     """`session` of a client whose user has a JWT."""
     session = getattr(connection, "session", None)

@@ -8,6 +8,7 @@ from jetcluster import API_LEVEL
 from jetcluster.cluster.replica_info import cluster_object
 from jetcluster.model.cluster_info import cluster_wire, group_name
 from jetcluster.model.times import rfc3339
+from jetcluster.monitor.claims_view import account_name
 from jetcluster.monitor.consumers import consumer_count, consumer_details
 from jetcluster.monitor.source import Json, NotAskedError, Query, flag, number
 from jetcluster.monitor.view import NodeView, engine_of, now_text
@@ -270,7 +271,7 @@ def _account(node: NodeView, name: str, replicas: list[Any], wanted: _Wanted) ->
     replicas = sorted(replicas, key=lambda replica: str(replica.assignment.name))
     api = node.jetstream.apis.get(name)
     found: Json = {
-        "name": name,
+        "name": account_name(node, name),
         "id": name,
         **_usage(replicas),
         "accounts": 0,

@@ -15,6 +15,7 @@ from jetcluster.model.advisory import Advisories, Event
 from jetcluster.model.codec import dumps
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.accstatz import account_names, account_stats, data_stats
+from jetcluster.monitor.claims_view import of_connection
 from jetcluster.monitor.server_block import ServerBlock
 from jetcluster.monitor.source import Json
 from jetcluster.monitor.view import NodeView
@@ -33,7 +34,8 @@ _AUTH_REASONS = frozenset(("Authentication Failure", "Authentication Timeout"))
 
 
 _CLIENT = (
-    "start", "host", "id", "acc", "user", "name", "lang", "ver", "rtt", "stop", "name_tag", "kind", "client_type",
+    "start", "host", "id", "acc", "user", "name", "lang", "ver", "rtt", "stop", "jwt", "issuer_key", "name_tag", "tags",
+    "kind", "client_type",
 )  # fmt: skip
 """What is told of a client, in this order: all but the server, which the event names beside it."""
 
@@ -102,7 +104,7 @@ class SystemEvents:
         if not self._bus.has_interest(target):
             return
         account = client.account or "$G"
-        info = {**client.client_info(), "acc": account, "name_tag": account}
+        info = {**client.client_info(), "acc": account, "name_tag": account, **of_connection(client)}
         if end:
             info["stop"] = rfc3339(self._node.clock.time_ns())
         told = {key: info[key] for key in _CLIENT if key in info}
