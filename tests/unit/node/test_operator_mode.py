@@ -18,6 +18,10 @@ from jetcluster import logs
 from jetcluster.config.load import load_file
 from jetcluster.config.operator_options import ResolverOptions
 from jetcluster.config.options import Options
+from jetcluster.monitor.accountz import accountz
+from jetcluster.monitor.accstatz import accstatz
+from jetcluster.monitor.claims_view import of_operators
+from jetcluster.monitor.connz import connz
 from jetcluster.node.node import Node
 from jetcluster.node.operator_mode import NodeOperator
 from tests.signer import JETSTREAM, Account, Key, Operator, User, preload
@@ -452,3 +456,43 @@ async def test_info_says_where_a_client_has_landed(tmp_path: Path) -> None:
             (told,) = [json.loads(frame.text) for frame in frames + await wire.ask() if frame.verb == "INFO"]
             assert (told["connect_info"], told["remote_account"]) == (True, account.public)
             assert told.get("acc_is_sys") == (True if account is case.system else None)
+
+
+async def test_monitoring_shows_what_the_jwts_say(tmp_path: Path) -> None:
+    """Fields and values are those of nats-server 2.15.2, but for the JWTs of bearers."""
+    case = Memory()
+    now = int(time.time())
+    case.account.claims = {"tags": ["t:1"], "revocations": {"*": 5}}
+    case.account.fields = {"iat": 10}
+    user = case.account.user("joe", tags=["q:1"], fields={"iat": now, "exp": now + 1000})
+    bearer = case.account.user(bearer_token=True, fields={"iat": now})
+    async with running(tmp_path, case.config()) as node:
+        wire, _ = await log_in(node, user), await log_in(node, bearer)
+        account, operator = case.account.public, case.operator.key.public
+        shown = {one["authorized_user"]: one for one in connz(node, {"auth": "1"})["connections"]}
+        own = shown[user.key.public]
+        assert [own[key] for key in ("account", "jwt", "issuer_key", "name_tag", "tags")] == [
+            account, user.jwt, account, "A", ["q:1"],
+        ]  # fmt: skip
+        assert "jwt" not in shown[bearer.key.public]
+        assert bearer.jwt not in json.dumps(shown)
+        detail = accountz(node, {"acc": account})["account_detail"]
+        wanted = ("name_tag", "issuer_key", "jwt", "tags", "expired", "revoked_user")
+        assert [detail[key] for key in wanted] == [
+            "A", operator, case.account.jwt, ["t:1"], False, {"*": "1970-01-01T00:00:05Z"},
+        ]  # fmt: skip
+        assert detail["decoded_jwt"]["sub"] == account
+        assert detail["update_time"] > "2026"
+        stats = {one["acc"]: one["name"] for one in accstatz(node, {"unused": "1"})["account_statz"]}
+        assert stats == {"$G": "$G", account: "A", case.system.public: "SYS"}
+        operators = of_operators(node)
+        assert operators["trusted_operators_jwt"] == [case.operator.jwt]
+        assert operators["trusted_operators_claim"][0]["sub"] == operator
+        wire.send("SUB r 1", "PUB $SYS.REQ.USER.INFO r 0", "")
+        told = json.loads((await wire.frame() or pytest.fail("no answer")).payload)["data"]
+        assert 998 * 10**9 <= told.pop("expires") <= 1000 * 10**9
+        assert told == {"user": user.key.public, "account": account, "account_name": "A", "user_name": "joe"}
+        case.account.fields = {"iat": 20, "exp": int(time.time()) + 1}
+        await update(node, case.account)
+        assert await until_end(wire) == ["Account Authentication Expired"]
+        assert accountz(node, {"acc": account})["account_detail"]["expired"] is True
