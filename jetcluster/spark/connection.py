@@ -151,15 +151,19 @@ class Connection:
         self.close()
 
     def _connect(self, servers: Sequence[str], timeout: float) -> None:
-        failures = []
+        failures: list[str] = []
+        untrusted = 0
         for url in servers:
             try:
                 self._open(url, time.monotonic() + timeout)
             except (OSError, ConnectionLostError, RequestTimeoutError) as error:
                 failures.append(f"{_without_user(url)}: {error}")
+                untrusted += isinstance(error, ssl.SSLCertVerificationError)
             else:
                 return
-        raise ConnectionLostError("no server could be reached: " + ("; ".join(failures) or "none is named"))
+        # Waiting does not mend a certificate; if one server has a good one, that may come back.
+        kind = ServerError if failures and untrusted == len(failures) else ConnectionLostError
+        raise kind("no server could be reached: " + ("; ".join(failures) or "none is named"))
 
     def _open(self, url: str, deadline: float) -> None:
         parts = urlsplit(url if "//" in url else f"nats://{url}")

@@ -14,7 +14,7 @@ class ConnectionLostError(JetclusterError):
 
 
 class ServerError(JetclusterError):
-    """The server sent -ERR: no permission, a protocol violation."""
+    """The server sent -ERR (no permission, a protocol violation), or its certificate is not to be trusted."""
 
 
 class NoRespondersError(JetclusterError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -18,8 +19,11 @@ class Peer:
     """Serves connections one after the other until `close`."""
 
     def __init__(
-        self, answer: Answer = lambda *_: b"", info: dict[str, Any] | None = None, greeting: bytes = b""
-    ) -> None:
+        self, answer: Answer = lambda *_: b"", info: dict[str, Any] | None = None, greeting: bytes = b"",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:  # fmt: skip
+        """`tls`: of the server, which begins behind its INFO."""
+        self._tls = tls
         self.connects: list[dict[str, Any]] = []
         self.published: list[tuple[bytes, bytes, bytes, bytes]] = []
         self.pongs = 0
@@ -73,6 +77,13 @@ class Peer:
 
     def _talk(self, one: socket.socket) -> None:
         one.sendall(self._greeting or b"INFO " + json.dumps(self._info).encode() + b"\r\n")
+        if self._tls is None:
+            self._listen(one)
+        else:
+            with self._tls.wrap_socket(one, server_side=True) as self._open:
+                self._listen(self._open)
+
+    def _listen(self, one: socket.socket) -> None:
         parser = Parser()
         while data := one.recv(65536):
             for kind, a, b, c, d in parser.feed(data):
