@@ -201,7 +201,7 @@ async def test_where_the_log_goes_and_what_it_says(tmp_path: Path) -> None:
             server.reload("")
             assert "seen" in first.read_text()
             assert "not seen" not in "".join(path.read_text() for path in tmp_path.glob("*.log*"))
-            assert any("<<- [PUB traced  0]" in path.read_text() for path in tmp_path.glob("b.log.*"))
+            assert any("<<- [PUB traced 0]" in path.read_text() for path in tmp_path.glob("b.log.*"))
             assert stat.S_IMODE(second.stat().st_mode) == 0o640
     finally:
         logs.configure(options_from({}))
