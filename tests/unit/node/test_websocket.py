@@ -166,3 +166,30 @@ async def test_clients_are_told_that_the_server_goes_away(tmp_path: Path) -> Non
         await node.stop()
         message = await connection.receive(timeout=5)
         assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1001)
+
+
+async def test_lame_duck_over_websocket(tmp_path: Path) -> None:
+    """WebSocket clients are told and closed like the others, with a close frame, and nobody new is let in."""
+    text = """
+    cluster { name: c, listen: "127.0.0.1:-1" }
+    websocket { listen: "127.0.0.1:-1", no_tls: true }
+    """
+    async with node_of(tmp_path, text) as node:
+        node.server.options.lame_duck_duration, node.server.options.lame_duck_grace_period = 0.1, 0.1
+        async with raw(node) as connection:
+            await heard(connection)
+            await connection.send_bytes(b'CONNECT {"verbose":false,"protocol":1}\r\nPING\r\n')
+            while b"PONG" not in await heard(connection):
+                pass
+            leaving = asyncio.ensure_future(node.server.enter_lame_duck())
+            told = await heard(connection)
+            while b'"ldm":true' not in told:
+                told = await heard(connection)
+            url = url_of(node)
+            async with aiohttp.ClientSession() as session:
+                with pytest.raises(aiohttp.ClientError):
+                    await session.ws_connect(url)
+            closing = await connection.receive(timeout=5)
+            assert closing.type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED), closing
+            await leaving
+        assert {closed.reason for closed in node.server.closed} == {"Server Shutdown"}
