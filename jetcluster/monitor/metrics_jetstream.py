@@ -111,19 +111,23 @@ def _consumers(out: Exposition, engine: Any, replica: Any, system: str, stream: 
             )
             for key, value in _consumer_values(info):
                 out.gauge(f"{system}_consumer_{key}", key, value, labels)
-            _last_delivery(out, replica, info)
+            for key, help_, seconds in _ages(info):
+                out.gauge(f"{system}_consumer_{key}", help_, seconds, labels)
             yield
     except DamagedError:
         return  # told by jetcluster_replicas_damaged
 
 
-def _last_delivery(out: Exposition, replica: Any, info: Json) -> None:
-    """Ours: together with num_pending it tells a consumer that has stopped."""
-    last = info["delivered"].get("last_active")
-    if last:
-        age = (parse_rfc3339(info["ts"]) - parse_rfc3339(last)) / SECOND
-        owner = (("account", replica.assignment.account), ("stream", info["stream_name"]), ("consumer", info["name"]))
-        out.gauge("jetcluster_consumer_last_delivery_seconds", "Since the newest delivery", max(age, 0.0), owner)
+def _ages(info: Json) -> Iterator[tuple[str, str, float]]:
+    """Together with num_pending they tell a consumer that has stopped. None before its first delivery, or ack."""
+    now = parse_rfc3339(info["ts"])
+    for key, what, help_ in (
+        ("last_delivery_seconds", "delivered", "Seconds since last message delivery to consumer"),
+        ("last_ack_seconds", "ack_floor", "Seconds since last ack from consumer"),
+    ):
+        last = info[what].get("last_active")
+        if last:
+            yield key, help_, max((now - parse_rfc3339(last)) / SECOND, 0.0)
 
 
 def _consumer_values(info: Json) -> tuple[tuple[str, int], ...]:

@@ -282,10 +282,22 @@ async def test_events_of_other_nodes(both: Both) -> None:
 async def test_metrics_have_the_names_and_labels_of_the_exporter(both: Both) -> None:
     """What it made of such a cluster is in exporter-names.json; leaf links are none here."""
     async with await both.ours[0].connect() as client:
-        pulled = asyncio.Event()
-        client.subscribe("pulled", lambda msg: pulled.set())
+        pulled: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        client.subscribe("pulled", pulled.set_result)
         client.publish("$JS.API.CONSUMER.MSG.NEXT.S.C", b"", b"pulled")
-        await asyncio.wait_for(pulled.wait(), 10)
+        message = await asyncio.wait_for(pulled, 10)
+        await client.request(message.reply.decode(), b"+ACK")
+
+    async def told() -> bool:
+        """Delivery and ack are known to every replica."""
+        for node in both.ours.nodes:
+            page = await node.monitor("jsz?consumers=1")
+            (shown,) = page["account_details"][0]["stream_detail"][0]["consumer_detail"]
+            if not all("last_active" in shown[key] for key in ("delivered", "ack_floor")):
+                return False
+        return True
+
+    await eventually(told, 10, "not every replica knows of the ack", every=0.1)
     for node in both.ours.nodes:
         status, _, body = await asyncio.to_thread(fetch, node, "metrics")
         assert status == 200
@@ -295,7 +307,7 @@ async def test_metrics_have_the_names_and_labels_of_the_exporter(both: Both) -> 
                 found.setdefault(sample.name, set()).update(sample.labels)
         for name, labels in json.loads(EXPORTER.read_text()).items():
             assert found.get(name) == set(labels), name
-        assert {"jetcluster_consumer_last_delivery_seconds", "jetcluster_fsync_seconds_bucket"} <= found.keys()
+        assert {"jetstream_consumer_last_delivery_seconds", "jetcluster_fsync_seconds_bucket"} <= found.keys()
 
 
 # ---- the command line tool
