@@ -18,7 +18,7 @@ LONG := $(addprefix tests/cluster/test_, $(addsuffix .py, wipe atomic_batch memb
 ALONE := $(addprefix tests/cluster/test_, $(addsuffix .py, consumer_takeover crash process))
 CHAOS ?=
 
-.PHONY: help install tools lint format test unit sim spark cluster oracle demo bench chaos docs image clean
+.PHONY: help install tools lint format test unit sim spark cluster suites oracle demo bench chaos docs image clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -56,6 +56,7 @@ test: install ## every test this machine can run; says which groups it cannot an
 	$(BIN)/pytest -q -n $(FILES) --dist loadfile --no-loadscope-reorder $(LONG) \
 	  $(filter-out $(LONG) $(ALONE), $(shell find tests/cluster tests/interop -name "test_*.py" | sort)) || failed=1; \
 	echo "== processes, one at a time"; $(BIN)/pytest -q $(ALONE) || failed=1; \
+	echo "== tests that nats-py carries"; $(BIN)/python -m tests.suites.run --short --workers 4 nats-py || failed=1; \
 	echo "== spark, two sessions"; $(BIN)/pytest -q -rs -n $(WORKERS) --dist loadfile tests/spark || failed=1; \
 	echo "== image, compose and charts"; $(BIN)/pytest -q -rs tests/deploy || failed=1; \
 	scripts/groups.sh; sed "s/^/FAILED /" "$$JETCLUSTER_FAILURES"; rm -f "$$JETCLUSTER_FAILURES"; exit $$failed
@@ -71,6 +72,9 @@ spark: install ## source, sink and jobs on a real SparkSession (needs Java 17 or
 
 cluster: install ## real processes, kill -9, real clients
 	$(BIN)/pytest -q tests/cluster tests/interop
+
+suites: install ## the tests that nats-py and nats-key-value carry, against scripts/nats-server (fetches them)
+	$(BIN)/python -m tests.suites.run
 
 oracle: install tools ## the same process tests against the real nats-server: proves the tests
 	$(BIN)/pytest -q --server nats-server tests/cluster tests/interop
