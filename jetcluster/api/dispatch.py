@@ -69,6 +69,8 @@ class JetStreamApi:
         self._subjects = SUBJECTS + (SYSTEM_SUBJECTS if system else ())
         self.enabled = True
         """False: the account has no JetStream, and every request is told so."""
+        self.answers_elsewhere: Callable[[bytes], bool] = _nowhere
+        """True for a request that the account imports as a service: then another one's API answers it."""
         self.counters = Counters()
         self.dropped = 0
         """Requests thrown away because the queue was full."""
@@ -115,6 +117,8 @@ class JetStreamApi:
         """The bus's callback: only queues. What the server publishes itself without asking for an answer is no request:
         an answer, a delivery or a copy that somebody has had sent here in place of a request of his own."""
         if origin.kind == INTERNAL and (not reply or reply.startswith(ACKS)):
+            return
+        if not self.enabled and self.answers_elsewhere(subject):
             return
         self._queue.append(
             Request(self._bus.account, subject, (), reply, headers, payload, origin, self._bus, self._context.strict)
@@ -214,6 +218,10 @@ class JetStreamApi:
             subject_text = request.subject.decode("utf-8", "replace")
             audit_event = self._advisories.api_audit(subject_text, request.payload, response, request.client())
             bus.publish(API_AUDIT_SUBJECT, audit_event)
+
+
+def _nowhere(subject: bytes) -> bool:
+    return False
 
 
 def _type(endpoint: Endpoint) -> str:

@@ -30,6 +30,7 @@ from jetcluster.server.listener import ListenError, host_port
 if TYPE_CHECKING:
     from jetcluster.api.context import ApiContext
     from jetcluster.api.dispatch import JetStreamApi
+    from jetcluster.api.relay import ApiRelay
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.cluster.placement import PlacementRules
     from jetcluster.node.node import Node
@@ -74,6 +75,8 @@ class NodeJetStream:
         """By account, those where JetStream is enabled."""
         self._all_apis: dict[str, JetStreamApi] = {}
         self._api_context: ApiContext | None = None
+        self._relay: ApiRelay | None = None
+        """Of a node without JetStream in a cluster."""
         self._journal: Journal | None = None
         self._raft: RaftNode | None = None
         self._writer: ThreadWriter | None = None
@@ -108,6 +111,8 @@ class NodeJetStream:
         MeshInterest(self.mesh, node.server.accounts)
         if directory is not None:
             self._start_jetstream(directory, identity)
+        elif options.is_clustered:
+            self._start_relay()
         if isinstance(self.mesh, NodeMesh):
             self.mesh.on_client_urls = lambda urls: node.server.set_connect_urls(list(urls))
             try:
@@ -171,6 +176,8 @@ class NodeJetStream:
             self.mesh.set_routes(tuple(_route(url) for url in self._options.cluster.routes))
         if "accounts" in changed and self._api_context is not None:
             self._serve_accounts(self._api_context)
+        if "accounts" in changed and self._relay is not None:
+            self._relay.serve(self._relayed_accounts())
 
     def renew_tls(self, cluster: ClusterOptions) -> None:
         """Of routes, out of a new configuration: for handshakes to come. Raises ConfigError."""
@@ -234,6 +241,17 @@ class NodeJetStream:
             max_frame=max_frame,
         )
         return NodeMesh(me, mesh_options, clock=self._node.clock, rng=self._node.rng)
+
+    def _start_relay(self) -> None:
+        from jetcluster.api.relay import ApiRelay
+
+        options, server = self._options, self._node.server
+        system = options.system_account_name
+        self._relay = ApiRelay(self.mesh, server.account, self._node.rng, options.domain, system)
+        self._relay.serve(self._relayed_accounts())
+
+    def _relayed_accounts(self) -> set[str]:
+        return {DEFAULT_ACCOUNT, self._options.system_account_name, *(self._options.accounts or ())}
 
     def _start_jetstream(self, directory: Path, identity: NodeIdentity) -> None:
         from jetcluster.cluster.account_room import AccountRoom
@@ -396,6 +414,10 @@ class NodeJetStream:
         )
         self._api_context = context
         self._serve_accounts(context)
+        if self._options.is_clustered:
+            from jetcluster.api.relay import serve_relayed
+
+            serve_relayed(self.mesh, self._node.server.account, self._log)
 
     def _serve_accounts(self, context: ApiContext) -> None:
         """An account without JetStream has an API too: one that says so (10039)."""
@@ -410,6 +432,7 @@ class NodeJetStream:
                 api = JetStreamApi(context, self._node.server.account(account), system=system)
                 if self._options.jetstream.request_queue_limit > 0:
                     api.max_queued = self._options.jetstream.request_queue_limit
+                api.answers_elsewhere = self._node.server.account(account).imports_service
                 self._all_apis[account] = api
                 api.start()
             api.enabled = account in enabled

@@ -371,6 +371,10 @@ class Router:
             self._shared = True
             self.index.compile_with(kind)
 
+    def imports_service(self, subject: bytes) -> bool:
+        """True when a request to `subject` goes to another account."""
+        return any(client.leads_away for client in self._open(subject).clients)
+
     def await_reply(self, reply: bytes, note: Callable[[], None]) -> Callable[[], None]:
         """`note` is called when somebody stops to take `reply`, perhaps the last; returns what ends this."""
         if self.awaited is None:

@@ -40,6 +40,8 @@ class ServiceEntry(Passage):
 
     __slots__ = ("_around", "_cached", "_exporter", "_import", "_importer", "_is_system", "_key")
 
+    leads_away = True
+
     def __init__(self, around: Around, imported: ServiceImport, importer: Router, exporter: Router) -> None:
         super().__init__(imported.local)
         self._around = around

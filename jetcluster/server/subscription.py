@@ -50,6 +50,9 @@ class ClientSubscription:
 
     __slots__ = ("closed", "delivered", "max", "mid", "owner", "queue", "sid", "special", "subject")
 
+    leads_away = False
+    """See `Passage.leads_away`."""
+
     def __init__(self, owner: Sink, subject: bytes, queue: bytes | None, sid: bytes, special: bool = False) -> None:
         self.owner = owner
         self.subject = subject
@@ -215,6 +218,8 @@ class Passage:
 
     special = True
     """Deliveries go through `take`."""
+    leads_away = False
+    """Its messages are requests to another account."""
     owner: Sink | None = None
     closed = False
     delivered = 0

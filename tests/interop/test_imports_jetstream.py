@@ -48,6 +48,11 @@ accounts {
       {service: {account: "$SYS", subject: "$SYS.DEBUG.SUBSCRIBERS"}}
     ]
   }
+  C {
+    users: [ {user: c, password: p} ]
+    imports: [ {service: {account: A, subject: "$JS.API.>"}}, {service: {account: A, subject: "$JS.ACK.>"}} ]
+  }
+  D { users: [ {user: d, password: p} ] }
   "$SYS" {
     users: [ {user: s, password: p} ]
     exports: [
@@ -102,6 +107,9 @@ async def story(port: int) -> list[Any]:
         seen += await _errors(nc, js)
         seen += await _imported_into_a_stream(nc, owner)
         seen += await _system(nc, owner)
+        await owner.publish("orders.9", b"late")
+        await owner.flush()
+        seen += await _without_jetstream(port)
     finally:
         await nc.close()
         await owner.close()
@@ -218,6 +226,25 @@ async def _system(nc: Any, owner: Any) -> list[Any]:
         await owner.request("$SYS.DEBUG.SUBSCRIBERS", b"count.me", timeout=1)
     except nats.errors.NoRespondersError:
         seen.append("not imported")
+    return seen
+
+
+async def _without_jetstream(port: int) -> list[Any]:
+    """An account that has none uses another's API as if it were its own; one that imports nothing is told so."""
+    seen: list[Any] = []
+    for user in ("c", "d"):
+        nc = await nats.connect(f"nats://{user}:p@127.0.0.1:{port}", max_reconnect_attempts=0)
+        inbox = await nc.subscribe("answers")
+        for subject in ("INFO", "STREAM.INFO.ORDERS", "CONSUMER.INFO.ORDERS.pull"):
+            await nc.publish(f"$JS.API.{subject}", reply="answers")
+            answer = json.loads((await inbox.next_msg(timeout=5)).data)
+            seen.append((user, subject, answer.get("error", {}).get("err_code")))
+        if user == "c":
+            sub = await nc.jetstream().pull_subscribe_bind("pull", "ORDERS")
+            seen.append([message.data for message in await sub.fetch(1, timeout=5)])
+        await asyncio.sleep(0.1)
+        seen.append(("answers beyond the first", inbox.pending_msgs))
+        await nc.close()
     return seen
 
 

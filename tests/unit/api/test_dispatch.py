@@ -159,3 +159,18 @@ def test_nothing_heavy_is_imported_before_the_first_request() -> None:
 
     code = "import sys, jetcluster.api.dispatch, jetcluster.cluster.meta_service; print('pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+async def test_an_account_without_jetstream_leaves_imported_requests_to_the_other_account() -> None:
+    client = Client()
+    client.api.enabled = False
+    client.api.answers_elsewhere = lambda subject: subject == b"$JS.API.STREAM.NAMES"
+    got: list[bytes] = []
+    client.bus.subscribe(b"in.*", lambda s, r, h, p, o: got.append(s))
+    client.bus.publish(b"$JS.API.STREAM.NAMES", b"", b"in.1")
+    client.bus.publish(b"$JS.API.STREAM.LIST", b"", b"in.2")
+    async with asyncio.timeout(5):
+        while not got:
+            await asyncio.sleep(0.001)
+    await asyncio.sleep(0.01)
+    assert got == [b"in.2"]

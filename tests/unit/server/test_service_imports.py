@@ -252,3 +252,10 @@ def test_nothing_else_crosses() -> None:
     assert b"MSG in " not in asker.read()
     assert server.read() == b""
     assert other.read() == b"MSG %b 1 0\r\n\r\n" % reply
+
+
+def test_a_router_knows_which_requests_it_imports() -> None:
+    nodes = Nodes(1, A, B)
+    router = nodes.benches[0].server.account("B")
+    router.subscribe(b">", lambda s, r, h, p, o: None)
+    assert router.imports_service(b"ask") and not router.imports_service(b"req.x")
