@@ -26,7 +26,7 @@ from jetcluster.spark.frames import Batch, answering_stream, is_whole, position,
 from jetcluster.spark.link import Link
 from jetcluster.spark.options import SourceOptions
 from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, Reply, RequestTimeoutError
-from jetcluster.spark.stream_state import PATIENCE, StreamError, leader_next
+from jetcluster.spark.stream_state import StreamError, leader_next
 
 PROOF: Final = b"NATS/1.0\r\nJc-Proof: 1\r\n\r\n"
 AHEAD: Final = 2
@@ -73,7 +73,7 @@ class RangeFetch:
                 batch = self._next()
             except (ConnectionLostError, RequestTimeoutError, IncompleteError) as error:
                 self._link.go_on()
-                self._wait(error, PATIENCE)
+                self._wait(error, self._options.retry_timeout)
             except NoRespondersError as error:
                 self._link.no_responders()
                 self._wait(error, self._patience)
@@ -85,7 +85,7 @@ class RangeFetch:
                 if error.code != 503:
                     raise
                 self._link.go_on()
-                self._wait(error, PATIENCE)
+                self._wait(error, self._options.retry_timeout)
             else:
                 if batch is None:
                     return
@@ -97,7 +97,7 @@ class RangeFetch:
 
     @property
     def _patience(self) -> float:
-        return max(PATIENCE, self._options.replica_wait)
+        return max(self._options.retry_timeout, self._options.replica_wait)
 
     def _wait(self, error: JetclusterError, most: float) -> None:
         self._forget_ahead()

@@ -25,7 +25,7 @@ from jetcluster.spark.link import Link
 from jetcluster.spark.options import SourceOptions
 from jetcluster.spark.planner import LAST_CHUNK, LastTask
 from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
-from jetcluster.spark.stream_state import PATIENCE, is_ours
+from jetcluster.spark.stream_state import is_ours
 
 
 class LastFetch:
@@ -61,10 +61,10 @@ class LastFetch:
                 most = self._options.replica_wait
                 self._link.go_on()
             except NoRespondersError as error:
-                failure, most = error, PATIENCE
+                failure, most = error, self._options.retry_timeout
                 self._link.no_responders()
             except (ConnectionLostError, RequestTimeoutError, IncompleteError, ApiError) as error:
-                failure, most = error, PATIENCE
+                failure, most = error, self._options.retry_timeout
                 self._link.go_on()
             if time.monotonic() - begun + pause > most:
                 raise failure

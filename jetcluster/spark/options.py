@@ -92,6 +92,7 @@ class SourceOptions:
     preference: ReadPreference = ReadPreference()
     replica_wait: float = 5.0
     request_timeout: float = 5.0
+    retry_timeout: float = 30.0
     fetch_batch: int = 10_000
     fetch_bytes: int = 4 << 20
     prefetch: bool = True
@@ -121,8 +122,8 @@ SOURCE_OPTIONS: Final = SERVER_OPTIONS | {
     for name in (
         "stream", "subscribe", "subjects", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
         "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss",
-        "columns", "kafkaColumns", "includeHeaders", "readPreference", "replicaWait", "requestTimeout", "fetchBatch",
-        "fetchMaxBytes", "prefetch", "arrowBatchRows", "mode", "asOfSeq", "asOfTime", "pushdown",
+        "columns", "kafkaColumns", "includeHeaders", "readPreference", "replicaWait", "requestTimeout", "retryTimeout",
+        "fetchBatch", "fetchMaxBytes", "prefetch", "arrowBatchRows", "mode", "asOfSeq", "asOfTime", "pushdown",
     )
 }  # fmt: skip
 
@@ -243,6 +244,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         preference=_preference(reader),
         replica_wait=reader.seconds("replicaWait", 5.0),
         request_timeout=reader.seconds("requestTimeout", 5.0),
+        retry_timeout=reader.seconds("retryTimeout", SourceOptions.retry_timeout),
         fetch_batch=reader.number("fetchBatch", SourceOptions.fetch_batch),
         fetch_bytes=reader.size("fetchMaxBytes", SourceOptions.fetch_bytes),
         prefetch=reader.flag("prefetch", True),

@@ -16,7 +16,7 @@ from jetcluster.spark.offsets import Offset
 from jetcluster.spark.options import SourceOptions
 from jetcluster.spark.planner import LastTask, RangeTask, Task, check_start, lowest
 from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
-from jetcluster.spark.stream_state import PATIENCE, DataLossError, StreamState, ask, stream_state
+from jetcluster.spark.stream_state import DataLossError, StreamState, ask, stream_state
 
 MAX_BATCH_BYTES: Final = 16 << 20
 """Of one record batch; Arrow's binary columns end at 2 GiB."""
@@ -44,7 +44,7 @@ def _range(link: Link, options: SourceOptions, task: RangeTask) -> Iterator[Batc
     if options.fail_on_data_loss:
         dense = count == task.high - task.low
         try:
-            state = _state(link, options, task.target.stream, 1.0 if dense else PATIENCE)
+            state = _state(link, options, task.target.stream, 1.0 if dense else options.retry_timeout)
         except (ApiError, ConnectionLostError, NoRespondersError, RequestTimeoutError):
             if not dense:
                 raise

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from jetcluster.spark import planner
 from jetcluster.spark.connection import Connection
@@ -23,6 +23,8 @@ from jetcluster.spark.stream_state import (
     seq_at_time,
     stream_state,
 )
+
+T = TypeVar("T")
 
 
 class Extent(NamedTuple):
@@ -47,7 +49,7 @@ def check_loss(extents: Sequence[Extent]) -> None:
 
 def batch_extents(options: SourceOptions) -> list[Extent]:
     """Of a batch query, by the options and what the leaders say now. Raises StreamError, and what `ask` raises."""
-    return [ask(options.server, partial(_extent, name=name, options=options)) for name in options.streams]
+    return [_asked(options, partial(_extent, name=name, options=options)) for name in options.streams]
 
 
 def tasks_of(extents: Sequence[Extent], options: SourceOptions) -> list[Task]:
@@ -72,7 +74,7 @@ def narrowed(extents: Sequence[Extent], pushdown: Pushdown, options: SourceOptio
 
 
 def stream_states(options: SourceOptions) -> dict[str, StreamState]:
-    return {name: ask(options.server, partial(stream_state, stream=name)) for name in options.streams}
+    return {name: _asked(options, partial(stream_state, stream=name)) for name in options.streams}
 
 
 def range_between(options: SourceOptions, start: Offsets, end: Offsets) -> list[Task]:
@@ -81,13 +83,17 @@ def range_between(options: SourceOptions, start: Offsets, end: Offsets) -> list[
     for name in options.streams:
         if name not in end:
             continue
-        target, state = ask(options.server, partial(_checked, name=name, options=options))
+        target, state = _asked(options, partial(_checked, name=name, options=options))
         low = planner.check_start(start.get(name, Offset(0)), state, fail=options.fail_on_data_loss)
         if end[name].created and end[name].created != state.created:
             planner.check_start(end[name], state, fail=options.fail_on_data_loss)
             continue  # what was planned is of a stream that is gone
         ranges.append((target, low, end[name].seq))
     return planner.range_tasks(ranges, options)
+
+
+def _asked(options: SourceOptions, question: Callable[[Connection], T]) -> T:
+    return ask(options.server, question, options.retry_timeout)
 
 
 def _extent(link: Connection, name: str, options: SourceOptions) -> Extent:

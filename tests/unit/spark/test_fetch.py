@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from jetcluster.spark import fetch
 from jetcluster.spark.fetch import RangeFetch, ReplicaLagError, merged
 from jetcluster.spark.frames import sequence
 from jetcluster.spark.link import Link
@@ -143,14 +142,13 @@ def test_a_server_that_goes_away_between_two_batches() -> None:
         assert got == list(range(1, 31))
 
 
-def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_answers() -> None:
     store = store_of(numbered(5))
     with StreamPeer(store, [None, None, store]) as peer:
         one = fetch_of(options_for(peer), 1, 6)
         assert seqs(one) == [1, 2, 3, 4, 5] and one.retries == 2
-    monkeypatch.setattr(fetch, "PATIENCE", 0.1)
     with StreamPeer(store, [None]) as peer, pytest.raises(NoRespondersError, match="allow_direct"):
-        seqs(fetch_of(options_for(peer, replicaWait="100ms"), 1, 6))
+        seqs(fetch_of(options_for(peer, replicaWait="100ms", retryTimeout="100ms"), 1, 6))
 
 
 def test_a_refusal_is_told_at_once() -> None:
