@@ -10,6 +10,8 @@ class Scenario:
     name: str
     config: str
     steps: list[str]
+    later: str = ""
+    """The configuration after the step RELOAD."""
 
     @property
     def waits(self) -> bool:
@@ -433,5 +435,46 @@ SCENARIOS = [
             "b: PUB local.x in | served",
             "a: REPLY answer",
         ],
+    ),
+    Scenario(
+        "reload",
+        accounts(
+            A='exports: [ {stream: "pub.>"}, {service: "req.>"}, {service: gone} ], mappings { foo: bar, keep: kept }',
+            B="""imports: [ {stream: {account: A, subject: "pub.>"}, prefix: imp}
+              {service: {account: A, subject: "req.x"}, to: ask}, {service: {account: A, subject: gone}} ]""",
+            C="",
+        ),
+        [
+            "b: SUB > 1",
+            "b: SUB imp.pub.x q 2",
+            "b: SUB new.pub.x 3",
+            "b: SUB in 9",
+            "c: SUB > 1",
+            "a: SUB req.> 1",
+            "a: SUB gone 2",
+            "a: SUB bar 3",
+            "a: SUB foo 4",
+            "a2: PUB pub.x | before",
+            "a2: PUB foo | before",
+            "b: PUB ask in | asked before, answered after",
+            "b: RELOAD",
+            "a: REPLY answer",
+            "a2: PUB pub.x | after",
+            "a2: PUB foo | after",
+            "a2: PUB keep | after",
+            "b: PUB ask in | after",
+            "b: PUB please in | after",
+            "a: REPLY answer",
+            "b: PUB gone in | after",
+            "c: PUB req.c in | a new importer",
+            "b: UNSUB 1",
+            "a2: PUB pub.x | and after",
+        ],
+        later=accounts(
+            A='exports: [ {stream: "pub.>"}, {service: "req.>"} ], mappings { foo: foo2, keep: kept }',
+            B="""imports: [ {stream: {account: A, subject: "pub.>"}, prefix: new}
+              {service: {account: A, subject: "req.x"}, to: please} ]""",
+            C='imports: [ {service: {account: A, subject: "req.c"}}, {stream: {account: A, subject: "pub.x"}} ]',
+        ),
     ),
 ]

@@ -17,6 +17,7 @@ from tests.cluster.harness import find_server
 from tests.interop.import_scenarios import SCENARIOS, Scenario
 from tests.interop.oracle import ours, theirs
 from tests.unit.config.import_cases import CASES
+from tests.unit.server.configured import Reload
 from tests.unit.server.wire import Frame, Wire, close_all
 
 pytestmark = pytest.mark.cluster
@@ -30,8 +31,8 @@ async def _closed() -> AsyncIterator[None]:
     await close_all()
 
 
-async def played(port: int, scenario: Scenario) -> Seen:
-    """(step, user, frames): what each user got after each step."""
+async def played(port: int, scenario: Scenario, reload: Reload | None = None) -> Seen:
+    """(step, user, frames): what each user got after each step. `reload` is for the step RELOAD."""
     wires: dict[str, Wire] = {}
     replies: dict[str, str] = {}
     for user in scenario.users:
@@ -40,7 +41,10 @@ async def played(port: int, scenario: Scenario) -> Seen:
     seen: Seen = []
     for step in scenario.steps:
         user, _, command = step.partition(": ")
-        if command != "WAIT":
+        if command == "RELOAD":
+            assert reload is not None
+            await reload()
+        elif command != "WAIT":
             _act(wires[user], command, replies.get(user, ""))
         early = await wires[user].settle()
         if scenario.waits:  # for what the server tells on its own, a little later
@@ -108,14 +112,23 @@ def _metric(found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _to(scenario: Scenario, file: Path, reload: Reload) -> Reload:
+    async def change() -> None:
+        file.write_text(scenario.later)
+        await reload()
+
+    return change
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 async def test_every_client_gets_the_same(tmp_path: Path, scenario: Scenario) -> None:
     file = tmp_path / "server.conf"
     file.write_text(scenario.config)
-    async with theirs(file) as (port, _):
-        expected = await played(port, scenario)
-    async with ours(file) as (port, _):
-        found = await played(port, scenario)
+    async with theirs(file) as (port, reload):
+        expected = await played(port, scenario, _to(scenario, file, reload))
+    file.write_text(scenario.config)
+    async with ours(file) as (port, reload):
+        found = await played(port, scenario, _to(scenario, file, reload))
     assert found == expected
     assert expected, "a scenario in which nobody gets anything shows nothing"
 
