@@ -72,9 +72,14 @@ def _others(client: Client, route: Route) -> list[Json]:
     """Takers that are no clients of this node."""
     events = [_event(client, "eg", JETSTREAM) for _ in route.callbacks]
     leaves: tuple[RemotePeer, ...] = route.leaves
-    return events + [
-        _event(client, "eg", LEAF if peer in leaves else ROUTER) | {"name": peer.peer_id} for peer in route.peers
-    ]
+    return events + [_event(client, "eg", LEAF if peer in leaves else ROUTER) | _link(peer) for peer in route.peers]
+
+
+def _link(peer: RemotePeer) -> Json:
+    """The server's name where it is known, and the number that /routez gives the link."""
+    info, stats = getattr(peer, "info", None), getattr(peer, "stats", None)
+    found: Json = {"name": info.name if info is not None else peer.peer_id}
+    return found | {"cid": stats.rid} if stats is not None else found
 
 
 def _egress(client: Client, subscription: ClientSubscription) -> Json:

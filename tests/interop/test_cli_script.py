@@ -86,7 +86,9 @@ SCRIPT: dict[str, tuple[tuple[Step, ...], ...]] = {
             app("server check message --stream ORDERS --subject orders.5 --age-critical 10m", "OK Stream Message"),
             app("server check request --subject $JS.API.INFO", "OK"),
             app("server check request --subject nope", "CRITICAL", rc=2),
-            app("schema request $JS.API.STREAM.INFO.ORDERS", rc=0),
+            app("schema request $JS.API.STREAM.INFO.ORDERS"),
+            app("trace orders.1", "Client"),  # and stores nothing: see the number of messages below
+            app("trace nobody", "Client"),
         ),
         (
             app("stream rmm ORDERS 3 -f"),
