@@ -86,7 +86,9 @@ class Joining:
         self.announce()
 
     def _announcement(self) -> Announcement:
-        known = tuple(sorted({self._context.me, *self._context.mesh.peers}))
+        """Nodes without JetStream are no part of this: they would never agree to anything."""
+        peers = self._context.mesh.peers
+        known = tuple(sorted({self._context.me, *(peer for peer, info in peers.items() if info.jetstream)}))
         meta = self._meta.group.peers if self._meta.group is not None else ()
         return Announcement(known, self.settled(), meta, self._cluster_id.value)
 

@@ -246,8 +246,14 @@ class NodeJetStream:
         from jetcluster.api.relay import ApiRelay
 
         options, server = self._options, self._node.server
-        system = options.system_account_name
-        self._relay = ApiRelay(self.mesh, server.account, self._node.rng, options.domain, system)
+        self._relay = ApiRelay(
+            self.mesh,
+            server.account,
+            self._node.rng,
+            domain=options.domain,
+            system_account=options.system_account_name,
+            elsewhere=lambda account, subject: server.account(account).imports_service(subject),
+        )
         self._relay.serve(self._relayed_accounts())
 
     def _relayed_accounts(self) -> set[str]:

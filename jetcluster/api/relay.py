@@ -1,0 +1,132 @@
+"""The API for clients of a node without JetStream: it hands their requests to a node that has it.
+
+Such a node is usual as the front of a cluster whose other nodes store. API subscriptions are local to each node
+(`dispatch`), so clients here would find nobody. A request crosses the mesh as a notice on the ordered link, behind the
+requester's own subscription, and is published on the other node as if it had been made there; the answer comes back by
+the interest in its reply subject. While no peer has JetStream nobody listens, and clients see 503.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from jetcluster.clock import Rng
+from jetcluster.cluster.mesh_api import Mesh, NodeInfo
+from jetcluster.protocol.bus import Bus, Origin, Subscription
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.context import Log
+
+NOTICE: Final = "api_relay"
+_HEAD: Final = struct.Struct("<HHHI")
+"""Lengths of account, subject, reply and headers; the payload is the rest."""
+
+BusOf = Callable[[str], Bus]
+
+
+def encode(account: str, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bytes:
+    """Raises ValueError when a name or subject is too long."""
+    name = account.encode()
+    if max(len(name), len(subject), len(reply)) > 0xFFFF:
+        raise ValueError("a subject of 64 KiB")
+    return _HEAD.pack(len(name), len(subject), len(reply), len(headers)) + name + subject + reply + headers + payload
+
+
+def decode(notice: bytes) -> tuple[str, bytes, bytes, bytes, bytes]:
+    """Raises ValueError."""
+    if len(notice) < _HEAD.size:
+        raise ValueError("cut off")
+    *sizes, headers = _HEAD.unpack_from(notice)
+    parts, at = [], _HEAD.size
+    for size in (*sizes, headers):
+        parts.append(notice[at : at + size])
+        at += size
+    if at > len(notice):
+        raise ValueError("cut off")
+    return parts[0].decode(), parts[1], parts[2], parts[3], notice[at:]
+
+
+def serve_relayed(mesh: Mesh, bus_of: BusOf, log: Log) -> None:
+    """On a node with JetStream: takes what others hand over."""
+
+    def take(peer: str, notice: bytes) -> None:
+        try:
+            account, subject, reply, headers, payload = decode(notice)
+        except ValueError as error:
+            log.warning("malformed API request", peer=peer, error=str(error))
+            return
+        bus_of(account).publish(subject, payload, reply, headers)
+
+    mesh.on_notice(NOTICE, take)
+
+
+class ApiRelay:
+    """On a node without JetStream."""
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        bus_of: BusOf,
+        rng: Rng,
+        *,
+        domain: str,
+        system_account: str,
+        elsewhere: Callable[[str, bytes], bool],
+    ) -> None:
+        """`elsewhere(account, subject)`: True for what the account imports as a service."""
+        self._mesh = mesh
+        self._elsewhere = elsewhere
+        self._bus_of = bus_of
+        self._rng = rng
+        self._domain = domain
+        self._system = system_account
+        self._accounts: set[str] = set()
+        self._peers: dict[str, None] = {}
+        self._subscriptions: list[tuple[Bus, Subscription]] = []
+        mesh.on_peers(self._up, self._down)
+
+    def serve(self, accounts: Iterable[str]) -> None:
+        """These as well as those before."""
+        new = sorted({*accounts} - self._accounts)
+        self._accounts.update(new)
+        if self._peers:
+            self._listen(new)
+
+    def _up(self, info: NodeInfo) -> None:
+        if info.jetstream:
+            first = not self._peers
+            self._peers[info.peer_id] = None
+            if first:
+                self._listen(sorted(self._accounts))
+
+    def _down(self, info: NodeInfo) -> None:
+        if info.peer_id in self._peers:
+            del self._peers[info.peer_id]
+            if not self._peers:
+                for bus, subscription in self._subscriptions:
+                    bus.unsubscribe(subscription)
+                self._subscriptions.clear()
+
+    def _listen(self, accounts: Iterable[str]) -> None:
+        from jetcluster.api.dispatch import SUBJECTS, SYSTEM_SUBJECTS  # not before there is somebody to ask
+
+        prefixes = ["$JS.API.", *([f"$JS.{self._domain}.API."] if self._domain else [])]
+        for account in accounts:
+            bus = self._bus_of(account)
+            for subject in SUBJECTS + (SYSTEM_SUBJECTS if account == self._system else ()):
+                for prefix in prefixes:
+                    taken = bus.subscribe(f"{prefix}{subject}".encode(), self._hand_over(account), local_only=True)
+                    self._subscriptions.append((bus, taken))
+
+    def _hand_over(self, account: str) -> Callable[[bytes, bytes, bytes, bytes, Origin], None]:
+        def take(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+            # Without a reply subject nobody would see the outcome, and `dispatch` takes no such request of a server.
+            # What is imported as a service is asked in the account that exports it, and handed over there.
+            peers = [peer for peer in self._peers if peer in self._mesh.peers]
+            if peers and reply and not self._elsewhere(account, subject):
+                peer = peers[int(self._rng.random() * len(peers))]
+                self._mesh.notify(peer, NOTICE, encode(account, subject, reply, headers, payload))
+
+        return take

@@ -1,0 +1,134 @@
+"""Requests of clients of a node without JetStream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jetcluster.api.relay import NOTICE, ApiRelay, decode, encode, serve_relayed
+from jetcluster.clock import SeededRng
+from jetcluster.cluster.mesh_api import NodeInfo
+from tests.unit.server.support import Bench
+
+
+class TwinMesh:
+    """What is sent to peers, by hand."""
+
+    def __init__(self) -> None:
+        self.peers: dict[str, NodeInfo] = {}
+        self.sent: list[tuple[str | None, str, bytes]] = []
+        self.handlers: dict[str, Any] = {}
+        self.listeners: list[Any] = []
+
+    def on_peers(self, up: Any, down: Any) -> None:
+        self.listeners.append((up, down))
+
+    def on_notice(self, kind: str, handler: Any) -> None:
+        self.handlers[kind] = handler
+
+    def notify(self, peer: str | None, kind: str, payload: bytes) -> None:
+        self.sent.append((peer, kind, payload))
+
+    def up(self, peer: str, *, jetstream: bool) -> None:
+        info = NodeInfo(
+            peer_id=peer, name=peer, boot_id="b", cluster_url="", client_url="", tags=(), jetstream=jetstream
+        )
+        self.peers[peer] = info
+        for up, _ in self.listeners:
+            up(info)
+
+    def down(self, peer: str) -> None:
+        info = self.peers.pop(peer)
+        for _, down in self.listeners:
+            down(info)
+
+
+def relay(bench: Bench, mesh: TwinMesh, elsewhere: bytes = b"", domain: str = "") -> ApiRelay:
+    made = ApiRelay(
+        mesh,  # type: ignore[arg-type]
+        bench.server.account,
+        SeededRng(1),
+        domain=domain,
+        system_account="$SYS",
+        elsewhere=lambda account, subject: subject == elsewhere,
+    )
+    made.serve(["$G", "$SYS"])
+    return made
+
+
+def request(bench: Bench, subject: bytes, reply: bytes = b"_INBOX.1") -> int:
+    return bench.router.publish(subject, b"{}", reply, b"NATS/1.0\r\nA: 1\r\n\r\n")
+
+
+def test_a_request_goes_to_a_peer_with_jetstream_as_it_came() -> None:
+    bench, mesh = Bench(), TwinMesh()
+    relay(bench, mesh, domain="hub")
+    assert not request(bench, b"$JS.API.INFO"), "nobody has JetStream: the client sees 503"
+    mesh.up("AAAAAAAA", jetstream=False)
+    assert not request(bench, b"$JS.API.INFO")
+    mesh.up("BBBBBBBB", jetstream=True)
+    assert request(bench, b"$JS.API.STREAM.CREATE.S") == request(bench, b"$JS.hub.API.INFO") == 1
+    (peer, kind, notice), (_, _, second) = mesh.sent
+    assert (peer, kind) == ("BBBBBBBB", NOTICE)
+    assert decode(notice) == ("$G", b"$JS.API.STREAM.CREATE.S", b"_INBOX.1", b"NATS/1.0\r\nA: 1\r\n\r\n", b"{}")
+    assert decode(second)[1] == b"$JS.hub.API.INFO"
+    mesh.down("BBBBBBBB")
+    assert not request(bench, b"$JS.API.INFO")
+    assert len(mesh.sent) == 2
+
+
+def test_what_replicas_answer_themselves_is_not_handed_over() -> None:
+    bench, mesh = Bench(), TwinMesh()
+    relay(bench, mesh)
+    mesh.up("BBBBBBBB", jetstream=True)
+    for subject in (b"$JS.API.DIRECT.GET.S", b"$JS.API.CONSUMER.MSG.NEXT.S.C", b"$JS.API.META.LEADER.STEPDOWN"):
+        assert not request(bench, subject), subject
+    assert not mesh.sent
+    bench.server.account("$SYS").publish(b"$JS.API.META.LEADER.STEPDOWN", b"", b"_INBOX.1")
+    assert decode(mesh.sent[0][2])[0] == "$SYS"
+
+
+def test_accounts_of_a_reload_are_served_too_and_none_twice() -> None:
+    bench, mesh = Bench(), TwinMesh()
+    made = relay(bench, mesh)
+    mesh.up("BBBBBBBB", jetstream=True)
+    made.serve(["$G", "A"])
+    assert request(bench, b"$JS.API.INFO") == 1
+    assert bench.server.account("A").publish(b"$JS.API.INFO", b"", b"r") == 1
+    assert len(mesh.sent) == 2
+
+
+def test_a_request_without_an_answer_or_to_another_account_is_not_handed_over() -> None:
+    bench, mesh = Bench(), TwinMesh()
+    relay(bench, mesh, elsewhere=b"$JS.API.INFO")
+    mesh.up("BBBBBBBB", jetstream=True)
+    request(bench, b"$JS.API.INFO")
+    request(bench, b"$JS.API.STREAM.NAMES", b"")
+    assert not mesh.sent
+
+
+def test_the_other_side_publishes_it() -> None:
+    bench, mesh = Bench(), TwinMesh()
+    told: list[str] = []
+
+    class Log:
+        def warning(self, text: str, **context: object) -> None:
+            told.append(text)
+
+    serve_relayed(mesh, bench.server.account, Log())  # type: ignore[arg-type]
+    got: list[tuple[bytes, ...]] = []
+    bench.router.subscribe(b"$JS.API.>", lambda *message: got.append(message[:4]), local_only=True)
+    notice = encode("$G", b"$JS.API.INFO", b"r", b"h", b"p")
+    mesh.handlers[NOTICE]("CCCCCCCC", notice)
+    assert got == [(b"$JS.API.INFO", b"r", b"h", b"p")]
+    for cut in (b"", notice[:6], notice[:20]):
+        mesh.handlers[NOTICE]("CCCCCCCC", cut)
+    assert len(got) == 1 and len(told) == 3
+
+
+@pytest.mark.parametrize("long", ["account", "subject", "reply"])
+def test_what_does_not_fit_is_refused(long: str) -> None:
+    fields = {"account": b"a", "subject": b"s", "reply": b"r", long: b"x" * 65_536}
+    with pytest.raises(ValueError, match="64 KiB"):
+        encode(fields["account"].decode(), fields["subject"], fields["reply"], b"", b"")
