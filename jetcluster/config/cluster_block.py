@@ -76,28 +76,6 @@ def _routes(reader: Reader, node: Node, cluster: ClusterOptions) -> None:
         cluster.routes.append(url)
 
 
-COMPRESSION_MODES = frozenset(
-    [
-        "off",
-        "disabled",
-        "accept",
-        "on",
-        "s2_fast",
-        "fast",
-        "s2_better",
-        "better",
-        "s2_best",
-        "best",
-        "s2_uncompressed",
-        "s2_auto",
-        "auto",
-        "not_supported",
-        "not",
-        "supported",
-    ]
-)
-
-
 def as_compression(reader: Reader, name: str, node: Node) -> str:
     """The mode; `Options.problem` says whether there is one of that name. `rtt_thresholds` are checked and let go:
     links here are not compressed."""

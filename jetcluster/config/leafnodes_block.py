@@ -158,6 +158,10 @@ def _remotes(reader: Reader, node: Node, leafnodes: LeafOptions) -> None:
             raise FieldError("leafnode remote without a url", item)
         if remote.credentials and remote.nkey:
             raise FieldError("Remote leafnode can not have both creds and nkey defined", item)
+        same = [known for known in leafnodes.remotes if (known.urls, known.account) == (remote.urls, remote.account)]
+        if same:
+            urls = " ".join(f'"{without_secret(url)}"' for url in remote.urls)
+            raise FieldError(f'duplicate remote urls=[{urls}], account="{remote.account}"', item)
         leafnodes.remotes.append(remote)
 
 

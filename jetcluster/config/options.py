@@ -274,9 +274,13 @@ def _url_problem(url: str) -> str:
     from urllib.parse import urlsplit
 
     try:
-        urlsplit(url).port  # noqa: B018 - raises
+        parts = urlsplit(url)
     except ValueError as error:
         return str(error)
+    try:
+        parts.port  # noqa: B018 - raises
+    except ValueError:
+        return f'invalid port ":{parts.netloc.rpartition(":")[2]}" after host'
     return ""
 
 
@@ -464,6 +468,7 @@ class Options:
     def problem(self) -> str | None:
         """Why a server cannot run with these options (values that contradict each other), in nats-server's words."""
         from jetcluster.config.units import format_duration
+        from jetcluster.config.value_checks import problem_of_values
 
         if self.max_payload > self.max_pending:
             return f"max_payload ({self.max_payload}) cannot be higher than max_pending ({self.max_pending})"
@@ -479,7 +484,7 @@ class Options:
                 return "jetstream cluster requires `server_name` to be set"
             if not self.cluster.name:
                 return "jetstream cluster requires `cluster.name` to be set"
-        problem = self.operator.problem(self)
+        problem = problem_of_values(self) or self.operator.problem(self)
         if problem is None and not self.operator.operators:
             accounts = ["$G", self.system_account_name, *(self.accounts or ()), *self.operator.preload]
             problem = self.leafnodes.problem(accounts) or self._problem_of_users()

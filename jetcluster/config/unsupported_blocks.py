@@ -73,7 +73,7 @@ def _check_keys(reader: Reader, pairs: dict[str, Node], known: frozenset[str]) -
 
 
 def read_gateway(reader: Reader, node: Node, _options: Options) -> None:
-    """Refused when it names a port or other clusters; else the real server opens no gateway either."""
+    """Refused unless it is empty: the real server does not start with a name alone either."""
     if not isinstance(node.value, dict):
         raise FieldError(f"Expected gateway to be a map, got {go_type(node)}")
     is_known = _check_keys(reader, node.value, _GATEWAY)
@@ -85,7 +85,7 @@ def read_gateway(reader: Reader, node: Node, _options: Options) -> None:
     for item in remotes.value if remotes is not None and isinstance(remotes.value, list) else []:
         if isinstance(item.value, dict):
             is_known &= _check_keys(reader, item.value, _REMOTE_GATEWAY)
-    if is_known and not pairs.keys().isdisjoint({"listen", "port", "gateways"}):
+    if is_known and pairs:
         raise FieldError(NO_GATEWAYS)
 
 

@@ -17,6 +17,7 @@ DIFFERENT: dict[str, tuple[str, ...]] = {
         "ocsp: true",
         "ocsp: { mode: auto }",
         "cluster { permissions { import: a, export: b } }",
+        "gateway { name: g }",
         "gateway { name: g, port: 7222 }",
         'gateway { gateways: [ {name: g, url: "nats://a:1"} ] }',
         "leafnodes { isolate_leafnode_interest: true }",

@@ -48,7 +48,6 @@ def load(text: str, **included: str) -> str:
         "authorization { users=[{user:a,password:b, permissions { allow_responses { P=3\n max: $P }}}] }\n",
         "websocket { T = 3333\n port: $T\n no_tls: true }\n",
         "leafnodes { T = 3333\n port: $T }\n",
-        "gateway { T = g\n name: $T }\n",
     ],
 )
 def test_a_key_that_serves_as_a_variable_is_known_at_every_level(text: str) -> None:
