@@ -2,11 +2,12 @@
 
     python -m scripts.bench_connections [--clients 10000] [--handshakes 300]
 
-Prints one line of JSON per figure. Memory is the resident set of the server process (VmRSS) before and with all clients
-connected, logged in and subscribed to one subject each; with TLS for 1,000 clients, without a subscription. A TLS figure
-is user and system CPU of the server process per connection from accept to the PONG that follows CONNECT, without session
-resumption: how many per second one core takes is its inverse. A permission check is timed where it happens, in the read
-loop: a batch of PUBs of a client with permissions against the same batch of one without, on subjects seen before.
+Prints one line of JSON per figure. Memory is the resident set of the server process (VmRSS) before and with all
+clients connected, logged in and subscribed to one subject each; with TLS for 1,000 clients, without a subscription. A
+TLS figure is user and system CPU of the server process per connection from accept to the PONG that follows CONNECT,
+without session resumption: how many per second one core takes is its inverse. A permission check is timed where it
+happens, in the read loop: a batch of PUBs of a client with permissions against the same batch of one without, on
+subjects seen before.
 """
 
 from __future__ import annotations
