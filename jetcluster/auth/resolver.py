@@ -10,6 +10,7 @@ import base64
 import contextlib
 import hashlib
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -48,6 +49,10 @@ class Store:
 
     def __init__(self, options: ResolverOptions) -> None:
         self.options = options
+        self._writing = threading.RLock()
+        """Who writes does it in a thread, and there may be two."""
+        self._lock = threading.Lock()
+        """Of `_hashes`, never held for long: the event loop reads it."""
         self._hashes: dict[str, bytes] = {}
         """By account, the least recently used first."""
 
@@ -55,12 +60,14 @@ class Store:
     def digest(self) -> bytes:
         """Of all that is kept: equal on servers that keep the same."""
         whole = 0
-        for one in self._hashes.values():
-            whole ^= int.from_bytes(one, "big")
+        with self._lock:
+            for one in self._hashes.values():
+                whole ^= int.from_bytes(one, "big")
         return whole.to_bytes(32, "big")
 
     def accounts(self) -> list[str]:
-        return sorted(self._hashes)
+        with self._lock:
+            return sorted(self._hashes)
 
     def all(self) -> Iterator[tuple[str, str]]:
         for account in self.accounts():
@@ -85,13 +92,13 @@ class Store:
         if not is_key("A", account):
             raise StoreError("invalid public key")
         found = hashlib.sha256(text.encode()).digest()
-        if self._hashes.get(account) == found:
-            return False
-        if account not in self._hashes:
-            self._make_room()
-        self._write(account, text)
-        self._hashes.pop(account, None)
-        self._hashes[account] = found
+        with self._writing:
+            if self._hashes.get(account) == found:
+                return False
+            if account not in self._hashes:
+                self._make_room()
+            self._write(account, text)
+            self._touch(account, found)
         return True
 
     def save_if_newer(self, account: str, text: str) -> bool:
@@ -99,10 +106,11 @@ class Store:
         token = decode(text, "account")
         if token.subject != account:
             raise ClaimsError("jwt subject nkey and provided nkey do not match")
-        existing = self._token(account)
-        if existing is not None and (existing.id == token.id or existing.issued_at > token.issued_at):
-            return False
-        return self.save(account, text)
+        with self._writing:
+            existing = self._token(account)
+            if existing is not None and (existing.id == token.id or existing.issued_at > token.issued_at):
+                return False
+            return self.save(account, text)
 
     def drop_old(self, now: float) -> None:
         """Forgets what was kept longer than `ttl`; it is asked for again when it is needed. `now`: seconds since the
@@ -110,10 +118,21 @@ class Store:
 
     def delete(self, account: str) -> bool:
         """False when it is not there. Raises OSError."""
-        if self._hashes.pop(account, None) is None:
-            return False
-        self._erase(account)
+        with self._writing:
+            if not self._forget(account):
+                return False
+            self._erase(account)
         return True
+
+    def _touch(self, account: str, found: bytes) -> None:
+        """It is the most recently used one."""
+        with self._lock:
+            self._hashes.pop(account, None)
+            self._hashes[account] = found
+
+    def _forget(self, account: str) -> bool:
+        with self._lock:
+            return self._hashes.pop(account, None) is not None
 
     def _make_room(self) -> None:
         limit = self.options.limit
@@ -144,17 +163,18 @@ class DirectoryStore(Store):
                 self._hashes[path.stem] = hashlib.sha256(path.read_bytes()).digest()
 
     def fetch(self, account: str) -> str | None:
-        if account not in self._hashes:
+        found = self._hashes.get(account)
+        if found is None:
             return None
         try:
             with self._path(account).open(encoding="ascii") as file:
                 text = file.read(MAX_BYTES + 1)
         except FileNotFoundError:
-            del self._hashes[account]
+            self._forget(account)
             return None
         except UnicodeDecodeError:
             return None
-        self._hashes[account] = self._hashes.pop(account)
+        self._touch(account, found)
         return text
 
     def drop_old(self, now: float) -> None:

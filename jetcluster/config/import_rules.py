@@ -17,8 +17,9 @@ from jetcluster.model.transforms import SubjectTransform, TransformError
 
 _Add = Callable[[str, ImportOptions], None]
 
-MAX_SEARCH = 1024
-"""Accounts that the search for a circle goes through."""
+MAX_SEARCH = 512
+"""Accounts that the search for a circle goes through. nats-server goes through 1024; each is a call here, and calls do
+not nest any deeper."""
 
 
 class RefusedImportError(Exception):

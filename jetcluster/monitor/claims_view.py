@@ -8,6 +8,8 @@ from jetcluster.model.times import rfc3339
 from jetcluster.monitor.source import Json
 from jetcluster.monitor.view import NodeView
 
+_LAST_SECOND = 253_402_300_799
+"""Of the year 9999: what comes later has no name."""
 _ORDER = ("aud", "exp", "jti", "iat", "iss", "name", "nbf", "sub", "nats")
 
 
@@ -44,7 +46,9 @@ def of_account(node: NodeView, account: str) -> Json:
         ]
     revoked = known.claims.revocations
     if revoked:
-        found["revoked_user"] = {key: rfc3339(second * 10**9) for key, second in revoked.items()}
+        found["revoked_user"] = {
+            key: rfc3339(min(max(second, 0), _LAST_SECOND) * 10**9) for key, second in revoked.items()
+        }
     return found
 
 

@@ -109,6 +109,8 @@ class Node:
             return
         self._stopping = True
         self.log.info("Initiating Shutdown...")
+        if self.operator is not None:
+            self.operator.stop()
         if self.system is not None:
             await self._part_stops(self.system.stop())
         if self.leafnodes is not None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from jetcluster.node.node import Node
 
 _LONGEST_TIMER = 7 * 24 * 3600.0
+_LAST_SECOND = 253_402_300_799
+"""Of the year 9999: what comes later has no name."""
 MAX_ASKED = 64
 """Accounts that are looked for elsewhere at a time; whoever comes with one more is refused."""
 MISSED = 1.0
@@ -80,6 +82,13 @@ class NodeOperator:
             self._timers.pop(key).cancel()
         for key, account in self.known.by_key.items():
             self._expect_end(key, account)
+
+    def stop(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        for task in self._asked.values():
+            task.cancel()
 
     def log_start(self) -> None:
         options, log = self._node.options, self._log
@@ -164,7 +173,7 @@ class NodeOperator:
         if timer is not None:
             timer.cancel()
         (self._node.options.accounts or {}).pop(key, None)
-        self._apply([key])
+        self._apply(key, shares=True, jetstream=True)
 
     # ---- accounts that are elsewhere
 
@@ -225,25 +234,29 @@ class NodeOperator:
         ]
         accounts = self._node.options.accounts
         assert accounts is not None
+        shares = jetstream = False
         for name in (key, *others):
-            accounts[name] = self._options_of(self.known.by_key[name].claims, self.known)
-        self._apply([key])
+            before = accounts.get(name)
+            after = accounts[name] = self._options_of(self.known.by_key[name].claims, self.known)
+            shares = shares or _shared(before) != _shared(after)
+            jetstream = jetstream or before is None or (before.jetstream is None) != (after.jetstream is None)
+        self._apply(key, shares=shares, jetstream=jetstream)
 
-    def _apply(self, keys: list[str]) -> None:
+    def _apply(self, key: str, *, shares: bool, jetstream: bool) -> None:
+        """Limits of JetStream need nothing done: whoever decides by them reads the options."""
         node = self._node
-        for key in keys:
-            options = (node.options.accounts or {}).get(key)
-            if options is None:
-                node.server.options.account_limits.pop(key, None)
-            else:
-                node.server.options.account_limits[key] = account_limits(options)
-        node.share()
-        if node.jetstream is not None:
+        options = (node.options.accounts or {}).get(key)
+        if options is None:
+            node.server.options.account_limits.pop(key, None)
+        else:
+            node.server.options.account_limits[key] = account_limits(options)
+        if shares:
+            node.share()
+        if jetstream and node.jetstream is not None:
             node.jetstream.reconfigure(["accounts"])
-        for key in keys:
-            node.server.recheck(key)
-            if node.leafnodes is not None:
-                node.leafnodes.recheck(key)
+        node.server.recheck(key)
+        if node.leafnodes is not None:
+            node.leafnodes.recheck(key)
 
     # ---- the end of an account's time
 
@@ -280,6 +293,9 @@ class NodeOperator:
 
     def _options_of(self, claims: AccountClaims, known: KnownAccounts) -> AccountOptions:
         options = claims.options()
+        if claims.key == self._node.options.system_account and options.jetstream is not None:
+            self._log.warning("Not allowed to enable JetStream on the system account")
+            options.jetstream = None
         options.imports = [
             replace(found.options, activated=self._is_activated(claims.key, found, known)) for found in claims.imports
         ]
@@ -313,5 +329,10 @@ class NodeOperator:
         return self._node.options.operator.strict_keys
 
 
+def _shared(options: AccountOptions | None) -> list[Any]:
+    """What other accounts may have to do with."""
+    return [] if options is None else [*options.exports, *options.imports, *options.mappings]
+
+
 def _time(seconds: int) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} +0000 UTC"
+    return f"{datetime.fromtimestamp(min(max(seconds, 0), _LAST_SECOND), UTC):%Y-%m-%d %H:%M:%S} +0000 UTC"

@@ -113,7 +113,7 @@ class AccountClaims:
 def unlimited_account(key: str, issuer: str) -> AccountClaims:
     """Claims of an account whose JWT is not here yet."""
     token = Token("", "account", 2, issuer, key, "", "", "", 0, 0, 0, (), Fields({}), Fields({}))
-    return AccountClaims(token, AccountLimitOptions(), UNLIMITED, UNLIMITED, True, False, None, {}, {}, None)
+    return AccountClaims(token, AccountLimitOptions(), UNLIMITED, UNLIMITED, True, False, None, {key: None}, {}, None)
 
 
 def is_revoked(revocations: dict[str, int], subject: str, issued_at: int) -> bool:

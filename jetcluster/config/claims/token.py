@@ -58,6 +58,8 @@ class Fields:
         if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
             return int(value)  # what other languages write for the same number
         found: int = self._get(name, int, missing)
+        if not -(2**63) <= found < 2**63:
+            raise ClaimsError(f"cannot unmarshal number into field {name}: out of range")
         return found
 
     def flag(self, name: str) -> bool:
