@@ -37,7 +37,8 @@ from jetcluster.config.value_checks import is_host_and_port
             'unable to parse allowed origin: parse "http://h:x": invalid port ":x" after host',
         ),
         (
-            "cluster { name: c, port: -1, compression: S2_Fast }\nclient_advertise: h\nserver_name: n\njetstream { domain: hub }",
+            "cluster { name: c, port: -1, compression: S2_Fast }\nclient_advertise: h\n"
+            "server_name: n\njetstream { domain: hub }",
             None,
         ),
     ],

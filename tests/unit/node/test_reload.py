@@ -316,3 +316,23 @@ async def test_a_refused_reload_changes_nothing(text: str, error: str, tmp_path:
         client = await server.client()
         client.send(b"PING\r\n")
         await client.line_that_starts(b"PONG")
+
+
+async def test_a_reload_that_is_asked_for_is_answered(tmp_path: Path) -> None:
+    accounts = "system_account: SYS\naccounts { SYS { users: [ {user: s, password: s} ] } }\n"
+    async with running(tmp_path, accounts) as server:
+        system = await server.client(user="s", **{"pass": "s"})
+        system.send(b"SUB _INBOX.r 1\r\n")
+
+        async def ask() -> dict[str, Any]:
+            system.send(f"PUB $SYS.REQ.SERVER.{server.node.server.server_id}.RELOAD _INBOX.r 0\r\n\r\n".encode())
+            await system.line_that_starts(b"MSG _INBOX.r")
+            found: dict[str, Any] = json.loads(await system.line())
+            return found
+
+        server.write(accounts + "max_payload: 1000")
+        assert "error" not in await ask()
+        assert server.node.server.options.max_payload == 1000
+        server.write(accounts + "max_payload: 2000\nfoo: 1")
+        assert 'unknown field "foo"' in (await ask())["error"]["description"]
+        assert server.node.server.options.max_payload == 1000
