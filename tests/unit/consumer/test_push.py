@@ -504,17 +504,6 @@ def test_an_unused_consumer_is_told_of_once_its_threshold_has_passed() -> None:
     assert rig.unused == 1
 
 
-def test_pending_acks_keep_no_push_consumer() -> None:
-    rig = Rig(inactive_threshold=SECOND, ack_policy="explicit", ack_wait=30 * SECOND)
-    client = listener(rig)
-    rig.publish(b"s.a")
-    rig.advance()
-    assert len(rig.got(client)) == 1
-    client.send(b"UNSUB 1")
-    rig.advance(1.1)
-    assert rig.unused == 1
-
-
 def test_what_waits_for_acks_does_not_keep_an_unused_push_consumer() -> None:
     """As in nats-server (compared): a pull consumer is kept by it, a push consumer is not."""
     rig = Rig(**acked(inactive_threshold=SECOND, ack_wait=60 * SECOND))
