@@ -106,6 +106,7 @@ async def story(port: int) -> list[Any]:
         seen += await _buckets(js)
         seen += await _errors(nc, js)
         seen += await _imported_into_a_stream(nc, owner)
+        seen += await _mirrored(nc)
         seen += await _system(nc, owner)
         await owner.publish("orders.9", b"late")
         await owner.flush()
@@ -204,6 +205,27 @@ async def _imported_into_a_stream(nc: Any, owner: Any) -> list[Any]:
         await asyncio.sleep(0.02)
     got = await own.get_last_msg("NEWS", "from.a.news.x")
     return [("news", info.state.messages, got.subject, got.data)]
+
+
+async def _mirrored(nc: Any) -> list[Any]:
+    """A stream of the importer that mirrors one of the exporter, and one that has it as a source."""
+    seen: list[Any] = []
+    external = {"api": "JS.acc.API", "deliver": "deliver.m"}
+    for name, link in (("MIRROR", {"mirror": {"name": "ORDERS", "external": external}}),
+                       ("SOURCED", {"sources": [{"name": "ORDERS", "external": external}]})):  # fmt: skip
+        body = json.dumps({"name": name, **link}).encode()
+        created = json.loads((await nc.request(f"$JS.API.STREAM.CREATE.{name}", body, timeout=5)).data)
+        seen.append((name, created.get("error")))
+        info: dict[str, Any] = {}
+        for _ in range(500):
+            info = json.loads((await nc.request(f"$JS.API.STREAM.INFO.{name}", b"", timeout=5)).data)
+            if info.get("state", {}).get("messages") == 6:
+                break
+            await asyncio.sleep(0.02)
+        seen.append((name, info["state"]["messages"]))
+        last = await nc.jetstream().get_last_msg(name, "orders.1")
+        seen.append((name, last.seq, last.data))
+    return seen
 
 
 async def _system(nc: Any, owner: Any) -> list[Any]:
