@@ -117,7 +117,7 @@ def unlimited_account(key: str, issuer: str) -> AccountClaims:
 
 
 def is_revoked(revocations: dict[str, int], subject: str, issued_at: int) -> bool:
-    return any(revocations.get(name, -1) >= issued_at for name in (subject, EVERYBODY))
+    return any(name in revocations and revocations[name] >= issued_at for name in (subject, EVERYBODY))
 
 
 def verified_account(key: str, text: str, issuers: Collection[str], now: float) -> AccountClaims:

@@ -14,8 +14,9 @@ from jetcluster.config.claims.rights import Rights
 from jetcluster.config.claims.shared import decode_activation
 from jetcluster.config.claims.token import ClaimsError, decode, undecorated
 from jetcluster.config.claims.user import decode_user
+from jetcluster.config.import_rules import MAX_SEARCH, settle
 from jetcluster.config.nkeys import decode_key, decode_seed, encode_key, encode_seed, is_key, kind_of
-from jetcluster.config.options import AccountJetStreamOptions
+from jetcluster.config.options import AccountJetStreamOptions, AccountOptions
 from jetcluster.config.sharing import (
     CHUNKED,
     ExportOptions,
@@ -320,3 +321,26 @@ def test_files_of_operators(tmp_path: Any) -> None:
     for name, error in ((str(tmp_path / "binary"), ClaimsError), (str(tmp_path), OSError), ("nowhere", OSError)):
         with pytest.raises(error):
             read_operator(name)
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 1e300, 10**400, 1.5])
+def test_numbers_that_no_other_reader_would_take(number: float) -> None:
+    with pytest.raises(ClaimsError):
+        decode_account(account_with({"conn": number}).jwt)
+    with pytest.raises(ClaimsError):
+        decode_operator(OPERATOR.key.token(OPERATOR.key, "O", {"type": "operator"}, exp=number))
+
+
+def test_a_chain_of_imports_that_is_too_long_is_left_out() -> None:
+    accounts = [f"A{at}" for at in range(MAX_SEARCH * 3)]
+    options = {
+        name: AccountOptions(
+            name,
+            exports=[ExportOptions("stream", "x")],
+            imports=[ImportOptions("stream", accounts[at - 1], "x")] if at else [],
+        )
+        for at, name in enumerate(accounts)
+    }
+    settled = settle(options)
+    assert {why.rpartition(": ")[2] for _, why in settled.problems} == {"search cycle depth exhausted"}
+    assert len(settled.imports) > MAX_SEARCH - 10

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,21 @@ async def test_payload_and_connections(tmp_path: Path) -> None:
         assert await until_end(second) == ["maximum account active connections exceeded"]
         first.send("PUB a 6")
         assert await until_end(first) == ["Maximum Payload Violation"]
+
+
+async def test_times_far_away(tmp_path: Path) -> None:
+    """The last second there is, and one that is long over, of whoever has one."""
+    case, last = Memory(), 2**63 - 1
+    case.operator.key.token = partial(case.operator.key.token, exp=last)  # type: ignore[method-assign]
+    case.account.claims = {"revocations": {Key("user").public: last}}
+    async with running(tmp_path, case.config()) as node:
+        wire = await log_in(node, case.account.user(fields={"exp": last, "iat": -last, "nbf": -last}))
+        assert errors(await wire.ask()) == []
+        detail = accountz(node, {"acc": case.account.public})["account_detail"]
+        assert list(detail["revoked_user"].values()) == ["9999-12-31T23:59:59Z"]
+        wire.send("SUB r 1", "PUB $SYS.REQ.USER.INFO r 0", "")
+        assert b'"expires":' in (await wire.frame() or pytest.fail("no answer")).payload
+        assert await refused(node, case.account.user(fields={"nbf": last}))
 
 
 async def test_jetstream_is_on_where_the_claims_say_so(tmp_path: Path) -> None:
