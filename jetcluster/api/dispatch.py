@@ -152,7 +152,7 @@ class JetStreamApi:
             self._run_more()
 
     async def _serve(self, request: Request) -> None:
-        endpoints = await _endpoints()
+        endpoints = await load_endpoints()
         # "$JS.API.<...>" or "$JS.<domain>.API.<...>": the API token is the second or the third. Or "$OBJ.<bucket>".
         tokens = request.subject.decode("utf-8", "replace").split(".")
         if tokens[0] != "$OBJ":
@@ -235,9 +235,9 @@ def _envelope(type: str, error: ApiError | None, fields: Any) -> bytes:
     return dumps(reply | fields)
 
 
-async def _endpoints() -> Any:
+async def load_endpoints() -> Any:
     """The module with the handlers. Importing it, with pydantic, takes 0.2 s: once, in a thread, so that heartbeats
-    and data go on."""
+    and data go on. Asked for at the end of a node's start, so that the first request need not wait for all of it."""
     if not _loaded:
         _loaded.append(await asyncio.to_thread(importlib.import_module, "jetcluster.api.endpoints"))
     return _loaded[0]
