@@ -22,6 +22,7 @@ _ISSUERS = {"operator": "O", "account": "AO", "user": "A", "activation": "AO"}
 """Claim -> kinds of nkeys that may sign it."""
 _ALGORITHMS = ("ed25519", "ed25519-nkey")
 _DECORATED = re.compile(r"-{3,}[^\n]*-{3,}\r?\n\s*([\w\-.=]+)\s*\r?\n-{3,}[^\n]*-{3,}")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _BASE64 = re.compile(r"[A-Za-z0-9_-]*")
 
 
@@ -219,10 +220,13 @@ def _decode_part(part: str) -> bytes:
 
 
 def _object(part: str) -> dict[str, Any]:
+    raw = _decode_part(part)
     try:
-        value = json.loads(_decode_part(part))
-    except (ValueError, RecursionError) as error:
-        raise error if isinstance(error, ClaimsError) else ClaimsError("a part is no JSON") from None
+        value = json.loads(raw)
+        if _SURROGATE.search(raw):
+            json.dumps(value, ensure_ascii=False).encode()  # half a character would be found out much later
+    except (ValueError, RecursionError):
+        raise ClaimsError("a part is no JSON") from None
     if not isinstance(value, dict):
         raise ClaimsError("a part is no JSON object")
     return value
