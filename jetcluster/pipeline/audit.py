@@ -83,7 +83,15 @@ def check(args: argparse.Namespace) -> None:
         raise UsageError("--by-source-seq is for --against")
     if args.against == args.stream and args.against_server in (None, args.server):
         raise UsageError("--against names the same stream")
-    arguments.stream_state_of(args, args.stream)
+    _chosen(arguments.stream_state_of(args, args.stream), args)
+
+
+def _chosen(state: StreamState, args: argparse.Namespace) -> list[Copy]:
+    """Raises UsageError."""
+    try:
+        return chosen(copies_of(state, arguments.source_options(args)), args.peers)
+    except ValueError as error:
+        raise UsageError(f"--peers: {error}") from None
 
 
 def run(session: SparkSession, args: argparse.Namespace) -> Result:
@@ -120,11 +128,7 @@ class Audit:
             if not is_ours(connection):
                 raise UsageError("only jetcluster lets each replica be asked; --against compares whole streams")
             mirrors, self.left_out = mirrors_of(connection, state.name) if self._args.mirrors else ([], {})
-        try:
-            copies = chosen(copies_of(state, self._options), self._args.peers)
-        except ValueError as error:
-            raise UsageError(f"--peers: {error}") from None
-        self._compare(state.name, copies, state, state.first)
+        self._compare(state.name, _chosen(state, self._args), state, state.first)
         for mirror in mirrors:
             theirs = copies_of(mirror, self._options, f"{mirror.name}@")
             leader = Copy(state.leader, state.name, state.leader, self._options)

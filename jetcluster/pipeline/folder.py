@@ -123,11 +123,15 @@ class HadoopFolder:
         self._system.delete(self._path(path), True)
 
 
+def is_local(url: str) -> bool:
+    """A path, or a `file:` URL."""
+    return urlsplit(url).scheme in ("", "file")
+
+
 def open_folder(session: SparkSession | None, url: str) -> Folder:
     """A path, or a URL with a scheme; `file:` is a path, too. Without a session only paths."""
-    parts = urlsplit(url)
-    if parts.scheme in ("", "file"):
-        return LocalFolder(Path(parts.path if parts.scheme else url))
+    if is_local(url):
+        return LocalFolder(Path(urlsplit(url).path if urlsplit(url).scheme else url))
     if session is None:
         raise OSError(f"{url}: only Spark reaches it")
     return HadoopFolder(session, url)

@@ -19,7 +19,7 @@ from jetcluster.errors import STREAM_NOT_FOUND, ApiError
 from jetcluster.pipeline import manifest
 from jetcluster.pipeline.arguments import add_server, server_options_of, source_options
 from jetcluster.pipeline.console import progress
-from jetcluster.pipeline.folder import open_folder
+from jetcluster.pipeline.folder import is_local, open_folder
 from jetcluster.pipeline.manifest import Manifest
 from jetcluster.pipeline.result import DataLoss, Result, UsageError
 
@@ -64,11 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raises UsageError."""
+    """Before Spark is started. Raises UsageError, DataLoss."""
     if args.upto_seq is not None and args.upto_seq < 1:
         raise UsageError("--upto-seq must be 1 or more")
     if args.mode == "exact" and (args.source_seq or args.start_after is not None):
         raise UsageError("--source-seq and --start-after are for --mode fence and msgid")
+    if is_local(args.source) and not manifest.load(open_folder(None, args.source)):
+        raise UsageError(f"--from {args.source}: no archive there")
     with server_options_of(args).connect():
         pass
 

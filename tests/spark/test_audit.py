@@ -166,10 +166,12 @@ def test_a_stream_that_was_published_anew(spark: SparkSession, cluster: ProcessC
 
 
 def test_what_cannot_be_compared_is_refused(cluster: ProcessCluster, connection: Connection) -> None:
+    create(connection, "THERE", num_replicas=1)
     for words in (
         ["--stream", "ONE", "--against", "ONE"],
         ["--stream", "ONE", "--against", "TWO", "--mirrors"],
         ["--stream", "NOWHERE"],
+        ["--stream", "THERE", "--peers", "n9"],
     ):
         with pytest.raises(UsageError):
             asked(cluster, *words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,4 +47,10 @@ def test_changes() -> None:
 def test_usage(words: list[str]) -> None:
     args = main.parser_of("restore", restore).parse_args(["--from", "x", *words])  # type: ignore[arg-type]
     with pytest.raises(UsageError):
+        restore.check(args)
+
+
+def test_what_is_no_archive_is_told_before_spark_is_started(tmp_path: Path) -> None:
+    args = main.parser_of("restore", restore).parse_args(["--from", str(tmp_path)])  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="no archive there"):
         restore.check(args)
