@@ -200,13 +200,15 @@ class Replies(Passage):
             response.end("interest lost")
 
     def _sweep(self) -> None:
+        """Looks at all, and so not more often than four times in somebody's patience."""
         now = self._around.clock.monotonic()
         for response in [r for r in self.pending.values() if now - r.since >= r.patience]:
             response.end("timeout")
         self._sweeping = bool(self.pending)
         if self.pending:
-            soonest = min(r.since + r.patience for r in self.pending.values())
-            self._around.timers.call_later(max(soonest - now, 0.01), self._sweep)
+            soonest = min(self.pending.values(), key=_end_of_patience)
+            left = max(_end_of_patience(soonest) - now, soonest.patience / 4)
+            self._around.timers.call_later(left, self._sweep)
 
     # ---- responses
 
@@ -265,6 +267,10 @@ class Replies(Passage):
     @property
     def backlog(self) -> int:
         return 0
+
+
+def _end_of_patience(response: Response) -> float:
+    return response.since + response.patience
 
 
 def _nothing() -> None:
