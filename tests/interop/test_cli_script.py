@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
+import os
+import pty
 import re
 import shlex
 import signal
+import struct
+import termios
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -264,23 +269,15 @@ class Operator:
         }
         self._running = asyncio.Semaphore(AT_ONCE)
 
-    def cli(self, user: str) -> Cli:
+    def cli(self, user: str, timeout: str = "") -> Cli:
+        """Requests to many servers wait `timeout` for one that may still answer; others need patience."""
         tool = find_nats_cli()
         assert tool is not None
         found = Cli(tool, self._nodes.urls[0])
         found.base = [tool]
         if user:
-            # Requests to all servers wait so long for one that may still answer; the others need patience under load.
-            found.base += [
-                "--timeout",
-                "2s" if user == "sys" else "8s",
-                "--server",
-                self._nodes.urls[0],
-                "--user",
-                user,
-                "--password",
-                "pwd",
-            ]
+            timeout = timeout or ("2s" if user == "sys" else "8s")
+            found.base += ["--server", self._nodes.urls[0], "--user", user, "--password", "pwd", "--timeout", timeout]
         return found
 
     async def run(self, step: Step) -> None:
@@ -327,7 +324,7 @@ async def test_a_day(nodes: ProcessCluster, tmp_path: Path, monkeypatch: pytest.
 async def test_services_answer_the_tool(nodes: ProcessCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     operator = Operator(nodes, tmp_path, "")
-    app_cli = operator.cli("app")
+    app_cli = operator.cli("app", "1s")
     async with background(app_cli, "service", "serve", "day"):
 
         async def serves() -> bool:
@@ -337,5 +334,36 @@ async def test_services_answer_the_tool(nodes: ProcessCluster, tmp_path: Path, m
             return b"day" in (await process.communicate())[0]
 
         await eventually(serves, 20, "the service is not there")
-        for command in ("service info day", "service stats day", "service ping day"):
-            await operator.run(app(command, "day"))
+        for command in ("info", "stats", "ping"):
+            assert "day" in await app_cli("service", command, "day")
+
+
+async def test_top_in_a_terminal(nodes: ProcessCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads /varz and /connz by system requests, and draws only where there is a terminal."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("TERM", "xterm")
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
+    base = Operator(nodes, tmp_path, "").cli("sys").base
+
+    def take_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    process = await asyncio.create_subprocess_exec(
+        *base, "top", "n1", stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=take_terminal
+    )
+    os.close(theirs)
+    os.set_blocking(ours, False)
+    seen = ""
+    try:
+        async with asyncio.timeout(15):
+            while not all(word in seen for word in ("PENDING", "127.0.0.1:")):
+                await asyncio.sleep(0.05)
+                with contextlib.suppress(BlockingIOError):
+                    drawn = os.read(ours, 65536).decode(errors="replace")
+                    seen += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", drawn)
+    finally:
+        process.kill()
+        await process.wait()
+        os.close(ours)
