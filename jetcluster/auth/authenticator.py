@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -129,6 +129,18 @@ class Authenticator:
         if self._user and name == self._user and self._passwords.matches(self._password, password):
             return AuthResult(GLOBAL_ACCOUNT, name, self._single_permissions)
         raise AuthError("no or wrong credentials")
+
+    def slow_part(self, connect: Mapping[str, object]) -> Callable[[], None] | None:
+        """What `check` would compute of these for longer than an event loop can wait (bcrypt), to be done in a thread
+        before; None for nothing."""
+        name, password = _text(connect, "user"), _text(connect, "pass")
+        if self._users:
+            user = self._users.get(name)
+            return None if user is None else self._passwords.slow_part(user.password, password)
+        if self._token:
+            token = _text(connect, "auth_token")
+            return self._passwords.slow_part(self._token, token) if token else None
+        return self._passwords.slow_part(self._password, password) if self._user and name == self._user else None
 
     def _check_nkey(self, nkey: str, signature: str, nonce: bytes, connection_type: str) -> AuthResult:
         user = self._nkeys.get(nkey)

@@ -8,6 +8,8 @@ import hashlib
 import hmac
 import os
 import re
+import threading
+from collections.abc import Callable
 
 _BCRYPT = re.compile(r"\$2[abxy]\$\d\d\$")
 _BCRYPT_MAX_BYTES = 72
@@ -18,20 +20,47 @@ _MAX_REMEMBERED = 1024
 class PasswordChecker:
     """Compares a given password with a stored one, which may be a bcrypt hash.
 
-    A bcrypt check takes 50 ms and more on the event loop by design. Right passwords are remembered (as a keyed digest),
-    so that a thousand clients that come back after a restart pay for one check per user and not one each.
+    A bcrypt check takes 50 ms and more by design. Right passwords are remembered (as a keyed digest), so that a
+    thousand clients that come back after a restart pay for one check per user and not one each. Whoever must not wait,
+    as an event loop must not, does the `slow_part` in a thread first: what it finds is remembered until it is wanted.
     """
 
     def __init__(self, key: bytes | None = None) -> None:
         self._key = os.urandom(32) if key is None else key
         self._right: dict[bytes, None] = {}
+        self._wrong: dict[bytes, None] = {}
+        self._lock = threading.Lock()
 
     def matches(self, stored: str, given: str) -> bool:
         if not _BCRYPT.match(stored):
             return hmac.compare_digest(stored.encode(), given.encode())
-        digest = hmac.digest(self._key, stored.encode() + b"\0" + given.encode(), hashlib.sha256)
+        digest = self._digest(stored, given)
         if digest in self._right:
             return True
+        with self._lock:
+            if digest in self._wrong:
+                del self._wrong[digest]
+                return False
+        return self._compute(digest, stored, given)
+
+    def slow_part(self, stored: str, given: str) -> Callable[[], None] | None:
+        """What `matches` would have to compute, for a thread; None when it knows."""
+        if not _BCRYPT.match(stored):
+            return None
+        digest = self._digest(stored, given)
+        if digest in self._right or digest in self._wrong:
+            return None
+
+        def compute() -> None:
+            if not self._compute(digest, stored, given):
+                self._remember(self._wrong, digest)
+
+        return compute
+
+    def _digest(self, stored: str, given: str) -> bytes:
+        return hmac.digest(self._key, stored.encode() + b"\0" + given.encode(), hashlib.sha256)
+
+    def _compute(self, digest: bytes, stored: str, given: str) -> bool:
         import bcrypt
 
         try:
@@ -39,10 +68,14 @@ class PasswordChecker:
         except ValueError:  # not a hash after all, or a NUL in the password
             return False
         if right:
-            if len(self._right) >= _MAX_REMEMBERED:
-                del self._right[next(iter(self._right))]
-            self._right[digest] = None
+            self._remember(self._right, digest)
         return right
+
+    def _remember(self, known: dict[bytes, None], digest: bytes) -> None:
+        with self._lock:
+            if len(known) >= _MAX_REMEMBERED:
+                del known[next(iter(known))]
+            known[digest] = None
 
 
 def decode_signature(text: str) -> bytes:

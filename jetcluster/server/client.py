@@ -34,6 +34,7 @@ PORTION_MESSAGES = 1024
 answered goes out meanwhile, so that client and server work at the same time, not by turns; and one client's 256 KiB
 do not keep the others waiting."""
 
+_CONNECT_BEGINS = (b"C", b"c")
 _CONNECT_TYPES: dict[str, type] = {
     **dict.fromkeys(("verbose", "pedantic", "echo", "headers", "no_responders", "tls_required"), bool),
     **dict.fromkeys(("user", "pass", "auth_token", "jwt", "sig", "nkey", "name", "lang", "version"), str),
@@ -80,7 +81,8 @@ class Client(Connection):
         self.session: Session | None = None
         """Limits of this connection alone; None: it has those of its account."""
         self._asks = self._has_asked = False
-        """Its account is being looked for elsewhere; was looked for, which is done once."""
+        """It takes time to know who this is (bcrypt, an account that is looked for elsewhere); has taken it, which is
+        once."""
 
     # ---- beginning and end
 
@@ -208,6 +210,8 @@ class Client(Connection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._holds.add("over")  # the transport is gone: nothing pauses or resumes it
+        if self._asks:
+            self._rest.clear()  # behind a CONNECT that nobody has agreed to yet
         while self._rest and not self.close_reason:
             self._continue()  # it was read, so it counts
         super().connection_lost(exc)
@@ -221,6 +225,10 @@ class Client(Connection):
 
     def _process(self, data: bytes) -> None:
         self.last_activity = self.server.clock.monotonic()
+        if self._router is None and not self._connected and data[:1] not in _CONNECT_BEGINS and self._is_guarded:
+            # Told by its first byte: a PUB of a stranger is not read to its end.
+            self.close("Authentication Failure", "Authorization Violation")
+            return
         commands = self._parser.feed(data)
         if self.server.tracer is not None:
             self.server.tracer.received(self, commands)
@@ -267,7 +275,7 @@ class Client(Connection):
                     break
             else:
                 self._command(kind, a, b, c)
-                if self._asks:  # this CONNECT again, and what is behind it, once the account is known
+                if self._asks:  # this CONNECT again, and what is behind it, once that is known
                     left = itertools.chain([(kind, a, b, c, d)], left)
                     break
                 router = self._router
@@ -310,9 +318,13 @@ class Client(Connection):
 
     # ---- CONNECT
 
+    @property
+    def _is_guarded(self) -> bool:
+        return self.authenticator.required and not self.no_auth_user
+
     def _serve_unconnected(self) -> Router | None:
         """Without authorization, or with a no_auth_user, every verb is served before CONNECT (sheet 1.1)."""
-        if self.authenticator.required and not self.no_auth_user:
+        if self._is_guarded:
             self.close("Authentication Failure", "Authorization Violation")
         else:
             self._log_in({})
@@ -377,6 +389,11 @@ class Client(Connection):
         """Who these credentials belong to; None when they are refused, and the connection is closed. `live`: they were
         good before, so the client learns what has become of them."""
         self._asks = False
+        slow = None if live or self._has_asked else self._slow_part(connect)
+        if slow is not None:
+            self._asks = self._has_asked = True
+            self.server.spawn(self._wait_for(self.server.in_thread(slow, unless=lambda: bool(self.close_reason))))
+            return None
         try:
             return self._check(connect)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the answer is no
@@ -392,6 +409,14 @@ class Client(Connection):
             shown = text if isinstance(text, str) else "Authorization Violation"
             self.close(reason or "Authentication Failure", shown or None)
             return None
+
+    def _slow_part(self, connect: dict[str, Any]) -> Callable[[], None] | None:
+        ask = getattr(self.authenticator, "slow_part", None)
+        return None if ask is None else ask(self._said(connect))
+
+    def _said(self, connect: dict[str, Any]) -> dict[str, Any]:
+        """CONNECT with what the connection has brought besides."""
+        return connect
 
     async def _wait_for(self, work: Awaitable[None]) -> None:
         await work

@@ -22,6 +22,8 @@ from jetcluster.server.options import AccountLimits, Authenticator, ServerOption
 from jetcluster.server.router import Router
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from jetcluster.cluster.tls_listener import TlsListener
     from jetcluster.server.tls_port import TlsPort
     from jetcluster.server.tracing import Tracer
@@ -31,6 +33,8 @@ log = logging.getLogger("jetcluster.server")
 
 _PROTOCOL_VERSION = 1
 _STOP_PATIENCE = 2.0
+MAX_THREADS = 2
+"""For passwords of bcrypt: strangers who guess them must not get all of the machine."""
 _NO_LIMITS = AccountLimits()
 
 
@@ -134,6 +138,7 @@ class Server:
         self._plain: asyncio.Server | None = None
         """`_listener`, while it knows nothing of TLS."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._threads: ThreadPoolExecutor | None = None
         self._drained: asyncio.Event | None = None
 
     # ---- life
@@ -165,6 +170,8 @@ class Server:
         await self.stop_accepting()
         for task in list(self._tasks):
             task.cancel()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
         for connection in list(self.transports):
             connection.close("Server Shutdown", linger=False)
             connection.transport.close()
@@ -185,6 +192,19 @@ class Server:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def in_thread(self, work: Callable[[], None], unless: Callable[[], bool]) -> None:
+        """Does what takes long without standing still. `unless` is asked when its turn comes."""
+        if self._threads is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._threads = ThreadPoolExecutor(MAX_THREADS, "slow")
+
+        def run() -> None:
+            if not unless():
+                work()
+
+        await asyncio.get_running_loop().run_in_executor(self._threads, run)
 
     def account(self, name: str) -> Router:
         return self.accounts[name]

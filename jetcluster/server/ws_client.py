@@ -70,7 +70,9 @@ class WsClient(Client):
 
     def _check(self, connect: dict[str, Any]) -> AuthResult:
         """What CONNECT does not say, the cookies of the handshake do."""
-        merged = {**self._cookies, **{key: value for key, value in connect.items() if value != ""}}
         tls = self._port.options.tls
         mapped = self.certificate if tls is not None and tls.verify_and_map else None
-        return self._port.check(merged, self.nonce, self.ip, mapped)
+        return self._port.check(self._said(connect), self.nonce, self.ip, mapped)
+
+    def _said(self, connect: dict[str, Any]) -> dict[str, Any]:
+        return {**self._cookies, **{key: value for key, value in connect.items() if value != ""}}

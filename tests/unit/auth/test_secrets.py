@@ -63,3 +63,19 @@ def test_signatures_in_both_alphabets() -> None:
         assert not is_signed(key, b"the nonce 12346", text)
     assert not is_signed(key, b"the nonce 12345", "!!!")
     assert not is_signed(key, b"the nonce 12345", "")
+
+
+def test_the_slow_part_can_be_done_before() -> None:
+    stored = bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode()
+    checker = PasswordChecker()
+    assert checker.slow_part("plain", "right") is None
+    for given, right in (("right", True), ("wrong", False)):
+        work = checker.slow_part(stored, given)
+        assert work is not None
+        work()
+        assert checker.slow_part(stored, given) is None
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(bcrypt, "checkpw", None)
+            assert checker.matches(stored, given) is right
+    assert checker.slow_part(stored, "right") is None  # right ones are remembered for longer
+    assert checker.slow_part(stored, "wrong") is not None

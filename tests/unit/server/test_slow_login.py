@@ -1,0 +1,103 @@
+"""Passwords of bcrypt are checked beside the event loop, and nobody who is not in yet has much read of him."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import bcrypt
+import pytest
+
+from .configured import configured
+from .test_refusals import BCRYPT
+from .wire import Wire, close_all, errors, messages
+
+VIOLATION = "Authorization Violation"
+USERS = (
+    f'authorization {{ timeout: 0.5, users: [ {{user: slow, password: "{BCRYPT}"}}, {{user: plain, password: p}} ] }}'
+)
+
+
+@pytest.fixture(autouse=True)
+async def _closed() -> AsyncIterator[None]:
+    yield
+    await close_all()
+
+
+class Gate:
+    """bcrypt.checkpw that waits, and counts; never on the event loop's thread."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.open = threading.Event()
+        self.asked = 0
+        self._loop_thread = threading.get_ident()
+        self._real: Any = bcrypt.checkpw
+        monkeypatch.setattr(bcrypt, "checkpw", self._check)
+
+    def _check(self, given: bytes, stored: bytes) -> bool:
+        assert threading.get_ident() != self._loop_thread, "the event loop stands still"
+        self.asked += 1
+        assert self.open.wait(10)
+        return bool(self._real(given, stored))
+
+    async def asked_for(self, times: int) -> None:
+        while self.asked < times:
+            await asyncio.sleep(0.001)
+
+
+async def test_others_are_served_while_a_password_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    gate = Gate(monkeypatch)
+    (tmp_path / "server.conf").write_text(USERS)
+    async with configured(tmp_path / "server.conf") as (server, _):
+        plain = await Wire.open(server.port)
+        assert errors(await plain.log_in(user="plain", **{"pass": "p"})) == []
+        await plain.ask("SUB > 1")
+        slow, wrong = await Wire.open(server.port), await Wire.open(server.port)
+        behind = 'CONNECT {"verbose":false,"user":"slow","pass":"%s"}'
+        slow.send(behind % "right", "PUB a 1", "x")
+        wrong.send(behind % "wrong", "PUB a 1", "y")
+        await gate.asked_for(2)
+        assert messages(await plain.settle()) == []  # answered meanwhile, and nothing is done for the others yet
+        gate.open.set()
+        assert errors(await slow.settle()) == []
+        assert errors(await wrong.settle()) == [VIOLATION]
+        assert [frame.payload for frame in messages(await plain.settle())] == [b"x"]
+        again = await Wire.open(server.port)  # remembered
+        assert errors(await again.log_in(user="slow", **{"pass": "right"})) == []
+        assert gate.asked == 2
+        unknown = await Wire.open(server.port)
+        assert errors(await unknown.log_in(user="nobody", **{"pass": "right"})) == [VIOLATION]
+        assert gate.asked == 2
+
+
+async def test_who_goes_or_waits_too_long_costs_no_check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    gate = Gate(monkeypatch)
+    (tmp_path / "server.conf").write_text(USERS)
+    async with configured(tmp_path / "server.conf") as (server, _):
+        wires = [await Wire.open(server.port) for _ in range(6)]
+        for number, wire in enumerate(wires):
+            wire.send(f'CONNECT {{"verbose":false,"user":"slow","pass":"wrong-{number}"}}', "PING")
+        await gate.asked_for(2)
+        await wires[5].close()
+        for wire in wires[:5]:
+            assert errors(await wire.to_the_end()) == ["Authentication Timeout"]
+        gate.open.set()
+        await asyncio.sleep(0.05)
+        assert gate.asked == 2  # two threads had begun; the others' turn came when nobody was there any more
+        assert not server.clients
+
+
+async def test_a_strangers_message_is_not_read_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "server.conf").write_text(USERS)
+    async with configured(tmp_path / "server.conf") as (server, _):
+        for text in (b"PUB a 1000000\r\n" + b"x" * 1000, b"P", b"\r\n", b"SUB a"):
+            wire = await Wire.open(server.port)
+            wire.writer.write(text)
+            async with asyncio.timeout(0.3):
+                assert errors(await wire.to_the_end()) == [VIOLATION], text
+        twin = await Wire.open(server.port)
+        twin.writer.write(b"c")
+        assert errors(await twin.ask('onnect {"verbose":false,"user":"plain","pass":"p"}', "PUB a 0", "")) == []
