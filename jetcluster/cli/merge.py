@@ -118,8 +118,9 @@ def _apply_cluster(options: Options, flags: Mapping[str, Flag]) -> None:
 
 
 def _routes(text: str) -> list[str]:
-    from jetcluster.config.cluster_block import split_url, without_secret
+    from jetcluster.config.cluster_block import split_url
     from jetcluster.config.reader import FieldError
+    from jetcluster.config.units import without_secret
 
     routes = [url for url in (part.strip() for part in text.split(",")) if url]
     for url in routes:

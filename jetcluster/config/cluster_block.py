@@ -26,7 +26,7 @@ from jetcluster.config.reader import (
 )
 from jetcluster.config.security_block import CLUSTER_PERMISSIONS, read_cluster_authorization
 from jetcluster.config.tls_block import read_link_tls
-from jetcluster.config.units import parse_duration
+from jetcluster.config.units import parse_duration, without_secret
 
 
 def split_url(text: str) -> tuple[str, str, str, int]:
@@ -41,13 +41,6 @@ def split_url(text: str) -> tuple[str, str, str, int]:
         raise FieldError(f"address {address}: missing port in address" if "://" in text else "missing port in address")
     host, port = split_address(address)
     return user, password, host, port
-
-
-def without_secret(url: str) -> str:
-    """For messages: what stands before the host may be a password or a token."""
-    scheme, colon, rest = url.rpartition("://")
-    secret, at, address = rest.rpartition("@")
-    return f"{scheme}{colon}{'[REDACTED]@' if at and secret else ''}{address}"
 
 
 def _listen(_reader: Reader, node: Node, cluster: ClusterOptions) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from jetcluster.config.cluster_block import as_compression, split_url, without_secret
+from jetcluster.config.cluster_block import as_compression, split_url
 from jetcluster.config.nkeys import decode_user_key, decode_user_seed
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions, LeafUserOptions, Options
 from jetcluster.config.parser import Node
@@ -32,6 +32,7 @@ from jetcluster.config.reader import (
 )
 from jetcluster.config.security_block import is_valid_subject
 from jetcluster.config.tls_block import read_link_tls
+from jetcluster.config.units import without_secret
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?:-.*)?")
 _LEAST_VERSION = (2, 8, 0)

@@ -1,4 +1,4 @@
-"""Durations and sizes in the forms that configuration files and flags use (Go's `time.ParseDuration`)."""
+"""Durations, sizes and URLs in the forms that configuration files and flags use (Go's `time.ParseDuration`)."""
 
 from __future__ import annotations
 
@@ -86,3 +86,10 @@ def parse_storage_size(name: str, value: object) -> int:
         raise ValueError(f"{name} sizes defined as strings must end in K, M, G, T")
     size: int = int(sized[1]) * 1024 ** _SIZE_POWERS[sized[2].upper()]
     return size
+
+
+def without_secret(url: str) -> str:
+    """For messages: what stands before the host may be a password or a token."""
+    scheme, colon, rest = url.rpartition("://")
+    secret, at, address = rest.rpartition("@")
+    return f"{scheme}{colon}{'[REDACTED]@' if at and secret else ''}{address}"

@@ -5,6 +5,9 @@ JetStream domain, compression modes. A start and a reload look at them, flags in
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from jetcluster.config.units import without_secret
 
 if TYPE_CHECKING:
     from jetcluster.config.options import Options
@@ -22,6 +25,8 @@ def problem_of_values(options: Options) -> str | None:
     """In nats-server's words where it has some."""
     return (
         _problem_of_ports(options)
+        or _problem_of_routes(options)
+        or _problem_of_paths(options)
         or _problem_of_addresses(options)
         or _problem_of_domain(options.jetstream.domain)
         or _problem_of_compression(options)
@@ -40,6 +45,30 @@ def _problem_of_ports(options: Options) -> str | None:
         if not -1 <= port <= MAX_PORT:
             return f"{what}: listen tcp: address {port}: invalid port"
     return None
+
+
+def _problem_of_routes(options: Options) -> str | None:
+    for url in options.cluster.routes:
+        try:
+            parts = urlsplit(url if "://" in url else f"nats://{url}")
+            if parts.hostname and parts.port:
+                continue
+            why = "a route needs a host and a port"
+        except ValueError as error:
+            why = str(error)
+        return f'error parsing route url ["{without_secret(url)}"]: {why}'
+    return None
+
+
+def _problem_of_paths(options: Options) -> str | None:
+    paths = {
+        "store_dir": options.jetstream.store_dir,
+        "pid_file": options.pid_file,
+        "ports_file_dir": options.ports_file_dir,
+        "log_file": options.log_file,
+    }
+    broken = [name for name, path in paths.items() if "\0" in path]
+    return f"invalid {broken[0]}: a path has no NUL character" if broken else None
 
 
 def _problem_of_addresses(options: Options) -> str | None:

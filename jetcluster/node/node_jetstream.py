@@ -20,6 +20,7 @@ from jetcluster.cluster.identity import IdentityError, NodeIdentity, load_identi
 from jetcluster.cluster.mesh import Credentials, MeshOptions, MeshTls, NodeMesh, Route
 from jetcluster.cluster.mesh_api import MeshError, NodeInfo
 from jetcluster.cluster.mesh_core import MeshCore
+from jetcluster.cluster.mesh_info import encode_info
 from jetcluster.cluster.mesh_interest import MeshInterest
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import AuthorizationOptions, ClusterOptions, JetStreamOptions, TlsOptions
@@ -107,7 +108,11 @@ class NodeJetStream:
             cluster_id=identity.cluster if options.is_clustered else "",
             server_id=node.server.server_id,
         )
-        self.mesh = self._make_mesh(me)
+        try:
+            encode_info(me)
+            self.mesh = self._make_mesh(me)
+        except ValueError as error:  # what others would have to be told of this node
+            raise ListenError(f"server_name, server_tags: {error}") from error
         MeshInterest(self.mesh, node.server.accounts)
         if directory is not None:
             self._start_jetstream(directory, identity)
@@ -159,8 +164,6 @@ class NodeJetStream:
 
     def check_tags(self, tags: Sequence[str]) -> None:
         """Raises ConfigError when there are too many to be told to others."""
-        from jetcluster.cluster.mesh_info import encode_info
-
         try:
             encode_info(replace(self.mesh.me, tags=tuple(tags)))
         except ValueError as error:

@@ -115,7 +115,7 @@ class Server:
         self.clients: dict[int, Client] = {}
         self.transports: set[Connection] = set()
         """`clients`, and those that were closed and still have a socket."""
-        self.closed: deque[ClosedClient] = deque(maxlen=options.max_closed_clients)
+        self.closed: deque[ClosedClient] = deque(maxlen=max(options.max_closed_clients, 0))
         self.total_connections = 0
         self.slow_consumers = 0
         self.stale_connections = 0

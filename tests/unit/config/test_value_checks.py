@@ -23,6 +23,15 @@ from jetcluster.config.value_checks import is_host_and_port
             "websocket { port: 65536, no_tls: true }",
             "Unable to listen for websocket connections: listen tcp: address 65536: invalid port",
         ),
+        (
+            "cluster { name: c, port: 1, routes: ['nats://u:geheim@h:99999'] }",
+            'error parsing route url ["nats://[REDACTED]@h:99999"]: Port out of range 0-65535',
+        ),
+        (
+            "cluster { name: c, port: 1, routes: ['nats://:1'] }",
+            'error parsing route url ["nats://:1"]: a route needs a host and a port',
+        ),
+        ('jetstream { store_dir: "a\\x00b" }', "invalid store_dir: a path has no NUL character"),
         ("client_advertise: 'h:99999'", "invalid ClientAdvertise value of h:99999, it must be host or host:port"),
         (
             "cluster { name: c, port: 1, cluster_advertise: 'a b' }",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from jetcluster.api import dispatch
 from jetcluster.config.options import JetStreamOptions, Options
 from jetcluster.node.node import Node
 from jetcluster.node.node_jetstream import StorageError
+from jetcluster.server.listener import ListenError
 
 
 def options(store: Path) -> Options:
@@ -109,3 +111,9 @@ async def test_a_journal_that_cannot_be_written_ends_the_process_with_a_code(tmp
     node.storage_failed(OSError(5, "Input/output error"))
     assert node.stopped.is_set() and node.exit_code == 1
     await node.stop()
+
+
+async def test_more_tags_than_can_be_told_to_others_are_a_clear_refusal(tmp_path: Path) -> None:
+    node = Node(replace(options(tmp_path), server_tags=[f"t{i}" for i in range(1000)]), logs.get_logger("test"))
+    with pytest.raises(ListenError, match="server_tags: "):
+        await node.start()
