@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from jetcluster.clock import TimerHandle
 from jetcluster.config.import_rules import ServiceImport
 from jetcluster.config.sharing import DEFAULT_THRESHOLD, SINGLETON, ExportOptions
 from jetcluster.protocol.bus import Origin, Outgoing
@@ -167,14 +168,16 @@ class Response:
 class Replies(Passage):
     """The responses that requests of other accounts wait for in one account, on this node."""
 
-    __slots__ = ("_around", "_prefix", "_router", "_sweeping", "pending")
+    __slots__ = ("_around", "_due", "_prefix", "_router", "_timer", "pending")
 
     def __init__(self, around: Around, router: Router) -> None:
         self._prefix = b"%b%b." % (REPLIES, around.rng.token(3).hex().encode())
         super().__init__(self._prefix + b"*")
         self._around = around
         self._router = router
-        self._sweeping = False
+        self._timer: TimerHandle | None = None
+        self._due = 0.0
+        """When the timer goes off."""
         self.pending: dict[bytes, Response] = {}
 
     def expect(self, importer: Router, reply: bytes, export: ExportOptions | None) -> Response:
@@ -185,9 +188,7 @@ class Replies(Passage):
         response = pending[subject] = Response(self, subject, importer, reply, export)
         response.since = self._around.clock.monotonic()
         response.end_watch = importer.await_reply(reply, lambda: self._interest_changed(response))
-        if not self._sweeping:
-            self._sweeping = True
-            self._around.timers.call_later(response.patience, self._sweep)
+        self._sweep_in(response.patience)
         return response
 
     def forget(self, response: Response) -> bool:
@@ -199,16 +200,24 @@ class Replies(Passage):
         if not response.importer.has_interest(response.reply):
             response.end("interest lost")
 
+    def _sweep_in(self, seconds: float) -> None:
+        due = self._around.clock.monotonic() + seconds
+        if self._timer is not None:
+            if self._due <= due:
+                return
+            self._timer.cancel()
+        self._due = due
+        self._timer = self._around.timers.call_later(seconds, self._sweep)
+
     def _sweep(self) -> None:
         """Looks at all, and so not more often than four times in somebody's patience."""
+        self._timer = None
         now = self._around.clock.monotonic()
         for response in [r for r in self.pending.values() if now - r.since >= r.patience]:
             response.end("timeout")
-        self._sweeping = bool(self.pending)
         if self.pending:
             soonest = min(self.pending.values(), key=_end_of_patience)
-            left = max(_end_of_patience(soonest) - now, soonest.patience / 4)
-            self._around.timers.call_later(left, self._sweep)
+            self._sweep_in(max(_end_of_patience(soonest) - now, soonest.patience / 4))
 
     # ---- responses
 

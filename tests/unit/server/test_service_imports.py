@@ -78,6 +78,21 @@ def test_unanswered_requests_are_forgotten_in_time() -> None:
     assert nodes.pending("A") == 0
 
 
+def test_a_patient_service_does_not_keep_an_impatient_one_s_requests() -> None:
+    patient = ExportOptions("service", "many", response_type="stream")
+    nodes = Nodes(1, account("A", ExportOptions("service", "req.>", response_threshold=1.0), patient), B)
+    nodes.client("A", b"SUB > 1")
+    asker = nodes.client("B", b"SUB in.* 9")
+    asker.send(b"PUB many in.1 0", b"")
+    nodes.advance(1)
+    asker.send(b"PUB ask in.2 0", b"", b"PUB ask in.3 0", b"")
+    assert nodes.pending("A") == 3
+    nodes.advance(1.1)
+    assert nodes.pending("A") == 1
+    nodes.advance(118)
+    assert nodes.pending("A") == 0
+
+
 def test_a_stream_of_responses_lives_as_long_as_it_flows() -> None:
     nodes = Nodes(1, account("A", ExportOptions("service", "many", response_type="stream", response_threshold=2.0)), B)
     server = nodes.client("A", b"SUB many 1")
