@@ -45,7 +45,6 @@ def full(*meshes: NodeMesh) -> bool:
 
 async def stop(*meshes: NodeMesh) -> None:
     await asyncio.gather(*(mesh.stop() for mesh in meshes))
-    await asyncio.sleep(0.02)  # the loop closes what one dialled while the other had stopped to listen
 
 
 class FakeSwitchboard:
