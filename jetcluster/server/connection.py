@@ -85,6 +85,7 @@ class Connection(asyncio.Protocol):
             self.ip, self.port = peer[0], peer[1]
         self._arm_ping()
         self.server.transports.add(self)
+        self._debug("Client connection created")
         if self.server.stopping:  # it was accepted in the turn in which the port was closed
             self.abort("Server Shutdown")
         else:
@@ -154,11 +155,19 @@ class Connection(asyncio.Protocol):
         if self.close_reason:
             return
         self.close_reason = reason
+        self._debug(f"Client connection closed: {reason}")
         for name in list(self._timers):
             self._disarm(name)
         self.ended()
         self.out.clear()
         self.pending = 0
+
+    def _debug(self, text: str) -> None:
+        """For the log at its debug level, in nats-server's words."""
+        if self.trace_kind and log.isEnabledFor(logging.DEBUG):
+            from jetcluster.server.tracing import head_of
+
+            log.debug("%s - %s", head_of(self), text)
 
     def _arm(self, name: str, delay: float, callback: object, *args: object) -> None:
         self._disarm(name)

@@ -46,7 +46,7 @@ class Tracer:
         self._most = options.max_traced_msg_len
 
     def received(self, client: Traced, commands: Sequence[Command]) -> None:
-        head = _head(client)
+        head = head_of(client)
         for kind, a, b, c, d in commands:
             if kind == PUB:
                 sizes = b"%d %d" % (len(c), len(c) + len(d)) if c else b"%d" % len(d)
@@ -65,7 +65,7 @@ class Tracer:
         """`data`: whole frames. INFO is not shown, as in nats-server."""
         if not connection.trace_kind:
             return
-        head = _head(cast(Traced, connection))
+        head = head_of(connection)
         at = 0
         while at < len(data):
             end = data.find(b"\r\n", at)
@@ -86,7 +86,7 @@ class Tracer:
                 self._line(head, "->>", line.lstrip(b"+"))
 
     def _line(self, head: str, arrow: str, *words: bytes) -> None:
-        """What is missing (no queue, no reply) leaves no gap: tools look for `[SUB foo 1]`, as most clients write it."""
+        """What is missing (no queue, no reply) leaves no gap: tools look for `[SUB foo 1]`, as many clients say it."""
         log.log(TRACE, "%s - %s [%s]", head, arrow, " ".join(_printable(word) for word in words if word))
 
     def _payload(self, head: str, arrow: str, headers: bytes, payload: bytes) -> None:
@@ -113,7 +113,9 @@ def without_secrets(connect: bytes) -> str:
     return json.dumps(fields, separators=(",", ":"))
 
 
-def _head(client: Traced) -> str:
+def head_of(connection: object) -> str:
+    """How lines about a connection begin: address, number, what the client calls itself, its user."""
+    client = cast(Traced, connection)
     head = f"{host_port(client.ip, client.port)} - {client.trace_kind}:{client.cid}"
     if client.lang or client.version or client.name:
         head += f' - "v{_text(client.version)}:{_text(client.lang)}:{_text(client.name)}"'

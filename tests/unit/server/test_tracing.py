@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +27,7 @@ def traced(caplog: pytest.LogCaptureFixture, *lines: bytes, **options: Any) -> l
     peer = bench.client(connect=connect())
     caplog.clear()
     peer.ask(*lines)
-    return [record.getMessage().removeprefix(HEAD) for record in caplog.records]
+    return [record.getMessage().removeprefix(HEAD) for record in caplog.records if record.levelno == TRACE]
 
 
 def test_a_conversation(caplog: pytest.LogCaptureFixture) -> None:
@@ -107,9 +108,21 @@ def test_a_reload_turns_it_on_and_off(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
     peer = bench.client(b"PING")
     assert bench.server.tracer is None
-    assert caplog.records == []
+    assert all(record.levelno > TRACE for record in caplog.records)
     for trace, lines in ((True, 2), (False, 0)):
         bench.server.reconfigure(replace(bench.server.options, trace=trace), bench.server.authenticator)
         caplog.clear()
         peer.ask(b"PING")
         assert [record.levelno for record in caplog.records] == [TRACE] * lines
+
+
+def test_connections_that_come_and_go_are_debug_lines(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="jetcluster.server")
+    Bench().client(connect=connect())
+    assert caplog.records == []
+    caplog.set_level(logging.DEBUG, logger="jetcluster.server")
+    Bench().client(connect=connect()).connection.close("Client Closed")
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("DEBUG", "127.0.0.1:5000 - cid:1 - Client connection created"),
+        ("DEBUG", HEAD + "Client connection closed: Client Closed"),
+    ]
