@@ -62,9 +62,10 @@ _names = itertools.count(1)
 class Client(asyncio.Protocol):
     """One connection. Whoever sets `bulk` owns every answer until it clears it."""
 
-    def __init__(self, connect: dict[str, Any] | None = None) -> None:
+    def __init__(self, connect: dict[str, Any] | None = None, credentials: str = "") -> None:
         """`connect` is the CONNECT object; it is there before INFO can arrive."""
         self._connect = connect or {}
+        self._credentials = credentials
         self.info: dict[str, Any] = {}
         self.bulk: Bulk | None = None
         self.error: Exception | None = None
@@ -85,8 +86,9 @@ class Client(asyncio.Protocol):
     # -- opening and closing
 
     @classmethod
-    async def connect(cls, url: str, within: float = 5.0, **options: Any) -> Client:
-        """Connects to `nats://[user:pass@]host:port`; `options` are added to CONNECT. Raises ClientError or OSError."""
+    async def connect(cls, url: str, within: float = 5.0, *, credentials: str = "", **options: Any) -> Client:
+        """Connects to `nats://[user:pass@]host:port`; `options` are added to CONNECT. `credentials` is a file with a
+        user's JWT and seed, "" for none. Raises ClientError or OSError."""
         parts = urlsplit(url if "//" in url else f"nats://{url}")
         loop = asyncio.get_running_loop()
         connect = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, "protocol": 1,
@@ -94,7 +96,7 @@ class Client(asyncio.Protocol):
         if parts.username:
             connect |= {"user": parts.username, "pass": parts.password or ""}
         async with asyncio.timeout(within):
-            make = functools.partial(cls, connect | options)
+            make = functools.partial(cls, connect | options, credentials)
             _, client = await loop.create_connection(make, parts.hostname or "127.0.0.1", parts.port or 4222)
             try:
                 await client._ready
@@ -286,6 +288,18 @@ class Client(asyncio.Protocol):
         if (handler := self._handlers.get(sid)) is not None:
             handler(msg)
 
+    def _login(self) -> dict[str, str]:
+        """Raises ClientError."""
+        if not self._credentials:
+            return {}
+        from jetcluster.auth.remote_login import LoginError, signed_login
+
+        try:
+            return signed_login(self._credentials, "", str(self.info.get("nonce", "")).encode())
+        except LoginError as error:
+            self._ready.set_exception(ClientError(str(error)))
+            raise ClientError(str(error)) from None
+
     def _control(self, line: bytes) -> None:
         if line.startswith(b"PING"):
             self.write(b"PONG\r\n")
@@ -300,9 +314,8 @@ class Client(asyncio.Protocol):
             first = not self.info
             self.info = json.loads(line[5:])
             if first:
-                self.write(
-                    b"CONNECT " + json.dumps(self._connect).encode() + b"\r\nSUB %b.* 1\r\nPING\r\n" % self.inbox
-                )
+                connect = json.dumps(self._connect | self._login()).encode()
+                self.write(b"CONNECT " + connect + b"\r\nSUB %b.* 1\r\nPING\r\n" % self.inbox)
         elif line.startswith(b"-ERR"):
             self.last_error = line[4:].strip()
             if not self._ready.done():

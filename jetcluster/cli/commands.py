@@ -17,6 +17,9 @@ def _root() -> None:
     # Without a callback typer would make the only command the root, and `jetcluster up` would not parse.
 
 
+Credentials = Annotated[str, typer.Option("--creds", help="File with a user's JWT and seed, for operator mode.")]
+
+
 @app.command()
 def up(
     nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, max=9, help="Number of nodes.")] = 3,
@@ -41,11 +44,12 @@ def decommission(
     ] = "nats://127.0.0.1:4222",
     within: Annotated[float, typer.Option(min=1.0, help="Seconds until the tool stops waiting.")] = 3600.0,
     cancel: Annotated[bool, typer.Option("--cancel", help="Use the server again that was being emptied.")] = False,
+    creds: Credentials = "",
 ) -> None:
     """Move everything away from a server, remove it from the cluster, and verify that."""
     from jetcluster.cli.decommission import run_decommission
 
-    raise typer.Exit(run_decommission(server, node, within, cancel=cancel))
+    raise typer.Exit(run_decommission(server, node, within, cancel=cancel, credentials=creds))
 
 
 @app.command()
@@ -58,11 +62,12 @@ def mirror(
     name: Annotated[str, typer.Option(help="Name of the mirror (default: the stream's).")] = "",
     replicas: Annotated[int, typer.Option(min=1, max=9, help="Replicas of the mirror.")] = 1,
     within: Annotated[float, typer.Option(min=1.0, help="Seconds to wait for the servers.")] = 60.0,
+    creds: Credentials = "",
 ) -> None:
     """See to it that a stream of another domain is mirrored here; nothing happens if it is already."""
     from jetcluster.cli.mirror import run_mirror
 
-    raise typer.Exit(run_mirror(server, stream, domain, name, replicas, within))
+    raise typer.Exit(run_mirror(server, stream, domain, name, replicas, within, creds))
 
 
 objects = typer.Typer(no_args_is_help=True, help="Buckets of large objects.")
@@ -85,11 +90,12 @@ def add_bucket(
     max_bytes: Annotated[int, typer.Option(min=0, help="Size limit in bytes; 0: none.")] = 0,
     ttl: Annotated[float, typer.Option(min=0.0, help="Seconds until an object goes; 0: never.")] = 0.0,
     description: Annotated[str, typer.Option(help="Shown in the stream's info.")] = "",
+    creds: Credentials = "",
 ) -> None:
     """Create a bucket for stock clients and the object service alike."""
     from jetcluster.cli.object_store import Wish, run_add
 
-    raise typer.Exit(run_add(server, Wish(bucket, replicas, storage, max_bytes, ttl, description)))
+    raise typer.Exit(run_add(server, Wish(bucket, replicas, storage, max_bytes, ttl, description), creds))
 
 
 def run_command(words: Sequence[str]) -> int:

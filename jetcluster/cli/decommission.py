@@ -46,6 +46,7 @@ class Decommission:
     within: float
     """Seconds until it gives up; what was begun goes on in the cluster."""
     say: Say
+    credentials: str = ""
     _client: Client | None = None
     _at: int = 0
 
@@ -131,7 +132,7 @@ class Decommission:
         while self._client is None or self._client.closed.is_set():
             url, self._at = self.urls[self._at % len(self.urls)], self._at + 1
             try:
-                self._client = await Client.connect(url)
+                self._client = await Client.connect(url, credentials=self.credentials)
             except ClientError:
                 raise  # wrong credentials do not become right ones
             except (OSError, TimeoutError):
@@ -156,10 +157,10 @@ def _progress(left: dict[str, Any]) -> str:
     return text + (f"; stuck: {'; '.join(left['stuck'])}" if left["stuck"] else "")
 
 
-def run_decommission(servers: str, node: str, within: float, *, cancel: bool) -> int:
+def run_decommission(servers: str, node: str, within: float, *, cancel: bool, credentials: str = "") -> int:
     """The exit code: 0 done, 1 refused, 2 no server reached, 3 not done in time."""
     urls = [url.strip() for url in servers.split(",") if url.strip()]
-    work = Decommission(urls, node, within, lambda text: print(text, flush=True))
+    work = Decommission(urls, node, within, lambda text: print(text, flush=True), credentials)
     try:
         asyncio.run(work.cancel() if cancel else work.run())
     except RefusedError as error:

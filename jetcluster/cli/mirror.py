@@ -7,6 +7,7 @@ stand; the mirror fills as soon as both are there.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -37,6 +38,7 @@ class Mirror:
     name: str
     replicas: int
     say: Callable[[str], None]
+    credentials: str = ""
 
     async def run(self, within: float) -> None:
         """Raises RefusedError, ClientError, TimeoutError."""
@@ -44,7 +46,8 @@ class Mirror:
             at = 0
             while True:
                 try:
-                    async with await Client.connect(self.urls[at % len(self.urls)]) as client:
+                    url = self.urls[at % len(self.urls)]
+                    async with await Client.connect(url, credentials=self.credentials) as client:
                         if await self._done(client):
                             return
                 except ClientError:
@@ -106,10 +109,13 @@ class Mirror:
         return f"{self.stream} of {self.domain}" if self.domain else self.stream
 
 
-def run_mirror(servers: str, stream: str, domain: str, name: str, replicas: int, within: float) -> int:
+def run_mirror(
+    servers: str, stream: str, domain: str, name: str, replicas: int, within: float, credentials: str = ""
+) -> int:
     """The exit code: 0 the mirror is there, 1 refused, 2 no server answered in time."""
     urls = [url.strip() for url in servers.split(",") if url.strip()]
-    mirror = Mirror(urls, stream, domain, name or stream, replicas, lambda text: print(text, flush=True))
+    say = functools.partial(print, flush=True)
+    mirror = Mirror(urls, stream, domain, name or stream, replicas, say, credentials)
     try:
         asyncio.run(mirror.run(within))
     except RefusedError as error:

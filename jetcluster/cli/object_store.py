@@ -43,20 +43,20 @@ class Wish:
         }
 
 
-async def add(url: str, wish: Wish) -> None:
+async def add(url: str, wish: Wish, credentials: str = "") -> None:
     """Creates the bucket; it may be there already, if it is as wished. Raises ClientError (also for a refusal, then
     with code and text), OSError, TimeoutError."""
-    async with await Client.connect(url) as client:
+    async with await Client.connect(url, credentials=credentials) as client:
         await client.api(f"STREAM.CREATE.OBJ_{wish.bucket}", wish.config())
 
 
-def run_add(servers: str, wish: Wish) -> int:
+def run_add(servers: str, wish: Wish, credentials: str = "") -> int:
     """The exit code: 0 the bucket is there, 1 refused, 2 no server answered. The first of `servers` (URLs, by commas)
     that can be reached is asked."""
     trouble: list[str] = []
     for url in filter(None, map(str.strip, servers.split(","))):
         try:
-            asyncio.run(add(url, wish))
+            asyncio.run(add(url, wish, credentials))
         except (OSError, TimeoutError) as error:
             trouble.append(f"{url}: {error or 'no answer'}")
             continue

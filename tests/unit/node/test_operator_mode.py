@@ -16,6 +16,8 @@ import aiohttp
 import pytest
 
 from jetcluster import logs
+from jetcluster.cli.mirror import run_mirror
+from jetcluster.cli.object_store import Wish, run_add
 from jetcluster.config.load import load_file
 from jetcluster.config.operator_options import ResolverOptions
 from jetcluster.config.options import Options
@@ -512,3 +514,25 @@ async def test_monitoring_shows_what_the_jwts_say(tmp_path: Path) -> None:
         await update(node, case.account)
         assert await until_end(wire) == ["Account Authentication Expired"]
         assert accountz(node, {"acc": account})["account_detail"]["expired"] is True
+
+
+async def test_our_own_commands_bring_credentials(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = Memory()
+    case.account.limits |= JETSTREAM
+    good, wrong = tmp_path / "good.creds", tmp_path / "wrong.creds"
+    good.write_text(case.account.user().credentials)
+    wrong.write_text(case.operator.account("B").user().credentials)
+    async with running(tmp_path, case.config() + f'jetstream {{ store_dir: "{tmp_path}/js" }}\n') as node:
+        url = f"nats://127.0.0.1:{node.server.port}"
+
+        async def mirror(file: str) -> int:
+            return await asyncio.to_thread(run_mirror, url, "S", "hub", "M", 1, 10.0, file)
+
+        assert await mirror(str(good)) == 0
+        for file in (str(wrong), str(tmp_path / "nowhere"), ""):
+            assert await mirror(file) == 2
+        assert await asyncio.to_thread(run_add, url, Wish("b", 1, "file", 0, 0.0, ""), str(good)) == 0
+        told = capsys.readouterr().err
+        assert "Authorization Violation" in told
+        assert f"credentials file {tmp_path}/nowhere: No such file" in told
+        assert not any(secret in told for secret in (good.read_text().split()[5], wrong.read_text().split()[5]))
