@@ -7,7 +7,6 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from jetcluster import logs
 from jetcluster.cli.mirror import run_mirror
 from jetcluster.cli.object_store import Wish, run_add
-from jetcluster.config.load import load_file
 from jetcluster.config.operator_options import ResolverOptions
-from jetcluster.config.options import Options
 from jetcluster.monitor.accountz import accountz
 from jetcluster.monitor.accstatz import accstatz
 from jetcluster.monitor.claims_view import of_operators
@@ -28,6 +24,7 @@ from jetcluster.monitor.connz import connz
 from jetcluster.node.node import Node
 from jetcluster.node.operator_mode import NodeOperator
 from tests.signer import JETSTREAM, Account, Key, Operator, User, preload
+from tests.unit.node.running import running
 from tests.unit.server.wire import Wire, close_all, errors
 
 
@@ -35,24 +32,6 @@ from tests.unit.server.wire import Wire, close_all, errors
 async def _closed() -> AsyncIterator[None]:
     yield
     await close_all()
-
-
-@asynccontextmanager
-async def running(folder: Path, text: str) -> AsyncIterator[Node]:
-    path = folder / "c.conf"
-    path.write_text(f'listen: "127.0.0.1:-1"\nserver_name: n1\n{text}')
-
-    def read() -> Options:
-        return load_file(str(path), {})[0]
-
-    options = read()
-    assert options.problem() is None
-    node = Node(options, logs.get_logger("test"), read)
-    await node.start()
-    try:
-        yield node
-    finally:
-        await node.stop()
 
 
 async def log_in(node: Node, user: User, **connect: Any) -> Wire:

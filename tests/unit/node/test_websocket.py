@@ -14,30 +14,11 @@ import aiohttp
 import nats
 import pytest
 
-from jetcluster import logs
-from jetcluster.config.load import load_file
 from jetcluster.monitor.connz import connz
 from jetcluster.monitor.varz import varz
 from jetcluster.node.node import Node
+from tests.unit.node.running import running as node_of
 from tests.unit.server.certificate import make_certificate
-
-
-@asynccontextmanager
-async def node_of(folder: Path, text: str) -> AsyncIterator[Node]:
-    path = folder / "c.conf"
-    path.write_text('listen: "127.0.0.1:-1"\nserver_name: n1\n' + text)
-
-    def read() -> Any:
-        return load_file(str(path), {})[0]
-
-    options = read()
-    assert options.problem() is None
-    node = Node(options, logs.get_logger("test"), read)
-    await node.start()
-    try:
-        yield node
-    finally:
-        await node.stop()
 
 
 def url_of(node: Node) -> str:

@@ -1,0 +1,31 @@
+"""A whole node in this process, from the text of a configuration file."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from jetcluster import logs
+from jetcluster.config.load import load_file
+from jetcluster.config.options import Options
+from jetcluster.node.node import Node
+
+
+@asynccontextmanager
+async def running(folder: Path, text: str) -> AsyncIterator[Node]:
+    """On a free port. The file is `folder/c.conf`; what is written into it later comes with a reload."""
+    path = folder / "c.conf"
+    path.write_text(f'listen: "127.0.0.1:-1"\nserver_name: n1\n{text}')
+
+    def read() -> Options:
+        return load_file(str(path), {})[0]
+
+    options = read()
+    assert options.problem() is None
+    node = Node(options, logs.get_logger("test"), read)
+    await node.start()
+    try:
+        yield node
+    finally:
+        await node.stop()
