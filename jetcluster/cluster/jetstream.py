@@ -171,6 +171,13 @@ class JetStream:
         await self.flusher.stop()
         self.context.turn_commit.stop()
 
+    def end_deliveries(self) -> None:
+        """Who waits for messages of a stream with one replica is told that this server goes, which takes a connection;
+        the others are told by the consumer's next owner."""
+        for replica in self.replicas.values():
+            if len(replica.group.peers) == 1:
+                replica.consumers.stop()
+
     async def transfer_leaderships(self, seconds: float = 2.0) -> None:
         """Lame duck: lets other nodes lead what this one leads, and own the consumers that it owns, as far as they can
         within `seconds`."""

@@ -119,6 +119,8 @@ class Node:
             await self._part_stops(self.system.stop())
         if self.leafnodes is not None:
             await self._part_stops(self.leafnodes.stop())
+        if self.jetstream is not None:
+            self.jetstream.end_deliveries()
         await self._part_stops(self.server.stop())
         if self.jetstream is not None:
             await self._part_stops(self.jetstream.stop())

@@ -191,6 +191,11 @@ class NodeJetStream:
         if self.jetstream is not None:
             await self.jetstream.transfer_leaderships(STEP_ASIDE_SECONDS)
 
+    def end_deliveries(self) -> None:
+        """While clients are connected; `stop` comes after they are not."""
+        if self.jetstream is not None:
+            self.jetstream.end_deliveries()
+
     async def stop(self) -> None:
         for api in self._all_apis.values():
             await api.stop()

@@ -62,6 +62,25 @@ async def test_a_started_node_loads_its_request_handlers_before_the_first_reques
         await node.stop()
 
 
+async def test_who_waits_for_messages_is_told_that_the_server_stops(tmp_path: Path) -> None:
+    node = await started(tmp_path)
+    await create(node, "S")
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.server.port)
+    config = b'{"stream_name":"S","config":{"name":"c","ack_policy":"explicit"}}'
+    body = b'{"batch":5,"expires":30000000000}'
+    writer.write(b'CONNECT {"verbose":false,"headers":true}\r\nSUB in.* 1\r\n')
+    writer.write(b"PUB $JS.API.CONSUMER.CREATE.S.c in.made %d\r\n%s\r\n" % (len(config), config))
+    await asyncio.wait_for(reader.readuntil(b'"type":"io.nats.jetstream.api.v1.consumer_create_response"'), 5)
+    writer.write(b"PUB $JS.API.CONSUMER.MSG.NEXT.S.c in.next %d\r\n%s\r\nPING\r\n" % (len(body), body))
+    await asyncio.wait_for(reader.readuntil(b"PONG\r\n"), 5)
+    await asyncio.sleep(0.05)
+    await node.stop()
+    said = await asyncio.wait_for(reader.read(), 5)
+    assert b"HMSG in.next 1 " in said
+    assert b"NATS/1.0 409 Server Shutdown\r\nNats-Pending-Messages: 5\r\n" in said
+    writer.close()
+
+
 async def test_a_stopped_node_comes_back_with_its_streams_and_the_same_peer_id(tmp_path: Path) -> None:
     node = await started(tmp_path)
     peer = engine(node).context.me
