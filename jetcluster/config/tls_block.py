@@ -23,11 +23,9 @@ from jetcluster.config.reader import (
     FieldError,
     Fields,
     Reader,
-    as_bool,
-    as_int,
     as_map,
-    as_seconds,
-    as_string,
+    go_type,
+    mismatch,
     refuse,
 )
 from jetcluster.config.tls_ciphers import CURVES, HYBRID_CURVES, is_insecure, problem_of_suite
@@ -41,6 +39,47 @@ _PIN = re.compile(r"[0-9a-f]{64}")
 # --- fields -----------------------------------------------------------------------------------------------------------
 
 
+def _bool(_reader: Reader, name: str, node: Node) -> bool:
+    if not isinstance(node.value, bool):
+        raise FieldError(f"error parsing tls config, expected '{name}' to be a boolean")
+    return node.value
+
+
+def _file(_reader: Reader, name: str, node: Node) -> str:
+    if not isinstance(node.value, str):
+        raise FieldError(f"error parsing tls config, expected '{name}' to be filename")
+    return node.value
+
+
+def _timeout(_reader: Reader, _name: str, node: Node) -> float:
+    """Seconds."""
+    if isinstance(node.value, bool) or not isinstance(node.value, int | float | str):
+        raise FieldError("error parsing tls config, 'timeout' wrong type")
+    if not isinstance(node.value, str):
+        return float(node.value)
+    try:
+        return parse_duration(node.value)
+    except ValueError as error:
+        raise FieldError(f"error parsing tls config, 'timeout' {error}") from error
+
+
+def _rate(_reader: Reader, _name: str, node: Node) -> int:
+    if isinstance(node.value, bool) or not isinstance(node.value, int):
+        raise FieldError("error parsing tls config, 'connection_rate_limit' wrong type")
+    return node.value
+
+
+def _min_version(_reader: Reader, _name: str, node: Node) -> str:
+    version = node.value
+    if not isinstance(version, str):
+        raise FieldError(f"error parsing tls config: 'min_version' wrong type: {version}")
+    if version in ("1.0", "1.1"):
+        raise FieldError(f"error parsing tls config: unsupported TLS version: TLS {version}")
+    if version not in ("1.2", "1.3"):
+        raise FieldError(f"error parsing tls config: unknown version: {version}")
+    return version
+
+
 def _handshake_first(_reader: Reader, node: Node, tls: TlsOptions) -> None:
     """`true`, or `auto` or a duration: the server waits that long for a TLS hello before it sends INFO in clear."""
     value = node.value
@@ -48,7 +87,8 @@ def _handshake_first(_reader: Reader, node: Node, tls: TlsOptions) -> None:
         tls.handshake_first = value
         return
     if not isinstance(value, str):
-        raise FieldError('field "handshake_first" should be a boolean or a string')
+        got = go_type(node)
+        raise FieldError(f'field "handshake_first" should be a boolean or a string, got {got}')
     word = value.lower()
     tls.handshake_first = word not in ("false", "off")
     if word in ("auto", "auto_fallback"):
@@ -61,17 +101,17 @@ def _handshake_first(_reader: Reader, node: Node, tls: TlsOptions) -> None:
 
 
 def _verify_and_map(reader: Reader, node: Node, tls: TlsOptions) -> None:
-    tls.verify_and_map = as_bool(reader, "verify_and_map", node)
+    tls.verify_and_map = _bool(reader, "verify_and_map", node)
     tls.verify = tls.verify or tls.verify_and_map
 
 
 def _check_known_urls(reader: Reader, node: Node, tls: TlsOptions) -> None:
-    tls.check_known_urls = as_bool(reader, "verify_cert_and_check_known_urls", node)
+    tls.check_known_urls = _bool(reader, "verify_cert_and_check_known_urls", node)
     tls.verify = tls.verify or tls.check_known_urls
 
 
 def _verify(reader: Reader, node: Node, tls: TlsOptions) -> None:
-    wanted = as_bool(reader, "verify", node)
+    wanted = _bool(reader, "verify", node)
     tls.verify = wanted or tls.verify_and_map or tls.check_known_urls
 
 
@@ -81,7 +121,7 @@ def _strings(node: Node, name: str, wanted: str) -> list[tuple[str, Node]]:
     found: list[tuple[str, Node]] = []
     for item in node.value:
         if not isinstance(item.value, str):
-            raise FieldError(f"error parsing tls config, expected '{name}' to be a list of {wanted}", item)
+            raise FieldError(str(mismatch(item, "string")), item)
         found.append((item.value, item))
     return found
 
@@ -122,17 +162,20 @@ def _curve_preferences(_reader: Reader, node: Node, tls: TlsOptions) -> None:
 def _certs(reader: Reader, node: Node, tls: TlsOptions) -> None:
     """One pair is what `cert_file` and `key_file` are; which of several to show is not to be said to Python's ssl."""
     if not isinstance(node.value, list):
-        raise FieldError("error parsing certificates config: unsupported type")
+        raise FieldError("error parsing certificates config: unsupported type map[string]interface {}")
     if len(node.value) != 1:
         raise FieldError("several certs are not supported, use one pair, or cert_file and key_file")
-    (pair,) = node.value
+    (item,) = node.value
+    pair = TlsOptions()
     unknown = 'error parsing tls certs config, unknown field "{key}"'
-    names = {"cert_file": ("cert_file", as_string), "key_file": ("key_file", as_string)}
-    reader.block(as_map(pair, "certs"), tls, names, path="tls.certs", unknown=unknown, variables=False)
-    if not (tls.cert_file and tls.key_file):
-        raise FieldError(
-            "error parsing certificates config: both 'cert_file' and 'cert_key' options are required", pair
-        )
+    names: Fields = {"cert_file": ("cert_file", _file), "key_file": ("key_file", _file)}
+    before = len(reader.errors)
+    reader.block(as_map(item, "certs"), pair, names, path="tls.certs", unknown=unknown, variables=False)
+    if len(reader.errors) == before and not (pair.cert_file and pair.key_file):
+        text = "error parsing certificates config: both 'cert_file' and 'cert_key' options are required"
+        raise FieldError(text, next(reversed(list(as_map(item, "certs").values())), item))
+    tls.cert_file = tls.cert_file or pair.cert_file
+    tls.key_file = tls.key_file or pair.key_file
 
 
 def _off_only(name: str) -> Any:
@@ -144,14 +187,14 @@ def _off_only(name: str) -> Any:
 
 
 _FIELDS: Fields = {
-    "cert_file": ("cert_file", as_string),
-    "key_file": ("key_file", as_string),
-    "ca_file": ("ca_file", as_string),
-    "timeout": ("timeout", as_seconds),
-    "min_version": ("min_version", as_string),
-    "insecure": ("insecure", as_bool),
-    "allow_insecure_cipher_suites": ("allow_insecure_cipher_suites", as_bool),
-    "connection_rate_limit": ("connection_rate_limit", as_int),
+    "cert_file": ("cert_file", _file),
+    "key_file": ("key_file", _file),
+    "ca_file": ("ca_file", _file),
+    "timeout": ("timeout", _timeout),
+    "min_version": ("min_version", _min_version),
+    "insecure": ("insecure", _bool),
+    "allow_insecure_cipher_suites": ("allow_insecure_cipher_suites", _bool),
+    "connection_rate_limit": ("connection_rate_limit", _rate),
 }
 _WINDOWS = ("cert_store", "cert_match", "cert_match_by", "cert_match_skip_invalid", "ca_certs_match")
 _BLOCKS: Blocks = {
@@ -213,10 +256,6 @@ def _parse(reader: Reader, node: Node, blocks: Blocks) -> TlsOptions:
         raise FieldError("missing 'key_file' in TLS configuration")
     if tls.key_file and not tls.cert_file:
         raise FieldError("missing 'cert_file' in TLS configuration")
-    if tls.min_version not in ("", "1.2", "1.3"):
-        known = tls.min_version in ("1.0", "1.1")
-        why = f"unsupported TLS version: TLS {tls.min_version}" if known else f"unknown version: {tls.min_version}"
-        raise FieldError(f"error parsing tls config: {why}")
     insecure = [name for name in tls.cipher_suites if is_insecure(name)]
     if insecure and not tls.allow_insecure_cipher_suites:
         raise FieldError(

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from .certificate import pin_of
 from .configured import configured
@@ -36,6 +37,24 @@ async def test_who_comes_in_and_as_whom(certificates: Certificates, tmp_path: Pa
                 assert [closed.reason for closed in server.closed] == ["TLS Handshake Failure"], case.name
         await close_all()
     assert found == {case.name: case.outcome for case in CASES}
+
+
+def test_ways_to_begin_on_uvloop(certificates: Certificates, tmp_path: Path) -> None:
+    """The loop of a real server watches sockets in its own way."""
+    cases = [case for case in CASES if case.first or case.plain or "handshake_first" in case.tls or "allow" in case.top]
+
+    async def body() -> dict[str, str]:
+        found: dict[str, str] = {}
+        for case in cases:
+            (tmp_path / "server.conf").write_text(certificates.config(case))
+            async with configured(tmp_path / "server.conf") as (server, _):
+                found[case.name] = await outcome(server.port, case, certificates)
+            await close_all()
+        return found
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(body()) == {case.name: case.outcome for case in cases}
+    assert len(cases) > 10
 
 
 async def come(port: int, certificates: Certificates, **more: object) -> tuple[str, Wire | None]:
