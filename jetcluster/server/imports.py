@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 log = get_logger("server")
 
-Link = tuple[tuple[str, str], dict[str, Any], bool]
-"""(account and subject of an export, who asked, whether that is shared in full) of a service import under way."""
+Link = tuple[tuple[str, str], dict[str, Any] | None, bool]
+"""(account and subject of an export, who asked, whether that is shared in full) of a service import under way; of a
+response it is not said who asked."""
 
 
 class Around:
@@ -53,9 +54,9 @@ class Around:
         return found
 
     @contextmanager
-    def fresh_chain(self) -> Iterator[None]:
-        """A response begins a way of its own."""
-        known, self.chain = self.chain, []
+    def chain_of_response(self, link: Link) -> Iterator[None]:
+        """A response begins a way of its own, that does not lead through its own service import again."""
+        known, self.chain = self.chain, [link]
         try:
             yield
         finally:
@@ -63,7 +64,7 @@ class Around:
 
     def responder(self, origin: Origin) -> dict[str, Any]:
         """Who answered; {} when that is not a client of this node."""
-        return describe(origin, origin.account, share=True) if hasattr(origin, "client_info") else {}
+        return describe(origin, share=True) if hasattr(origin, "client_info") else {}
 
     def tell(self, router: Router, subject: bytes, kind: str, fields: dict[str, Any]) -> None:
         from jetcluster.model.advisory import Advisories, Event

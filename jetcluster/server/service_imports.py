@@ -21,7 +21,7 @@ from jetcluster.server.service_latency import Measurement, begin_measurement, te
 from jetcluster.server.subscription import Passage
 
 if TYPE_CHECKING:
-    from jetcluster.server.imports import Around
+    from jetcluster.server.imports import Around, Link
     from jetcluster.server.router import Router
 
 REPLIES = b"_R_."
@@ -76,7 +76,8 @@ class ServiceEntry(Passage):
         requester = self._describe(origin, share)
         response: Response | None = None
         if reply and not reply.startswith(_ACK):
-            response = self._around.replies_of(exporter).expect(self._importer, reply, export)
+            link = self._key, None, share
+            response = self._around.replies_of(exporter).expect(self._importer, reply, export, link)
             if export is not None and export.latency is not None:
                 response.measurement = begin_measurement(self._around, exporter, export, headers, requester)
         elif not reply and export is not None and export.latency is not None:
@@ -95,8 +96,8 @@ class ServiceEntry(Passage):
     def _describe(self, origin: Origin, share: bool) -> dict[str, Any]:
         """The requester, as `Nats-Request-Info` has it: its account, and all about it when it is shared."""
         chain, around = self._around.chain, self._around
-        if chain:
-            first = chain[-1][1]
+        first = chain[-1][1] if chain else None
+        if first is not None:
             found: dict[str, Any] = {}
             for key, value in first.items():
                 found[key] = value
@@ -105,7 +106,7 @@ class ServiceEntry(Passage):
             found.setdefault("svc", self._importer.account)
             place = not share and (self._import.options.share or self._is_system)
         else:
-            found = describe(origin, self._importer.account, share)
+            found = describe(origin, share)
             place = not share and self._is_system
         if place:
             found["server"] = around.server_name
@@ -121,12 +122,12 @@ class ServiceEntry(Passage):
         return taken
 
 
-def describe(origin: Origin, account: str, share: bool) -> dict[str, Any]:
+def describe(origin: Origin, share: bool) -> dict[str, Any]:
     """`share`: all that is known of a client, else its account and round-trip time."""
     tell: Callable[[], dict[str, Any]] | None = getattr(origin, "client_info", None)
     if share and tell is not None:
         return {key: value for key, value in tell().items() if key != "rtt" or value}
-    found: dict[str, Any] = {"acc": account}
+    found: dict[str, Any] = {"acc": origin.account}
     rtt = int(getattr(origin, "rtt", 0.0) * 1e9)
     if rtt:
         found["rtt"] = rtt
@@ -136,16 +137,18 @@ def describe(origin: Origin, account: str, share: bool) -> dict[str, Any]:
 class Response:
     """What is waited for in an exporting account, on behalf of a requester of another one."""
 
-    __slots__ = ("_replies", "end_watch", "export", "importer", "measurement", "reply", "since", "subject")
+    __slots__ = ("_replies", "end_watch", "export", "importer", "link", "measurement", "reply", "since", "subject")
 
     def __init__(
-        self, replies: Replies, subject: bytes, importer: Router, reply: bytes, export: ExportOptions | None
+        self, replies: Replies, subject: bytes, importer: Router, reply: bytes, export: ExportOptions | None, link: Link
     ) -> None:
         self._replies = replies
         self.subject = subject
         self.importer = importer
         self.reply = reply
         self.export = export
+        self.link = link
+        """The import that it is a response by."""
         self.since = 0.0
         """When it was asked, or last answered; monotonic seconds."""
         self.measurement: Measurement | None = None
@@ -180,12 +183,12 @@ class Replies(Passage):
         """When the timer goes off."""
         self.pending: dict[bytes, Response] = {}
 
-    def expect(self, importer: Router, reply: bytes, export: ExportOptions | None) -> Response:
+    def expect(self, importer: Router, reply: bytes, export: ExportOptions | None, link: Link) -> Response:
         pending = self.pending
         if len(pending) >= MAX_PENDING:
             next(iter(pending.values())).end("timeout")
         subject = self._prefix + self._around.rng.token(8).hex().encode()
-        response = pending[subject] = Response(self, subject, importer, reply, export)
+        response = pending[subject] = Response(self, subject, importer, reply, export, link)
         response.since = self._around.clock.monotonic()
         response.end_watch = importer.await_reply(reply, lambda: self._interest_changed(response))
         self._sweep_in(response.patience)
@@ -228,7 +231,7 @@ class Replies(Passage):
         if response.measurement is not None:
             response.measurement.answered(origin)
         back = self._back(response, reply)
-        with self._around.fresh_chain():
+        with self._around.chain_of_response(response.link):
             taken = response.importer.enter(response.reply, back, headers, payload, origin)
         self._went(response, bool(taken), empty=not (headers or payload))
         return taken > 0
@@ -243,7 +246,7 @@ class Replies(Passage):
             (response.reply if shown == target else shown, self._back(response, reply), headers, payload)
             for shown, reply, headers, payload in (messages[:1] if response.single else messages)
         ]
-        with self._around.fresh_chain():
+        with self._around.chain_of_response(response.link):
             taken = response.importer.enter_many(response.reply, moved, origin)
         self._went(response, bool(taken), empty=not (messages[-1][2] or messages[-1][3]))
         return taken
@@ -253,7 +256,11 @@ class Replies(Passage):
         who may ack imports that as a service."""
         if not reply or reply.startswith(_ACK):
             return reply
-        return self._around.replies_of(response.importer).expect(self._router, reply, response.export).subject
+        return (
+            self._around.replies_of(response.importer)
+            .expect(self._router, reply, response.export, response.link)
+            .subject
+        )
 
     def _went(self, response: Response, taken: bool, *, empty: bool) -> None:
         if not taken or response.single or empty:

@@ -477,4 +477,19 @@ SCENARIOS = [
             C='imports: [ {service: {account: A, subject: "req.c"}}, {stream: {account: A, subject: "pub.x"}} ]',
         ),
     ),
+    Scenario(
+        "a response does not enter its own import again",
+        accounts(
+            A='exports: [ {service: ">"} ]',
+            B='imports: [ {service: {account: A, subject: ">"}} ]',
+        ),
+        [
+            "b: SUB in.* 9",
+            "a: SUB req 1",
+            "a2: SUB > 2",
+            "b: PUB req in.1 | ask",
+            "a: REPLY answer",
+            "a2: PUB in.1 | own",
+        ],
+    ),
 ]

@@ -51,8 +51,9 @@ async def played(port: int, scenario: Scenario, reload: Reload | None = None) ->
             await asyncio.sleep(0.4 if command == "WAIT" else 0.05)
         for name in (user, *(other for other in wires if other != user)):
             frames = (early if name == user else []) + await wires[name].settle()
-            for frame in frames:
-                replies[name] = frame.reply or replies.get(name, "")
+            found = [frame.reply for frame in frames if frame.reply]
+            if found:
+                replies[name] = next((reply for reply in found if reply.startswith("_R_.")), found[-1])
             if frames:
                 seen.append((step, name, sorted(_shown(frame) for frame in frames)))
     await close_all()

@@ -274,3 +274,13 @@ def test_a_router_knows_which_requests_it_imports() -> None:
     router = nodes.benches[0].server.account("B")
     router.subscribe(b">", lambda s, r, h, p, o: None)
     assert router.imports_service(b"ask") and not router.imports_service(b"req.x")
+
+
+def test_a_response_does_not_enter_its_own_import_again() -> None:
+    nodes = Nodes(1, account("A", ExportOptions("service", ">")), account("B", ImportOptions("service", "A", ">")))
+    server, other = nodes.client("A", b"SUB req 1"), nodes.client("A", b"SUB in 2")
+    asker = nodes.client("B", b"SUB in 9")
+    asker.send(b"PUB req in 0", b"")
+    server.send(b"PUB %b 3" % reply_of(server.read()), b"yes")
+    assert asker.read() == b"MSG in 9 3\r\nyes\r\n"
+    assert other.read() == b""
