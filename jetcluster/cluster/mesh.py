@@ -126,6 +126,7 @@ class NodeMesh(MeshCore):
         self._connections: set[TcpLink] = set()
         self._chosen: dict[str, TcpLink] = {}
         self._next_rid = 1
+        self._port = 0
         self._ticker: asyncio.TimerHandle | None = None
         self._last_tick = 0.0
         self._refusals_logged: dict[tuple[str, Reason], float] = {}
@@ -135,6 +136,20 @@ class NodeMesh(MeshCore):
         """The configured routes, after a reload. A link that stands stays: its node belongs to the cluster anyway."""
         self.options = replace(self.options, routes=routes)
         self._dialer.set_routes(routes)
+
+    def set_advertise(self, advertise: str) -> None:
+        """Where others reach this node, after a reload; they are told. Raises ValueError."""
+        self.options = replace(self.options, advertise=advertise)
+        self.update_me(replace(self.me, cluster_url=self._url()))
+
+    def set_authorization(self, authorization: Credentials | None) -> None:
+        """After a reload, for handshakes to come: links that stand stay."""
+        self.options = replace(self.options, authorization=authorization)
+        self._key = derive_key(self.options.cluster_name, authorization) if authorization else b""
+
+    def _url(self) -> str:
+        options = self.options
+        return _advertised(options.advertise, self._port) if options.advertise else join_url(options.host, self._port)
 
     def set_tls(self, tls: MeshTls) -> None:
         """After a reload, for handshakes to come; links whose certificates may no longer be are closed."""
@@ -149,9 +164,8 @@ class NodeMesh(MeshCore):
         `advertise`."""
         self.loop = asyncio.get_running_loop()
         options = self.options
-        port = await self._listen()
-        url = _advertised(options.advertise, port) if options.advertise else join_url(options.host, port)
-        self.me = replace(self.me, cluster_url=url)
+        port = self._port = await self._listen()
+        self.me = replace(self.me, cluster_url=self._url())
         encode_info(self.me)
         self.log.info("Listening for route connections on %s", join_url(options.host, port))
         if options.authorization is None and options.tls is None:

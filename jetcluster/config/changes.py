@@ -31,8 +31,6 @@ _FIXED_CLUSTER = {
     "name": "cluster name",
     "host": "cluster host",
     "port": "cluster port",
-    "authorization": "cluster authorization",
-    "cluster_advertise": "cluster advertise",
 }
 _LEAF_LIVE = frozenset({"remotes", "reconnect", "dial_timeout", "min_version", "compression"})
 _FIXED_JETSTREAM = {

@@ -175,8 +175,12 @@ class NodeJetStream:
             self.client_listener_is_up()
         if "server_tags" in changed:
             self.mesh.update_me(replace(self.mesh.me, tags=tuple(self._options.server_tags)))
-        if "cluster.routes" in changed and isinstance(self.mesh, NodeMesh):
-            self.mesh.set_routes(tuple(_route(url) for url in self._options.cluster.routes))
+        if isinstance(self.mesh, NodeMesh) and {"cluster", "cluster.routes"} & set(changed):
+            cluster = self._options.cluster
+            self.mesh.set_authorization(_credentials(cluster.authorization))
+            self.mesh.set_routes(tuple(_route(url) for url in cluster.routes))
+            if cluster.cluster_advertise != self.mesh.options.advertise:
+                self.mesh.set_advertise(cluster.cluster_advertise)
         if "accounts" in changed and self._api_context is not None:
             self._serve_accounts(self._api_context)
         if "accounts" in changed and self._relay is not None:

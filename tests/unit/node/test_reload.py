@@ -336,3 +336,23 @@ async def test_a_reload_that_is_asked_for_is_answered(tmp_path: Path) -> None:
         server.write(accounts + "max_payload: 2000\nfoo: 1")
         assert 'unknown field "foo"' in (await ask())["error"]["description"]
         assert server.node.server.options.max_payload == 1000
+
+
+async def test_the_cluster_s_password_and_address(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    text = "cluster { name: c, listen: '127.0.0.1:-1', authorization { user: r, password: %s } %s }"
+    async with running(tmp_path / "one", text % ("old", "")) as one:
+        assert one.node.jetstream is not None
+        assert one.reload(text % ("new", ", cluster_advertise: 'example.org:7'")) == ["cluster"]
+        assert one.node.jetstream.mesh.me.cluster_url == "example.org:7"
+        assert one.reload(text % ("new", "")) == ["cluster"]
+        address = one.node.jetstream.mesh.me.cluster_url
+        assert address == f"127.0.0.1:{one.node.jetstream.cluster_port}"
+        two_text = text + "\nserver_name: two"
+        async with running(tmp_path / "two", two_text % ("new", f", routes: ['nats://{address}']")) as two:
+            async with asyncio.timeout(10):
+                while not one.node.jetstream.mesh.links:
+                    await asyncio.sleep(0.01)
+            assert two.reload(two_text % ("newer", f", routes: ['nats://{address}']")) == ["cluster"]
+            assert len(one.node.jetstream.mesh.links) == 1, "links that stand stay"
