@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.auth.remote_login import LoginError
@@ -75,6 +75,10 @@ class LeafLink(Connection):
         """True once the link has TLS."""
         self._in_handshake = False
         self._certificate: PeerCertificate | None = None
+        self._checking: asyncio.Future[None] | None = None
+        """A password is being looked at."""
+        self._rest: list[leaf.Command] = []
+        """What has come behind the CONNECT with it."""
         self._early: list[bytes] | None = None
         """What has come by TLS before this end knows that the handshake is done; None while nothing can."""
         self._parser = leaf.LeafParser(server.options.max_payload + HEADROOM, server.options.max_control_line)
@@ -202,8 +206,15 @@ class LeafLink(Connection):
             self._process(data)
 
     def _process(self, data: bytes) -> None:
+        commands = iter(self._parser.feed(data))
+        if self._checking is None:
+            self._run(commands)
+        else:  # reading is paused, but this may have been under way
+            self._rest += commands
+
+    def _run(self, commands: Iterator[leaf.Command]) -> None:
         parser = self._parser
-        for kind, a, b, queues, headers, payload in parser.feed(data):
+        for kind, a, b, queues, headers, payload in commands:
             try:
                 if kind == leaf.MESSAGE:
                     self._message(a, b, queues, headers, payload)
@@ -212,6 +223,10 @@ class LeafLink(Connection):
             except Exception:  # a fault of ours with one command must not reach the loop or end the link
                 log.exception("leafnode cid %d: error in %r", self.cid, a[:200])
             if self.close_reason:
+                return
+            if self._checking is not None:
+                self._rest += commands
+                self.pause_reading("login")
                 return
         if parser.error is not None:
             log.warning("leafnode cid %d: %s", self.cid, parser.error)
@@ -225,7 +240,13 @@ class LeafLink(Connection):
         elif kind == leaf.INFO:
             self._info(_json(a))
         elif kind == leaf.CONNECT and self.remote is None and not self._greeted:
-            self._connect(_json(a))
+            self._greeted = True
+            connect = _json(a)
+            slow = self.leafnodes.slow_part(connect)
+            if slow is None:
+                self._connect(connect)
+            else:
+                self._checking = asyncio.ensure_future(self._log_in_later(connect, slow))
         elif kind == leaf.ERR:
             self._told_error(a.decode("utf-8", "replace"))
         elif kind == leaf.INTEREST:
@@ -243,9 +264,20 @@ class LeafLink(Connection):
 
     # ---- handshake
 
+    async def _log_in_later(self, connect: dict[str, Any], slow: Callable[[], None]) -> None:
+        """What follows a CONNECT waits meanwhile."""
+        await self.server.in_thread(slow, unless=lambda: bool(self.close_reason))
+        if self.close_reason:
+            return
+        self._checking = None
+        self._connect(connect)
+        if not self.close_reason:
+            rest, self._rest = self._rest, []
+            self.resume_reading("login")
+            self._run(iter(rest))
+
     def _connect(self, connect: dict[str, Any]) -> None:
         """What the other end says of itself, at the accepting end."""
-        self._greeted = True
         if connect.get("lang"):
             self._refused("Incorrect Port", "attempted to connect to leaf node port")
             return

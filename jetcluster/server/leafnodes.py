@@ -270,6 +270,14 @@ class LeafNodes:
         limit = self._max_leafnodes(account)
         return limit < 0 or sum(link.account == account and not link.solicited for link in self.links) < limit
 
+    def slow_part(self, connect: dict[str, Any]) -> Callable[[], None] | None:
+        """What `log_in` would compute for longer than an event loop can wait: see `auth.secrets`."""
+        if not self.options.users:
+            ask = getattr(self.server.authenticator, "slow_part", None)
+            return None if ask is None else ask(connect)
+        found = next((user for user in self.options.users if user.user and user.user == connect.get("user")), None)
+        return None if found is None else self._passwords.slow_part(found.password, str(connect.get("pass") or ""))
+
     def log_in(
         self, connect: dict[str, Any], nonce: bytes, address: str, certificate: PeerCertificate | None = None
     ) -> AuthResult | None:

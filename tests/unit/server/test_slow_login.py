@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 import bcrypt
 import pytest
+
+from tests.unit.node.test_websocket import node_of
 
 from .configured import configured
 from .test_refusals import BCRYPT
@@ -101,3 +104,25 @@ async def test_a_strangers_message_is_not_read_to_its_end(tmp_path: Path) -> Non
         twin = await Wire.open(server.port)
         twin.writer.write(b"c")
         assert errors(await twin.ask('onnect {"verbose":false,"user":"plain","pass":"p"}', "PUB a 0", "")) == []
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["leafnodes.authorization", "users"])
+async def test_leafs_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: bool) -> None:
+    gate = Gate(monkeypatch)
+    users = f'users: [ {{user: slow, password: "{BCRYPT}"}} ]'
+    text = f"authorization {{ {users if not own else 'user: x, password: y'} }}\n"
+    text += f'leafnodes {{ listen: "127.0.0.1:-1"{f", authorization {{ {users} }}" if own else ""} }}\n'
+    async with node_of(tmp_path, text) as node:
+        links = []
+        for password in ("right", "wrong"):
+            wire = await Wire.open(node.leafnodes.port)
+            connect = {"user": "slow", "pass": password, "server_id": f"N{password}", "name": password, "protocol": 3}
+            wire.send(f"CONNECT {json.dumps(connect)}", "PING", "LS+ a")
+            links.append(wire)
+        await gate.asked_for(2)
+        assert node.leafnodes.links == []
+        gate.open.set()
+        assert errors(await links[0].settle()) == []
+        assert errors(await links[1].settle()) == [VIOLATION]
+        await links[0].settle()
+        assert [(link.remote_name, link.wanted) for link in node.leafnodes.links] == [("right", 1)]
