@@ -87,7 +87,7 @@ def _shown(frame: Frame) -> tuple[str, ...]:
 
 def _named(text: str) -> str:
     """Without the names that a server makes itself."""
-    return re.sub(r"_R_\.\w+\.\w+", "_R_", text)
+    return re.sub(r"_R_\.\w+\.\w+(\.\w+\.T)?", "_R_", text)
 
 
 def _steady(text: str) -> str:
