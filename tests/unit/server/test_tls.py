@@ -50,6 +50,14 @@ def test_ways_to_begin_on_uvloop(certificates: Certificates, tmp_path: Path) -> 
             async with configured(tmp_path / "server.conf") as (server, _):
                 found[case.name] = await outcome(server.port, case, certificates)
             await close_all()
+        (tmp_path / "server.conf").write_text("max_payload: 1000")
+        async with configured(tmp_path / "server.conf") as (server, reload):  # the open port is handed over
+            assert (await come(server.port, certificates, plain=True))[0] == IN
+            (tmp_path / "server.conf").write_text(certificates.config(Case("", "")))
+            await reload()
+            assert (await come(server.port, certificates))[0] == IN
+            assert (await come(server.port, certificates, plain=True))[0] == NO_TLS
+        await close_all()
         return found
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
