@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from jetcluster.cluster.consumer_exchange import ConsumerExchange
     from jetcluster.cluster.context import NodeContext
     from jetcluster.cluster.stream_replica import StreamReplica
+    from jetcluster.consumer.rules import ConsumerRules
 
 Body = dict[str, Any]
 Live = dict[int, tuple[int, int]]
@@ -198,7 +199,8 @@ class ConsumerRequests:
         self, replica: StreamReplica, state: ConsumerState, live: Live, peers: list[Any] | None = None
     ) -> Body:
         context = self._context
-        waiting, bound = live.get(state.cid, (0, 0))
+        # An owner that has not begun says nothing, and the next client must not take the consumer for free.
+        waiting, bound = live.get(state.cid) or (0, int(_is_bound(replica, state.rules)))
         return consumer_info(
             replica.assignment.name,
             state,
@@ -269,14 +271,17 @@ class ConsumerRequests:
 def _refuse_new_target(replica: StreamReplica, state: ConsumerState, deliver_subject: str) -> None:
     """A deliver subject cannot be replaced while somebody listens on it (4.5): ApiError 10013."""
     rules = state.rules
-    if not rules.push or deliver_subject.encode() == rules.deliver_subject:
-        return
-    if rules.deliver_group:
-        taken = replica.bus.queue_interest(rules.deliver_subject, rules.deliver_group)
-    else:
-        taken = replica.bus.has_interest(rules.deliver_subject)
-    if taken:
+    if deliver_subject.encode() != rules.deliver_subject and _is_bound(replica, rules):
         raise by_code(CONSUMER_NAME_EXISTS)
+
+
+def _is_bound(replica: StreamReplica, rules: ConsumerRules) -> bool:
+    """Somebody takes what this push consumer delivers."""
+    if not rules.push:
+        return False
+    if rules.deliver_group:
+        return replica.bus.queue_interest(rules.deliver_subject, rules.deliver_group)
+    return replica.bus.has_interest(rules.deliver_subject)
 
 
 def _state(replica: StreamReplica, name: str) -> ConsumerState:

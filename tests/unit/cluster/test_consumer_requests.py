@@ -80,6 +80,22 @@ async def test_of_clients_that_bind_a_push_durable_at_once_one_gets_it() -> None
 
 
 @virtual_time
+async def test_a_push_consumer_is_bound_before_its_owner_has_begun() -> None:
+    """A client that looks for the durable, and finds it just made by another one, must see that it is taken."""
+    async with Cluster() as cluster:
+        await filled(cluster, 1)
+        cluster["A"].bus.subscribe(b"_INBOX.d", lambda *_: None)
+        creation = asyncio.ensure_future(
+            consumer(cluster["A"], "c", deliver_subject="_INBOX.d", max_waiting=0, max_ack_pending=1000)
+        )
+        leader = next(node for node in cluster if node.replica("S").leading)
+        await cluster.until(lambda: "c" in host(leader).table.by_name, what="the consumer")
+        found = await ask(leader, "S", "consumer_info", name="c")
+        assert found["push_bound"] is True
+        await creation
+
+
+@virtual_time
 async def test_the_limit_of_consumers_holds_for_creations_at_the_same_time() -> None:
     async with Cluster() as cluster:
         await filled(cluster, 0)
