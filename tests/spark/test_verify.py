@@ -22,6 +22,8 @@ from tests.spark.jobs import run
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.timeout(300)  # the first one starts Spark and a cluster
+
 INF = float("inf")
 
 
