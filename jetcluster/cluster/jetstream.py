@@ -16,7 +16,7 @@ from jetcluster.cluster.administration import Administration
 from jetcluster.cluster.background import Background
 from jetcluster.cluster.catchup import SnapshotOwner
 from jetcluster.cluster.cluster_id import ClusterId, Save
-from jetcluster.cluster.consumer_exchange import ConsumerExchange
+from jetcluster.cluster.consumer_exchange import ConsumerExchange, until
 from jetcluster.cluster.consumer_expiry import ConsumerExpiry
 from jetcluster.cluster.consumer_requests import ConsumerRequests
 from jetcluster.cluster.context import NodeContext
@@ -156,6 +156,15 @@ class JetStream:
         self.background.spawn(self._catch_up_with_meta())
         self.scrubber.start()
         self._tick()
+
+    async def settle_alone(self, seconds: float) -> None:
+        """Of a server that stands alone: returns when it leads its streams, as far as they can be led, or after
+        `seconds`. Whoever was connected before a restart publishes as soon as it is let in again."""
+
+        def settled() -> bool:
+            return self.context.meta_current and all(r.leading or not r.sound for r in self.replicas.values())
+
+        await until(settled, self.context.clock, seconds)
 
     async def stop(self) -> None:
         """Hands leaderships over where it can, makes everything durable and closes the replicas."""

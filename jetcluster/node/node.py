@@ -92,7 +92,7 @@ class Node:
         self.system = SystemAccount(self)
         self.system.start()
         await self._start_monitor()
-        await self.jetstream.meet_peers()
+        await self.jetstream.prepare()
         await self.server.start()
         self._log_listening()
         await self._start_websocket()

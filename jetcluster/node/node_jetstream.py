@@ -52,6 +52,8 @@ FRAME_OVERHEAD = 1024 * 1024
 MIN_FRAME = 16 * 1024 * 1024
 MEET_SECONDS = 0.25
 """Longest wait for peers at the start: those that are there answer within milliseconds."""
+SETTLE_SECONDS = 2.0
+"""Longest wait of a server that stands alone for its own streams."""
 STEP_ASIDE_SECONDS = 2.0
 MIN_SEGMENT = 4 * 1024 * 1024
 
@@ -128,14 +130,16 @@ class NodeJetStream:
         if self.jetstream is not None:
             self.jetstream.start()
 
-    async def meet_peers(self) -> None:
+    async def prepare(self) -> None:
         """Before clients are let in: the nodes that are there already are linked, and know this one's client port if it
         is a fixed one. Whoever connects then is told of all of them at once; clients (and their tests) that lose this
-        server right afterwards know where else to go."""
+        server right afterwards know where else to go. A server that stands alone leads its streams."""
         if isinstance(self.mesh, NodeMesh):
             await self.mesh.first_dials(MEET_SECONDS)
             if self._options.port > 0:
                 await self.introduce()
+        elif self.jetstream is not None:
+            await self.jetstream.settle_alone(SETTLE_SECONDS)
 
     async def introduce(self) -> None:
         """The peers there are know this node's client port when this returns, or were too slow."""
