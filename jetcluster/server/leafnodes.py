@@ -201,12 +201,17 @@ class LeafNodes:
         context = name = None
         if remote.tls is not None and remote.tls.handshake_first:
             context, name, _ = self._tls_to(remote, url)
+        link = LeafLink(self, remote, url)
         try:
             async with asyncio.timeout(remote.dial_timeout or self.options.dial_timeout or DIAL_TIMEOUT):
-                _, link = await asyncio.get_running_loop().create_connection(
-                    lambda: LeafLink(self, remote, url), host, port, ssl=context, server_hostname=name
+                await asyncio.get_running_loop().create_connection(
+                    lambda: link, host, port, ssl=context, server_hostname=name
                 )
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, asyncio.CancelledError) as error:
+            if link.made:  # just now
+                link.abort("Server Shutdown")
+            if isinstance(error, asyncio.CancelledError):  # a reload takes the remote away
+                raise
             why = str(error)
             if context is not None and not isinstance(error, ConnectionRefusedError):
                 from jetcluster.config.tls import handshake_failure
