@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from jetcluster.cli.flags import INERT, Flag
 from jetcluster.config.lexer import ConfigError
-from jetcluster.config.options import DEFAULT_PORT, Options, TlsOptions
+from jetcluster.config.options import DEFAULT_PORT, ClusterOptions, Options, TlsOptions
 
 _DIRECT = (
     "host",
@@ -92,17 +92,8 @@ def _apply_authorization(options: Options, flags: Mapping[str, Flag]) -> None:
 
 def _apply_cluster(options: Options, flags: Mapping[str, Flag]) -> None:
     cluster = options.cluster
-    if flags.get("cluster"):
-        from jetcluster.config.cluster_block import split_url
-        from jetcluster.config.reader import FieldError
-
-        try:
-            user, password, host, port = split_url(str(flags["cluster"]))
-        except FieldError as error:
-            raise ConfigError(str(error)) from error
-        cluster.host, cluster.port = host or cluster.host, port
-        if user:
-            cluster.authorization.user, cluster.authorization.password = user, password
+    if "cluster" in flags:
+        _listen_for_cluster(cluster, str(flags["cluster"]))
     if "cluster_name" in flags:
         cluster.name = str(flags["cluster_name"])
         if " " in cluster.name:
@@ -115,6 +106,26 @@ def _apply_cluster(options: Options, flags: Mapping[str, Flag]) -> None:
         cluster.cluster_advertise = str(flags["cluster_advertise"])
     if "connect_retries" in flags:
         cluster.connect_retries = int(flags["connect_retries"])
+
+
+def _listen_for_cluster(cluster: ClusterOptions, url: str) -> None:
+    """The URL stands for address and login in the file; an empty one for no cluster at all."""
+    from urllib.parse import unquote
+
+    from jetcluster.config.cluster_block import split_url
+    from jetcluster.config.reader import FieldError
+
+    if not url:
+        cluster.port = 0
+        return
+    try:
+        user, password, host, port = split_url(url)
+    except FieldError as error:
+        raise ConfigError(str(error)) from error
+    if user and not password:
+        raise ConfigError("expected cluster password to be set")
+    cluster.host, cluster.port = host or cluster.host, port
+    cluster.authorization.user, cluster.authorization.password = unquote(user), unquote(password)
 
 
 def _routes(text: str) -> list[str]:

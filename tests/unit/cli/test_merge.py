@@ -48,6 +48,23 @@ def test_cluster_url_with_credentials() -> None:
     assert (found.cluster.authorization.user, found.cluster.authorization.password) == ("r", "s")
 
 
+def test_the_cluster_url_stands_for_address_and_login_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "c.conf"
+    path.write_text("cluster { name: c, listen: 'h:1', authorization { user: u, password: p } }")
+    file = ("-c", str(path))
+
+    def found(*argv: str) -> tuple[str, int, str, str]:
+        cluster = options(*file, *argv).cluster
+        return cluster.host, cluster.port, cluster.authorization.user, cluster.authorization.password
+
+    assert found() == ("h", 1, "u", "p")
+    assert found("--cluster", "nats://x:%40y@i:2") == ("i", 2, "x", "@y")
+    assert found("--cluster", "nats://i:2") == ("i", 2, "", "")
+    assert found("--cluster", "")[1] == 0
+    with pytest.raises(ConfigError, match="expected cluster password to be set"):
+        options("--cluster", "nats://x@i:2")
+
+
 def test_store_dir_alone_does_not_enable_jetstream() -> None:
     assert not options("-sd", "/x").jetstream.enabled
     assert options("-js").jetstream.enabled
