@@ -148,6 +148,8 @@ class ReadGroup:
         self._take_addressed()
         group = self._replica.group
         if self._replica.leading:
+            if not self.joined and group.applied_index >= group.told_index:
+                self._join()  # a read had waited too long for this node's disk: see `_hand_on`
             return
         if self.joined and group.commit_index - group.applied_index > MAX_LAG:
             self.leave()

@@ -100,6 +100,27 @@ async def test_a_follower_that_lags_leaves_and_comes_back(monkeypatch: pytest.Mo
 
 
 @virtual_time
+@pytest.mark.parametrize("replicas", [1, 3])
+async def test_a_leader_that_had_to_hand_a_read_on_comes_back(replicas: int) -> None:
+    """A node that stood still for a moment: the read's patience ends before what is committed is applied."""
+    async with Cluster() as cluster:
+        await filled(cluster, num_replicas=replicas)
+        leader = cluster.leader("S")
+        group: Any = leader.replica("S").group
+        applying, group._apply = group._apply, lambda: None
+        publishing = asyncio.ensure_future(leader.publish(b"s", b"6"))
+        await cluster.until(lambda: group.told_index > group.applied_index, what="the commit")
+        reading = asyncio.ensure_future(leader.get(b"S", 5))
+        await cluster.until(lambda: not leader.reads("S"), what="it leaves")
+        group._apply = applying
+        group.mark()
+        assert (await publishing)["seq"] == 6
+        await cluster.until(lambda: leader.reads("S"), what="it is back")
+        assert (await leader.get(b"S", 6))[2] == b"6"
+        reading.cancel()
+
+
+@virtual_time
 async def test_a_follower_with_a_full_disk_shows_no_client_less_than_it_was_told() -> None:
     """It takes no entries, so its own commit index stands still: found by chaos (`all`, seed 3), 4 s of old reads."""
     options = JournalOptions(segment_bytes=1 << 20, reserve_bytes=10_000)
