@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.harness import ProcessCluster
+from tests.cluster.harness import ProcessCluster, free_ports
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 HERE = Path(__file__).parent
@@ -50,8 +50,8 @@ def js_suite(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [node, str(folder / "suite.mjs")]
 
 
-async def run(cluster: ProcessCluster, command: list[str], replicas: int) -> None:
-    words = [*command, cluster[0].url, str(replicas)]
+async def run(cluster: ProcessCluster, command: list[str], replicas: int, url: str = "") -> None:
+    words = [*command, url or cluster[0].url, str(replicas)]
     process = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
         output, _ = await asyncio.wait_for(process.communicate(), 200)
@@ -72,3 +72,15 @@ async def test_nats_go(tidy: ProcessCluster, go_suite: list[str], replicas: int)
 @pytest.mark.parametrize("replicas", [1, 3])
 async def test_nats_js(tidy: ProcessCluster, js_suite: list[str], replicas: int) -> None:
     await run(tidy, js_suite, replicas)
+
+
+async def test_nats_js_over_websocket(js_suite: list[str]) -> None:
+    """The same suite by `wsconnect`, through one node of a cluster."""
+    node, script = js_suite
+    cluster = ProcessCluster(3, config="websocket {}")
+    ports = free_ports(3)
+    for one, port in zip(cluster.nodes, ports, strict=True):
+        block = f"websocket {{ host: 127.0.0.1, port: {port}, no_tls: true, compression: true }}\n"
+        (one.root / "server.conf").write_text(block)
+    async with cluster:
+        await run(cluster, [node, "--experimental-websocket", script], 3, f"ws://127.0.0.1:{ports[2]}")

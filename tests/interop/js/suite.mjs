@@ -1,14 +1,16 @@
 // A client suite in JavaScript: what stock nats.js does with consumers, buckets and objects, each step checked.
 //   node suite.mjs nats://127.0.0.1:4222 REPLICAS
+//   node --experimental-websocket suite.mjs ws://127.0.0.1:8080 REPLICAS   (Node 20; from 22 on without the flag)
 import assert from "node:assert/strict";
-import { connect, nanos } from "@nats-io/transport-node";
+import { connect, nanos, wsconnect } from "@nats-io/transport-node";
 import { AckPolicy, DeliverPolicy, jetstream, jetstreamManager, RetentionPolicy } from "@nats-io/jetstream";
 import { Kvm } from "@nats-io/kv";
 import { Objm } from "@nats-io/obj";
 
 const [, , servers, count] = process.argv;
 const num_replicas = Number(count);
-const nc = await connect({ servers });
+const dial = servers.startsWith("ws://") ? wsconnect : connect;
+const nc = await dial({ servers });
 const js = jetstream(nc);
 const jsm = await jetstreamManager(nc);
 
@@ -18,6 +20,18 @@ async function stream(name, messages, config = {}) {
 }
 
 const steps = {
+  async tracing() {
+    const reports = [];
+    const sub = nc.subscribe("jt.reports", { max: 2, callback: (_, msg) => reports.push(msg.json()) });
+    let got = 0;
+    nc.subscribe("jt.a", { callback: () => got++ });
+    await nc.flush();
+    nc.publish("jt.a", "x", { traceDestination: "jt.reports" });
+    nc.publish("jt.a", "x", { traceDestination: "jt.reports", traceOnly: true });
+    await sub.closed;
+    assert.equal(got, 1);
+    for (const { events } of reports) assert.deepEqual(events.map((event) => event.type), ["in", "eg"]);
+  },
   async fetch() {
     await stream("JF", 500);
     await jsm.consumers.add("JF", { durable_name: "d", ack_policy: AckPolicy.Explicit });
