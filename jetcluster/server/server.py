@@ -227,21 +227,29 @@ class Server:
             log.info("Closed %d connections to fall within max_connections", len(excess))
         for client in list(self.clients.values()):
             client.reconfigured(new_pings=new_pings)
+        for account, its in options.account_limits.items():
+            if its != limits.get(account):
+                self._shed(account)
         if self.info != before or options.account_limits != limits:
             self._send_info()
 
     def recheck(self, account: str) -> None:
         """The account is not what it was: are its clients still who they were? The newest go where there are too
         many."""
-        found = [client for client in self.clients.values() if client.account == account]
-        limit = self.limits_of(account).connections
-        for client in found[limit:] if limit >= 0 else ():
-            client.close("Maximum Account Connections Exceeded", "maximum account active connections exceeded")
-        for client in found:
+        for client in self._shed(account):
             if not client.close_reason:
                 client.reconfigured(new_pings=False)
                 if client.settled and not client.close_reason:
                     client.send(writer.info(self.info_for(client, first=False)))
+
+    def _shed(self, account: str) -> list[Client]:
+        """Its clients, of which the newest are closed where there are too many."""
+        clients = self.clients.values()
+        found = [client for client in clients if client.account == account and not client.close_reason]
+        limit = self.limits_of(account).connections
+        for client in found[limit:] if limit >= 0 else ():
+            client.close("Maximum Account Connections Exceeded", "maximum account active connections exceeded")
+        return found
 
     def limits_of(self, account: str) -> AccountLimits:
         return self.options.account_limits.get(account, _NO_LIMITS)

@@ -134,6 +134,14 @@ def test_pings_follow_a_shorter_interval() -> None:
 # --- limits of accounts
 
 
+def test_the_newest_connections_of_an_account_are_too_many() -> None:
+    bench = Bench(account_limits={"$G": AccountLimits(connections=5)})
+    peers = [bench.client(b"PING") for _ in range(3)]
+    reload(bench, account_limits={"$G": AccountLimits(connections=1)})
+    assert [peer.closed for peer in peers] == ["", *["Maximum Account Connections Exceeded"] * 2]
+    assert peers[2].read() == b"-ERR 'maximum account active connections exceeded'\r\n"
+
+
 def test_connections_of_an_account() -> None:
     carl = UserOptions("carl", "c", account="C")
     bench = Bench(users(ANN, BOB, carl), account_limits={"$G": AccountLimits(connections=1)})
