@@ -6,8 +6,7 @@ so they are found by the lookup that finds all others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import Clock, Rng, Timers
@@ -42,8 +41,9 @@ class Around:
         self.server_name = server.name
         self.cluster = server.options.cluster_name
         self.system_account = system_account
-        self.chain: list[Link] = []
-        """Service imports that the message being routed now has come through."""
+        self.way: tuple[Origin | None, tuple[Link, ...]] = None, ()
+        """Whose message is being routed now, and the service imports that it has come through. What a callback
+        publishes meanwhile has another origin, and its own way."""
         self._replies: dict[str, Replies] = {}
 
     def replies_of(self, router: Router) -> Replies:
@@ -53,14 +53,8 @@ class Around:
             router.add_passage(found, told=True)
         return found
 
-    @contextmanager
-    def chain_of_response(self, link: Link) -> Iterator[None]:
-        """A response begins a way of its own, that does not lead through its own service import again."""
-        known, self.chain = self.chain, [link]
-        try:
-            yield
-        finally:
-            self.chain = known
+    def chain_of(self, origin: Origin) -> tuple[Link, ...]:
+        return self.way[1] if self.way[0] is origin else ()
 
     def responder(self, origin: Origin) -> dict[str, Any]:
         """Who answered; {} when that is not a client of this node."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from jetcluster.clock import TimerHandle
 from jetcluster.config.import_rules import ServiceImport
 from jetcluster.config.sharing import DEFAULT_THRESHOLD, SINGLETON, ExportOptions
+from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.headers import set_header
 from jetcluster.server.service_latency import Measurement, begin_measurement, tell_bad_request
@@ -32,6 +33,7 @@ MAX_CHAIN = 32
 MAX_CACHED = 4096
 """Exported subjects that are remembered per import."""
 
+_JETSTREAM = b"$JS."
 _ACK = b"$JS.ACK."
 _INFO = b"Nats-Request-Info"
 
@@ -68,34 +70,43 @@ class ServiceEntry(Passage):
         return found
 
     def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
-        chain = self._around.chain
+        around = self._around
+        chain = around.chain_of(origin)
         if origin.kind == "peer" or len(chain) >= MAX_CHAIN or any(key == self._key for key, _, _ in chain):
+            return False
+        remote = self._remote(subject)
+        if remote.startswith(_JETSTREAM) and not self._covers(remote):
             return False
         exporter, export = self._exporter, self._import.export
         share = chain[-1][2] if chain else self._import.options.share
-        requester = self._describe(origin, share)
+        requester = self._describe(origin, chain, share)
         response: Response | None = None
         if reply and not reply.startswith(_ACK):
             link = self._key, None, share
-            response = self._around.replies_of(exporter).expect(self._importer, reply, export, link)
+            response = around.replies_of(exporter).expect(self._importer, reply, export, link)
             if export is not None and export.latency is not None:
-                response.measurement = begin_measurement(self._around, exporter, export, headers, requester)
+                response.measurement = begin_measurement(around, exporter, export, headers, requester)
         elif not reply and export is not None and export.latency is not None:
-            tell_bad_request(self._around, exporter, export, headers, requester)
+            tell_bad_request(around, exporter, export, headers, requester)
         back = response.subject if response is not None else reply
         headers = set_header(headers, _INFO, json.dumps(requester, separators=(",", ":")).encode())
-        chain.append((self._key, requester, share))
+        known, around.way = around.way, (origin, (*chain, (self._key, requester, share)))
         try:
-            taken = exporter.enter(self._remote(subject), back, headers, payload, origin)
+            taken = exporter.enter(remote, back, headers, payload, origin)
         finally:
-            chain.pop()
+            around.way = known
         if not taken and response is not None:
             response.end("no responders")
         return taken > 0
 
-    def _describe(self, origin: Origin, share: bool) -> dict[str, Any]:
+    def _covers(self, remote: bytes) -> bool:
+        """A wildcard in a request to JetStream is a filter (Direct Get, CONSUMER.CREATE): as plain text `>` would pass
+        for one token of what is imported, and reach more than that."""
+        return subjects.is_literal(remote) or subjects.is_subset(remote, self._import.options.subject.encode())
+
+    def _describe(self, origin: Origin, chain: tuple[Link, ...], share: bool) -> dict[str, Any]:
         """The requester, as `Nats-Request-Info` has it: its account, and all about it when it is shared."""
-        chain, around = self._around.chain, self._around
+        around = self._around
         first = chain[-1][1] if chain else None
         if first is not None:
             found: dict[str, Any] = {}
@@ -231,8 +242,11 @@ class Replies(Passage):
         if response.measurement is not None:
             response.measurement.answered(origin)
         back = self._back(response, reply)
-        with self._around.chain_of_response(response.link):
+        known, self._around.way = self._around.way, (origin, (response.link,))
+        try:
             taken = response.importer.enter(response.reply, back, headers, payload, origin)
+        finally:
+            self._around.way = known
         self._went(response, bool(taken), empty=not (headers or payload))
         return taken > 0
 
@@ -246,8 +260,11 @@ class Replies(Passage):
             (response.reply if shown == target else shown, self._back(response, reply), headers, payload)
             for shown, reply, headers, payload in (messages[:1] if response.single else messages)
         ]
-        with self._around.chain_of_response(response.link):
+        known, self._around.way = self._around.way, (origin, (response.link,))
+        try:
             taken = response.importer.enter_many(response.reply, moved, origin)
+        finally:
+            self._around.way = known
         self._went(response, bool(taken), empty=not (messages[-1][2] or messages[-1][3]))
         return taken
 

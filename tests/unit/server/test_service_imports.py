@@ -7,6 +7,7 @@ import json
 import pytest
 
 from jetcluster.config.sharing import ExportOptions, ImportOptions, LatencyOptions
+from jetcluster.protocol.bus import Origin
 from jetcluster.server import service_imports
 
 from .sharing import Nodes, account, reply_of
@@ -274,6 +275,24 @@ def test_a_router_knows_which_requests_it_imports() -> None:
     router = nodes.benches[0].server.account("B")
     router.subscribe(b">", lambda s, r, h, p, o: None)
     assert router.imports_service(b"ask") and not router.imports_service(b"req.x")
+
+
+def test_who_hears_a_response_may_ask_again_at_once() -> None:
+    """As mirrors do: what a callback publishes is no part of the message that it hears."""
+    nodes = Nodes(1, A, B)
+    exporter, importer = (nodes.benches[0].server.account(name) for name in "AB")
+    exporter.subscribe(b"req.x", lambda s, r, h, p, o: exporter.publish(r, p))
+    got: list[bytes] = []
+
+    def hear(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        got.append(payload)
+        if len(payload) < 3:
+            importer.publish(b"ask", payload + b"x", b"in.%d" % len(payload))
+
+    importer.subscribe(b"in.*", hear)
+    importer.publish(b"ask", b"x", b"in.0")
+    assert got == [b"x", b"xx", b"xxx"]
+    assert nodes.pending("A") == 0
 
 
 def test_a_response_does_not_enter_its_own_import_again() -> None:
