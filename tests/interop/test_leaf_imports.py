@@ -27,7 +27,7 @@ no_auth_user: b
 """
 
 
-@pytest.fixture(params=[(OURS, THEIRS), (OURS, OURS)], ids=lambda kinds: "-".join(kinds))
+@pytest.fixture(params=[(OURS, THEIRS)], ids=lambda kinds: "-".join(kinds))
 async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[LeafPair]:
     if find_server(THEIRS) is None and THEIRS in request.param:
         pytest.skip("nats-server is not on this machine: run `make tools`")
