@@ -8,6 +8,7 @@ from jetcluster.config.options import PermissionOptions
 from jetcluster.protocol import subjects
 
 _DIRECT_GET = b"$JS.API.DIRECT.GET."
+_JETSTREAM = b"$JS."
 _LAST = b"$JS.API.DIRECT.GET.LAST."
 """An alias of the form with the subject appended: the stream and the subject follow."""
 _ADDRESSED = b"$JS.API.DIRECT.PEER."
@@ -33,6 +34,10 @@ class SubjectSet:
     def covers(self, subject: bytes) -> bool:
         """True when one entry takes everything that `subject`, which may hold wildcards, takes."""
         return subject in self._literals or any(subjects.is_subset(subject, entry) for entry in self._filters)
+
+    def meets(self, subject: bytes) -> bool:
+        """True when some entry takes something that `subject`, which may hold wildcards, takes."""
+        return any(subjects.collide(subject, entry) for entry in (*self._literals, *self._filters))
 
 
 class _SubscribeList:
@@ -110,6 +115,11 @@ class UserPermissions:
         names = [subject]
         if subject.startswith(_LAST):  # another name of a request: not a way around what is denied under its own
             names.append(_DIRECT_GET + subject[len(_LAST) :])
+        if subject.startswith(_JETSTREAM) and not subjects.is_literal(subject):
+            # A filter: Direct Get and CONSUMER.CREATE take what it matches. As plain text `>` would pass for one token.
+            if any(self._publish_deny.meets(name) for name in names):
+                return False
+            return self._publish_allow is None or any(self._publish_allow.covers(name) for name in names)
         if any(self._publish_deny.takes(name) for name in names):
             return False
         return self._publish_allow is None or any(self._publish_allow.takes(name) for name in names)

@@ -129,7 +129,7 @@ class NodeMesh(MeshCore):
         self._port = 0
         self._ticker: asyncio.TimerHandle | None = None
         self._last_tick = 0.0
-        self._refusals_logged: dict[tuple[str, Reason], float] = {}
+        self._refusals_logged: dict[tuple[str, Reason | None], float] = {}
         self._stopping = False
 
     def set_routes(self, routes: tuple[Route, ...]) -> None:
@@ -317,12 +317,12 @@ class NodeMesh(MeshCore):
         from jetcluster.config.tls import handshake_failure
 
         self.counters.refused += 1
-        if self._may_log(address[0], Reason.MALFORMED):
+        if self._may_log(address[0], None):
             where, why = join_url(*address), handshake_failure(error)
             self.log.error("Refused connection of %s to the cluster port: TLS handshake error: %s", where, why)
 
-    def _may_log(self, ip: str, reason: Reason) -> bool:
-        """Once in a while for each of them."""
+    def _may_log(self, ip: str, reason: Reason | None) -> bool:
+        """Once in a while for each of them. None: TLS."""
         now, key = self.clock.monotonic(), (ip, reason)
         if now - self._refusals_logged.get(key, -REFUSAL_LOG_EVERY) < REFUSAL_LOG_EVERY:
             return False

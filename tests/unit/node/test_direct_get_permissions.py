@@ -33,8 +33,8 @@ accounts {{
 
 
 @asynccontextmanager
-async def bucket(folder: Path) -> AsyncIterator[Node]:
-    async with node_of(folder, CONFIG.format(store=folder / "store")) as node:
+async def bucket(folder: Path, config: str = CONFIG) -> AsyncIterator[Node]:
+    async with node_of(folder, config.format(store=folder / "store")) as node:
         admin = await come(node, "admin")
         config = {
             "name": "KV_b", "subjects": ["$KV.b.>"], "max_msgs_per_subject": 1, "allow_direct": True,
@@ -133,6 +133,24 @@ async def test_ways_to_other_keys(tmp_path: Path) -> None:
         assert "data" in json.loads(await ask(admin, "$JS.API.STREAM.MSG.GET.KV_b", {"seq": 2}))["message"]
 
 
+async def test_a_wildcard_is_no_key(tmp_path: Path) -> None:
+    """As plain text `>` is one token, which `*` takes; the server takes it for all keys below."""
+    one = CONFIG.replace("KV_b.$KV.b.public.>", "KV_b.$KV.b.*")
+    async with bucket(tmp_path, one) as node:
+        reader, watcher, admin = await come(node, "reader"), await come(node, "watcher"), await come(node, "admin")
+        await ask(admin, "$KV.b.top", "shown")
+        await ask(admin, "$KV.b.secret.x", "hidden")
+        for wire, subject in ((reader, f"{GET}.$KV.b.>"), (watcher, f"{CREATE}.c.$KV.b.>")):
+            config = {"name": "c", "filter_subject": "$KV.b.>"} if wire is watcher else ""
+            body = {"stream_name": "KV_b", "config": config} if config else ""
+            assert await ask(wire, subject, body) == refused(subject)
+        for key in ("top", "*"):
+            assert (await ask(reader, f"{GET}.$KV.b.{key}")).endswith("shown")
+        assert (await ask(admin, f"{GET}.$KV.b.>")).endswith("hidden")
+        nearly = await come(node, "nearly")
+        assert await ask(nearly, f"{GET}.$KV.b.>") == refused(f"{GET}.$KV.b.>")
+
+
 async def test_filters_of_consumers(tmp_path: Path) -> None:
     """Who may create consumers with one filter in the subject gets no other by the body."""
     bodies: list[tuple[dict[str, Any], int]] = [
@@ -168,6 +186,44 @@ async def test_what_is_denied_is_denied_by_every_name(tmp_path: Path) -> None:
             assert await ask(nearly, subject, {"seq": 2}) == refused(subject)
         assert (await ask(nearly, f"{GET}.$KV.b.public.x")).endswith("shown")
         assert (await ask(nearly, "$JS.API.DIRECT.GET.LAST.KV_b.$KV.b.public.x")).endswith("shown")
+
+
+SHARED = """
+jetstream {{ store_dir: "{store}" }}
+accounts {{
+  A {{ jetstream: enabled, users: [ {{ user: admin, password: p }} ]
+    exports: [ {{ service: "$JS.API.DIRECT.GET.KV_b.$KV.b.public.>", accounts: [B] }}
+      {{ service: "$JS.API.DIRECT.GET.KV_b.$KV.b.*" }} ] }}
+  B {{ jetstream: enabled, users: [ {{ user: guest, password: p }} ]
+    imports: [ {{ service: {{ account: A, subject: "$JS.API.DIRECT.GET.KV_b.$KV.b.public.>" }}, to: "keys.>" }}
+      {{ service: {{ account: A, subject: "$JS.API.DIRECT.GET.KV_b.$KV.b.*" }}, to: "top.*" }} ] }}
+}}
+"""
+
+
+async def test_what_another_account_may_read(tmp_path: Path) -> None:
+    """An export of some keys is one of those keys: its importer gets no others, nor anything else of the stream."""
+    async with bucket(tmp_path, SHARED) as node:
+        guest = await come(node, "guest")
+        assert (await ask(guest, "keys.x")).endswith("shown")
+        for subject, body in (
+            ("keys.x.y", ""), ("keys.x", {"last_by_subj": "$KV.b.secret.x"}), ("keys.x", {"seq": 2}),
+            ("keys.x", {"multi_last": [">"]}), (GET, {"seq": 2}), (f"{GET}.$KV.b.secret.x", ""),
+            (f"{GET}.$KV.b.public.x", ""), ("$JS.API.DIRECT.PEER.KV_b.n1", {"seq": 2}),
+            ("$JS.API.DIRECT.GET.LAST.KV_b.$KV.b.secret.x", ""),
+        ):  # fmt: skip
+            answer = await ask(guest, subject, body)
+            assert answer.startswith(("NATS/1.0 404", "NATS/1.0 408", "NATS/1.0 503")), (subject, body, answer)
+        admin = await come(node, "admin")
+        await ask(admin, "$KV.b.one", "shown")
+        await ask(admin, "$KV.b.secret.x", "hidden")
+        assert (await ask(guest, "top.one")).endswith("shown")
+        assert (await ask(guest, "top.*")).endswith("shown")
+        assert (await ask(guest, "top.>")).startswith("NATS/1.0 503")
+        for reply in ("$JS.API.STREAM.DELETE.KV_b", "$KV.b.public.x"):
+            await ask(guest, "keys.x", reply=reply)
+        await asyncio.sleep(0.1)
+        assert json.loads(await ask(admin, "$JS.API.STREAM.INFO.KV_b"))["state"]["last_seq"] == 4
 
 
 async def test_the_server_asks_nothing_in_somebody_elses_place(tmp_path: Path) -> None:
