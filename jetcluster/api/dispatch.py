@@ -60,6 +60,9 @@ SYSTEM_SUBJECTS = ("META.>", "SERVER.>", "ACCOUNT.PURGE.*")
 """Taken from the system account alone."""
 
 
+INFO = b"$JS.API.INFO"
+
+
 class JetStreamApi:
     """The API of one account on one node. `start` subscribes, `stop` unsubscribes and cancels what is under way."""
 
@@ -119,6 +122,11 @@ class JetStreamApi:
         if origin.kind == INTERNAL and (not reply or reply.startswith(ACKS)):
             return
         if not self.enabled and self.answers_elsewhere(subject):
+            return
+        if not self.enabled and self.answers_elsewhere(INFO):
+            # nats-server has nothing to say to an account that has taken another's API, or parts of it, for its own.
+            if reply:
+                self._bus.publish(reply, headers=NO_RESPONDERS)
             return
         self._queue.append(
             Request(self._bus.account, subject, (), reply, headers, payload, origin, self._bus, self._context.strict)

@@ -174,3 +174,16 @@ async def test_an_account_without_jetstream_leaves_imported_requests_to_the_othe
             await asyncio.sleep(0.001)
     await asyncio.sleep(0.01)
     assert got == [b"in.2"]
+
+
+async def test_an_account_that_imports_another_s_api_gets_no_answers_of_its_own() -> None:
+    """What it has not imported has no responders: nats.go binds to a consumer then that it may not look up."""
+    client = Client()
+    client.api.enabled = False
+    client.api.answers_elsewhere = lambda subject: subject == b"$JS.API.INFO"
+    got: list[tuple[bytes, bytes]] = []
+    client.bus.subscribe(b"in.*", lambda s, r, h, p, o: got.append((s, h)))
+    client.bus.publish(b"$JS.API.INFO", b"", b"in.1")
+    client.bus.publish(b"$JS.API.CONSUMER.INFO.S.c", b"", b"in.2")
+    await asyncio.sleep(0.05)
+    assert got == [(b"in.2", b"NATS/1.0 503\r\n\r\n")]
