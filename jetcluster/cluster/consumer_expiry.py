@@ -27,9 +27,17 @@ class ConsumerExpiry:
 
     def tick(self) -> None:
         for gid, replica in self._replicas.items():
-            if replica.consumers.unused and gid not in self._running:
-                self._running.add(gid)
-                self._background.spawn(self._expire(gid, replica))
+            self._look(gid, replica)
+
+    def watch(self, replica: StreamReplica) -> None:
+        """What its owners ask for is done at once: a threshold may be shorter than the time between ticks."""
+        gid = replica.assignment.gid
+        replica.consumers.tell_unused = lambda: self._look(gid, replica)
+
+    def _look(self, gid: int, replica: StreamReplica) -> None:
+        if replica.consumers.unused and gid not in self._running:
+            self._running.add(gid)
+            self._background.spawn(self._expire(gid, replica))
 
     async def _expire(self, gid: int, replica: StreamReplica) -> None:
         unused = replica.consumers.unused

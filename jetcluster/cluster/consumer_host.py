@@ -119,7 +119,9 @@ class ConsumerHost:
         self.policy = ConsumerOwners(context.me, context.clock)
         self.moves = ConsumerMoves(context, replica, table, self.policy)
         self.unused: dict[int, ConsumerState] = {}
-        """Consumers that their owners want to be deleted (`JetStream` sees to it)."""
+        """Consumers that their owners want to be deleted (`ConsumerExpiry` sees to it)."""
+        self.tell_unused: Callable[[], None] | None = None
+        """Called when one comes to them."""
         self._me = context.me
         self._peer = context.me.encode()
         self._exchange = exchange
@@ -391,6 +393,8 @@ class ConsumerHost:
     def _unused(self, state: ConsumerState) -> None:
         if len(self.unused) < MAX_UNUSED:  # those that find no room ask again
             self.unused[state.cid] = state
+            if self.tell_unused is not None:
+                self.tell_unused()
 
     def _configured(self, state: ConsumerState) -> None:
         hosted = self._hosted.get(state.cid)

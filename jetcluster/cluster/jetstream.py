@@ -311,6 +311,7 @@ class JetStream:
             return
         self.replicas[gid] = replica
         self._owners[gid] = replica
+        self._expiry.watch(replica)
 
     def _updated(self, assignment: Assignment) -> None:
         replica = self.replicas.get(assignment.gid)

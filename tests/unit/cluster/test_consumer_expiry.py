@@ -31,3 +31,13 @@ async def test_an_ephemeral_that_nobody_uses_is_deleted_and_that_is_told_once() 
         await asyncio.sleep(6.0)
         assert host(cluster["A"]).table.count == 0
         assert sorted(told) == [b"$JS.EVENT.ADVISORY.CONSUMER.DELETED.S.e%d" % n for n in range(5)]
+
+
+@virtual_time
+async def test_a_short_threshold_is_kept() -> None:
+    """nats.c: 50 ms, looked for 150 ms after the connection has gone."""
+    async with Cluster() as cluster:
+        await filled(cluster, 1)
+        await consumer(cluster["A"], "e", durable_name="", inactive_threshold=SECOND // 20)
+        await asyncio.sleep(0.1)
+        assert host(cluster["A"]).table.count == 0
