@@ -55,7 +55,9 @@ async def test_who_may_come(kind: str, tmp_path: Path) -> None:
             assert wire.info["auth_required"] is True
             nonce = wire.info["nonce"].encode()
             found[name] = errors(await wire.log_in(**case(world, nonce)))
-            assert wire.over or name not in REFUSED, name
+            if name in OTHERWISE and not wire.over:
+                found[name] += await until_end(wire)  # nats-server may say it behind the PONG
+            assert wire.over is (name not in ADMITTED), name
             refusal = OTHERWISE[name][1] if name in OTHERWISE else "Authorization Violation"
             expected[name] = [] if name in ADMITTED else [refusal]
     assert found == expected
@@ -277,7 +279,6 @@ async def test_accounts_share_what_their_claims_say(kind: str, tmp_path: Path) -
     """Streams and services, renamed or not, public or by token; mappings; and what changes while the server runs."""
     operator = Operator()
     system, exporter, importer = (operator.account(name) for name in ("SYS", "exporter", "importer"))
-    now = int(time.time())
 
     def activation(subject: str, kind_of: str, **fields: Any) -> str:
         claims = {"type": "activation", "subject": subject, "kind": kind_of}
@@ -297,7 +298,7 @@ async def test_accounts_share_what_their_claims_say(kind: str, tmp_path: Path) -
     importer.claims = {
         "imports": [
             imported("open.>", "stream", local_subject="here.>"),
-            imported("closed.a", "stream", token=activation("closed.a", "stream", exp=now + 4)),
+            imported("closed.a", "stream", token=activation("closed.a", "stream")),
             imported("closed.b", "stream"),
             imported("ask.me", "service", local_subject="question"),
         ]
@@ -323,12 +324,13 @@ async def test_accounts_share_what_their_claims_say(kind: str, tmp_path: Path) -
         ]  # fmt: skip
         await subscription.unsubscribe()
         assert (await taker.request("question", b"?")).data == b"yes"
-        await asyncio.sleep(max(now + 5.5 - time.time(), 0))  # nats-server counts from the second it has read it in
+        importer.claims["imports"][1]["token"] = activation("closed.a", "stream", exp=5)
+        update = f"$SYS.REQ.ACCOUNT.{importer.public}.CLAIMS.UPDATE"
+        assert (await ask(at_system, update, importer.jwt))["data"]["message"] == "jwt updated"
         subscription = await taker.subscribe(">")
         await taker.flush()
         assert await passes("closed.a") == ""
         importer.claims["imports"][1]["token"] = activation("closed.a", "stream")
-        update = f"$SYS.REQ.ACCOUNT.{importer.public}.CLAIMS.UPDATE"
         assert (await ask(at_system, update, importer.jwt))["data"]["message"] == "jwt updated"
         await subscription.unsubscribe()
         subscription = await taker.subscribe(">")
