@@ -84,7 +84,18 @@ accounts { A { users: [ {user: ann, password: right} ], limits { max_payload: 10
   B { users: [ {user: bob, password: other} ] } }"""
 
 OURS = "an answer at the server's own subjects"
-"""nats-server lets it pass."""
+SCHEDULED = "a schedule for somebody else's subject"
+COPIED = "a schedule that copies what one may not read"
+STRICTER = {OURS, SCHEDULED, COPIED}
+"""nats-server lets them pass."""
+
+
+def scheduled(subject: str, target: str, source: str = "a.source") -> tuple[str, str]:
+    """An HPUB; a second target does not hide the first."""
+    block = f"NATS/1.0\r\nNats-Schedule-Target: {target}\r\nNats-Schedule-Target: a.last\r\n"
+    block += f"Nats-Schedule-Source: {source}\r\n\r\n"
+    return f"HPUB {subject} {len(block)} {len(block)}", block
+
 
 ROWS: list[tuple[str, str, Try, str, Try]] = [
     # what, configuration, attempt, its answer, the twin
@@ -139,6 +150,10 @@ ROWS: list[tuple[str, str, Try, str, Try]] = [
      denied("Subscription to", "a", ' using queue "_sys_"'), Try(lines=("SUB a sys 1",))),
     (OURS, ALLOWED, login("ann", "right", *pub("a.b", 0, "$JS.API.STREAM.DELETE.S")),
      denied("Publish with Reply of", "$JS.API.STREAM.DELETE.S"), login("ann", "right", *pub("a.b", 0, "_INBOX.1"))),
+    (SCHEDULED, ALLOWED, login("ann", "right", *scheduled("a.b", "b")), denied("Publish to", "b"),
+     login("ann", "right", *scheduled("a.b", "a.c"))),
+    (COPIED, ALLOWED, login("ann", "right", *scheduled("a.b", "a.c", "a.secret")),
+     denied("Subscription to", "a.secret"), login("ann", "right", *scheduled("a.b", "a.c", "a.public"))),
     ("an answer as an acknowledgement", PLAIN, Try(lines=pub("a", 0, "$JS.ACK.S.C.1.1.1.1.0")),
      denied("Publish with Reply of", "$JS.ACK.S.C.1.1.1.1.0"), Try(lines=pub("a", 0, "JS.ACK.S"))),
     ("a reply of a service import", PLAIN, Try(lines=pub("a", 0, "_R_.x.y")),
