@@ -205,7 +205,7 @@ async def test_activations(tmp_path: Path) -> None:
         exporter.claims["exports"][0]["revocations"] = {case.account.public: 99}
         await update(node, exporter)
         assert is_activated(node)
-        case.account.claims = importing(activation(exporter.key, exp=int(time.time()) + 2))
+        case.account.claims = importing(activation(exporter.key, iat=100, exp=int(time.time()) + 2))
         await update(node, case.account)
         assert is_activated(node)
         await eventually(lambda: not is_activated(node))
