@@ -210,8 +210,8 @@ async def test_activations(tmp_path: Path) -> None:
         assert is_activated(node)
         await eventually(lambda: not is_activated(node))
         for token in (
-            activation(exporter.key, exp=5),
-            activation(strange_key, claims={"issuer_account": exporter.public}),
+            activation(exporter.key, iat=100, exp=5),
+            activation(strange_key, iat=100, claims={"issuer_account": exporter.public}),
         ):
             case.account.claims = importing(token)
             assert "data" in await update(node, case.account)
