@@ -221,6 +221,14 @@ CASES: Sequence[Case] = (
 )  # fmt: skip
 
 
+def by_config(certificates: Certificates) -> dict[str, list[Case]]:
+    """The table by configuration file: one server for all that share it."""
+    found: dict[str, list[Case]] = {}
+    for case in CASES:
+        found.setdefault(certificates.config(case), []).append(case)
+    return found
+
+
 async def outcome(port: int, case: Case, certificates: Certificates) -> str:
     """What has come of it."""
     context = None if case.plain else certificates.context(case)
