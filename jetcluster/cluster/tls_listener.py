@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from jetcluster.cluster.open_port import addresses
+from jetcluster.config.tls_alerts import alerts_on, say_goodbye
 
 MAX_HANDSHAKES = 1024
 """Under way at a time; further ones wait for their turn, within their time."""
@@ -100,10 +101,11 @@ class TlsListener:
             one.close()
         self._ports.clear()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _accept(self, port: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -149,6 +151,18 @@ class TlsListener:
             raise TimeoutError
         async with asyncio.timeout_at(until):
             await self._room.acquire()
+        with alerts_on(connection) as spare:
+            try:
+                await self._secured(connection, context, make, until)
+            except ssl.SSLError:
+                leaving = spare.dup()
+                self._spawn(say_goodbye(leaving)).add_done_callback(lambda _: leaving.close())
+                raise
+
+    async def _secured(
+        self, connection: socket.socket, context: ssl.SSLContext, make: Callable[[], asyncio.Protocol], until: float
+    ) -> None:
+        loop = asyncio.get_running_loop()
         try:
             await loop.connect_accepted_socket(
                 make, connection,

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import TlsOptions
+from jetcluster.config.tls_alerts import AlertingContext
 from jetcluster.config.tls_ciphers import CURVES, openssl_suites
 
 
 def server_context(tls: TlsOptions, *, mutual: bool = False) -> ssl.SSLContext:
     """For the accepting end; `mutual` asks the other end for a certificate whatever `verify` says. Raises
     `ConfigError` when a file is missing or unusable."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = AlertingContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION  # of TLS 1.2: costly for this end alone
     _set_rules(context, tls)
     load_certificate(context, tls)
