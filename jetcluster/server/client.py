@@ -9,12 +9,11 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from jetcluster.protocol import headers as header_block
 from jetcluster.protocol import subjects, writer
 from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Command, Parser
 from jetcluster.server.connection import Connection
 from jetcluster.server.options import Authenticator, AuthResult, Permissions, Session, by_certificate
-from jetcluster.server.permissions import ConnectionPermissions
+from jetcluster.server.permissions import ConnectionPermissions, first_foreign
 from jetcluster.server.route import RESERVED_REPLIES, RESERVED_SUBJECTS, SYSTEM_QUEUE
 from jetcluster.server.router import Router
 from jetcluster.server.subscription import ClientSubscription, Sink
@@ -35,7 +34,6 @@ PORTION_MESSAGES = 1024
 answered goes out meanwhile, so that client and server work at the same time, not by turns; and one client's 256 KiB
 do not keep the others waiting."""
 
-SCHEDULE = b"Nats-Schedule-"
 _CONNECT_BEGINS = (b"C", b"c")
 _CONNECT_TYPES: dict[str, type] = {
     **dict.fromkeys(("verbose", "pedantic", "echo", "headers", "no_responders", "tls_required"), bool),
@@ -525,14 +523,10 @@ class Client(Connection):
         return not (headers and TRACE_DEST in headers and self._traced(subject, reply, headers, payload))
 
     def _may_schedule(self, headers: bytes) -> bool:
-        """A stream publishes a scheduled message to its target in the publisher's place, and reads its source."""
-        if SCHEDULE not in headers or self._permissions is None:
-            return True
-        for source in header_block.get_all(headers, SCHEDULE + b"Source"):
-            if not self._permissions.can_subscribe(source, None):
-                self._refuse("Subscription to", source)
-                return False
-        return all(self._may_publish_to(target) for target in header_block.get_all(headers, SCHEDULE + b"Target"))
+        foreign = None if self._permissions is None else first_foreign(self._permissions.of_user, headers)
+        if foreign is not None:
+            self._refuse(*foreign)
+        return foreign is None
 
     def _may_be_answered_at(self, reply: bytes) -> bool:
         """The server answers many requests itself: who may not publish to its own subjects ($JS, $KV, $SYS, ...) may

@@ -471,6 +471,8 @@ class LeafLink(Connection):
         self.in_bytes += len(headers) + len(payload)
         if not rules.may_come(subject) or not rules.may_be_answered_at(reply):
             return
+        if headers and not rules.may_schedule(headers):
+            return
         shown = subject
         if reply.startswith(_ACK) and b"@" in reply:
             reply, shown = split_ack(reply, subject)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from jetcluster.protocol import subjects
 from jetcluster.server.options import Permissions
+from jetcluster.server.permissions import first_foreign
 
 NEVER = (b"$JS.API.>", b"$KV.>", b"$OBJ.>")
 """JetStream of one side is reached from the other by its domain's name only."""
@@ -68,6 +69,9 @@ class LeafRules:
         if reply[:1] != b"$" or self._permissions is None or reply.startswith(_ANSWERS):
             return True
         return self._permissions.can_publish(reply)
+
+    def may_schedule(self, headers: bytes) -> bool:
+        return self._permissions is None or first_foreign(self._permissions, headers) is None
 
     def may_go(self, subject: bytes) -> bool:
         """Of a message to the other end."""

@@ -7,10 +7,12 @@ from collections.abc import Callable, Hashable
 from typing import TypeVar
 
 from jetcluster.clock import Clock
+from jetcluster.protocol import headers as header_block
 from jetcluster.server.options import Permissions
 
 _Key = TypeVar("_Key", bound=Hashable)
 
+_SCHEDULE = b"Nats-Schedule-"
 _MAX_CACHED = 4096
 _MAX_REPLIES = 65_536
 """Open reply subjects of a connection; the oldest goes first."""
@@ -81,6 +83,20 @@ class ConnectionPermissions:
         elif left > 0:
             self._replies[subject] = (left - 1, until)
         return not late
+
+
+def first_foreign(permissions: Permissions, headers: bytes) -> tuple[str, bytes] | None:
+    """A stream publishes a scheduled message to its target in the publisher's place, and reads its source: the first of
+    these that is not the publisher's to use, with what it may not ("Publish to"), or None."""
+    if _SCHEDULE not in headers:
+        return None
+    for source in header_block.get_all(headers, _SCHEDULE + b"Source"):
+        if not permissions.can_subscribe(source, None):
+            return "Subscription to", source
+    for target in header_block.get_all(headers, _SCHEDULE + b"Target"):
+        if not permissions.can_publish(target):
+            return "Publish to", target
+    return None
 
 
 def _remember(cache: dict[_Key, bool], subject: _Key, answer: bool) -> None:

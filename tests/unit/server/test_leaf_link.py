@@ -8,8 +8,16 @@ from typing import Any
 
 import pytest
 
+from jetcluster.auth.permissions import UserPermissions
 from jetcluster.auth.remote_login import signed_login
-from jetcluster.config.options import LeafOptions, LeafRemoteOptions, LeafUserOptions, TlsOptions
+from jetcluster.config.options import (
+    LeafOptions,
+    LeafRemoteOptions,
+    LeafUserOptions,
+    PermissionOptions,
+    SubjectLists,
+    TlsOptions,
+)
 from jetcluster.protocol.interest import FORWARDED
 from jetcluster.server.leaf_link import LOOP_DELAY, LeafLink, split_ack
 from jetcluster.server.leaf_peer import ORIGIN
@@ -339,6 +347,19 @@ def test_configured_denials() -> None:
     assert (rules.may_come(b"in.a"), rules.may_come(b"out.a"), rules.may_come(b"in")) == (False, True, True)
     assert (rules.may_go(b"out.a"), rules.may_go(b"in.a")) == (False, True)
     assert (rules.may_tell(b"in.*"), rules.may_tell(b"*.a"), rules.may_want(b"out.x", None)) == (False, True, False)
+    lists = SubjectLists(["a.>"], ["a.secret"])
+    bound = LeafRules(
+        system=False, own_domain="", remote_domain="", permissions=UserPermissions(PermissionOptions(lists, lists))
+    )
+    schedule = b"NATS/1.0\r\nNats-Schedule-Target: %b\r\nNats-Schedule-Source: %b\r\n\r\n"
+    allowed = [
+        bound.may_schedule(schedule % pair) for pair in ((b"a.b", b"a.c"), (b"b", b"a.c"), (b"a.b", b"a.secret"))
+    ]
+    assert allowed == [True, False, False]
+    assert rules.may_schedule(schedule % (b"b", b"a.secret"))
+    replies = (b"_INBOX.1", b"$JS.ACK.S.C.1.1.1.1.0", b"$JS.API.STREAM.DELETE.S", b"$KV.b.x")
+    assert [bound.may_be_answered_at(reply) for reply in replies] == [True, True, False, False]
+    assert all(rules.may_be_answered_at(reply) for reply in replies)
     assert not LeafRules(system=True, own_domain="d", remote_domain="d").may_go(b"$NRG.x")
 
 
