@@ -44,7 +44,7 @@ func issue(folder string, o *tlsOptions) (*tlsMaterial, *tlsFiles, error) {
 	if len(names) == 0 {
 		names = []string{"localhost", "127.0.0.1", "::1"}
 	}
-	ca, err := newAuthority()
+	ca, err := newAuthority("authority of " + filepath.Base(folder))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -67,12 +67,13 @@ func issue(folder string, o *tlsOptions) (*tlsMaterial, *tlsFiles, error) {
 	return material, files, nil
 }
 
-func newAuthority() (*authority, error) {
+// newAuthority has a name that no other one has: OpenSSL looks for the issuer by its name.
+func newAuthority(name string) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
-	certificate := dated(1, "authority")
+	certificate := dated(1, name)
 	certificate.IsCA, certificate.BasicConstraintsValid, certificate.KeyUsage = true, true, x509.KeyUsageCertSign
 	der, err := x509.CreateCertificate(rand.Reader, certificate, certificate, &key.PublicKey, key)
 	return &authority{key, certificate, armoured("CERTIFICATE", der)}, err
