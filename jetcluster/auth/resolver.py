@@ -158,9 +158,14 @@ class DirectoryStore(Store):
         super().__init__(options)
         self.directory = Path(options.directory)
         self.directory.mkdir(parents=True, exist_ok=True)
-        for path in sorted(self.directory.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime):
-            if is_key("A", path.stem):
-                self._hashes[path.stem] = hashlib.sha256(path.read_bytes()).digest()
+        self.scan()
+
+    def scan(self) -> None:
+        """Files may have been put here by hand. Raises OSError."""
+        found = sorted(self.directory.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime)
+        hashes = {path.stem: hashlib.sha256(path.read_bytes()).digest() for path in found if is_key("A", path.stem)}
+        with self._lock:
+            self._hashes = hashes
 
     def fetch(self, account: str) -> str | None:
         found = self._hashes.get(account)

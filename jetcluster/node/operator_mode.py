@@ -64,10 +64,15 @@ class NodeOperator:
         return OperatorAuthenticator(options, self.known, self._node.clock)
 
     def prepare(self, options: Options) -> KnownAccounts:
-        """For a reload: `options` get the accounts they would have. Nothing is changed yet. Raises OSError."""
+        """For a reload: `options` get the accounts they would have. Nothing is changed yet. Raises ConfigError."""
         known = KnownAccounts()
         if isinstance(self.resolver, Store):
-            known.by_key = dict(self.known.by_key)
+            try:
+                if isinstance(self.resolver, DirectoryStore):
+                    self.resolver.scan()
+                known.by_key = {**self.known.by_key, **self._read_all(options)}
+            except OSError as error:
+                raise ConfigError(f"the JWTs of accounts cannot be read: {error}") from error
         else:
             known.by_key = self._read_all(options, MemoryResolver(options.operator.preload))
         self._fill(options, known)
@@ -138,7 +143,7 @@ class NodeOperator:
             except ClaimsError as error:
                 self._log.warning(f"Account [{key}] has validation issues: {error}")
         system = options.system_account
-        if system and system not in found and options.operator.operators:
+        if system and options.operator.operators and not {system} & (found.keys() | self.known.by_key.keys()):
             # Somebody must be able to log in and bring the JWTs.
             issuer = options.operator.keys[0]
             found[system] = KnownAccount(unlimited_account(system, issuer), self._node.clock.time_ns())

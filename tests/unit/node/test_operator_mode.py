@@ -384,6 +384,14 @@ async def test_an_account_that_is_removed_may_come_back(tmp_path: Path) -> None:
         assert answer["data"] == {"code": 200, "message": "deleted 1 accounts"}
         assert await until_end(wire) == ["Account Authentication Expired"]
         assert await refused(node, case.account.user())
+        assert node.reload() == ""
+        assert await refused(node, case.account.user())
+        path = tmp_path / "jwt" / f"{case.account.public}.jwt"
+        path.with_suffix(".jwt.deleted").rename(path)  # by hand, as nsc's configuration says
+        assert node.reload() == ""
+        await log_in(node, case.account.user())
+        await ask(node, "$SYS.REQ.CLAIMS.DELETE", body)
+        assert await refused(node, case.account.user())
         await ask(node, "$SYS.REQ.CLAIMS.UPDATE", case.account.jwt)
         await log_in(node, case.account.user())
 
