@@ -17,14 +17,14 @@ from tests.spark.stored import contents, state
 from tests.spark.streams import create, fill
 
 
-@pytest.mark.timeout(300)  # it starts Spark
+@pytest.mark.timeout(400)  # it starts Spark
 def test_tasks_that_are_tried_again(cluster: ProcessCluster, connection: Connection, tmp_path: Path) -> None:
     create(connection, SOURCE)
     fill(connection, [("retried.x", b"%d" % n) for n in range(1, ROWS + 1)])
     for mode in ("none", "msgId", "fence"):
         create(connection, target(mode), subjects=[f"{target(mode)}.>"], allow_atomic=True)
     command = [sys.executable, "-m", "tests.spark.dying", ",".join(cluster.urls), str(tmp_path)]
-    done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=False, timeout=360)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found == {"rows": ROWS, "different": ROWS, "first": 1, "last": ROWS}
