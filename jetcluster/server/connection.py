@@ -27,6 +27,10 @@ would overtake the -ERR that says why."""
 _STALL = 0.005
 """Seconds a publisher waits when a connection it fills is at three quarters of max_pending (sheet core 1.8)."""
 
+_BUSY = 0.1
+"""Seconds since the last input within which a client counts as sending."""
+_PUT_OFF = 50
+"""Times a PING waits for that to end: 10 s."""
 _FIRST_PING = 2.0
 _RTT_AGE = 3600.0
 
@@ -66,6 +70,8 @@ class Connection(asyncio.Protocol):
         self._holds: set[object] = set()
         self._pings_out = 0
         self._ping_sent = 0.0
+        self._put_off = 0
+        """How often the PING that is due was put off."""
         self._rtt_at = 0.0
         self._timers: dict[str, TimerHandle] = {}
 
@@ -281,6 +287,13 @@ class Connection(asyncio.Protocol):
 
     def _ping_due(self) -> None:
         now = self.server.clock.monotonic()
+        if (self._holds or now - self.last_activity < _BUSY) and self._put_off < _PUT_OFF:
+            # It is sending. It may be gone, with what it sent last still to be read: a write that fails ends the
+            # connection, and that would be lost. And the time to its PONG would be that of our own work.
+            self._put_off += 1
+            self._arm("ping", 2 * _BUSY, self._ping_due)
+            return
+        self._put_off = 0
         options = self.server.options
         fresh = self.rtt > 0 and now - self._rtt_at < _RTT_AGE
         if not fresh or now - self.last_activity >= self.ping_interval:

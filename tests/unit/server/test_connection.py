@@ -138,6 +138,29 @@ def test_stale_connection() -> None:
     assert bench.server.stale_connections == 1
 
 
+def test_who_is_sending_is_not_pinged_before_it_pauses() -> None:
+    """nats.c publishes 100,000 messages and closes: a PING that finds the connection gone would lose the rest."""
+    bench = Bench()
+    peer = bench.client()
+    for _ in range(60):
+        peer.send(b"PUB foo 1", b"x")
+        bench.time.advance(0.05)
+    assert peer.read() == b""
+    bench.time.advance(0.35)
+    assert peer.read() == b"PING\r\n"
+
+
+def test_who_never_pauses_is_pinged_in_the_end() -> None:
+    bench = Bench()
+    peer = bench.client()
+    got = b""
+    for _ in range(260):
+        peer.send(b"PUB foo 1", b"x")
+        bench.time.advance(0.05)
+        got += peer.read()
+    assert got == b"PING\r\n"
+
+
 def test_active_connection_is_not_pinged() -> None:
     bench = Bench(ping_interval=10.0)
     peer = bench.client()
