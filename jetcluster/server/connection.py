@@ -285,7 +285,10 @@ class Connection(asyncio.Protocol):
 
     # ---- liveness
 
-    def _ping_due(self) -> None:
+    def _ping_due(self, looked: bool = False) -> None:
+        if not looked:  # in a loop that could not run for a while timers go off before input is read
+            self._arm("ping", 0.001, self._ping_due, True)
+            return
         now = self.server.clock.monotonic()
         if (self._holds or now - self.last_activity < _BUSY) and self._put_off < _PUT_OFF:
             # It is sending. It may be gone, with what it sent last still to be read: a write that fails ends the
