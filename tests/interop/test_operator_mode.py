@@ -63,9 +63,9 @@ async def test_who_may_come(kind: str, tmp_path: Path) -> None:
     assert found == expected
 
 
-async def log_in(node: Node, user: User, **connect: Any) -> Wire:
+async def log_in(node: Node, user: User) -> Wire:
     wire = await Wire.open(node.port)
-    assert errors(await wire.log_in(**user.connect(wire.info["nonce"].encode()), **connect)) == []
+    assert errors(await wire.log_in(**user.connect(wire.info["nonce"].encode()))) == []
     return wire
 
 
@@ -164,9 +164,7 @@ async def test_updates_of_the_memory_resolver(kind: str, tmp_path: Path) -> None
         assert answers[4]["error"] == {
             "account": account.public, "code": 500, "description": f"{errors_of} - account validation failed",
         }  # fmt: skip
-        wire = await log_in(node, account.user(), protocol=1)
-        infos = [json.loads(frame.text) for frame in await wire.ask() if frame.verb == "INFO"]
-        infos += [json.loads(frame.text) for frame in await wire.ask() if frame.verb == "INFO"]
+        wire = await log_in(node, account.user())
         await client.close()
         await at_system.close()
         wire.send("PUB x 1001")
