@@ -203,7 +203,8 @@ def _run(python: str, folder: Path, words: list[str], options: argparse.Namespac
     environment = {**os.environ, **variables, "SUITE_SERVER": str(options.server.resolve())}
     # The server is started by scripts/nats-server, which takes the first python3 of PATH where there is no .venv.
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
-    environment.pop("PYTEST_ADDOPTS", None)
+    for name in ("PYTEST_ADDOPTS", "PYTHONDONTWRITEBYTECODE"):  # the latter makes starts of servers slow
+        environment.pop(name, None)
     with output.open("a") as said:
         ended = subprocess.run([*command, *words], cwd=folder, env=environment, stdout=said, stderr=said).returncode
     if not report.exists():
