@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from jetcluster.cluster.consumer_exchange import until
 from jetcluster.cluster.consumer_requests import ConsumerRequests
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.mesh_api import MeshError
@@ -31,6 +32,10 @@ GONE = (10043, 10057)
 """What deleting a message that is not there is refused with."""
 READY_SECONDS = 3.0
 ABOUT_TO_LEAD_SECONDS = 0.5
+CAUGHT_UP_SECONDS = 0.5
+TURNS = 3
+"""Of the loop, that an ack needs from the client to the log."""
+_LOOKS = frozenset(("info", "consumer_info", "consumer_list"))
 
 
 class StreamRequests:
@@ -55,6 +60,8 @@ class StreamRequests:
         replica = await self._leading(gid)
         more = self._more_handlers.get(kind)
         handler = _HANDLERS.get(kind)
+        if kind in _LOOKS:
+            await self._catch_up(replica)
         try:
             if more is not None:
                 return await more(replica, body)
@@ -65,6 +72,18 @@ class StreamRequests:
             # Not a "not found": what is asked for exists, this replica cannot read it.
             replica.report_damage(error)
             raise by_code(10008) from error
+
+    async def _catch_up(self, replica: StreamReplica) -> None:
+        """Until what clients here have published and acknowledged before they ask is applied. Whoever publishes without
+        waiting for PubAcks, flushes its connection and looks, finds it with nats-server, which stores at once."""
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        index = replica.group.last_index
+        await until(
+            lambda: replica.machine.applied_index >= index or not replica.leading,
+            self._context.clock,
+            CAUGHT_UP_SECONDS,
+        )
 
     async def _leading(self, gid: int) -> StreamReplica:
         """The replica, if it leads. One that is about to (assigned, elected, its no-op not applied yet) is waited for:

@@ -53,6 +53,19 @@ async def test_every_node_gets_the_leaders_answers() -> None:
 
 
 @virtual_time
+@pytest.mark.parametrize("replicas", [1, 3])
+async def test_info_shows_what_was_published_before_it_was_asked_for(replicas: int) -> None:
+    """nats.js: publishes without waiting for the PubAcks, flushes, and counts what its consumer has to come."""
+    async with Cluster() as cluster:
+        await cluster.create("S", replicas, subjects=["s.>"])
+        leader = cluster.leader("S")
+        for number in range(1, 6):
+            leader.bus.publish(b"s.x", b"")
+            leader.bus.publish(b"s.x", b"")
+            assert (await ask(leader, "info"))["state"]["messages"] == 2 * number
+
+
+@virtual_time
 async def test_info_shows_a_node_that_is_away() -> None:
     async with Cluster() as cluster:
         await cluster.create("S")
