@@ -28,7 +28,7 @@ from jetcluster.cluster.mesh_interest import MeshInterest
 from jetcluster.cluster.mesh_link import TcpLink
 from jetcluster.config.options import TlsOptions
 from jetcluster.config.tls import client_context, server_context
-from tests.unit.cluster.mesh_support import FakeSwitchboard, Proxy, full, info, node, route_to, until
+from tests.unit.cluster.mesh_support import FakeSwitchboard, Proxy, full, info, node, route_to, stop, until
 from tests.unit.server.certificate import Authority, pin_of
 
 Start = Callable[..., Awaitable[NodeMesh]]
@@ -47,7 +47,7 @@ async def starting() -> AsyncIterator[Start]:
     try:
         yield start_one
     finally:
-        await asyncio.gather(*(mesh.stop() for mesh in meshes))
+        await stop(*meshes)
 
 
 @pytest.fixture
