@@ -53,7 +53,7 @@ TICK = 0.25
 SETTLE_METHOD = "meta.settle"
 SETTLE_SECONDS = 2.0
 USED_METHOD = "store.used"
-META_RETRY = 0.1
+META_RETRY = 0.02
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
@@ -114,6 +114,8 @@ class JetStream:
         self.background = Background(context.log)
         self.drift = DriftCheck(context, self.replicas, self.background)
         self._retiring: set[int] = set()
+        self._new = False
+        """This is the first start with this store: there are no streams."""
         self._blocked: set[int] = set()
         """Streams assigned here whose earlier replica is not yet gone for good (`leftovers`)."""
         self.flusher = Flusher(context, self.meta, self.replicas, self._leftovers, self._is_of_before)
@@ -150,6 +152,7 @@ class JetStream:
 
     def start(self) -> None:
         """Continues where the store stands; a new node begins to look for its cluster."""
+        self._new = not self.context.raft.knows(META_GROUP)
         self.joining.start()
         for assignment in self.meta.machine.all_assignments():
             self._assigned(assignment)
@@ -164,7 +167,8 @@ class JetStream:
         def settled() -> bool:
             return self.context.meta_current and all(r.leading or not r.sound for r in self.replicas.values())
 
-        await until(settled, self.context.clock, seconds)
+        if not self._new:
+            await until(settled, self.context.clock, seconds)
 
     async def stop(self) -> None:
         """Hands leaderships over where it can, makes everything durable and closes the replicas."""
