@@ -29,7 +29,7 @@ def loads(payload: bytes) -> Any:
         raise invalid_json(MAX_DEPTH_TEXT) from None
     except ValueError as error:
         raise invalid_json(syntax_text(error, offset=True)) from None
-    return _without_surrogates(value) if b"\\u" in payload else value
+    return without_surrogates(value) if b"\\u" in payload else value
 
 
 def invalid_json(text: str) -> errors.ApiError:
@@ -63,12 +63,12 @@ _PLACES = (
 """How Python's decoder begins its message, and what Go's says there."""
 
 
-def _without_surrogates(value: Any) -> Any:
+def without_surrogates(value: Any) -> Any:
     """A lone `\\ud800` escape is legal JSON, but no text: Go reads it as U+FFFD, Python would fail when encoding."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
-        return [_without_surrogates(item) for item in value]
+        return [without_surrogates(item) for item in value]
     if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+        return {without_surrogates(key): without_surrogates(item) for key, item in value.items()}
     return value

@@ -34,8 +34,13 @@ def get(block: bytes, key: bytes) -> bytes | None:
 
 
 def get_all(block: bytes, key: bytes) -> list[bytes]:
-    """Every value of `key`, in order."""
-    return [value for name, value in parse(block) if name == key]
+    """Every value that `get` might find, in order, also in a block that `parse` does not read."""
+    needle, found, at = b"\n" + key + b":", [], 0
+    while (at := block.find(needle, at)) >= 0:
+        at += len(needle)
+        end = block.find(_CRLF, at)
+        found.append(block[at : end if end >= 0 else len(block)].strip(b" \t"))
+    return found
 
 
 def parse(block: bytes) -> list[tuple[bytes, bytes]]:
@@ -81,9 +86,17 @@ def set_header(block: bytes, key: bytes, value: bytes) -> bytes:
 
 
 def remove(block: bytes, key: bytes) -> bytes:
-    """The block without any `key`. The rest keeps its bytes."""
-    if block.find(b"\n" + key + b":") < 0:
+    """The block without any `key`, also behind a bare LF, where some clients see a line begin. The rest keeps its
+    bytes."""
+    needle = b"\n" + key + b":"
+    at = block.find(needle)
+    if at < 0:
         return block
-    first, *lines = block.split(_CRLF)
-    needle = key + b":"
-    return _CRLF.join([first, *[line for line in lines if not line.startswith(needle)]])
+    parts, kept = [], 0
+    while at >= 0:
+        parts.append(block[kept : at - 1 if block[at - 1 : at] == b"\r" else at])
+        kept = block.find(_CRLF, at + 1)
+        if kept < 0:
+            kept = len(block)
+        at = block.find(needle, kept)
+    return b"".join((*parts, block[kept:]))

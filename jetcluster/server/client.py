@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from jetcluster.model.codec import without_surrogates
 from jetcluster.protocol import subjects, writer
 from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Command, Parser
 from jetcluster.server.connection import Connection
@@ -439,7 +440,8 @@ class Client(Connection):
             self.close("Maximum Subscriptions Exceeded", "maximum subscriptions exceeded")
 
     def _obey(self, permissions: Permissions | None) -> None:
-        self._permissions = None if permissions is None else ConnectionPermissions(permissions, self.server.clock)
+        clock, domain = self.server.clock, self.server.options.domain
+        self._permissions = None if permissions is None else ConnectionPermissions(permissions, clock, domain)
         self._careful = self._verbose or self._pedantic or self._permissions is not None
         self._parser.max_payload = self.max_payload
 
@@ -543,7 +545,7 @@ class Client(Connection):
         """False when it may not, and has been told."""
         if self._permissions is None or self._permissions.can_publish(subject):
             return True
-        self._refuse("Publish to", subject)
+        self._refuse("Publish to", self._permissions.judged(subject))
         return False
 
     def _traced(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bool:
@@ -636,6 +638,8 @@ def _decode_connect(text: bytes) -> dict[str, Any] | None:
     """The CONNECT object without nulls; None when it is not JSON, no object, or a known key has another type."""
     try:
         value = json.loads(text.decode("utf-8", "replace"))
+        if b"\\u" in text:
+            value = without_surrogates(value)  # which nobody could encode for /connz or a log
     except (ValueError, RecursionError):
         return None
     if not isinstance(value, dict):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from jetcluster.auth.remote_login import LoginError
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import LeafRemoteOptions
+from jetcluster.model.codec import without_surrogates
 from jetcluster.protocol import leaf, writer
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.interest import RemotePeer
@@ -221,7 +222,8 @@ class LeafLink(Connection):
                 else:
                     self._command(kind, a, b, queues)
             except Exception:  # a fault of ours with one command must not reach the loop or end the link
-                log.exception("leafnode cid %d: error in %r", self.cid, a[:200])
+                said = b"CONNECT" if kind == leaf.CONNECT else a[:200]  # it holds a password
+                log.exception("leafnode cid %d: error in %r", self.cid, said)
             if self.close_reason:
                 return
             if self._checking is not None:
@@ -543,7 +545,7 @@ def split_ack(reply: bytes, subject: bytes) -> tuple[bytes, bytes]:
 
 def _json(text: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(text.decode("utf-8", "replace"))
+        value = without_surrogates(json.loads(text.decode("utf-8", "replace")))
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

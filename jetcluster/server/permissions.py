@@ -21,8 +21,10 @@ _MAX_REPLIES = 65_536
 class ConnectionPermissions:
     """`Permissions` of a user as one connection asks them (reference sheet core 2.3)."""
 
-    def __init__(self, permissions: Permissions, clock: Clock) -> None:
+    def __init__(self, permissions: Permissions, clock: Clock, domain: str = "") -> None:
+        """`domain`: of this server's JetStream."""
         self.of_user = self._permissions = permissions
+        self._domain = domain.encode()
         self._clock = clock
         self._publish: dict[bytes, bool] = {}
         self._deliver: dict[bytes, bool] = {}
@@ -42,9 +44,14 @@ class ConnectionPermissions:
     def can_publish(self, subject: bytes) -> bool:
         answer = self._publish.get(subject)
         if answer is None:
-            answer = self._permissions.can_publish(subject)
+            answer = self._permissions.can_publish(self.judged(subject))
             _remember(self._publish, subject, answer)
         return answer or (bool(self._replies) and self._use_reply(subject))
+
+    def judged(self, subject: bytes) -> bytes:
+        """What must be allowed to publish to `subject`. The names that this server's domain gives to its API and its
+        buckets are no way around what is said of their own; nats-server maps them before it asks for permissions."""
+        return without_domain(subject, self._domain) if self._domain else subject
 
     def admits(self, subject: bytes, reply: bytes, queue: bytes | None = None) -> bool:
         """True when a message may be delivered to a subscription of `queue`; its reply subject is then open for the
@@ -83,6 +90,15 @@ class ConnectionPermissions:
         elif left > 0:
             self._replies[subject] = (left - 1, until)
         return not late
+
+
+def without_domain(subject: bytes, domain: bytes) -> bytes:
+    """`$JS.<domain>.API.$KV.b.k` as `$KV.b.k`, the same of `$OBJ`, and `$JS.<domain>.API.X` as `$JS.API.X`."""
+    prefix = b"$JS.%b.API." % domain
+    if not subject.startswith(prefix):
+        return subject
+    rest = subject[len(prefix) :]
+    return rest if rest.startswith((b"$KV.", b"$OBJ.")) else b"$JS.API." + rest
 
 
 def first_foreign(permissions: Permissions, headers: bytes) -> tuple[str, bytes] | None:

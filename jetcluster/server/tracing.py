@@ -103,7 +103,7 @@ def without_secrets(connect: bytes) -> str:
     """A CONNECT's JSON for the log; nothing of it when it cannot be read, for who knows what is in there."""
     try:
         fields = json.loads(connect)
-    except ValueError:
+    except (ValueError, RecursionError):
         return "..."
     if not isinstance(fields, dict):
         return "..."

@@ -18,7 +18,7 @@ def nats_fields(headers: bytes) -> dict[bytes, bytes]:
     if FIELD not in headers:
         return NOTHING
     fields: dict[bytes, bytes] = {}
-    for line in headers.split(b"\r\n"):
+    for line in headers.split(b"\r\n")[1:]:
         if line.startswith(b"Nats-"):
             key, _, value = line.partition(b":")
             fields.setdefault(key, value.strip(b" \t"))

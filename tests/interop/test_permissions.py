@@ -246,3 +246,24 @@ async def test_default_permissions_are_for_those_who_have_none(tmp_path: Path) -
                 found.append([errors(await w.ask("PUB a 0", "", "PUB b 0", "", "SUB a 1", "SUB b 2")) for w in wires])
             assert found[0] == found[1]
             assert all(found[0])
+
+
+async def test_the_domain_s_name_of_a_request_needs_the_permission_for_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "server.conf"
+    denied = ["$JS.API.STREAM.DELETE.>", "$KV.b.>"]
+    users = [
+        {"publish": {"deny": denied}},
+        {"publish": {"allow": ["$JS.hub.API.>"]}},
+        {"publish": {"allow": ["$KV.b.k"]}},
+    ]
+    file.write_text(config(users) + f'jetstream {{ domain: hub, store_dir: "{tmp_path}" }}')
+    text = file.read_text().replace('"users"', '"jetstream": true, "users"')
+    file.write_text(text)
+    subjects = [f"$JS.hub.API.{rest}" for rest in ("STREAM.DELETE.S", "STREAM.INFO.S", "$KV.b.k", "$KV.c.k")]
+    async with ours(file) as (mine, _), theirs(file) as (other, _):
+        found = []
+        for port in (mine, other):
+            wires = [await user(port, f"u{at}") for at in range(len(users))]
+            found.append([errors(await w.ask(*(line for s in subjects for line in (f"PUB {s} 0", "")))) for w in wires])
+        assert found[0] == found[1]
+        assert [len(one) for one in found[0]] == [2, 4, 3]

@@ -39,6 +39,25 @@ def test_set_and_remove() -> None:
     assert headers.set_header(b"", b"K", b"v") == b"NATS/1.0\r\nK: v\r\n\r\n"
     assert headers.set_header(BLOCK, b"A", b"3") == (b"NATS/1.0\r\nNats-Msg-Id: 7\r\nnats-msg-id:other\r\nA: 3\r\n\r\n")
     assert headers.remove(BLOCK, b"missing") == BLOCK
+    assert headers.remove(BLOCK, b"A") == b"NATS/1.0\r\nNats-Msg-Id: 7\r\nnats-msg-id:other\r\n\r\n"
+
+
+def test_what_is_removed_is_not_found_behind_a_bare_line_feed() -> None:
+    for block in (
+        b"NATS/1.0\nK: 1\r\n\r\n",
+        b"NATS/1.0\r\nA: 1\nK: 1\r\nK: 2\r\n\r\n",
+        b"NATS/1.0\r\nA: 1\nK: 1\nK: 2\r\n\r\n",
+    ):
+        assert headers.get(block, b"K") is not None
+        assert headers.get(headers.remove(block, b"K"), b"K") is None
+        assert headers.get(headers.set_header(block, b"K", b"3"), b"K") == b"3"
+    assert headers.remove(b"NATS/1.0\r\nA: 1\nK: 1\r\nB: 2\r\n\r\n", b"K") == b"NATS/1.0\r\nA: 1\r\nB: 2\r\n\r\n"
+
+
+def test_no_value_is_hidden_by_a_block_that_is_none() -> None:
+    for block in (b"junk\r\nK: 1\r\nK:2\r\n\r\n", b"NATS/1.0\r\nA: 1\nK: 1\r\nK: 2"):
+        assert headers.get_all(block, b"K") == [b"1", b"2"]
+    assert headers.get_all(b"", b"K") == []
 
 
 def test_well_formed() -> None:
@@ -55,5 +74,6 @@ def test_garbage_is_survived(block: bytes, key: bytes) -> None:
         headers.get(text, key)
         headers.parse(text)
         headers.status(text)
-        headers.remove(text, key)
+        headers.get_all(text, key)
+        assert headers.get(headers.remove(text, key), key) is None
         headers.is_well_formed(text)

@@ -85,6 +85,13 @@ def test_second_info_says_where_the_client_landed() -> None:
     assert peer.read() == b"", "nothing changed"
 
 
+def test_half_a_surrogate_pair_in_connect_is_read_as_go_does() -> None:
+    """As it was, it could not be encoded: one client's name made /connz fail for all."""
+    name = b'"\\ud800x \\ud83d\\ude00"'
+    client = Bench().client(connect=b'CONNECT {"verbose":false,"name":%b,"lang":%b}' % (name, name)).connection
+    assert client.name == client.lang == "\ufffdx \U0001f600"
+
+
 def test_the_authenticator_gets_connect_and_nonce() -> None:
     login = Login()
     bench = Bench(login)

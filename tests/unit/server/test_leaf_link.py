@@ -185,6 +185,12 @@ async def test_who_is_refused() -> None:
     assert site.leaf(user="u", **{"pass": "p"}).link.joined
 
 
+async def test_a_name_that_is_no_text_is_read_as_go_does(caplog: pytest.LogCaptureFixture) -> None:
+    end = Site().leaf(name="\ud800", cluster="\ud800", server_id="\ud800", **{"pass": "geheim"})
+    assert end.link.joined and end.link.remote_name == "\ufffd" and end.link.remote_cluster == "\ufffd".encode()
+    assert "error in" not in caplog.text
+
+
 async def test_messages_go_both_ways_but_not_back() -> None:
     site = Site()
     end = site.leaf()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from jetcluster.auth.permissions import UserPermissions
 from jetcluster.clock import ManualTime
+from jetcluster.config.options import PermissionOptions, SubjectLists
 from jetcluster.server import permissions
-from jetcluster.server.permissions import ConnectionPermissions
+from jetcluster.server.permissions import ConnectionPermissions, first_foreign
 
 
 class Everything:
@@ -91,3 +93,26 @@ def test_open_replies_are_bounded() -> None:
     assert len(rules._replies) == permissions._MAX_REPLIES
     assert not rules.can_publish(b"0"), "the oldest went"
     assert rules.can_publish(b"1")
+
+
+def lists(allow: list[str] | None = None, deny: list[str] | None = None) -> UserPermissions:
+    return UserPermissions(PermissionOptions(publish=SubjectLists(allow, deny)))
+
+
+def test_a_domain_is_no_way_around_what_is_denied() -> None:
+    rules = ConnectionPermissions(lists(deny=["$JS.API.STREAM.DELETE.>", "$KV.b.>"]), ManualTime(), "hub")
+    for subject in (b"STREAM.DELETE.S", b"$KV.b.k"):
+        assert not rules.can_publish(b"$JS.hub.API." + subject)
+        assert rules.can_publish(b"$JS.other.API." + subject)
+    assert rules.can_publish(b"$JS.hub.API.STREAM.INFO.S") and rules.can_publish(b"$JS.hub.API.$KV.c.k")
+    assert rules.judged(b"$JS.hub.API.$OBJ.b.M.x") == b"$OBJ.b.M.x"
+    # A filter is judged as one under this name, too: it must be covered.
+    one = ConnectionPermissions(lists(allow=["$JS.API.DIRECT.GET.S.*"]), ManualTime(), "hub")
+    assert one.can_publish(b"$JS.hub.API.DIRECT.GET.S.a") and not one.can_publish(b"$JS.hub.API.DIRECT.GET.S.>")
+
+
+def test_a_block_that_is_none_hides_no_schedule() -> None:
+    may = lists(allow=["a.>"])
+    for block in (b"junk\r\nNats-Schedule-Target: %b\r\n\r\n", b"NATS/1.0\r\nA: 1\r\nNats-Schedule-Target:%b"):
+        assert first_foreign(may, block % b"b") == ("Publish to", b"b")
+        assert first_foreign(may, block % b"a.b") is None

@@ -10,6 +10,7 @@ def test_fields_are_the_first_of_their_name_in_exact_case() -> None:
     headers = block("X: 1", "Nats-TTL:  5 ", "Nats-TTL: 6", "nats-ttl: 7", "Nats-Empty:")
     assert nats_fields(headers) == {b"Nats-TTL": b"5", b"Nats-Empty": b""}
     assert nats_fields(block("X: Nats-TTL: 5")) == {}
+    assert nats_fields(b"Nats-TTL: 5\r\nNats-A: 1\r\n\r\n") == {b"Nats-A": b"1"}  # the first line is no field
 
 
 @pytest.mark.parametrize(("text", "expected"), [(b"7", 7), (b"007", 7), (b"-1", -1), (b"", -1), (b"9" * 21, -1)])
