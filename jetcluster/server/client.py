@@ -13,6 +13,7 @@ from jetcluster.model.codec import without_surrogates
 from jetcluster.protocol import subjects, writer
 from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Command, Parser
 from jetcluster.server.connection import Connection
+from jetcluster.server.leaf_peer import is_marked
 from jetcluster.server.options import Authenticator, AuthResult, Permissions, Session, by_certificate
 from jetcluster.server.permissions import ConnectionPermissions, first_foreign
 from jetcluster.server.route import RESERVED_REPLIES, RESERVED_SUBJECTS, SYSTEM_QUEUE
@@ -598,7 +599,8 @@ class Client(Connection):
             return
         # A live sid is kept: the second SUB is ignored (sheet 1.5).
         if sid not in self.subscriptions:
-            if not subjects.is_valid(subject) or (queue is not None and not subjects.is_valid(queue)):
+            names = (subject,) if queue is None else (subject, queue)
+            if not all(map(subjects.is_valid, names)) or (queue is not None and is_marked(queue)):
                 self.send(writer.err("Invalid Subject"))
                 return
             special = permissions is not None and permissions.watches_deliveries

@@ -21,7 +21,7 @@ from jetcluster.protocol import leaf, writer
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.server.connection import Connection
-from jetcluster.server.leaf_peer import LeafPeer, deliver_from_leaf, passes
+from jetcluster.server.leaf_peer import LeafPeer, deliver_from_leaf, is_marked, passes
 from jetcluster.server.leaf_rules import API_PARTS, LeafRules
 from jetcluster.server.leaf_url import wants_tls
 from jetcluster.server.listener import host_port
@@ -454,7 +454,7 @@ class LeafLink(Connection):
             text = f'Loop detected for leafnode account="{self.account}". Delaying attempt to reconnect for 30s'
             self._refused("Protocol Violation", text)
             return
-        if count and not rules.may_want(subject, queue):
+        if count and not (rules.may_want(subject, queue) and (queue is None or not is_marked(queue))):
             log.debug("leafnode cid %d: may not subscribe to %r", self.cid, subject)
             return
         if count and self.wanted >= MAX_INTEREST:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 ORIGIN = b"\x01"
 """First entry of `queues` of a message that a leaf link brought into this cluster: this byte and the name of the
-cluster at the other end, which has the message already. No client can make such a queue name."""
+cluster at the other end, which has the message already. Clients and leaves cannot make such a queue name: see
+`is_marked`."""
 
 
 class LeafPeer(RemotePeer, Origin, Protocol):
@@ -49,6 +50,11 @@ def passes(source: RemotePeer | None, link: LeafPeer, leaves: Sequence[LeafPeer]
             return not link.spoke
         return link.spoke or other.remote_cluster != link.remote_cluster
     return not link.spoke
+
+
+def is_marked(queue: bytes) -> bool:
+    """True for what nodes put among queue names for each other, and nobody else may."""
+    return queue.startswith((ORIGIN, FORWARDED))
 
 
 def take_origin(queues: list[bytes]) -> tuple[bytes, list[bytes]]:

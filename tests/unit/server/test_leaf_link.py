@@ -209,6 +209,20 @@ async def test_messages_go_both_ways_but_not_back() -> None:
     assert end.read() == b"LS- a.*\r\n"
 
 
+async def test_no_group_is_named_like_what_nodes_tell_each_other() -> None:
+    """On the way to another node such a name would be taken for the mark of a leaf that has the message already, or of
+    one that was handed on."""
+    site = Site()
+    end = site.leaf()
+    end.read()
+    for mark in (b"\x00", b"\x01"):
+        peer = site.bench.client()
+        assert peer.ask(b"SUB w %bL 1" % mark) == b"-ERR 'Invalid Subject'\r\n"
+        end.send(b"LS+ w %bL 1\r\n" % mark)
+    assert end.link.wanted == 0 and end.link.joined
+    assert not site.bench.router.has_interest(b"w")
+
+
 async def test_queue_members_of_this_side_come_first() -> None:
     site = Site()
     end = site.leaf()
