@@ -59,7 +59,7 @@ def config(folder: Path, ports: list[int], seed: str, more: str = "") -> str:
         {{ url: "nats-leaf://l:{MARK}-refused@127.0.0.1:{leaf}", account: A }}
         {{ url: "nats-leaf://{MARK}-tokenurl@127.0.0.1:{leaf}", account: A }}
         {{ url: "nats-leaf://127.0.0.1:{leaf}", account: A, nkey: {seed} }}
-        {{ url: "nats-leaf://127.0.0.1:{leaf}", account: A, credentials: "{creds}" }}
+        {{ url: "nats-leaf://localhost:{leaf}", account: A, credentials: "{creds}" }}
       ] }}
     websocket {{ listen: "127.0.0.1:{websocket}", no_tls: true, user_cookie: u, pass_cookie: p, token_cookie: t,
       jwt_cookie: "" }}
