@@ -81,7 +81,7 @@ class TextRenderer:
 
     def __call__(self, _logger: object, method: str, event: MutableMapping[str, Any]) -> str:
         tag = event.pop("tag", None) or _TAGS[method]
-        text = str(event.pop("event", ""))
+        text = _one_line(str(event.pop("event", "")))
         event.pop("logger", None)
         trace = event.pop("exception", None)
         if event:
@@ -106,6 +106,13 @@ class SyslogRenderer(TextRenderer):
 
     def line(self, tag: str, text: str) -> str:
         return f"{tag} {text}"
+
+
+def _one_line(text: str) -> str:
+    """What a client calls itself or asks for must not forge a second line, nor move a terminal's cursor."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _value(value: object) -> str:

@@ -48,6 +48,17 @@ def written(tmp_path: Path) -> Callable[[Options], Callable[[], list[str]]]:
     return configure
 
 
+def test_nobody_forges_a_line(written: Callable[[Options], Callable[[], list[str]]]) -> None:
+    lines = written(Options())
+    said = "x\n[1] 2026/11/22 12:00:00.000000 [ERR] forged\r\x1b[31m\ud800 \u00e9"
+    logs.get_logger("server").info(said)
+    logging.getLogger("jetcluster.server").warning("user %s is unknown", said)
+    first, second = lines()
+    escaped = "x\\n[1] 2026/11/22 12:00:00.000000 [ERR] forged\\r\\x1b[31m\\ud800 \u00e9"
+    assert first.endswith(f"[INF] {escaped}")
+    assert second.endswith(f"[WRN] user {escaped} is unknown")
+
+
 def test_lines_have_the_format_of_nats_server(written: Callable[[Options], Callable[[], list[str]]]) -> None:
     lines = written(Options(debug=True, trace=True))
     log = logs.get_logger("server")
