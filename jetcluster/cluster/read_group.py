@@ -93,6 +93,8 @@ class ReadGroup:
         self._subscriptions: list[Subscription] = []
         self._joining: asyncio.Task[None] | None = None
         self._waits = ReadWaits(context.clock, context.timers)
+        self._arrivals = ReadWaits(context.clock, context.timers)
+        """For what came from an upstream before the request."""
         self._confirmations = ReadConfirmations(context, replica)
         self._streaming = 0
         self._life = 0
@@ -173,6 +175,7 @@ class ReadGroup:
         self._drop_addressed()
         self._life += 1
         self._streaming = 0
+        self._arrivals.clear()
         self._waits.clear()
         self._confirmations.clear()
 
@@ -259,19 +262,37 @@ class ReadGroup:
         """The replica has applied `index`: reads that waited for it are answered."""
         if self.upstream is not None:
             self.upstream.applied(index)
+        if len(self._arrivals):
+            self._arrivals.applied(index)
         if len(self._waits):
             self._waits.applied(index)
         self._confirmations.applied(index)
 
     def _when_current(self, answer: Callback) -> Callback:
         """`answer`, called once what this replica knows to be committed is applied (see `read_waits`); for a client of
-        another node, what the leader knows (`read_confirm`)."""
-        group = self._replica.group
+        another node, what the leader knows (`read_confirm`). What came from an upstream before the request did, on its
+        way into the log, is waited for first: the requester may have been told by the upstream that it is stored."""
+        replica, group = self._replica, self._replica.group
         confirms = self.confirms
 
         def receive(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
             self._requests += 1
             then = answer if self._requests & (TIMED_EVERY - 1) else self._timed(answer)
+            links = replica.mirrors.links
+            if links.by_key:
+                arrived = links.newest()
+                if arrived > group.applied_index:
+                    request = (subject, reply, headers, payload)
+                    go_on = functools.partial(current, then, *request, origin)
+                    hand_on = functools.partial(self._hand_on, *request)
+                    # Too long or too many: a mirror is as old as it is. Unless this replica is not to be read any more.
+                    self._arrivals.hold(arrived, go_on, lambda: go_on() if self.joined else hand_on())
+                    return
+            current(then, subject, reply, headers, payload, origin)
+
+        def current(
+            then: Callback, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin
+        ) -> None:
             if confirms and origin.kind == "peer":
                 request = (subject, reply, headers, payload)
                 self._confirmations.hold(

@@ -44,6 +44,8 @@ class Inflow:
         """Bytes."""
         self._pending = 0
         self._scheduled = False
+        self._retrying = False
+        """The log took nothing; it is asked again by a timer."""
         self._closed = False
         self._flight: dict[int, tuple[int, int]] = {}
         """Log index -> bytes, messages."""
@@ -58,6 +60,12 @@ class Inflow:
     def settled(self) -> bool:
         """Nothing is on its way."""
         return not self._seqs and not self._flight
+
+    def newest(self) -> int:
+        """Log index of the newest command under way, when what came so far is in it or before it; 0: none is."""
+        if self._seqs and not self._retrying:
+            self._end_of_turn()
+        return next(reversed(self._flight), 0)
 
     def close(self) -> None:
         self._closed = True
@@ -120,12 +128,12 @@ class Inflow:
             self._around.bus.publish(reply, headers=headers)
 
     def _end_of_turn(self) -> None:
-        self._scheduled = False
+        self._scheduled = self._retrying = False
         while self._seqs and not self._closed and self._flight_bytes < FLIGHT_BYTES:
             count = self._fitting()
             body = self._body(count)
             if not self._propose(body, count):
-                self._scheduled = True
+                self._scheduled = self._retrying = True
                 self._around.timers.call_later(RETRY_SECONDS, self._end_of_turn)
                 return
             self._after = self._seqs[count - 1]

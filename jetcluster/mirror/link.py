@@ -114,6 +114,12 @@ class Link:
             if self._refused and inflow.done and self._inflow is inflow:
                 self._refused, self.error = False, None
 
+    def newest(self) -> int:
+        """Log index of what came last and is not applied; 0: there is none, or the upstream has a lot more, so that
+        nobody can expect to read here what it was told is stored there."""
+        inflow = self._inflow
+        return inflow.newest() if inflow is not None and self.lag < CURRENT else 0
+
     def info(self) -> dict[str, Any]:
         """As in STREAM.INFO (streams.md 6.3)."""
         upstream, config = self.upstream, self.upstream.config

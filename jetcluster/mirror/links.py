@@ -58,6 +58,10 @@ class Links:
         for link in list(self.by_key.values()):
             link.applied(index, result)
 
+    def newest(self) -> int:
+        """Log index from which on all that came is stored; 0: it is now."""
+        return max((link.newest() for link in self.by_key.values()), default=0)
+
     def info(self, *, seconds: bool = False) -> dict[str, Any]:
         """`mirror` or `sources` of STREAM.INFO, in the order of the configuration; {} when there are none, or when this
         replica does not lead. `seconds` adds `lag_seconds` to each."""

@@ -194,6 +194,60 @@ async def test_replicas_answer_for_the_upstream_while_the_mirror_is_close() -> N
         await stop(apis)
 
 
+async def led_with_the_upstream(cluster: Cluster) -> Node:
+    """The node that has UP, of one replica; it leads M when this returns."""
+    node = cluster.leader("UP")
+    before = (await cluster.led("M")).replica("M")
+    if before is not node.replica("M"):
+        await cluster.until(lambda: before.group.transfer(node.me), what="a transfer")
+        await cluster.until(lambda: node.replica("M").leading, what="the other leader")
+    leader = node.replica("M")
+    await cluster.until(lambda: all(link.live for link in leader.mirrors.links.by_key.values()), what="a live link")
+    return node
+
+
+@virtual_time
+async def test_a_mirrors_leader_answers_with_what_came_before_the_request() -> None:
+    """nats.js `kv - mirror cross domain`: put into the upstream, and get from the mirror once it is acknowledged."""
+    async with Cluster() as cluster:
+        apis = with_api(cluster)
+        await cluster.create("UP", 1)
+        await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
+        node = await led_with_the_upstream(cluster)
+        (link,) = node.replica("M").mirrors.links.by_key.values()
+        for number in range(1, 11):
+            ack = await node.publish(b"up", b"%d" % number)
+            while link.seq < ack["seq"]:
+                await asyncio.sleep(0)
+            assert node.replica("M").store.last_seq < ack["seq"]  # it came, and is on its way to a majority
+            assert (await node.get(b"M", number))[2] == b"%d" % number
+        await stop(apis)
+
+
+@virtual_time
+async def test_what_came_is_not_waited_for_any_longer_than_that() -> None:
+    """A mirror whose log stands still is as old as it is."""
+    async with Cluster() as cluster:
+        apis = with_api(cluster)
+        await cluster.create("UP", 1)
+        await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
+        node = await led_with_the_upstream(cluster)
+        (link,) = node.replica("M").mirrors.links.by_key.values()
+        await node.publish(b"up", b"1")
+        await copied(cluster, 1)
+        for other in cluster:
+            if other is not node:
+                cluster.isolate(other.name)
+        await node.publish(b"up", b"2")
+        await cluster.until(lambda: link.seq == 2, what="it comes")
+        asked = cluster.loop.time()
+        assert (await node.get(b"M", 1))[2] == b"1"
+        assert 0.2 < cluster.loop.time() - asked < 0.3
+        cluster.heal()
+        await copied(cluster, 2)
+        await stop(apis)
+
+
 @virtual_time
 async def test_an_upstream_that_is_gone_is_answered_for() -> None:
     async with Cluster() as cluster:

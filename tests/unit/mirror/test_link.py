@@ -168,6 +168,43 @@ def test_the_log_takes_nothing_for_a_while(monkeypatch: pytest.MonkeyPatch) -> N
     assert [seq for seq, _ in rig.stored()] == [1, 2, 3, 4, 5]
 
 
+def test_where_in_the_log_all_is_that_came() -> None:
+    rig = begun()
+    assert rig.links.newest() == 0
+    rig.live()
+    assert rig.links.newest() == 0
+    rig.send(1, 2)
+    assert not rig.log  # that is for the end of the turn, unless somebody asks
+    assert rig.links.newest() == rig.links.newest() == rig.log[-1][0]
+    rig.send(3)
+    assert rig.links.newest() == rig.log[-1][0] and len(rig.log) == 2
+    rig.commit()
+    assert rig.links.newest() == 0
+    assert [seq for seq, _ in rig.stored()] == [1, 2, 3]
+    rig.send(4, pending=11)
+    assert rig.links.newest() == 0 and not rig.log  # far behind: nobody waits for that
+    rig.send(5, pending=10)
+    assert rig.links.newest() == rig.log[-1][0]
+    rig.links.end()
+    assert rig.links.newest() == 0
+
+
+def test_a_log_that_takes_nothing_is_asked_by_the_timer_only() -> None:
+    rig = begun()
+    rig.live()
+    rig.closed = True
+    rig.send(1)
+    asked: list[bytes] = []
+    propose = rig.propose
+    rig.propose = lambda command: (asked.append(command), propose(command))[1]  # type: ignore[method-assign, func-returns-value]
+    for _ in range(5):
+        assert rig.links.newest() == 0
+    assert len(asked) == 1
+    rig.closed = False
+    rig.run(0.2)
+    assert len(asked) == 2 and rig.links.newest() == rig.log[-1][0]
+
+
 def test_bytes_in_flight_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inflow, "COMMAND_MESSAGES", 1)
     monkeypatch.setattr(inflow, "FLIGHT_BYTES", 150)
