@@ -73,7 +73,8 @@ async def ask(wire: Wire, subject: str, body: Any = "", reply: str = "") -> str:
 
 
 def refused(subject: str) -> str:
-    return f'Permissions Violation for Publish to "{subject}"'
+    """The name with the domain is judged, and told, as the one without."""
+    return f'Permissions Violation for Publish to "{subject.replace("$JS.hub.API.", "$JS.API.")}"'
 
 
 READER: list[tuple[str, Any]] = [
@@ -182,6 +183,7 @@ async def test_what_is_denied_is_denied_by_every_name(tmp_path: Path) -> None:
         nearly = await come(node, "nearly")
         for subject in (
             GET, f"{GET}.$KV.b.secret.x", "$JS.API.DIRECT.GET.LAST.KV_b.$KV.b.secret.x", "$JS.API.DIRECT.PEER.KV_b.n1",
+            "$JS.hub.API.DIRECT.GET.KV_b", "$JS.hub.API.DIRECT.GET.LAST.KV_b.$KV.b.secret.x",
         ):  # fmt: skip
             assert await ask(nearly, subject, {"seq": 2}) == refused(subject)
         assert (await ask(nearly, f"{GET}.$KV.b.public.x")).endswith("shown")
