@@ -74,7 +74,7 @@ class Round:
 
     async def run(self) -> dict[str, float]:
         shutil.rmtree(self.root, ignore_errors=True)
-        async with ProcessCluster(3, self.server, root=self.root, config=durable(self.server), monitor=False) as nodes:
+        async with ProcessCluster(3, self.server, root=self.root, config=durable(self.server)) as nodes:
             self.found["cluster_start_s"] = max(node.ready_seconds for node in nodes.nodes)
             await self.settle(nodes)
             await self.step("r3", self.publish(nodes, "R3", 3))
@@ -163,7 +163,7 @@ class Round:
         times = []
         for at in range(3):
             root = self.root / f"cold{at}"
-            async with ProcessCluster(1, self.server, root=root, config=durable(self.server), monitor=False) as one:
+            async with ProcessCluster(1, self.server, root=root, config=durable(self.server)) as one:
                 times.append(one[0].ready_seconds)
             shutil.rmtree(root, ignore_errors=True)
         self.found["cold_start_s"] = statistics.median(times)
@@ -175,7 +175,7 @@ class FeatureRound(Round):
     async def run(self) -> dict[str, float]:
         shutil.rmtree(self.root, ignore_errors=True)
         features = Features(self.server, self.seconds)
-        async with ProcessCluster(3, self.server, root=self.root, monitor=False) as nodes:
+        async with ProcessCluster(3, self.server, root=self.root) as nodes:
             await self.settle(nodes)
             await self.step("batched gets", features.batched_gets(nodes))
             await self.step("wildcards", features.wildcards(nodes))
@@ -212,7 +212,7 @@ async def failover_seconds(nodes: ProcessCluster, leader: Node) -> float:
 async def idle(server: str, root: Path) -> dict[str, float]:
     """CPU share of a core and RSS of the busiest node of a cluster with 200 idle R3 streams."""
     shutil.rmtree(root, ignore_errors=True)
-    async with ProcessCluster(3, server, root=root, config=durable(server), monitor=False) as nodes:
+    async with ProcessCluster(3, server, root=root, config=durable(server)) as nodes:
         made = await loads.create_streams(nodes[0].url, IDLE_STREAMS, 3)
         await asyncio.sleep(5)
         watch = loads.CpuWatch({n.name: n.pid for n in nodes.nodes})

@@ -122,7 +122,7 @@ async def many_subjects(server: str, root: Path, seconds: float) -> dict[str, fl
     """One million subjects in one R1 stream: memory, multi_last out of them, start of the server with them."""
     shutil.rmtree(root, ignore_errors=True)
     found: dict[str, float] = {}
-    async with ProcessCluster(1, server, root=root, monitor=False) as nodes:
+    async with ProcessCluster(1, server, root=root) as nodes:
         node = nodes[0]
         async with await node.connect() as client:
             await loads.create_stream(client, "S", ["s.>"], 1)
@@ -153,7 +153,7 @@ async def comebacks(server: str, root: Path) -> dict[str, float]:
     leader took in what it lacks."""
     shutil.rmtree(root, ignore_errors=True)
     found: dict[str, float] = {}
-    async with ProcessCluster(3, server, root=root) as nodes:
+    async with ProcessCluster(3, server, root=root, monitor=True) as nodes:
         leader = await _stream(nodes, "R", ["r"], replicas=3)
         await loads.js_publish(leader.url, "r", size=SIZE, window=500, count=LARGE)
         await nodes.wait_current("R", within=60)

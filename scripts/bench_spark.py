@@ -149,7 +149,7 @@ def apart(session: Any, cluster: ProcessCluster, jvm: int, rounds: int) -> dict[
 async def measure(rounds: int, seconds: float, folder: Path) -> tuple[dict[str, list[Sample]], dict[str, list[Sample]]]:
     """With the cluster, and with answers from memory."""
     samples: dict[str, list[Sample]] = {}
-    async with ProcessCluster(3, root=folder / "spark-cluster", monitor=False) as cluster:
+    async with ProcessCluster(3, root=folder / "spark-cluster") as cluster:
         config = {"name": STREAM, "subjects": ["spark"], "num_replicas": 3, "allow_direct": True}
         servers = ServerOptions(tuple(cluster.urls))
         await asyncio.to_thread(ask, servers, lambda connection: connection.api(f"STREAM.CREATE.{STREAM}", config))

@@ -69,10 +69,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+def _monitored(request: pytest.FixtureRequest) -> bool:
+    """Monitoring costs each node a fifth of a second of processor time: only those have it that look at it."""
+    return request.node.get_closest_marker("monitored") is not None
+
+
 @pytest.fixture
 async def cluster(server: str, durable: str, request: pytest.FixtureRequest) -> AsyncIterator[ProcessCluster]:
     """Three fresh nodes; ended by pid whatever happens. Their logs are printed and kept when the test fails."""
-    async with ProcessCluster(3, server, config=durable) as nodes:
+    async with ProcessCluster(3, server, config=durable, monitor=_monitored(request)) as nodes:
         yield nodes
         nodes.failed = request.node.stash.get(FAILED, False)
 
@@ -80,7 +85,7 @@ async def cluster(server: str, durable: str, request: pytest.FixtureRequest) -> 
 @pytest.fixture(scope="module")
 def shared(server: str, request: pytest.FixtureRequest) -> Iterator[ProcessCluster]:
     """Three nodes for all tests of a module, which therefore each use names of their own and kill nothing."""
-    nodes = ProcessCluster(3, server)
+    nodes = ProcessCluster(3, server, monitor=_monitored(request))
     failures = request.session.testsfailed
     asyncio.run(nodes.__aenter__())
     yield nodes
@@ -100,6 +105,6 @@ async def tidy(shared: ProcessCluster) -> AsyncIterator[ProcessCluster]:
 @pytest.fixture
 async def single(server: str, durable: str, request: pytest.FixtureRequest) -> AsyncIterator[ProcessCluster]:
     """One fresh node without a cluster."""
-    async with ProcessCluster(1, server, config=durable) as nodes:
+    async with ProcessCluster(1, server, config=durable, monitor=_monitored(request)) as nodes:
         yield nodes
         nodes.failed = request.node.stash.get(FAILED, False)

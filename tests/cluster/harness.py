@@ -216,6 +216,9 @@ class Node:
 
     async def monitor(self, path: str) -> dict[str, Any]:
         """GET on the monitoring port, decoded JSON (of an error status too)."""
+        assert self.http_port, (
+            f"{self.name} was started without monitoring: mark the test as `monitored`, or pass monitor=True"
+        )
 
         def get() -> dict[str, Any]:
             try:
@@ -233,7 +236,7 @@ class ProcessCluster:
 
     def __init__(
         self, n: int = 3, server: str = "jetcluster", *, root: Path | None = None, name: str = "C", config: str = "",
-        flags: Sequence[str] = (), keep: bool = False, monitor: bool = True,
+        flags: Sequence[str] = (), keep: bool = False, monitor: bool = False,
         base_port: int = 0,
     ) -> None:  # fmt: skip
         """`config` is added to every node's config file; `flags` to every command line.

@@ -83,7 +83,7 @@ async def whole_again(cluster: ProcessCluster, node: Node, ledger: Ledger, pid: 
 async def test_a_table_file_rots_under_a_running_node(server: str, harm: str) -> None:
     if server == "nats-server":
         pytest.skip("what nats-server does with damage is not ours to test")
-    async with ProcessCluster(3, server) as cluster:
+    async with ProcessCluster(3, server, monitor=True) as cluster:
         ledger = await filled(cluster)
         told: list[dict[str, Any]] = []
         async with await cluster[0].connect() as ear:
@@ -104,7 +104,7 @@ async def test_a_table_file_rots_under_a_running_node(server: str, harm: str) ->
 async def test_a_table_file_is_truncated_while_the_node_is_down(server: str) -> None:
     if server == "nats-server":
         pytest.skip("what nats-server does with damage is not ours to test")
-    async with ProcessCluster(3, server) as cluster:
+    async with ProcessCluster(3, server, monitor=True) as cluster:
         ledger = await filled(cluster)
         node = cluster[2]
         await node.stop()

@@ -93,7 +93,7 @@ async def test_too_large_a_payload_closes_only_that_client(single: ProcessCluste
 
 async def test_a_slow_consumer_is_closed_and_counted(server: str) -> None:
     config = "max_pending: 2MB\nwrite_deadline: '2s'\n"
-    async with ProcessCluster(1, server, config=config) as single:
+    async with ProcessCluster(1, server, config=config, monitor=True) as single:
         node = single[0]
         reader, writer = await asyncio.open_connection("127.0.0.1", node.port, limit=1 << 16)
         writer.write(b'CONNECT {"verbose":false,"name":"slow"}\r\nSUB flood 1\r\nPING\r\n')

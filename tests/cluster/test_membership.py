@@ -95,7 +95,7 @@ async def scale(client: Client, stream: str, replicas: int) -> None:
 async def test_replicas_grow_and_shrink_while_messages_come(server: str) -> None:
     if server == "nats-server":
         pytest.skip("what nats-server does while it scales is not ours to test")
-    async with ProcessCluster(5, server, config=CONFIG) as cluster:
+    async with ProcessCluster(5, server, config=CONFIG, monitor=True) as cluster:
         async with await cluster[0].connect() as client:
             await create_stream(client, "S", ["s"], 1, duplicate_window=120_000_000_000)
         async with traffic(cluster.nodes[:2], "s") as ledger:
@@ -116,7 +116,7 @@ async def test_replicas_grow_and_shrink_while_messages_come(server: str) -> None
 async def test_a_dead_server_is_removed_and_an_empty_one_takes_its_place(server: str) -> None:
     if server == "nats-server":
         pytest.skip("nats-server answers other errors")
-    async with ProcessCluster(4, server, config=CONFIG) as cluster:
+    async with ProcessCluster(4, server, config=CONFIG, monitor=True) as cluster:
         async with await cluster[0].connect() as client:
             await create_stream(client, "S", ["s"], 3)
         names = await members(cluster, "S")
@@ -146,7 +146,7 @@ async def test_a_dead_server_is_removed_and_an_empty_one_takes_its_place(server:
 async def test_decommission_goes_on_after_the_tool_died(server: str) -> None:
     if server == "nats-server":
         pytest.skip("decommission is ours")
-    async with ProcessCluster(4, server, config=CONFIG) as cluster:
+    async with ProcessCluster(4, server, config=CONFIG, monitor=True) as cluster:
         async with await cluster[0].connect() as client:
             for number in range(6):
                 await create_stream(client, f"S{number}", [f"s.{number}"], 3 if number else 1)
@@ -188,7 +188,7 @@ async def test_decommission_goes_on_after_the_tool_died(server: str) -> None:
 
 
 async def test_the_meta_leader_steps_down(server: str) -> None:
-    async with ProcessCluster(3, server, config=CONFIG) as cluster:
+    async with ProcessCluster(3, server, config=CONFIG, monitor=True) as cluster:
 
         async def leader() -> str:
             for node in cluster.nodes:
@@ -222,7 +222,7 @@ async def test_safe_to_restart(server: str) -> None:
     async def all_safe() -> bool:
         return all([(await safe(node))["status"] == "ok" for node in cluster.nodes])
 
-    async with ProcessCluster(3, server, config=CONFIG) as cluster:
+    async with ProcessCluster(3, server, config=CONFIG, monitor=True) as cluster:
         async with await cluster[0].connect() as client:
             await create_stream(client, "S", ["s"], 3)
         await eventually(all_safe, 20, "not safe at rest", every=0.2)

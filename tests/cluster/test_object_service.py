@@ -19,7 +19,7 @@ from jetcluster.cli.bench_client import Msg
 from tests.cluster.client import Client, ClientError, create_stream
 from tests.cluster.harness import Node, ProcessCluster, eventually
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.monitored]
 
 CHUNK = 64 * 1024
 

@@ -314,7 +314,7 @@ def test_nothing_heavy_is_imported_before_ready(tmp_path: Path) -> None:
 
 
 async def test_health_follows_the_quorum(server: str, tmp_path: Path) -> None:
-    cluster = ProcessCluster(3, server, root=tmp_path)
+    cluster = ProcessCluster(3, server, root=tmp_path, monitor=True)
     async with cluster:
         async with await cluster[0].connect() as client:
             await create_stream(client, "S", ["s"], 3)

@@ -70,7 +70,7 @@ class Reader:
 
 async def test_leaders_move() -> None:
     async with (
-        ProcessCluster(3, monitor=False) as nodes,
+        ProcessCluster(3) as nodes,
         connected(nodes[0].url) as one,
         connected(nodes[1].url) as two,
     ):
@@ -88,7 +88,7 @@ async def test_leaders_move() -> None:
 
 async def test_the_node_of_the_client_is_killed() -> None:
     async with (
-        ProcessCluster(3, monitor=False) as nodes,
+        ProcessCluster(3) as nodes,
         connected(nodes[0].url, nodes[1].url) as one,
         connected(nodes[2].url) as two,
     ):

@@ -42,7 +42,7 @@ async def nodes_client(nodes: ProcessCluster, at: int, **options: str) -> AsyncI
 @pytest.mark.parametrize("policy", ["none", "explicit"])
 async def test_a_client_that_does_not_read_is_waited_for_across_nodes(policy: str) -> None:
     async with (
-        ProcessCluster(3, config=f"max_pending: {MAX_PENDING}\n") as nodes,
+        ProcessCluster(3, config=f"max_pending: {MAX_PENDING}\n", monitor=True) as nodes,
         nodes_client(nodes, 0) as creator,
         nodes_client(nodes, 1, name="slow") as slow,
     ):

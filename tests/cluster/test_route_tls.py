@@ -34,7 +34,7 @@ async def test_routes_with_certificates(tmp_path: Path, server: str) -> None:
     (tmp_path / "other").mkdir()
     authority, other = Authority(tmp_path), Authority(tmp_path / "other")
     block = authority.tls("node")
-    async with ProcessCluster(server=server, config=f"cluster {{ {block} }}\n") as cluster:
+    async with ProcessCluster(server=server, config=f"cluster {{ {block} }}\n", monitor=True) as cluster:
         node = cluster[0]
         async with await node.connect() as client:
             await client.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], "num_replicas": 3})

@@ -23,7 +23,7 @@ from tests.cluster.client import (
 )
 from tests.cluster.harness import Node, ProcessCluster, eventually
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.monitored]
 
 
 def routes(node: Node, *to: Node) -> None:
@@ -170,7 +170,7 @@ async def test_a_wiped_seed_starts_no_second_cluster(server: str) -> None:
     """The seed has no routes, the others name it. It comes back empty while they stand still: it waits for them."""
     if server == "nats-server":
         pytest.skip("nats-server refuses a JetStream cluster without routes")
-    cluster = ProcessCluster(3, server)
+    cluster = ProcessCluster(3, server, monitor=True)
     seed, *others = cluster.nodes
     routes(seed)
     for other in others:
@@ -200,7 +200,7 @@ async def test_two_clusters_of_one_name_refuse_each_other(server: str) -> None:
     """Two pairs found a cluster each, then a route joins them: links are refused and say why, nothing is mixed."""
     if server == "nats-server":
         pytest.skip("jetcluster's own")
-    cluster = ProcessCluster(4, server)
+    cluster = ProcessCluster(4, server, monitor=True)
     a, b, c, d = cluster.nodes
     for node, other in ((a, b), (b, a), (c, d), (d, c)):
         routes(node, node, other)

@@ -114,8 +114,8 @@ class Both:
 
 @pytest.fixture(scope="module")
 def both(request: pytest.FixtureRequest) -> Iterator[Both]:
-    ours = ProcessCluster(3, "jetcluster", config=CONFIG)
-    theirs = ProcessCluster(3, "nats-server", config=CONFIG) if find_server("nats-server") else None
+    ours = ProcessCluster(3, "jetcluster", config=CONFIG, monitor=True)
+    theirs = ProcessCluster(3, "nats-server", config=CONFIG, monitor=True) if find_server("nats-server") else None
     clusters = [cluster for cluster in (ours, theirs) if cluster is not None]
     failures = request.session.testsfailed
 

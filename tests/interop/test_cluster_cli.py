@@ -62,7 +62,7 @@ async def test_leaders_replicas_and_servers() -> None:
     tool = find_nats_cli()
     if tool is None:
         pytest.skip("the nats CLI is not on this machine: run `make tools` (needs Go and its module proxy)")
-    async with ProcessCluster(4, config=CONFIG) as cluster:
+    async with ProcessCluster(4, config=CONFIG, monitor=True) as cluster:
         operator = Operator(tool, cluster)
         user, system = operator.user, operator.system
         await user("stream", "add", "S", "--subjects", "s", "--replicas", "3", "--defaults")

@@ -195,7 +195,7 @@ class Hub(ProcessCluster):
     """Three nodes of ours with JetStream domain `hub`; each has a port for leaves."""
 
     def __init__(self) -> None:
-        super().__init__(config="jetstream { domain: hub }\n")
+        super().__init__(config="jetstream { domain: hub }\n", monitor=True)
         self.leaf_ports = free_ports(3)
         for node, port in zip(self.nodes, self.leaf_ports, strict=True):
             with (node.root / "server.conf").open("a") as file:
@@ -282,7 +282,7 @@ async def test_a_cluster_is_one_hub(hub: Hub, kind: str, tmp_path: Path) -> None
 async def test_two_clusters_meet_without_repeats(hub: Hub) -> None:
     urls = ", ".join(f'"nats://127.0.0.1:{port}"' for port in hub.leaf_ports)
     config = f"jetstream {{ domain: edge }}\nleafnodes {{ remotes [ {{ urls: [{urls}] }} ] }}\n"
-    async with ProcessCluster(config=config, name="EDGE") as edge:
+    async with ProcessCluster(config=config, name="EDGE", monitor=True) as edge:
         for node in edge.nodes:
             await linked(node)
         above = [await nats.connect(node.url) for node in hub.nodes]

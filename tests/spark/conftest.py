@@ -70,7 +70,7 @@ def spark(spark_there: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[ProcessCluster]:
     """Three nodes, with monitoring. Kept on disk when a test failed."""
-    nodes = ProcessCluster(3)
+    nodes = ProcessCluster(3, monitor=True)
     failures = request.session.testsfailed
     asyncio.run(nodes.__aenter__())
     yield nodes
