@@ -18,6 +18,7 @@ from jetcluster.server.connection import Connection
 from jetcluster.server.identity import new_nonce, new_server_id
 from jetcluster.server.lame_duck import enter_lame_duck
 from jetcluster.server.listener import advertised, bound_address, listen, take_over
+from jetcluster.server.login import ClientLogin
 from jetcluster.server.options import AccountLimits, Authenticator, ServerOptions
 from jetcluster.server.router import Router
 
@@ -73,7 +74,7 @@ class Totals:
     slow_consumers: int = 0
     """Connections that were closed because they did not read."""
 
-    def add(self, other: Totals | Client) -> None:
+    def add(self, other: Totals | ClientLogin) -> None:
         self.in_msgs += other.in_msgs
         self.out_msgs += other.out_msgs
         self.in_bytes += other.in_bytes
@@ -83,11 +84,11 @@ class Totals:
 class ConnectionWatcher(Protocol):
     """Called from the read loop: must not block and not raise."""
 
-    def connected(self, client: Client) -> None:
+    def connected(self, client: ClientLogin) -> None:
         """The client has logged in; its account is known."""
         ...
 
-    def disconnected(self, client: Client) -> None:
+    def disconnected(self, client: ClientLogin) -> None:
         """`close_reason` says why. Also of connections that never logged in: their account is ""."""
         ...
 
@@ -112,7 +113,7 @@ class Server:
         """The address that is bound, once it is: `options.host` may be a name."""
         self.port = options.port
         self.start_ns = clock.time_ns()
-        self.clients: dict[int, Client] = {}
+        self.clients: dict[int, ClientLogin] = {}
         self.transports: set[Connection] = set()
         """`clients`, and those that were closed and still have a socket."""
         self.closed: deque[ClosedClient] = deque(maxlen=max(options.max_closed_clients, 0))
@@ -242,7 +243,7 @@ class Server:
                 if client.settled and not client.close_reason:
                     client.send(writer.info(self.info_for(client, first=False)))
 
-    def _shed(self, account: str) -> list[Client]:
+    def _shed(self, account: str) -> list[ClientLogin]:
         """Its clients, of which the newest are closed where there are too many."""
         clients = self.clients.values()
         found = [client for client in clients if client.account == account and not client.close_reason]
@@ -275,7 +276,7 @@ class Server:
         self._next_cid += 1
         return self._next_cid
 
-    def admit(self, client: Client) -> bool:
+    def admit(self, client: ClientLogin) -> bool:
         """Takes a new connection in; False when max_connections is reached."""
         if len(self.clients) >= self.options.max_connections:
             return False
@@ -287,7 +288,7 @@ class Server:
     def is_full(self) -> bool:
         return len(self.clients) + self.handshakes > self.options.max_connections
 
-    def never_came(self, client: Client) -> None:
+    def never_came(self, client: ClientLogin) -> None:
         """One whose handshake came to nothing: it has been a connection all the same."""
         self.clients[client.cid] = client
         self.total_connections += 1
@@ -298,7 +299,7 @@ class Server:
         if not self.transports and self._drained is not None:
             self._drained.set()
 
-    def forget(self, client: Client) -> None:
+    def forget(self, client: ClientLogin) -> None:
         """Called once by every connection that ends."""
         if self.clients.pop(client.cid, None) is None:
             return
@@ -406,7 +407,7 @@ class Server:
         info["api_lvl"] = options.api_level
         return info
 
-    def info_for(self, client: Client, *, first: bool) -> dict[str, Any]:
+    def info_for(self, client: ClientLogin, *, first: bool) -> dict[str, Any]:
         """INFO for one connection: the first, or a later one, which also says where the client has landed."""
         info = client.told(self.info)
         info["client_id"] = client.cid
