@@ -14,10 +14,11 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import deque
 
 import pytest
 
-from tests.cluster.client import ClientError, Msg, create_stream
+from tests.cluster.client import Client, ClientError, Msg, create_stream
 from tests.cluster.consumer_client import MILLISECOND, SECOND, Inbox, Jet, ack_fields
 from tests.cluster.harness import Node, ProcessCluster, eventually
 
@@ -42,15 +43,26 @@ class Account:
         self.wrong: list[str] = []
         self.faults = 0
 
-    def take(self, message: Msg) -> int:
+    def take(self, message: Msg, arrived: float) -> int:
         deliveries, seq, _, _ = ack_fields(message)
-        now = time.monotonic()
-        if now - self.confirmed.get(seq, now) > ON_ITS_WAY:
-            self.wrong.append(f"{seq} came again {now - self.confirmed[seq]:.2f} s after its ack was confirmed")
+        if arrived - self.confirmed.get(seq, arrived) > ON_ITS_WAY:
+            self.wrong.append(f"{seq} came again {arrived - self.confirmed[seq]:.2f} s after its ack was confirmed")
         if seq in self.stored and self.stored[seq] != message.data:
             self.wrong.append(f"{seq} is {message.data!r}, {self.stored[seq]!r} was stored")
         self.delivered[seq] = max(deliveries, self.delivered.get(seq, 0))
         return seq
+
+
+class Timed(Inbox):
+    """Knows when each message came in: one may wait here for the acks of those before it."""
+
+    def __init__(self, client: Client) -> None:
+        self.arrived: deque[float] = deque()
+        super().__init__(client)
+
+    def _take(self, msg: Msg) -> None:
+        self.arrived.append(time.monotonic())
+        super()._take(msg)
 
 
 async def publisher(nodes: list[Node], account: Account, end: float) -> None:
@@ -81,13 +93,13 @@ async def consumer(nodes: list[Node], server: str, account: Account, dice: rando
 
 
 async def work(jet: Jet, account: Account, dice: random.Random) -> None:
-    inbox = Inbox(jet.client)
+    inbox = Timed(jet.client)
     jet.pull("C", {"batch": BATCH, "expires": SECOND // 2}, inbox=inbox)
     for _ in range(BATCH):
-        message = await inbox.one(1.5)
+        message, arrived = await inbox.one(1.5), inbox.arrived.popleft()
         if message.status:
             break
-        seq = account.take(message)
+        seq = account.take(message, arrived)
         what = dice.random()
         if what < 0.5:
             await jet.ack(message, within=2.0)
@@ -154,14 +166,14 @@ async def drained(jet: Jet, account: Account) -> int:
     """Acks all that is left; returns the last sequence of the stream."""
 
     async def empty() -> bool:
-        inbox = Inbox(jet.client)
+        inbox = Timed(jet.client)
         jet.pull("C", {"batch": BATCH, "expires": SECOND // 2}, inbox=inbox)
         try:
             for _ in range(BATCH):
-                message = await inbox.one(1.5)
+                message, arrived = await inbox.one(1.5), inbox.arrived.popleft()
                 if message.status:
                     break
-                account.take(message)
+                account.take(message, arrived)
                 await jet.ack(message, within=2.0)
         except TROUBLE:
             return False
@@ -177,5 +189,5 @@ def test_the_account_can_fail() -> None:
     account = Account()
     account.stored[7] = b"m"
     account.confirmed[7] = time.monotonic() - 2 * ON_ITS_WAY
-    account.take(Msg(b"s.a", b"$JS.ACK.S.C.2.7.9.1.0", b"", b"x"))
+    account.take(Msg(b"s.a", b"$JS.ACK.S.C.2.7.9.1.0", b"", b"x"), time.monotonic())
     assert len(account.wrong) == 2

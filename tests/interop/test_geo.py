@@ -159,8 +159,8 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
 async def test_clusters(stack: AsyncExitStack) -> None:
     """Three nodes each; every node of the edge has a link of its own, to another node of the hub."""
     ports = free_ports(3)
-    hub = ProcessCluster(config="jetstream { domain: hub }\n", name="HUB")
-    edge = ProcessCluster(config="jetstream { domain: edge }\n", name="EDGE")
+    hub = ProcessCluster(config="jetstream { domain: hub }\n", name="HUB", monitor=True)
+    edge = ProcessCluster(config="jetstream { domain: edge }\n", name="EDGE", monitor=True)
     relays = [Relay(port, DELAY) for port in ports]
     for above, below, relay, port in zip(hub.nodes, edge.nodes, relays, ports, strict=True):
         await relay.open()
