@@ -50,15 +50,16 @@ format: install ## format and fix what ruff can fix
 
 test: install ## every test this machine can run; says which groups it cannot and why
 	@failed=0; export JETCLUSTER_FAILURES=$$(mktemp); \
-	echo "== unit and transcripts"; $(BIN)/pytest -q -n $(WORKERS) tests/unit tests/transcripts || failed=1; \
-	echo "== simulation"; $(BIN)/pytest -q -n $(WORKERS) tests/sim || failed=1; \
+	missed() { failed=1; echo "group: $$1" >> "$$JETCLUSTER_FAILURES"; }; \
+	echo "== unit and transcripts"; $(BIN)/pytest -q -n $(WORKERS) tests/unit tests/transcripts || missed "unit and transcripts"; \
+	echo "== simulation"; $(BIN)/pytest -q -n $(WORKERS) tests/sim || missed "simulation"; \
 	echo "== processes and real clients, $(FILES) files at a time"; \
 	$(BIN)/pytest -q -n $(FILES) --dist loadfile --no-loadscope-reorder $(LONG) \
-	  $(filter-out $(LONG) $(ALONE), $(shell find tests/cluster tests/interop -name "test_*.py" | sort)) || failed=1; \
-	echo "== processes, one at a time"; $(BIN)/pytest -q $(ALONE) || failed=1; \
-	echo "== tests that nats-py carries"; $(BIN)/python -m tests.suites.run --short --workers 4 nats-py || failed=1; \
-	echo "== spark, two sessions"; $(BIN)/pytest -q -rs -n $(WORKERS) --dist loadfile tests/spark || failed=1; \
-	echo "== image, compose and charts"; $(BIN)/pytest -q -rs tests/deploy || failed=1; \
+	  $(filter-out $(LONG) $(ALONE), $(shell find tests/cluster tests/interop -name "test_*.py" | sort)) || missed "processes and real clients"; \
+	echo "== processes, one at a time"; $(BIN)/pytest -q $(ALONE) || missed "processes"; \
+	echo "== tests that nats-py carries"; $(BIN)/python -m tests.suites.run --short --workers 4 nats-py || missed "tests that nats-py carries"; \
+	echo "== spark, two sessions"; $(BIN)/pytest -q -rs -n $(WORKERS) --dist loadfile tests/spark || missed "spark"; \
+	echo "== image, compose and charts"; $(BIN)/pytest -q -rs tests/deploy || missed "image"; \
 	scripts/groups.sh; sed "s/^/FAILED /" "$$JETCLUSTER_FAILURES"; rm -f "$$JETCLUSTER_FAILURES"; exit $$failed
 
 unit: install ## the fast tests only
