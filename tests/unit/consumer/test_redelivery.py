@@ -166,14 +166,14 @@ def test_settled_messages_do_not_pile_up() -> None:
 
 def test_a_hundred_thousand_pending_cost_little() -> None:
     state, redelivery = delivered(0)
-    started = time.perf_counter()
+    started = time.thread_time()
     for at in range(0, 100_000, 100):
         deliver(state, redelivery, list(range(at + 1, at + 101)), 1_000 + at)
-    filled = time.perf_counter() - started
-    started = time.perf_counter()
+    filled = time.thread_time() - started
+    started = time.thread_time()
     for now in range(1_000):
         redelivery.expire(now)
-    idle = time.perf_counter() - started
+    idle = time.thread_time() - started
     assert filled < 2 and idle < 0.05
     redelivery.expire(1_000_000)
     assert len(redelivery.take(200_000)) == 100_000
