@@ -7,6 +7,11 @@ with the environment variable `JETCLUSTER_FAULTS`, for example
     JETCLUSTER_FAULTS="journal.write=enospc@100+50;journal.synced=kill@7"
 
 which fails hits 100-149 of `journal.write` with ENOSPC and kills the process (SIGKILL) at the 7th `journal.synced`.
+A fault may also last for as long as a file exists:
+
+    JETCLUSTER_FAULTS="journal.write=hang@/run/drill/hang"
+
+`jetcluster serve` arms what the variable says, and says so in its log.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 Action = Callable[[], None]
 
@@ -35,6 +41,8 @@ POINTS = frozenset(
 """Every fault point of the program by name; arming another name is a mistake and is refused."""
 
 VARIABLE = "JETCLUSTER_FAULTS"
+_LOOK = 0.01
+"""Seconds between two looks of what hangs."""
 
 _armed: dict[str, Action] = {}
 
@@ -104,16 +112,41 @@ def hits(action: Action, first: int, count: int | None = None) -> Action:
     return counted
 
 
-def from_environment(value: str | None) -> None:
-    """Arms what `JETCLUSTER_FAULTS` asks for: `point=action[@first[+count]]` joined by `;`.
+def while_exists(path: Path, action: Action) -> Action:
+    """`action` on every hit while there is a file `path`."""
 
-    Actions: enospc, eio, kill, delay:<seconds>. Raises ValueError for anything it does not understand.
+    def looked() -> None:
+        if path.exists():
+            action()
+
+    return looked
+
+
+def hang(path: Path) -> Action:
+    """An action that returns once there is no file `path`."""
+
+    def action() -> None:
+        while path.exists():
+            time.sleep(_LOOK)
+
+    return action
+
+
+def from_environment(value: str | None) -> None:
+    """Arms what `JETCLUSTER_FAULTS` asks for: `point=action[@first[+count]]` or `point=action@/path` joined by `;`.
+
+    Actions: enospc, eio, emfile, kill, delay:<seconds>, hang (with a path only). Raises ValueError for anything it does
+    not understand.
     """
     for part in filter(None, (value or "").split(";")):
         name, equals, text = part.strip().partition("=")
         if not equals:
             raise ValueError(f"{VARIABLE}: expected point=action, got {part!r}")
         text, _, when = text.partition("@")
+        if when.startswith("/"):
+            path = Path(when)
+            arm(name, hang(path) if text == "hang" else while_exists(path, _action(text)))
+            continue
         action = _action(text)
         if when:
             first, _, count = when.partition("+")
@@ -127,6 +160,8 @@ def _action(text: str) -> Action:
         return fail(errno.ENOSPC)
     if kind == "eio":
         return fail(errno.EIO)
+    if kind == "emfile":
+        return fail(errno.EMFILE)
     if kind == "kill":
         return kill
     if kind == "delay":

@@ -1,6 +1,6 @@
 """What the API handlers ask of the cluster: `cluster.jetstream.JetStream` on a node, a fake in tests.
 
-Called from the event loop. The two requests retry on their own while leaders change, for about 4 s, and then raise
+Called from the event loop. The two requests retry on their own while leaders change, for 3.5 s, and then raise
 ApiError 503/10008; nothing but ApiError comes out of them.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from jetcluster.cluster.meta_state import Assignment
+from jetcluster.errors import ApiError
 
 
 class Cluster(Protocol):
@@ -61,6 +62,11 @@ class Cluster(Protocol):
         A consumer's info object is that of CONSUMER.INFO (core-and-consumers.md 4.10) without `type`; its `config` is
         the replicated one as it is: `model.consumer_rules.shown` makes of it what clients see.
         """
+        ...
+
+    async def rescue_meta(self, wanted: int | ApiError, by: str) -> list[dict[str, Any]]:
+        """The answers of all connected servers to META.RESCUE with `quorum_needed` `wanted`
+        (`cluster.meta_rescue.MetaRescue.rescue`), this server's first; an error is everybody's answer as it is."""
         ...
 
     async def settle(self, revision: int) -> None:

@@ -29,6 +29,9 @@ MAX_QUEUED = 10_000
 """Requests waiting (nats-server's request_queue_limit); beyond it the oldest is dropped and counted."""
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
 MAX_RUNNING = 256
+REQUEST_SECONDS = 3.9
+"""A request is answered within so long, whatever it has to ask of other nodes: stock clients give up after 5 s. What
+was begun may still be carried out then, as after any 503."""
 MAX_SESSIONS = 64
 """Snapshots and restores under way for one account on this node."""
 
@@ -197,9 +200,12 @@ class JetStreamApi:
             check_api_level(request.headers)
             check_size(request.payload)
             self._check_sessions(endpoint)
-            fields = await endpoint.handler(self._context, request, self.counters)
+            async with asyncio.timeout(REQUEST_SECONDS):
+                fields = await endpoint.handler(self._context, request, self.counters)
         except ApiError as error:
             refusal = error
+        except TimeoutError:
+            refusal = by_code(errors.NOT_AVAILABLE)
         except Exception as error:  # noqa: BLE001 - a defect of ours must not leave a client without an answer
             subject = request.subject.decode("utf-8", "replace")
             self._context.log.error("API request failed", subject=subject, error=repr(error))  # noqa: TRY400

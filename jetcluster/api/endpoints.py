@@ -75,6 +75,7 @@ _ALL: Final = (
     _endpoint("CONSUMER.LEADER.STEPDOWN", 2, "consumer_leader_stepdown_response", consumers.leader_stepdown),
     _endpoint("$OBJ", 1, "", objects.serve),
     _endpoint("META.LEADER.STEPDOWN", 0, "meta_leader_stepdown_response", servers.meta_stepdown),
+    _endpoint("META.RESCUE", 0, "meta_rescue_response", servers.rescue),
     _endpoint("SERVER.REMOVE", 0, "meta_server_remove_response", servers.remove),
     _endpoint("SERVER.EVACUATE", 0, "meta_server_remove_response", servers.evacuate),
     _endpoint("ACCOUNT.PURGE", 1, "account_purge_response", servers.purge_account),

@@ -11,11 +11,16 @@ from typing import Any
 
 from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request
-from jetcluster.errors import BAD_REQUEST, CLUSTER_REQUIRED, by_code
-from jetcluster.model.api import ServerRequest, StepdownRequest
+from jetcluster.errors import BAD_REQUEST, CLUSTER_REQUIRED, ApiError, by_code
+from jetcluster.model.api import RescueRequest, ServerRequest, StepdownRequest
+from jetcluster.model.codec import dumps
 
 Fields = dict[str, Any]
 
+RESCUE_TYPE = "io.nats.jetstream.api.v1.meta_rescue_response"
+_EMPTY = (b"", b"{}")
+MAX_BY = 256
+"""Characters of who asked for a rescue: kept in the meta log."""
 PURGE_AT_ONCE = 100
 """Streams of one look at what an account still has."""
 
@@ -39,6 +44,26 @@ async def evacuate(context: ApiContext, request: Request) -> Fields:
     it is in use again."""
     answer = await context.cluster.meta_request("server_evacuate", _server(context, request))
     return {"success": True, **answer}
+
+
+async def rescue(context: ApiContext, request: Request) -> bytes:
+    """One reply of each server, as if all of them had been asked; those of the others are sent here."""
+    _check_clustered(context)
+    client = request.client()
+    by = " ".join(str(client[key]) for key in ("user", "name", "host") if client.get(key)) or str(client["acc"])
+    by = by[:MAX_BY]
+    wanted: int | ApiError
+    try:
+        if b"".join(request.payload.split()) in _EMPTY:
+            raise by_code(BAD_REQUEST)
+        wanted = RescueRequest.parse(request.payload, strict=request.strict).quorum_needed
+    except ApiError as error:
+        wanted = error
+    own, *others = [dumps({"type": RESCUE_TYPE, **answer}) for answer in await context.cluster.rescue_meta(wanted, by)]
+    if request.reply:
+        for answer in others:
+            request.bus.publish(request.reply, answer)
+    return own
 
 
 async def purge_account(context: ApiContext, request: Request) -> Fields:

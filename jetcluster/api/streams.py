@@ -32,7 +32,7 @@ Fields = dict[str, Any]
 
 NAMES_LIMIT = 1024
 LIST_LIMIT = 256
-LIST_SECONDS = 4.0
+LIST_SECONDS = 3.0
 """How long a LIST waits for the streams' leaders; names of streams that did not answer go to `missing`."""
 LIST_AT_ONCE = 64
 

@@ -53,6 +53,24 @@ def decommission(
 
 
 @app.command()
+def rescue(
+    store: Annotated[
+        list[Path] | None,
+        typer.Option("--store", help="Store directory of a stopped server; all that are left, copied or mounted here."),
+    ] = None,
+    stream: Annotated[str, typer.Option("--stream", help="ACCOUNT/NAME; without it all streams are shown.")] = "",
+    keep: Annotated[Path | None, typer.Option("--keep", help="The store whose replica becomes the stream.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show, also with --keep.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for the stream's name.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Read every message and verify its checksum.")] = False,
+) -> None:
+    """Show what is left of streams that lost their majority for good, and go on with one replica of one of them."""
+    from jetcluster.cli.rescue import run_rescue
+
+    raise typer.Exit(run_rescue(store or [], stream, keep, dry_run=dry_run, yes=yes, verify=verify))
+
+
+@app.command()
 def mirror(
     stream: Annotated[str, typer.Argument(help="The stream to be mirrored.")],
     server: Annotated[

@@ -15,6 +15,7 @@ Commands:
     serve    Run one server; takes nats-server's flags (jetcluster serve --help). The default when a flag comes first
     up       Start a local cluster in one command and watch it
     decommission  Empty a server and remove it from the cluster
+    rescue   Show what is left of streams that lost their majority for good, and go on with one replica
     mirror   Mirror a stream of another JetStream domain here
     object   Make buckets for large objects
     bench    Drive any NATS-compatible server and print rates
@@ -114,7 +115,8 @@ def _run(flags: dict[str, bool | int | str]) -> int:
 
     try:
         options = options_from(flags)
-    except ConfigError as error:
+        options.warnings += _arm_faults()
+    except (ConfigError, ValueError) as error:
         return _fail(str(error))
     try:
         logs.configure(options)
@@ -133,6 +135,17 @@ def _run(flags: dict[str, bool | int | str]) -> int:
     if code == START_AGAIN:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - these very arguments
     return code
+
+
+def _arm_faults() -> list[str]:
+    """Of a drill; what the log has to say about it. Raises ValueError."""
+    asked = os.environ.get("JETCLUSTER_FAULTS")
+    if not asked:
+        return []
+    from jetcluster import faults
+
+    faults.from_environment(asked)
+    return [f"{faults.VARIABLE} is set: this server is going to fail on purpose ({asked})"]
 
 
 if __name__ == "__main__":  # or `python -m jetcluster.cli.main` would do nothing, and say it went well

@@ -127,7 +127,7 @@ class Administration:
         self._check_majority(group, peer)
         await self._check_empty(peer, name)
         await self._give_up_places(peer)
-        if peer not in self._meta.machine.removed:
+        if peer not in self._meta.machine.removed or peer in self._meta.machine.nodes:
             await self._service.handle("node_remove", {"request": body["request"], "peer": peer, "name": name})
         end = self._context.clock.monotonic() + REMOVE_SECONDS
         while peer in group.members_at(group.commit_index)[0] or peer in learners(group):

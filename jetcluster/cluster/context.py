@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.cluster.account_room import AccountRoom
-from jetcluster.cluster.meta_state import Node
+from jetcluster.cluster.meta_state import Assignment, Node
 from jetcluster.cluster.placement import PlacementRules
 from jetcluster.consumer.ports import DeliveryBus
 from jetcluster.latency import Latency
@@ -48,8 +48,10 @@ class NodeContext:
     turn_commit: TurnCommit
     bus: Callable[[str], DeliveryBus]
     """Account name -> its bus."""
-    has_stream: Callable[[str, str], bool]
-    """(account, name): does the meta group know such a stream?"""
+    find_stream: Callable[[str, str], Assignment | None]
+    """(account, name): where the meta group has placed such a stream; None when it knows none."""
+    answers_reads: Callable[[int], bool]
+    """(gid): does this node's own replica of the stream answer Direct Get?"""
     nodes: Callable[[], Mapping[str, Node]]
     """The cluster's members by peer id, connected or not."""
     leaders: LeaderTable

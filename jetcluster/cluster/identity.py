@@ -94,6 +94,11 @@ def load_identity(
     return stored
 
 
+def read_identity(directory: Path) -> NodeIdentity:
+    """Of a store that somebody else uses, or nobody. Raises IdentityError and OSError."""
+    return _parse((directory / FILE_NAME).read_bytes(), directory / FILE_NAME)
+
+
 def tampered(directory: str | os.PathLike[str], what: str) -> IdentityError:
     """What to tell an operator whose store has lost a part."""
     return IdentityError(
@@ -117,7 +122,7 @@ def _first(directory: Path, fresh: NodeIdentity, guarded: tuple[str, ...]) -> No
 def _mark(directory: Path, identity: NodeIdentity, guarded: tuple[str, ...]) -> None:
     for folder in guarded:
         (directory / folder).mkdir(parents=True, exist_ok=True)
-        _write(directory / folder / MARKER_NAME, identity.store)
+        write_durably(directory / folder / MARKER_NAME, identity.store)
 
 
 def _check(directory: Path, identity: NodeIdentity, guarded: tuple[str, ...]) -> None:
@@ -152,11 +157,12 @@ def _parse(raw: bytes, path: Path) -> NodeIdentity:
 def save_identity(store_dir: str | os.PathLike[str], identity: NodeIdentity) -> None:
     """Durable once this returns. Raises OSError."""
     fields = {"format": _FORMAT, **asdict(identity)}
-    _write(Path(store_dir) / FILE_NAME, json.dumps(fields))
+    write_durably(Path(store_dir) / FILE_NAME, json.dumps(fields))
 
 
-def _write(path: Path, text: str) -> None:
-    """Atomic and durable: after a crash there is the old file or the new one, and once this returns, the new one."""
+def write_durably(path: Path, text: str) -> None:
+    """A small file. Atomic and durable: after a crash there is the old file or the new one, and once this returns, the
+    new one. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

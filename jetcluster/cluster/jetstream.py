@@ -22,22 +22,25 @@ from jetcluster.cluster.consumer_requests import ConsumerRequests
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.drift import DriftCheck
 from jetcluster.cluster.flusher import Flusher
+from jetcluster.cluster.health_report import HealthReport
 from jetcluster.cluster.joining import Joining
 from jetcluster.cluster.leftovers import Leftovers
 from jetcluster.cluster.members import MetaMembers
 from jetcluster.cluster.mesh_api import MeshError, NodeInfo
 from jetcluster.cluster.meta_replica import MetaReplica
+from jetcluster.cluster.meta_rescue import MetaRescue
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.cluster.meta_state import (
     Assignment,
     ClusterNamed,
+    ClusterRescued,
     Effect,
     StreamAssigned,
     StreamRemoved,
     StreamUpdated,
 )
 from jetcluster.cluster.proposals import OutcomeUnknownError
-from jetcluster.cluster.read_confirm import COMMIT_METHOD
+from jetcluster.cluster.read_confirm import COMMIT_METHOD, LAST_METHOD
 from jetcluster.cluster.registry import NodeRegistry
 from jetcluster.cluster.requests import Body, LeaderRequests
 from jetcluster.cluster.restart_safety import RestartSafety
@@ -45,6 +48,7 @@ from jetcluster.cluster.scrubber import Scrubber
 from jetcluster.cluster.store_care import StoreCare
 from jetcluster.cluster.stream_replica import StreamReplica
 from jetcluster.cluster.stream_requests import StreamRequests
+from jetcluster.cluster.stream_rescue import StreamRescues
 from jetcluster.errors import ApiError
 from jetcluster.model.limits import AccountLimits
 from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftError
@@ -124,8 +128,11 @@ class JetStream:
         self.registry = NodeRegistry(
             context, self.meta, self.service, self.members, self._cluster_id, self.administration
         )
+        self.meta_rescue = MetaRescue(context, self.meta, lambda: setattr(self.flusher, "soon", True))
+        self.rescues = StreamRescues(context, self.meta, self.service, self.meta_request, self.background, self.broken)
         self.restart_safety = RestartSafety(context, self.meta, self.replicas)
         self.scrubber = Scrubber(context, self.replicas)
+        self.health_report = HealthReport(context, self.replicas)
         self._store_care = StoreCare(
             context, self.replicas, self.broken, self.restart_safety, self.background, renew_data
         )
@@ -143,6 +150,7 @@ class JetStream:
         self._unassigned_told = False
         self._stopped = False
         context.mesh.serve(COMMIT_METHOD, self._serve_commit)
+        context.mesh.serve(LAST_METHOD, self._serve_last)
         context.mesh.serve(SETTLE_METHOD, self._serve_settle)
         context.mesh.serve(USED_METHOD, self._serve_used)
         context.account_room.begin(context, self.replicas)
@@ -154,6 +162,7 @@ class JetStream:
         """Continues where the store stands; a new node begins to look for its cluster."""
         self._new = not self.context.raft.knows(META_GROUP)
         self.joining.start()
+        self.meta_rescue.start()
         for assignment in self.meta.machine.all_assignments():
             self._assigned(assignment)
         self.background.spawn(self._catch_up_with_meta())
@@ -240,6 +249,12 @@ class JetStream:
         ApiError."""
         return await self._stream_requests.ask(assignment.gid, kind, body | {"asker": self.context.me})
 
+    async def rescue_meta(self, wanted: int | ApiError, by: str) -> list[Body]:
+        """See `api.cluster.Cluster`."""
+        if isinstance(wanted, ApiError):
+            return self.meta_rescue.refuse(wanted)
+        return await self.meta_rescue.rescue(wanted, by)
+
     async def settle(self, revision: int) -> None:
         """Returns when every connected node has applied `revision` of the meta log, or after about 2 s."""
         peers = (self.context.me, *self.context.mesh.peers)
@@ -280,7 +295,7 @@ class JetStream:
             raise NotLeaderError(self.meta.group.leader if self.meta.group is not None else None)
         if kind == "stream_create":
             await self.registry.register_missing()  # a node that joined a moment ago counts for the placement
-        administer = self.administration.handlers.get(kind)
+        administer = self.administration.handlers.get(kind) or self.rescues.handlers.get(kind)
         return await (administer(body) if administer is not None else self.service.handle(kind, body))
 
     def _on_effects(self, effects: list[Effect]) -> None:
@@ -288,22 +303,28 @@ class JetStream:
             if isinstance(effect, StreamAssigned):
                 self._assigned(effect.assignment)
             elif isinstance(effect, StreamUpdated):
+                if effect.assignment.rescue > effect.previous.rescue:
+                    self._rescued(effect.assignment)
                 self._updated(effect.assignment)
             elif isinstance(effect, StreamRemoved):
                 self._removed(effect.assignment, deleted=True)
             elif isinstance(effect, ClusterNamed):
                 self._cluster_id.confirm(effect.cluster_id)
                 self.joining.announce()
+            elif isinstance(effect, ClusterRescued):
+                self.meta_rescue.applied(effect.rescue)
 
     def _assigned(self, assignment: Assignment) -> None:
         """Never raises: one stream's trouble must not stop the meta group of the node."""
         gid = assignment.gid
-        if gid in self.replicas or gid in self.broken:
+        if gid in self.replicas:
             return
         if self._leftovers.is_deleted(gid):
             self._blocked.add(gid)
             return
         if self.context.me not in assignment.peers and not self.context.raft.knows(gid):
+            return
+        if self.rescues.holds(assignment) or gid in self.broken:
             return
         try:
             replica = StreamReplica(self.context, assignment, self.consumers)
@@ -324,8 +345,18 @@ class JetStream:
         else:
             self._assigned(assignment)  # in the place of a node that is gone
 
-    def _removed(self, assignment: Assignment, *, deleted: bool) -> None:
-        """Order of what follows, and what a crash leaves: see `leftovers`."""
+    def _rescued(self, assignment: Assignment) -> None:
+        """The stream is what one replica has, by the meta log: one of before is given up here."""
+        if self.rescues.outdated(assignment):
+            self.context.log.warning(
+                "the stream was rescued elsewhere: this server's replica is of before, and is given up",
+                stream=assignment.name, number=assignment.rescue,
+            )  # fmt: skip
+            self._removed(assignment, deleted=False, revision=assignment.revision - 1)
+
+    def _removed(self, assignment: Assignment, *, deleted: bool, revision: int | None = None) -> None:
+        """Order of what follows, and what a crash leaves: see `leftovers`. `revision`: only assignments up to this one
+        mean the replica that goes."""
         gid = assignment.gid
         replica = self.replicas.pop(gid, None)
         self._owners.pop(gid, None)
@@ -333,12 +364,13 @@ class JetStream:
         self.context.catchup.forget(gid)
         self.drift.forget(gid)
         self.context.leaders.forget(gid)
+        self.rescues.forget(gid)
         if replica is not None:
             replica.stop(deleted=deleted)
             self.context.raft.stop_group(gid)
             replica.store.remove()
-        if replica is not None or self.context.me in assignment.peers:
-            self._leftovers.delete(gid, self.meta.machine.applied_index)
+        if replica is not None or self.context.me in assignment.peers or revision is not None:
+            self._leftovers.delete(gid, self.meta.machine.applied_index if revision is None else revision)
             self.context.turn_commit.mark()
             self.flusher.soon = True
 
@@ -443,10 +475,24 @@ class JetStream:
                 raise MeshError(str(error)) from error
             assert self.meta.group is not None
             return _U64.pack(self.meta.group.commit_index)
+        return _U64.pack((await self._confirmed_leader(gid)).group.commit_index)
+
+    async def _serve_last(self, peer: str, payload: bytes) -> bytes:
+        """The last sequence of a stream that this node leads: nothing above it has been acknowledged."""
+        (gid,) = _U32.unpack(payload)
+        return _U64.pack((await self._confirmed_leader(gid)).store.last_seq)
+
+    async def _confirmed_leader(self, gid: int) -> StreamReplica:
+        """The replica, once it is proven to lead and has applied all that was committed before. Raises MeshError."""
         replica = self.replicas.get(gid)
         if replica is None or not await replica.confirm_leadership():
             raise MeshError(f"not the leader of group {gid}")
-        return _U64.pack(replica.group.commit_index)
+        return replica
+
+    def answers_reads(self, gid: int) -> bool:
+        """This node's own replica of the stream is in the read group."""
+        replica = self.replicas.get(gid)
+        return replica is not None and replica.reads.joined
 
     # ---- time
 
@@ -454,6 +500,8 @@ class JetStream:
         if self._stopped:
             return
         self.joining.tick()
+        self.meta_rescue.tick()
+        self.rescues.tick()
         for replica in self.replicas.values():
             self._guarded(replica.tick, replica.assignment.name)
         self._guarded(self._tend_assignments, "assignments")

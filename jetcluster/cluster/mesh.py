@@ -254,6 +254,8 @@ class NodeMesh(MeshCore):
         """Both sides have proven themselves. Raises Refused."""
         remote = link.handshake.remote
         assert remote is not None
+        if text := self.left_out(remote.peer_id):
+            raise Refused(Reason.LEFT_OUT, text)
         self._check_name(remote.peer_id, remote.name)
         if not self._decides(remote.peer_id):
             return
@@ -291,6 +293,8 @@ class NodeMesh(MeshCore):
         if refusal.reason == Reason.DUPLICATE:
             self.counters.duplicates += not refusal.by_peer
             return
+        if refusal.by_peer and refusal.reason == Reason.LEFT_OUT and link.handshake.done:
+            self._told_left_out(str(refusal))
         if refusal.reason == Reason.SELF or refusal.by_peer:
             return
         self.counters.refused += 1

@@ -44,6 +44,8 @@ class Reason(IntEnum):
     NAME = 6
     DUPLICATE = 7
     BUSY = 8
+    LEFT_OUT = 9
+    """The cluster goes on without this node, whose store is of before; the text begins with how many seconds ago."""
 
 
 class Refused(Exception):
@@ -197,7 +199,7 @@ def encode_refused(reason: Reason, text: str) -> bytes:
 
 def decode_refused(body: bytes) -> Refused:
     """The peer's refusal as an exception to raise. Its text is untrusted: shortened and made printable."""
-    if not body or not Reason.MALFORMED <= body[0] <= Reason.BUSY:
+    if not body or not Reason.MALFORMED <= body[0] <= Reason.LEFT_OUT:
         raise FrameError("malformed refusal")
     text = "".join(c if c.isprintable() else "?" for c in body[1:257].decode(errors="replace"))
     return Refused(Reason(body[0]), text, by_peer=True)

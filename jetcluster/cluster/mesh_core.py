@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jetcluster.clock import Clock
@@ -177,6 +177,8 @@ class MeshCore:
         """(peer id, gid, frame) of each Raft frame, in order."""
         self.on_read_end: Callable[[], None] = lambda: None
         """Called once after all frames of one read were delivered: dirty Raft groups are ticked here."""
+        self.on_left_out: Callable[[int, str], None] = lambda age, text: None
+        """(seconds ago, what a peer says): the cluster was rescued without this node, and must not be met any more."""
         self.on_client_urls: Callable[[tuple[str, ...]], None] | None = None
         """Told the sorted client URLs of all connected peers whenever the set changes (INFO connect_urls)."""
         self.on_leaf_urls: Callable[[tuple[str, ...]], None] | None = None
@@ -190,6 +192,7 @@ class MeshCore:
         self._notices: dict[str, NoticeHandler] = {}
         self._listeners: list[tuple[UpListener, UpListener]] = []
         self._peers: dict[str, NodeInfo] = {}
+        self._left_out: Mapping[str, tuple[int, str]] = {}
         self._client_urls: tuple[str, ...] = ()
         self._leaf_urls: tuple[str, ...] = ()
         self._ws_urls: tuple[str, ...] = ()
@@ -285,6 +288,24 @@ class MeshCore:
         for link in list(self.links.values()):
             if link.info is not None:
                 self._cut_if_foreign(link, link.info)
+
+    def leave_out(self, peers: Mapping[str, tuple[int, str]]) -> None:
+        """Nodes that the cluster was rescued without: by peer id when that was, nanoseconds since the Unix epoch, and
+        what they are to be told. Links with them are cut and refused."""
+        self._left_out = peers
+        for link in list(self.links.values()):
+            if text := self.left_out(link.peer_id):
+                link.close(text)
+
+    def left_out(self, peer: str) -> str:
+        """How many seconds ago `peer` was left out of the cluster, and what it is to be told; "" when it was not."""
+        found = self._left_out.get(peer)
+        return "" if found is None else f"{max((self._clock.time_ns() - found[0]) // 10**9, 0)} {found[1]}"
+
+    def _told_left_out(self, text: str) -> None:
+        age, _, said = text.partition(" ")
+        if age.isascii() and age.isdigit():
+            self._guarded(self.on_left_out, int(age), said)
 
     def foreign(self, info: NodeInfo) -> str:
         """Why `info` is of a node that must not be linked with; "" when it may be."""

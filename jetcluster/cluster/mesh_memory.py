@@ -82,6 +82,11 @@ class MemoryNetwork:
         one, other = self.meshes.get(a), self.meshes.get(b)
         if one is None or other is None or frozenset((a, b)) in self._cut or b in one.links:
             return
+        for here, there in ((one, b), (other, a)):
+            if text := here.left_out(there):
+                here.counters.refused += 1
+                self.meshes[there]._told_left_out(text)
+                return
         if one.foreign(other.me):
             one.counters.refused += 1
             other.counters.refused += 1

@@ -15,6 +15,8 @@ this is the control plane, tens per second.
     {"kind": "node_remove", "request": id, "peer", "name"?}
     {"kind": "node_replace", "request": id, "peer", "by"}
     {"kind": "cluster", "request": id, "id"}
+    {"kind": "rescue", "request": id, "rescue": {"number", "at_ns", "by", "survivors": {..}, "lost": {..}}}
+    {"kind": "stream_rescue", "request": id, "account", "name", "gid", "number", "kept", "peers": [..]}
 
 `limits` is {"max_streams", "max_memory", "max_storage"} of the account, -1 for none. `peers` of an update are where the
 stream goes, worked out for a stream that lives on `from`. `request` makes a retry safe: a
@@ -34,11 +36,13 @@ from jetcluster import errors
 from jetcluster.cluster.meta_state import (
     Assignment,
     ClusterNamed,
+    ClusterRescued,
     Effect,
     Node,
     NodeChanged,
     NodeRemoved,
     Origin,
+    Rescue,
     StreamAssigned,
     StreamRemoved,
     StreamUpdated,
@@ -52,6 +56,7 @@ from jetcluster.stream.rules import RESTORING
 REMEMBERED_REQUESTS = 1024
 """How many verdicts are kept for retries; a retry comes within seconds."""
 REMEMBERED_REMOVALS = 1024
+REMEMBERED_RESCUES = 64
 
 _SNAPSHOT_VERSION = 1
 Result = dict[str, Any]
@@ -69,6 +74,7 @@ class MetaMachine:
         self._subjects: dict[str, SubjectBook] = {}
         self._nodes: dict[str, Node] = {}
         self._removed: dict[str, str] = {}
+        self._rescues: list[Rescue] = []
         self._verdicts: dict[str, Result] = {}
         self._replicas: Counter[str] = Counter()
         self._leaders: Counter[str] = Counter()
@@ -116,6 +122,16 @@ class MetaMachine:
     def removed(self) -> Mapping[str, str]:
         """Names of the nodes that were removed, by peer id: such a store never belongs to the cluster again."""
         return self._removed
+
+    @property
+    def rescues(self) -> tuple[Rescue, ...]:
+        """Of the meta group, oldest first."""
+        return tuple(self._rescues)
+
+    @property
+    def left_out(self) -> Mapping[str, Rescue]:
+        """By peer id, who was given up in a rescue, and in which: such a store must not take part again."""
+        return {peer: rescue for rescue in self._rescues for peer in rescue.lost}
 
     def check_create(self, account: str, config: Mapping[str, Any], limits: Mapping[str, int]) -> Assignment | None:
         """What `apply` would say of a create now: the equal stream that exists already, or None, or ApiError. A leader
@@ -337,6 +353,34 @@ class MetaMachine:
             effects.append(ClusterNamed(self.cluster_id))
         return {"revision": index, "id": self.cluster_id}
 
+    def _rescue(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        """Comes right behind the configuration that was forced upon the group. Those who are lost stay nodes, as any
+        that are away: others take their places one by one, or SERVER.REMOVE gives them up."""
+        rescue = Rescue.from_dict(command["rescue"])
+        if self._rescues and rescue.number <= self._rescues[-1].number:
+            raise ValueError("number")
+        self._rescues = [*self._rescues, rescue][-REMEMBERED_RESCUES:]
+        self._removed |= rescue.lost
+        while len(self._removed) > REMEMBERED_REMOVALS:
+            del self._removed[next(iter(self._removed))]
+        effects.append(ClusterRescued(rescue))
+        return {"revision": index}
+
+    def _stream_rescue(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        """One replica was made the whole stream, offline (docs/membership.md). The first one counts: another replica of
+        the same stream that was rescued too stays out."""
+        old = self._existing(command["account"], command["name"])
+        number, kept = int(command["number"]), str(command["kept"])
+        peers = tuple(str(peer) for peer in command["peers"] if peer != kept)
+        if old.gid != int(command["gid"]) or len(set(peers)) != len(peers):
+            raise ValueError("gid, peers")
+        if (number, kept) == (old.rescue, old.kept):
+            return {"revision": old.revision, "gid": old.gid, "created": False}
+        if number <= old.rescue:
+            raise by_code(errors.MEMBER_CHANGE_REFUSED, err=f"rescue {number} of the stream was done elsewhere")
+        self._replace(old, old.rescued(index, number, kept, peers), effects)
+        return {"revision": index, "gid": old.gid, "created": False}
+
     def _existing(self, account: str, name: str) -> Assignment:
         found = self.assignment(account, name)
         if found is None:
@@ -400,6 +444,7 @@ class MetaMachine:
                 "nodes": [self._nodes[peer].to_dict() for peer in sorted(self._nodes)],
                 "removed": list(self._removed.items()),
                 "verdicts": list(self._verdicts.items()),
+                **({"rescues": [rescue.to_dict() for rescue in self._rescues]} if self._rescues else {}),
             },
             separators=(",", ":"),
         ).encode()
@@ -415,6 +460,7 @@ class MetaMachine:
             nodes = [Node.from_dict(item) for item in state["nodes"]]
             verdicts = {str(request): dict(verdict) for request, verdict in state["verdicts"]}
             removed = {str(peer): str(name) for peer, name in state.get("removed", ())}
+            rescues = [Rescue.from_dict(item) for item in state.get("rescues", ())]
             cluster_id = str(state.get("cluster", ""))
             digest, index, next_gid = bytes.fromhex(state["digest"]), int(state["index"]), int(state["next_gid"])
         except (KeyError, TypeError, AttributeError) as error:
@@ -426,10 +472,12 @@ class MetaMachine:
             self._put(assignment)
         self._nodes = {node.peer: node for node in nodes}
         self._verdicts, self._digest, self._removed = verdicts, digest, removed
+        rescued = [ClusterRescued(rescue) for rescue in rescues if rescue not in self._rescues]
+        self._rescues = rescues
         self.applied_index, self._next_gid = index, next_gid
         named = [ClusterNamed(cluster_id)] if cluster_id != self.cluster_id else []
         self.cluster_id = cluster_id
-        return [*named, *_node_difference(nodes_before, self._nodes), *_difference(before, self._by_gid)]
+        return [*named, *rescued, *_node_difference(nodes_before, self._nodes), *_difference(before, self._by_gid)]
 
 
 def _put_in(peers: tuple[str, ...], old: str, new: str) -> tuple[str, ...]:
@@ -475,4 +523,6 @@ _HANDLERS = {
     "node_remove": MetaMachine._node_remove,
     "node_replace": MetaMachine._node_replace,
     "cluster": MetaMachine._cluster,
+    "rescue": MetaMachine._rescue,
+    "stream_rescue": MetaMachine._stream_rescue,
 }

@@ -19,13 +19,32 @@ from jetcluster.cluster.meta import MetaMachine
 from jetcluster.cluster.meta_state import Effect
 from jetcluster.cluster.proposals import OutcomeUnknownError, Proposals, resolver
 from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftGroup, Role
+from jetcluster.raft.membership import Config, Members, decode_members, encode_members
+from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
+from jetcluster.store.kv import KeyValue, Kv
+from jetcluster.store.mem_kv import MemKv, MemSnapshot
+from jetcluster.store.transfer import RANGE_BYTES, Giver, Taker
 
-STATE_KEY = b"\x00meta"
-"""Kind 0 of `store.keys`: records of the node, not of a stream."""
+STATE_KEY, MEMBERS_KEY = b"\x00meta", b"\x00members"
+"""Kind 0 of `store.keys`: records of the node, not of a stream. MEMBERS is the group's configuration in force at the
+applied index or at one above it."""
 _TERM = struct.Struct("<Q")
 
 PROPOSE_SECONDS = 4.0
+_PIECES = 0
+"""The state travels as records of a stream with this id, which nobody has."""
+
+
+def read_state(kv: Kv, machine: MetaMachine) -> int:
+    """Has `machine` take over what is stored; the term of its newest command, 0 where nothing is. Raises ValueError and
+    KvError."""
+    stored = kv.get(STATE_KEY)
+    if stored is None:
+        return 0
+    (term,) = _TERM.unpack_from(stored)
+    machine.restore(stored[_TERM.size :])
+    return int(term)
 
 
 class MetaReplica:
@@ -39,18 +58,13 @@ class MetaReplica:
     ) -> None:
         self.context = context
         self.machine = MetaMachine()
-        self.applied_term = 0
         self.group: RaftGroup | None = None
         self._on_effects = on_effects
         self._on_leading = on_leading
         self._proposals = Proposals()
-        self._import: list[bytes] = []
-        self._saved_index = 0
-        stored = context.kv.get(STATE_KEY)
-        if stored is not None:
-            (self.applied_term,) = _TERM.unpack_from(stored)
-            self.machine.restore(stored[_TERM.size :])
-            self._saved_index = self.machine.applied_index
+        self._import = MemKv()
+        self.applied_term = read_state(context.kv, self.machine)
+        self._saved_index = self.machine.applied_index
 
     def start(self, peers: tuple[str, ...]) -> None:
         """Creates or continues the group. `peers` count only where the journal has no record of it."""
@@ -63,6 +77,7 @@ class MetaReplica:
             durable=True,
             campaign=peers == (self.context.me,),
             attach=self._attach,
+            members=self._members(),
         )
 
     def stop(self) -> None:
@@ -117,6 +132,20 @@ class MetaReplica:
     def on_dropped(self, first_index: int) -> None:
         self._proposals.dropped(first_index)
 
+    def on_members(self, members: Members) -> None:
+        known = self._members()
+        if known is None or known.config != members.config:
+            self._keep_members(members)
+            self.context.turn_commit.mark()
+
+    def _keep_members(self, members: Members) -> None:
+        self.context.kv.put(MEMBERS_KEY, encode_members(members))
+
+    def _members(self) -> Members | None:
+        """Raises ConfigError."""
+        stored = self.context.kv.get(MEMBERS_KEY)
+        return decode_members(stored) if stored is not None else None
+
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
         if leader == self.context.me:
             self.context.log.error("no other node has the part of the meta log that this one lacks")
@@ -130,42 +159,54 @@ class MetaReplica:
         return self.machine.applied_index
 
     @property
+    def wants_state(self) -> bool:
+        return self.group is not None and self.group.lacks_state
+
+    @property
     def keeps_state(self) -> bool:
         return False  # it is whole: it was read at the start
 
     def export_failed(self, error: DamagedError) -> None:
         """Cannot be: the state is in memory."""
 
-    def snapshot_export(self, chunk_bytes: int) -> Cut:
+    def snapshot_export(self) -> Cut:
         if self.group is None or self.group.stopped:
             raise MeshError("the meta group does not run here")
-        data = self.machine.snapshot()
-        chunks = (data[at : at + chunk_bytes] for at in range(0, len(data), chunk_bytes))
         voters, learners = self.group.members_at(self.machine.applied_index)
-        return Cut(self.machine.applied_index, self.applied_term, voters, chunks, learners)
+        giver = Giver(MemSnapshot(_pieces(self.machine.snapshot())), _PIECES)
+        return Cut(self.machine.applied_index, self.applied_term, voters, giver, learners)
 
-    def snapshot_begin(self) -> None:
-        self._import = []
+    def snapshot_fetched(self, peer: str, index: int) -> None:
+        if self.group is not None:
+            self.group.fetches(peer, index)
+
+    def snapshot_begin(self) -> Taker:
+        self._import = MemKv()
+        return Taker(self._import, _PIECES)
 
     async def snapshot_room(self, size: int) -> None:
         """It comes into memory."""
 
-    def snapshot_chunk(self, chunk: bytes) -> None:
-        self._import.append(chunk)
-
     async def snapshot_abandon(self) -> None:
-        self._import = []
+        self._import = MemKv()
 
     async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()) -> None:
         assert self.group is not None
-        data, self._import = b"".join(self._import), []
+        data, self._import = b"".join(value for _, value in self._import.scan(b"", b"\xff")), MemKv()
         if index < self.machine.applied_index:
             raise MeshError("the meta log was faster")
         self.group.suspend()
         effects = self.machine.restore(data)
         self.applied_term = term
         self.save()
+        self._keep_members(Members(index, Config(peers, learners)))
         # In the same step as the state itself: a restart must not find a state whose effects are missing.
         self._on_effects(effects)
         await self.context.kv.flush()
         self.group.install(index, term, peers, learners)
+
+
+def _pieces(data: bytes) -> list[KeyValue]:
+    prefix = keys.stream_prefix(keys.STATE, _PIECES)
+    places = range(0, len(data), RANGE_BYTES)
+    return [(prefix + at.to_bytes(8, "big"), data[at : at + RANGE_BYTES]) for at in places]

@@ -81,6 +81,7 @@ class MetaService:
         | node_remove | request, peer, name? | revision |
         | node_replace | request, peer, by | moved (streams), revision |
         | cluster | request, id | id, revision |
+        | stream_rescue | request, account, name, gid, number, kept, peers | assignment, revision |
         | lookup | account, name | assignment |
         | names | account, offset, limit, subject | total, offset, names |
         | list | account, offset, limit, subject | total, offset, assignments |
@@ -260,6 +261,10 @@ class MetaService:
     async def _cluster(self, body: Body) -> Body:
         return await self._decide({"kind": "cluster", **{key: body[key] for key in ("request", "id")}})
 
+    async def _stream_rescue(self, body: Body) -> Body:
+        keys = ("request", "account", "name", "gid", "number", "kept", "peers")
+        return await self._decide({"kind": "stream_rescue", **{key: body[key] for key in keys}})
+
     async def _lookup(self, body: Body) -> Body:
         await self._barrier()
         found = self._machine.assignment(body["account"], body["name"])
@@ -364,6 +369,7 @@ _HANDLERS: dict[str, Callable[[MetaService, Body], Awaitable[Body]]] = {
     "node_remove": MetaService._node_remove,
     "node_replace": MetaService._node_replace,
     "cluster": MetaService._cluster,
+    "stream_rescue": MetaService._stream_rescue,
     "lookup": MetaService._lookup,
     "names": MetaService._names,
     "list": MetaService._list,

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+MAX_FENCED = 64
+
 
 class Origin(NamedTuple):
     """Where a stream that is being moved came from: what a cancelled move goes back to."""
@@ -42,6 +44,13 @@ class Assignment:
 
     origin: Origin | None = None
     """Of the last move; the move may be done by now, which only the stream's leader can tell."""
+    rescue: int = 0
+    """How often the stream was rescued from a lost majority (`raft.membership.Config.rescue`). Replicas of before the
+    newest one are no part of the stream any more."""
+    kept: str = ""
+    """The node whose replica was made the stream then; it need not have one any more."""
+    fenced: tuple[str, ...] = ()
+    """Nodes whose replicas were given up then; a node may have a new one, from the stream as it is now."""
 
     @property
     def subjects(self) -> tuple[str, ...]:
@@ -76,6 +85,12 @@ class Assignment:
             origin=origin,
         )
 
+    def rescued(self, revision: int, number: int, kept: str, peers: tuple[str, ...]) -> Assignment:
+        """The stream is what `kept` has; the others of `peers` get it from there."""
+        fenced = tuple(dict.fromkeys(p for p in (*self.fenced, *self.peers) if p != kept))[-MAX_FENCED:]
+        changed = self.changed(revision, peers=(kept, *peers))
+        return replace(changed, leader_hint=kept, founders=(kept,), rescue=number, kept=kept, fenced=fenced)
+
     def first_peers(self, me: str) -> tuple[str, ...]:
         """The voters with which node `me` begins a replica that its journal does not know."""
         return self.peers if me in self.founders else tuple(p for p in self.peers if p != me)
@@ -92,6 +107,7 @@ class Assignment:
             "revision": self.revision,
             "founders": list(self.founders),
             "origin": self.origin._asdict() if self.origin is not None else None,
+            **({"rescue": self.rescue, "kept": self.kept, "fenced": list(self.fenced)} if self.rescue else {}),
         }
 
     @classmethod
@@ -108,6 +124,9 @@ class Assignment:
             int(data["revision"]),
             tuple(map(str, data.get("founders", data["peers"]))),
             Origin.from_dict(data["origin"]) if data.get("origin") else None,
+            int(data.get("rescue", 0)),
+            str(data.get("kept", "")),
+            tuple(map(str, data.get("fenced", ()))),
         )
 
 
@@ -131,6 +150,35 @@ class Node:
         tags = tuple(map(str, data["tags"]))
         draining = bool(data.get("draining", False))
         return cls(str(data["peer"]), str(data["name"]), tags, bool(data["jetstream"]), draining)
+
+
+@dataclass(slots=True, frozen=True)
+class Rescue:
+    """The meta group went on without a majority of its voters, because somebody said that they are gone for good."""
+
+    number: int
+    """1 for the cluster's first one (`raft.membership.Config.rescue`)."""
+    at_ns: int
+    by: str
+    """Who asked for it."""
+    survivors: Mapping[str, str]
+    """Peer id -> name."""
+    lost: Mapping[str, str]
+    """Those whose stores must never come back."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "at_ns": self.at_ns,
+            "by": self.by,
+            "survivors": dict(self.survivors),
+            "lost": dict(self.lost),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Rescue:
+        survivors, lost = ({str(peer): str(name) for peer, name in data[key].items()} for key in ("survivors", "lost"))
+        return cls(int(data["number"]), int(data["at_ns"]), str(data["by"]), survivors, lost)
 
 
 class StreamAssigned(NamedTuple):
@@ -158,4 +206,8 @@ class NodeRemoved(NamedTuple):
     node: Node
 
 
-Effect = StreamAssigned | StreamUpdated | StreamRemoved | NodeChanged | NodeRemoved | ClusterNamed
+class ClusterRescued(NamedTuple):
+    rescue: Rescue
+
+
+Effect = StreamAssigned | StreamUpdated | StreamRemoved | NodeChanged | NodeRemoved | ClusterNamed | ClusterRescued

@@ -10,10 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.cluster.context import NodeContext
+from jetcluster.cluster.meta_state import Assignment
+from jetcluster.cluster.read_confirm import ReadConfirmations, confirmed_last
 from jetcluster.cluster.read_group import MAX_LAG, ReadGroup
 from jetcluster.mirror.link import CURRENT
 from jetcluster.mirror.links import Links
 from jetcluster.mirror.ports import LinkStore, Surroundings
+from jetcluster.protocol.bus import Origin
 from jetcluster.raft.api import RaftError
 from jetcluster.store.api import DamagedError
 from jetcluster.stream import sourced
@@ -64,7 +67,7 @@ class MirrorHost:
         return "/".join(map(str, parts)).encode()
 
     def knows(self, name: str) -> bool:
-        return self._context.has_stream(self._replica.assignment.account, name)
+        return self._context.find_stream(self._replica.assignment.account, name) is not None
 
     def begin(self) -> None:
         self.links.begin()
@@ -89,9 +92,31 @@ class MirrorHost:
 
 class MirrorReads(ReadGroup):
     """A mirror's replica in the queue group of the upstream (streams.md 1.13). It joins when the mirror is current and
-    leaves only when it is known to be far behind. What it answers is as old as the mirror, so it confirms nothing."""
+    leaves when it is known to be far behind, or when this node's own replica of the upstream answers: that one has what
+    its clients were told is stored.
 
-    confirms = False
+    An upstream in the same cluster is asked what it has, and the answer waits until the mirror has it too; one that
+    nobody leads is not waited for (`ReadConfirmations`). What is mirrored from elsewhere is as old as it is."""
+
+    def _make_confirmations(self) -> ReadConfirmations:
+        context, store = self._context, self._replica.store
+
+        async def stored() -> int | None:
+            upstream = self._upstream
+            return await confirmed_last(context, upstream.gid) if upstream is not None else store.last_seq
+
+        return ReadConfirmations(context.clock, context.timers, stored, lambda: store.last_seq, answers_anyway=True)
+
+    def _confirms(self, origin: Origin) -> bool:
+        return self._upstream is not None
+
+    @property
+    def _upstream(self) -> Assignment | None:
+        """In this cluster, and account."""
+        mirror = self._replica.machine.rules.mirror
+        if mirror is None or mirror.get("external"):
+            return None
+        return self._context.find_stream(self._replica.assignment.account, str(mirror["name"]))
 
     @property
     def _name(self) -> str:
@@ -106,6 +131,9 @@ class MirrorReads(ReadGroup):
             return False
         if any(mirror.get(field) for field in PARTIAL):
             return False  # it would answer "not found" for what it does not have by design
+        upstream = self._upstream
+        if upstream is not None and self._context.answers_reads(upstream.gid):
+            return False
         cursor = self._replica.machine.cursor(sourced.MIRROR)
         return cursor is not None and cursor.lag < (MAX_LAG if self.joined else CURRENT)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.read_confirm import ReadConfirmations, confirmed_commit
@@ -29,6 +29,9 @@ ADDRESSED = b"$JS.API.DIRECT.PEER."
 """`<stream>.<server name>` follows, and the replica on that server answers (ours, docs/compatibility.md)."""
 MAX_LAG = 8192
 """Log entries a follower may be behind before it leaves the group."""
+LEADERLESS_SECONDS = 10.0
+"""A follower that knew of no leader for so long leaves the group: elections take less, and a replica that was removed
+from its group, on a node that has not heard of it, never has one again."""
 SLICE_BYTES = 256 * 1024
 """Reply bytes of one batch per loop turn: other clients are served in between."""
 MAX_BACKLOG = 1024 * 1024
@@ -80,9 +83,6 @@ class _Stream:
 
 
 class ReadGroup:
-    confirms: ClassVar[bool] = True
-    """Asks the leader before it answers clients of other nodes."""
-
     def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
         self._context = context
         self._replica = replica
@@ -95,7 +95,7 @@ class ReadGroup:
         self._waits = ReadWaits(context.clock, context.timers)
         self._arrivals = ReadWaits(context.clock, context.timers)
         """For what came from an upstream before the request."""
-        self._confirmations = ReadConfirmations(context, replica)
+        self._confirmations = self._make_confirmations()
         self._streaming = 0
         self._life = 0
         """Batches of an earlier one are not continued."""
@@ -107,6 +107,18 @@ class ReadGroup:
         """Of the requests that name this replica."""
         self.upstream: ReadGroup | None = None
         """Of a mirror: its part in the group of its upstream, which shares this one's ups and downs."""
+
+    def _make_confirmations(self) -> ReadConfirmations:
+        context, replica = self._context, self._replica
+
+        async def committed() -> int | None:
+            return await confirmed_commit(context, replica.group)
+
+        return ReadConfirmations(context.clock, context.timers, committed, lambda: replica.group.applied_index)
+
+    def _confirms(self, origin: Origin) -> bool:
+        """A request of `origin` is answered only once this replica has what is confirmed to be there."""
+        return origin.kind == "peer"
 
     @property
     def _name(self) -> str:
@@ -149,6 +161,9 @@ class ReadGroup:
             self.upstream.tick()
         self._take_addressed()
         group = self._replica.group
+        if not self._replica.vouches or self._leaderless:
+            self.leave()
+            return
         if self._replica.leading:
             if not self.joined and group.applied_index >= group.told_index:
                 self._join()  # a read had waited too long for this node's disk: see `_hand_on`
@@ -157,6 +172,12 @@ class ReadGroup:
             self.leave()
         elif not self.joined:
             self._join_when_current()
+
+    @property
+    def _leaderless(self) -> bool:
+        """Nobody has led the group for long, as far as this replica knows: it may have been removed from it."""
+        since = self._replica.group.leaderless_since
+        return since is not None and self._context.clock.monotonic() - since > LEADERLESS_SECONDS
 
     def leave(self) -> None:
         """Takes no more requests; batches under way are finished."""
@@ -190,7 +211,7 @@ class ReadGroup:
         allowed = self._allowed and self._context.meta_current
         if self._replica.retiring and not self._replica.leading:
             return  # nobody tells it when its group has done without it; the leader of a move knows
-        if self.joined or not allowed or not self._replica.trusted:
+        if self.joined or not allowed or not self._replica.trusted or not self._replica.vouches:
             return
         self._joined_as = self._name
         name = self._joined_as.encode()
@@ -209,7 +230,8 @@ class ReadGroup:
         """Others than those of the group are answered by a replica that lags, too: they ask for what is stored here.
         Only under `$JS.API.`, never a domain's name: rules of leaf links know Direct Get by its other subjects."""
         replica = self._replica
-        if not (self._allowed and self._context.meta_current and replica.trusted) or replica.retiring:
+        sound = replica.trusted and replica.vouches
+        if not (self._allowed and self._context.meta_current and sound) or replica.retiring:
             self._drop_addressed()
         elif self._addressed is None and self._name == replica.assignment.name:
             subject = ADDRESSED + f"{self._name}.{self._context.name}".encode()
@@ -231,7 +253,9 @@ class ReadGroup:
 
     def _join_when_current(self) -> None:
         replica = self._replica
-        if self.joined or self._joining is not None or not self._allowed or not replica.trusted:
+        if self.joined or self._joining is not None or not self._allowed:
+            return
+        if not replica.trusted or not replica.vouches:
             return
         if replica.group.leader is None or replica.retiring:
             return
@@ -266,14 +290,14 @@ class ReadGroup:
             self._arrivals.applied(index)
         if len(self._waits):
             self._waits.applied(index)
-        self._confirmations.applied(index)
+        self._confirmations.advanced()
 
     def _when_current(self, answer: Callback) -> Callback:
-        """`answer`, called once what this replica knows to be committed is applied (see `read_waits`); for a client of
-        another node, what the leader knows (`read_confirm`). What came from an upstream before the request did, on its
+        """`answer`, called once what this replica knows to be committed is applied (see `read_waits`); for whoever it
+        confirms for, what the leader knows (`read_confirm`). What came from an upstream before the request did, on its
         way into the log, is waited for first: the requester may have been told by the upstream that it is stored."""
         replica, group = self._replica, self._replica.group
-        confirms = self.confirms
+        confirms = self._confirms
 
         def receive(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
             self._requests += 1
@@ -293,7 +317,7 @@ class ReadGroup:
         def current(
             then: Callback, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin
         ) -> None:
-            if confirms and origin.kind == "peer":
+            if confirms(origin):
                 request = (subject, reply, headers, payload)
                 self._confirmations.hold(
                     functools.partial(then, *request, origin),
@@ -367,7 +391,7 @@ class ReadGroup:
 
         def answer(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
             # a stream really named LAST listens on the same subjects: it wins (1.10)
-            if not self._context.has_stream(self._replica.assignment.account, "LAST"):
+            if self._context.find_stream(self._replica.assignment.account, "LAST") is None:
                 by_subject(subject, reply, headers, payload, origin)
 
         return answer

@@ -1,7 +1,8 @@
 """What a replica does about records that it cannot read: it leaves the reads, says so, and is rebuilt from its leader.
 
-The own state is kept until the leader has shown that it can give all of its: a first transfer is only looked at, so
-that two replicas with damage in different places do not give up what the other one lacks. A leader that is damaged lets
+The own state is kept until the leader has shown that it can give all of its: it announces everything once before, so
+that two replicas with damage in different places do not give up what the other one lacks. Then only what differs is
+fetched, which what cannot be read does. A leader that is damaged lets
 another one lead. Without another replica, or while none of them is whole, the data stays as it is.
 """
 

@@ -28,7 +28,8 @@ Handler = Callable[[int, str, Body], Awaitable[Body]]
 
 REPEATED = "repeated"
 """Key of a body whose earlier attempt may have been carried out: finding its work done is then a success."""
-DEADLINE = 4.0
+DEADLINE = 3.5
+"""Seconds for one question; a request may ask two (`api.dispatch.REQUEST_SECONDS` bounds it as a whole)."""
 PAUSE = 0.03
 WAIT_FOR_LEADER = 0.25
 NO_LEADER = 10008

@@ -28,21 +28,22 @@ from jetcluster.model.advisory import Advisories, batch_abandoned_events
 from jetcluster.objects.layout import STREAM_PREFIX
 from jetcluster.protocol.bus import Subscription
 from jetcluster.raft.api import RaftError, RaftGroup, Role, StorageFullError
+from jetcluster.raft.membership import Config, ConfigError, Members, decode_members, encode_members
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KvFullError
+from jetcluster.store.transfer import Taker
 from jetcluster.stream import commands
 from jetcluster.stream.atomic_stage import AtomicStage
 from jetcluster.stream.duties import LeaderDuties
 from jetcluster.stream.ingest import Ingest
 from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.ports import SIDE_MEMBERS
 from jetcluster.stream.results import BatchResult, PublishResult
 from jetcluster.stream.rules import StreamRules
 
 CONFIRM_SECONDS = 2.0
 """How long a request waits for a majority to confirm that this replica leads."""
-
-FULL_ASIDE_SECONDS = 5.0
 
 
 class StreamReplica:
@@ -60,13 +61,15 @@ class StreamReplica:
         self.divergences = 0
         """How often this replica was found to differ from its leader."""
         self.leader_since_ns = 0
-        self.installing = False
-        self._reclaimed = False
-        """The running import has had the disk freed of what was given up for it."""
+        self._taker: Taker | None = None
+        """What the running import writes with."""
+        self._reclaimed = 0
+        """How often it has had the disk freed of what was given up for it."""
         rules = StreamRules.from_config(assignment.config)
         # Memory streams live in the same store: their Raft log is written but not waited for (`durable`), so they
         # lose nothing to a killed process, and what a power failure takes is what "memory" means.
         self.store = BlockStore(context.kv, assignment.gid, memory=rules.memory)
+        self.installing = self.store.incomplete
         table = ConsumerTable(self.store)
         self.machine = StreamMachine(assignment.name, rules, self.store, table)
         self.proposals = Proposals()
@@ -96,7 +99,6 @@ class StreamReplica:
         """Revision of the configuration that this leader has put into the log."""
         self.checkpoints = Checkpoints(self.machine.applied_index, self.machine.hash)
         self._halted = False
-        self._aside_at = 0.0
         self.consumers = ConsumerHost(context, self, table, exchange)
         self.group: RaftGroup
         context.raft.create_group(
@@ -108,11 +110,15 @@ class StreamReplica:
             durable=not rules.memory,
             campaign=assignment.leader_hint == context.me and self.machine.applied_index == 0,
             attach=self._attach,
+            members=self._members(),
         )
 
     def _attach(self, group: RaftGroup) -> None:
         """The group exists but has not begun: its first calls find this object complete."""
         self.group = group
+        if self.installing:
+            group.suspend()  # before the process ended; whatever the log holds, there is no state to apply it to
+        group.fence(self.assignment.fenced)
 
     def propose_data(self, command: bytes) -> int:
         """A command that brings messages; its index. Raises RaftError."""
@@ -195,6 +201,23 @@ class StreamReplica:
         if self.objects is not None:
             self.objects.dropped(first_index)
 
+    def on_members(self, members: Members) -> None:
+        known = self._members()
+        if known is None or known.config != members.config:
+            self._keep_members(members)
+            self.context.turn_commit.mark()
+
+    def _keep_members(self, members: Members) -> None:
+        self.store.side_put(SIDE_MEMBERS, b"", encode_members(members))
+
+    def _members(self) -> Members | None:
+        """Raises DamagedError."""
+        stored = self.store.side_get(SIDE_MEMBERS, b"")
+        try:
+            return decode_members(stored) if stored is not None else None
+        except ConfigError as error:
+            raise DamagedError(self.store.first_seq, self.store.last_seq) from error
+
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
         self.reads.leave()
         if leader == self.context.me:
@@ -214,49 +237,56 @@ class StreamReplica:
     def state_index(self) -> int:
         return self.machine.applied_index
 
-    def snapshot_export(self, chunk_bytes: int) -> Cut:
+    def snapshot_export(self) -> Cut:
         if not self.trusted:
             raise MeshError(f"this replica of {self.assignment.name} is not sound")
         machine = self.machine
-        chunks = self.store.export(chunk_bytes)
+        giver = self.store.export()
         voters, learners = self.group.members_at(machine.applied_index)
         size, messages = self.store.byte_count, self.store.messages
-        return Cut(machine.applied_index, machine.applied_term, voters, chunks, learners, size, messages)
+        return Cut(machine.applied_index, machine.applied_term, voters, giver, learners, size, messages)
+
+    def snapshot_fetched(self, peer: str, index: int) -> None:
+        self.group.fetches(peer, index)
 
     def export_failed(self, error: DamagedError) -> None:
         self.report_damage(error)
 
-    def snapshot_begin(self) -> None:
+    def snapshot_begin(self) -> Taker:
         self.installing = True
         self.reads.abort()
         # A new leader might hold the log that the old one had forgotten: it must not be applied to half a state.
         self.group.suspend()
         self.consumers.refresh()
-        self._reclaimed = False
-        self.store.import_begin()
+        self._reclaimed = 0
+        self._taker = self.store.import_begin()
+        return self._taker
 
     async def snapshot_room(self, size: int) -> None:
-        if self.context.kv.spare_bytes < size and not self._reclaimed:
-            # What was given up at the beginning, or by an import before this one, fills the disk.
-            self._reclaimed = True
+        while self.context.kv.spare_bytes < size and self._reclaimed < 2:
+            # What was replaced so far fills the disk, or is in the way together with what may be replaced later.
+            if self._reclaimed and self._taker is not None:
+                self._taker.give_up_rest()
+            self._reclaimed += 1
             await self.store.reclaim()
         spare = self.context.kv.spare_bytes
         if spare < size:
             raise KvFullError(f"there is no room for the state of {self.assignment.name}: {spare} bytes are left")
 
-    def snapshot_chunk(self, chunk: bytes) -> None:
-        self.store.import_chunk(chunk)
-
     async def snapshot_abandon(self) -> None:
-        self.store.import_begin()
+        self._taker = None
+        self.store.import_wipe()
         await self.store.reclaim()
 
     async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()) -> None:
-        self.store.import_end()
+        self._taker = None
+        for _ in self.store.import_end():
+            await asyncio.sleep(0)
         self.machine.reload()  # in place: the duties of a leader and others go on with the same object
         if self.machine.applied_index != index:
             raise MeshError(f"the snapshot of {index} holds the state of {self.machine.applied_index}")
         self.checkpoints = Checkpoints(index, self.machine.hash)
+        self._keep_members(Members(index, Config(peers, learners)))
         await self.context.kv.flush()
         self.installing = False
         self.suspect = self.doubt = ""
@@ -288,6 +318,11 @@ class StreamReplica:
         return bool(self.damaged or self.suspect)
 
     @property
+    def wants_state(self) -> bool:
+        """See `catchup.SnapshotOwner`."""
+        return self.keeps_state or self.group.lacks_state
+
+    @property
     def sound(self) -> bool:
         """What is stored here is the stream as of `machine.applied_index`, all of it."""
         return not (self.installing or self.damaged or self.suspect or self.failed)
@@ -297,10 +332,24 @@ class StreamReplica:
         """It is sound, and nothing speaks against its being what the others have."""
         return self.sound and not self.doubt
 
+    @property
+    def vouches(self) -> bool:
+        """The node may answer for this replica, as far as its own health goes. Where no other replica's node is better
+        it answers all the same: what it has is all there is."""
+        raft = self.context.raft
+        return raft.health.vouches or raft.may_lead(self.group.peers)
+
+    def health_changed(self) -> None:
+        """The node's health is another one (`health.node_health`)."""
+        if not self.group.stopped:
+            self.reads.tick()
+            self.consumers.refresh()
+
     def update(self, assignment: Assignment) -> None:
         """The meta group changed the stream's configuration; the leader puts it into the stream's own log, where every
         replica takes it at the same place among the messages."""
         self.assignment = assignment
+        self.group.fence(assignment.fenced)
         if self.retiring and not self.leading:
             self.reads.leave()
         if self.leading:
@@ -319,7 +368,6 @@ class StreamReplica:
             return
         if self.leading:
             follow_assignment(self.context, self.group, self.assignment.peers)
-            self._step_aside()
             self._propose_config()
             self._do_duties()
             self.ingest.batches.stage.tick()
@@ -350,14 +398,6 @@ class StreamReplica:
             self._halted = True
             self.context.log.error("replica stopped", stream=self.assignment.name, reason=self.failed)
             self.stop()
-
-    def _step_aside(self) -> None:
-        """A leader whose disk is full lets another one lead, every few seconds: that one may be no better."""
-        if self.context.raft.full and len(self.group.peers) > 1:
-            now = self.context.clock.monotonic()
-            if now >= self._aside_at:
-                self._aside_at = now + FULL_ASIDE_SECONDS
-                self.group.transfer()
 
     def report_damage(self, error: DamagedError) -> None:
         """A stored record fails its checksum here: this replica stops answering reads; the others hold the data."""

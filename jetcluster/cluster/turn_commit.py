@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jetcluster.clock import Timers
-from jetcluster.store.kv import Kv, KvError
+from jetcluster.store.kv import Kv, KvError, KvFullError
 
 if TYPE_CHECKING:
     from jetcluster.cluster.context import Log
@@ -33,8 +33,10 @@ class TurnCommit:
         self._waiting = False
         """Something was applied since."""
         self._stopped = False
-        self.failing = False
-        """The last commit failed; new writes should be refused while it does."""
+        self.failing = ""
+        """Why the last commit failed; new writes should be refused while it does. "" when it did not."""
+        self.full = False
+        """It failed because the disk is full: what is there can be read."""
 
     def mark(self) -> None:
         """Something was applied in this turn."""
@@ -74,10 +76,11 @@ class TurnCommit:
         except KvError as error:
             if not self.failing:
                 self._log.error("the data store cannot be written; it is tried again", error=str(error))
-            self.failing = True
+            self.failing = str(error) or repr(error)
+            self.full = isinstance(error, KvFullError)
             self._scheduled = True
             self._timers.call_later(RETRY_SECONDS, self._commit)
         else:
             if self.failing:
                 self._log.warning("the data store can be written again")
-            self.failing = False
+            self.failing, self.full = "", False

@@ -91,6 +91,22 @@ def server_removed(server: str, peer: str, cluster: str) -> Event:
     return Event(f"{PREFIX}SERVER.REMOVED".encode(), "server_removed", fields)
 
 
+def meta_rescue(server: str, server_id: str, before: int, now: int, cluster: str, left_out: Sequence[str]) -> Event:
+    """Of the system account, one for each server that goes on. `before` and `now` are majorities of the meta group;
+    `left_out` is ours: the names of those that must not come back."""
+    fields = {"server": server, "server_id": server_id, "prev_quorum": before, "new_quorum": now, "cluster": cluster}
+    return Event(f"{PREFIX}SERVER.META_RESCUE".encode(), "meta_rescue", {**fields, "left_out": list(left_out)})
+
+
+def server_health(server: str, peer: str, aspect: str, reason: str, seconds: float | None) -> Event:
+    """Ours, of the system account: a server cannot promise what it should. `seconds`: so long it took, once it is over;
+    None while it is not."""
+    fields: dict[str, Any] = {"server": server, "server_id": peer, "aspect": aspect, "reason": reason}
+    if seconds is None:
+        return Event(f"{PREFIX}SERVER.UNHEALTHY.{server}".encode(), "server_unhealthy", fields)
+    return Event(f"{PREFIX}SERVER.HEALTHY.{server}".encode(), "server_healthy", fields | {"seconds": seconds})
+
+
 def batch_abandoned_events(stream: str) -> tuple[tuple[bytes, str], ...]:
     """(subject, kind) of the real server's event and of the specification's (streams.md R13)."""
     return (

@@ -72,3 +72,9 @@ class ServerRequest(WireModel):
     peer: str = ""
     peer_id: str = ""
     cancel: bool = False
+
+
+class RescueRequest(WireModel):
+    """META.RESCUE: how many servers are left."""
+
+    quorum_needed: Int64 = 0

@@ -95,6 +95,10 @@ def _problems(
         return
     if enabled_only:
         return
+    health = engine.context.raft.health
+    if not health.well and not (health.vouches and (server_only or meta_only)):
+        # To a probe that asks whether clients may come, a node that leads nothing but answers is ready.
+        yield Problem("JETSTREAM", "this server is not well: " + "; ".join(health.reasons))
     waiting = _meta_problem(engine)
     if waiting is not None:
         yield waiting

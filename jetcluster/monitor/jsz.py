@@ -41,6 +41,19 @@ def jsz(node: NodeView, query: Query) -> Json:
     meta = meta_cluster(node)
     if meta:
         found["meta_cluster"] = meta
+    rescues = engine.meta.machine.rescues
+    if rescues:
+        # Ours: when the meta group went on without its majority, and without whom.
+        found["rescues"] = [
+            {
+                "number": rescue.number,
+                "time": rfc3339(rescue.at_ns),
+                "by": rescue.by,
+                "survivors": sorted(rescue.survivors.values()),
+                "left_out": sorted(rescue.lost.values()),
+            }
+            for rescue in rescues
+        ]
     if engine.unassigned:
         # Ours, not nats-server's: data of streams that the meta group does not place here. It is kept.
         found["unassigned_streams"] = list(engine.unassigned)
@@ -58,11 +71,12 @@ def jsz(node: NodeView, query: Query) -> Json:
     }
     catching_up = engine.context.catchup.progress()
     if catching_up:
-        # Ours: streams whose state is being fetched from another node, and how much has come so far.
+        # Ours: streams whose state is being fetched from another node; how much was compared so far, and had to come.
         found["catching_up"] = [
             {
                 "stream": _stream_name(engine, pull.gid),
-                "bytes": pull.received,
+                "bytes": pull.compared,
+                "fetched_bytes": pull.fetched,
                 "total_bytes": pull.size,
                 "lag": pull.missing,  # messages
                 "seconds": round(seconds, 1),
@@ -150,8 +164,12 @@ def meta_cluster(node: NodeView) -> Json:
         return found | {"cluster_size": 0}
     if group.leader is not None:
         found |= {"leader": node_name(engine, group.leader), "peer": group.leader}
-    if engine.meta.leading:
-        found["replicas"] = [_meta_replica(engine, peer) for peer in group.peers if peer != engine.context.me]
+    if engine.meta.leading or group.leader is None:
+        # All but the leader. Without one everybody shows who is left, and who would have to come back. Whoever was left
+        # out of a rescue is shown until SERVER.REMOVE or a successor takes it off the list.
+        machine = engine.meta.machine
+        left_out = [peer for peer in machine.left_out if peer in machine.nodes]
+        found["replicas"] = [_meta_replica(engine, peer) for peer in (*group.peers, *left_out) if peer != group.leader]
     size = len(group.peers)
     found |= {"cluster_size": size, "quorum_needed": size // 2 + 1}
     found["pending"] = max(group.commit_index - group.applied_index, 0)
@@ -172,6 +190,8 @@ def log_bytes(group: Any) -> int:
 def _meta_replica(engine: Any, peer: str) -> Json:
     status = engine.meta.group.status()
     known = next((entry for entry in status.peers if entry.peer == peer), None)
+    if peer == engine.context.me:
+        return {"name": node_name(engine, peer), "current": True, "active": 0, "peer": peer}
     online = peer in engine.context.mesh.peers
     lag = max(status.commit_index - known.match_index, 0) if known is not None else status.commit_index
     found: Json = {"name": node_name(engine, peer), "current": online and lag == 0}

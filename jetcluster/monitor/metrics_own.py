@@ -7,6 +7,7 @@ from typing import Any
 
 from jetcluster import REPORTED_VERSION, __version__
 from jetcluster.cluster.read_group import TIMED_EVERY
+from jetcluster.health.node_health import Aspect
 from jetcluster.monitor.exposition import Exposition
 from jetcluster.monitor.jsz import node_name
 from jetcluster.monitor.lag import LagNotes
@@ -56,6 +57,12 @@ def storage_metrics(out: Exposition, node: NodeView) -> None:
     if engine is None:
         return
     raft, room = engine.context.raft, engine.context.batch_room
+    for aspect in Aspect:
+        labels = (("aspect", aspect.value),)
+        wrong = aspect in raft.health.troubles
+        out.gauge("jetcluster_node_trouble", "What keeps this server from leading", int(wrong), labels)
+    skew = round(raft.health.time.skew, 6)
+    out.gauge("jetcluster_clock_skew_seconds", "How far the wall clock is ahead of the cluster's time", skew)
     journal, replicas = raft.journal, list(engine.replicas.values())
     out.gauge("jetcluster_atomic_batches_open", "Atomic batches being collected", room.open)
     out.gauge("jetcluster_atomic_batch_bytes", "Bytes of atomic batches being collected", room.staged_bytes)
@@ -65,6 +72,7 @@ def storage_metrics(out: Exposition, node: NodeView) -> None:
         ("journal_batches", "Journal writes", journal.counters.batches),
         ("journal_bytes", "Bytes written to the journal", journal.counters.bytes),
         ("journal_full", "Times the journal found its disk full", journal.counters.full_episodes),
+        ("journal_pins_given_up", "Logs not kept for a catch-up, for want of space", journal.counters.pins_given_up),
         ("journal_read_failures", "Journal records that could not be read back", journal.counters.read_failures),
         ("campaigns", "Elections this node stood in", raft.counters.campaigns),
         ("groups_stopped", "Replicas stopped for good since the start", raft.counters.stopped_groups),

@@ -125,11 +125,10 @@ def _copy_stream(old: RocksKv, new: RocksKv, stream: int) -> bool:
     """Whole or not at all."""
     try:
         if old.get(keys.stream_prefix(keys.INSTALLING, stream)) is None:
-            importer = transfer.Importer(new, stream)
-            for chunk in transfer.export(old.snapshot(), stream, CHUNK):
-                importer.feed(chunk)
-                new.commit()
-            importer.finish()
+            for key, value in transfer.copy(old.snapshot(), stream):
+                new.put(key, value)
+                if new.open_bytes >= CHUNK:
+                    new.commit()
             BlockStore(new, stream, memory=False)  # its records agree with each other
             new.commit()
             return True

@@ -171,6 +171,12 @@ class Node:
         self.exit_code = 1
         self.stopped.set()
 
+    def give_up(self, reason: str) -> None:
+        """This server must not go on."""
+        self.log.fatal(reason)
+        self.exit_code = 1
+        self._interrupt()
+
     # ---- parts
 
     def share(self) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from jetcluster.cluster import left_out
 from jetcluster.cluster.identity import IdentityError, NodeIdentity, load_identity, new_id, save_identity, tampered
 from jetcluster.cluster.mesh import Credentials, MeshOptions, MeshTls, NodeMesh, Route
 from jetcluster.cluster.mesh_api import MeshError, NodeInfo
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from jetcluster.api.dispatch import JetStreamApi
     from jetcluster.api.relay import ApiRelay
     from jetcluster.cluster.jetstream import JetStream
+    from jetcluster.cluster.meta_state import Assignment
     from jetcluster.cluster.placement import PlacementRules
+    from jetcluster.health.node_health import NodeHealth
     from jetcluster.node.node import Node
     from jetcluster.objects.host import ObjectLimits
     from jetcluster.raft.journal import Journal, JournalOptions
@@ -50,12 +53,16 @@ ENTRY_OVERHEAD = 512 * 1024
 FRAME_OVERHEAD = 1024 * 1024
 """Around it in a frame between nodes; more than an entry's."""
 MIN_FRAME = 16 * 1024 * 1024
+RESCUES = "rescues.json"
+"""`cluster.rescue_record.FILE`, which is not loaded where there is no such file."""
 MEET_SECONDS = 0.25
 """Longest wait for peers at the start: those that are there answer within milliseconds."""
 SETTLE_SECONDS = 2.0
 """Longest wait of a server that stands alone for its own streams."""
 STEP_ASIDE_SECONDS = 2.0
 MIN_SEGMENT = 4 * 1024 * 1024
+MARK_NAME = "journal.mark"
+"""Beside the journal and the data (`raft.mark`)."""
 
 
 class StorageError(Exception):
@@ -84,6 +91,9 @@ class NodeJetStream:
         self._raft: RaftNode | None = None
         self._writer: ThreadWriter | None = None
         self._kv: Any = None
+        self._started = node.clock.monotonic()
+        self._left_out = ""
+        """The cluster was rescued without this node, which stops."""
 
     async def start(self) -> None:
         """Raises StorageError, ListenError and OSError."""
@@ -92,6 +102,8 @@ class NodeJetStream:
         if directory is not None:
             from jetcluster.node.data_renewal import settle
 
+            if text := left_out.marked(directory):
+                raise StorageError(f"Can't start JetStream: {text}")
             settle(directory)
         try:
             identity = load_identity(
@@ -116,6 +128,7 @@ class NodeJetStream:
         except ValueError as error:  # what others would have to be told of this node
             raise ListenError(f"server_name, server_tags: {error}") from error
         MeshInterest(self.mesh, node.server.accounts)
+        self.mesh.on_left_out = self._was_left_out
         if directory is not None:
             self._start_jetstream(directory, identity)
         elif options.is_clustered:
@@ -136,6 +149,8 @@ class NodeJetStream:
         server right afterwards know where else to go. A server that stands alone leads its streams."""
         if isinstance(self.mesh, NodeMesh):
             await self.mesh.first_dials(MEET_SECONDS)
+            if self._left_out:
+                raise StorageError("Can't start JetStream: the cluster goes on without this node")
             if self._options.port > 0:
                 await self.introduce()
         elif self.jetstream is not None:
@@ -295,6 +310,10 @@ class NodeJetStream:
         if identity.member and not raft.knows(META_GROUP):
             lost = tampered(directory, f"{directory / 'journal'} holds nothing of the meta group any more")
             raise StorageError(f"Can't start JetStream: {lost}")
+        if (directory / RESCUES).exists():
+            from jetcluster.cluster.rescue_record import tell
+
+            tell(directory, raft.rescues, self._log)
         owners: dict[int, SnapshotOwner] = {}
         context = NodeContext(
             me=self.mesh.me.peer_id,
@@ -306,11 +325,12 @@ class NodeJetStream:
             kv=self._kv,
             turn_commit=TurnCommit(self._kv, loop, self._log),
             bus=node.server.account,
-            has_stream=self._known,
+            find_stream=self._find,
+            answers_reads=lambda gid: self.jetstream is not None and self.jetstream.answers_reads(gid),
             nodes=lambda: self.jetstream.meta.machine.nodes if self.jetstream is not None else {},
             leaders=LeaderTable(self.mesh, lambda gid: raft.groups[gid].leader if gid in raft.groups else None),
             catchup=CatchUp(self.mesh, node.clock, node.rng, owners, self._log),
-            clock=node.clock,
+            clock=raft.health.time,
             rng=node.rng,
             timers=loop,
             log=self._log,
@@ -385,6 +405,7 @@ class NodeJetStream:
         from jetcluster.raft.config import RaftConfig
         from jetcluster.raft.disk import FileDisk
         from jetcluster.raft.journal import Journal
+        from jetcluster.raft.mark import FileMark
         from jetcluster.raft.node import RaftNode
         from jetcluster.raft.writer import ThreadWriter
 
@@ -393,8 +414,9 @@ class NodeJetStream:
         try:
             disk = FileDisk(directory, always_sync=sync_interval is None)
             self._writer = ThreadWriter(loop.call_soon_threadsafe)
-            options = _journal_options(directory, sync_interval)
-            self._journal = Journal(disk, self._writer, loop, node.rng, options, on_fatal=node.storage_failed)
+            options = journal_options(directory, sync_interval)
+            mark = FileMark(directory.with_name(MARK_NAME), self.mesh.me.peer_id)
+            self._journal = Journal(disk, self._writer, loop, node.rng, options, node.storage_failed, mark)
             self._journal.also_reserved = self._kv.compaction_bytes
             self._journal.open()
         except OSError as error:
@@ -404,13 +426,44 @@ class NodeJetStream:
             self._log.error(text, damage=str(damage))
         usual = RaftConfig()
         config = replace(usual, max_entry=max(usual.max_entry, self._options.max_payload + ENTRY_OVERHEAD))
+        peer_id, health = self.mesh.me.peer_id, self._health()
         raft = RaftNode(
-            self.mesh.me.peer_id, self._journal, self.mesh, node.clock, node.rng, loop, config, self._raft_report
+            peer_id, self._journal, self.mesh, node.clock, node.rng, loop, config, self._raft_report, health
         )
         self.mesh.on_raft = raft.on_frame
         self.mesh.on_read_end = raft.end_of_batch
         self._raft = raft
         return raft
+
+    def _was_left_out(self, age: int, said: str) -> None:
+        """A member of the cluster says that it was rescued without this node, `age` seconds ago
+        (`cluster.left_out`)."""
+        group = self.jetstream.meta.group if self.jetstream is not None else None
+        if self._left_out or not self.store_dir:
+            return
+        directory = Path(self.store_dir)
+        if group is not None and group.leader is not None and self._node.clock.monotonic() - self._started > age:
+            self._log.error(left_out.two_clusters(said))
+            return
+        self._left_out = left_out.advice(directory, said)
+        try:
+            left_out.mark(directory, self._left_out)
+        except OSError as error:
+            self._log.error("the store cannot be marked as left out", error=str(error))
+        self._node.give_up(self._left_out)
+
+    def _health(self) -> NodeHealth:
+        from jetcluster.health.cluster_clock import ClusterClock
+        from jetcluster.health.memory import MemoryWatch
+        from jetcluster.health.node_health import Aspect, NodeHealth
+
+        def moved(seconds: float) -> None:
+            self._log.error("the cluster's time is another one now: a majority of the clocks agrees", moved=seconds)
+
+        clock = self._node.clock
+        health = NodeHealth(clock, ClusterClock(clock, on_moved=moved))
+        health.watch(Aspect.MEMORY, MemoryWatch(clock).trouble)
+        return health
 
     def _raft_report(self, gid: int, text: str) -> None:
         self._log.warning(f"Raft group {gid}: {text}")
@@ -425,7 +478,7 @@ class NodeJetStream:
         node = self._node
         context = ApiContext(
             cluster=self.jetstream,
-            clock=node.clock,
+            clock=self.jetstream.context.clock,
             rng=node.rng,
             log=self._log,
             server_name=node.server.name,
@@ -466,8 +519,8 @@ class NodeJetStream:
             return [DEFAULT_ACCOUNT]
         return [name for name, account in accounts.items() if account.jetstream is not None]
 
-    def _known(self, account: str, name: str) -> bool:
-        return self.jetstream is not None and self.jetstream.assignment(account, name) is not None
+    def _find(self, account: str, name: str) -> Assignment | None:
+        return self.jetstream.assignment(account, name) if self.jetstream is not None else None
 
     def _limits(self, account: str) -> AccountLimits:
         assert self.capacity is not None
@@ -488,7 +541,7 @@ def _router_port_error(host: str, port: int, error: OSError) -> str:
     return f"Error listening on router port: {port} - listen tcp {host_port(host, port)}: bind: {why}"
 
 
-def _journal_options(directory: Path, sync_interval: float | None) -> JournalOptions:
+def journal_options(directory: Path, sync_interval: float | None) -> JournalOptions:
     """Everything shrinks with the disk: a small volume is neither to be full from the start nor of journal alone."""
     from jetcluster.raft.journal import JournalOptions
 

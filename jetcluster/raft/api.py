@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from jetcluster.raft.membership import Members
+
 META_GROUP = 1
 
 
@@ -67,6 +69,12 @@ class StateMachine(Protocol):
 
     def on_dropped(self, first_index: int) -> None:
         """This replica lost the leadership: the outcome of its proposals from `first_index` on is unknown."""
+        ...
+
+    def on_members(self, members: Members) -> None:
+        """The configuration in force at the applied index, told at the start and whenever it is another one. To be kept
+        with the state, in the same write: `RaftNode.create_group` wants it back. No replica may count a majority by a
+        configuration older than its state, so what is fetched is flushed together with its own."""
         ...
 
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
@@ -127,6 +135,8 @@ class RaftGroup(Protocol):
     """Why this replica stopped for good; "" while it works."""
     ready: bool
     """True on a leader whose own no-op is applied (see `StateMachine.on_role`)."""
+    leaderless_since: float | None
+    """Monotonic seconds since when this replica knows of no leader; None while it knows one, or leads."""
 
     @property
     def commit_index(self) -> int: ...
@@ -172,6 +182,17 @@ class RaftGroup(Protocol):
         applied until `install`, and the leader is asked for a snapshot, as in `on_snapshot_needed`."""
         ...
 
+    @property
+    def lacks_state(self) -> bool:
+        """The state of `on_snapshot_needed` is needed still: the log has not gone on without it, as it does after an
+        offer that was on its way while another state was installed."""
+        ...
+
+    def fetches(self, peer: str, index: int) -> None:
+        """`peer` fetches the state of `index` from this node, and was heard of just now: a leader keeps the log behind
+        it for the peer, until that has caught up or is silent for long, or the disk wants the space."""
+        ...
+
     def members_at(self, index: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """(voters, learners) as of `index`, which the log has not gone beyond forgetting: what travels with a state."""
         ...
@@ -179,6 +200,11 @@ class RaftGroup(Protocol):
     def install(self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()) -> None:
         """The state machine now holds (durably) the state of `index`; the log continues after it. `peers` and
         `learners` are the members as of that index (`members_at` of the replica that gave the state)."""
+        ...
+
+    def fence(self, peers: tuple[str, ...]) -> None:
+        """Frames of these peers are ignored, unless they are members again; also those of `Config.fenced`. For peers
+        that a rescue has left out (`rescue.py`) and of which this replica's log need not know any more."""
         ...
 
     def status(self) -> GroupStatus: ...

@@ -61,8 +61,10 @@ class Changes:
             flow.peer in config.learners
             and flow.state == FlowState.REPLICATE
             and not flow.recovering
-            and group.log.last_index - flow.match <= group.config.promote_lag
             and group.ready
             and group.log.config_index <= group.engine.commit_index()
+            and flow.caught_up(
+                group.log.last_index, group.now(), group.config.promote_lag, group.config.promote_seconds
+            )
         ):
             self._append(config.promoted(flow.peer))

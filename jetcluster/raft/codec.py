@@ -22,6 +22,8 @@ MAX_ENTRY_BYTES = 80 << 20
 proposes is bounded by `RaftConfig.max_entry`, what it reads by the mesh's frames."""
 MAX_ENTRIES = 65_536
 """Hard cap of entries in one frame."""
+MAX_NUMBER = (1 << 62) - 1
+"""Hard cap of terms and indexes: no log gets there, and what a peer makes up must not overflow what is stored."""
 
 REGULAR, NOOP, CONFIG = 0, 1, 2
 """Entry types."""
@@ -34,7 +36,7 @@ RESIGN, REJOIN, REJOIN_REPLY = 11, 12, 13
 HEARTBEAT, DIGEST = 32, 33
 
 NO_REPLY = 0xFFFF_FFFF
-"""Context of an append that only carries a commit index: success needs no answer."""
+"""Context of an append that only carries a commit index: success needs no answer, and a refusal answers no read."""
 
 
 class CodecError(ValueError):
@@ -130,6 +132,12 @@ class Heartbeat(NamedTuple):
     """Node level (gid 0): this node's loop turns."""
 
     sequence: int
+    wall_ns: int = 0
+    """The sender's wall clock; 0 from a node that does not tell it."""
+    trusted_ns: int = 0
+    """What the sender believes to be the time, 0 while nobody has confirmed it (`health.cluster_clock`)."""
+    well: bool = True
+    """Nothing keeps the sender from leading (`health.node_health`)."""
 
 
 class Digest(NamedTuple):
@@ -166,7 +174,8 @@ _TERM_ONLY = struct.Struct("<BBQ")
 _SNAP_OFFER = struct.Struct("<BBQQQ")
 _REJOIN = struct.Struct("<BBQI")
 _REJOIN_REPLY = struct.Struct("<BBQIQ")
-_HEARTBEAT = struct.Struct("<BBQ")
+_OLD_HEARTBEAT = struct.Struct("<BBQ")
+_HEARTBEAT = struct.Struct("<BBQQQB")
 _DIGEST = struct.Struct("<BBI")
 _LED = struct.Struct("<IQQ")
 
@@ -233,8 +242,10 @@ def encode_rejoin_reply(term: int, context: int, index: int) -> bytes:
     return _REJOIN_REPLY.pack(VERSION, REJOIN_REPLY, term, context, index)
 
 
-def encode_heartbeat(sequence: int) -> bytes:
-    return _HEARTBEAT.pack(VERSION, HEARTBEAT, sequence)
+def encode_heartbeat(sequence: int, wall_ns: int, trusted_ns: int, well: bool) -> bytes:
+    """Times before 1970 and after 2116 are told as none."""
+    times = (ns if 0 < ns <= MAX_NUMBER else 0 for ns in (wall_ns, trusted_ns))
+    return _HEARTBEAT.pack(VERSION, HEARTBEAT, sequence, *times, well)
 
 
 def encode_digest(groups: list[tuple[int, int, int]]) -> bytes:
@@ -244,7 +255,13 @@ def encode_digest(groups: list[tuple[int, int, int]]) -> bytes:
 def _exactly(layout: struct.Struct, frame: bytes) -> tuple[int, ...]:
     if len(frame) != layout.size:
         raise CodecError(f"kind {frame[1]}: {len(frame)} bytes, expected {layout.size}")
-    return layout.unpack(frame)
+    return _bounded(layout.unpack(frame))
+
+
+def _bounded(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    if max(numbers) > MAX_NUMBER:
+        raise CodecError(f"{max(numbers)} is no term and no index")
+    return numbers
 
 
 def _flag(value: int) -> bool:
@@ -257,7 +274,7 @@ def _decode_append(frame: bytes) -> Append:
     size = len(frame)
     if size < _APPEND.size:
         raise CodecError("append: truncated")
-    _, _, term, prev_index, prev_term, commit, context, count = _APPEND.unpack_from(frame)
+    _, _, term, prev_index, prev_term, commit, context, count = _bounded(_APPEND.unpack_from(frame))
     if count > MAX_ENTRIES:
         raise CodecError(f"append: {count} entries")
     if prev_term > term:
@@ -330,7 +347,7 @@ def _decode_vote_reply(frame: bytes) -> VoteReply:
 def _decode_snap_offer(frame: bytes) -> SnapOffer:
     if len(frame) < _SNAP_OFFER.size:
         raise CodecError("offer: truncated")
-    _, _, term, index, index_term = _SNAP_OFFER.unpack_from(frame)
+    _, _, term, index, index_term = _bounded(_SNAP_OFFER.unpack_from(frame))
     return SnapOffer(term, index, index_term, _config(frame[_SNAP_OFFER.size :]))
 
 
@@ -358,7 +375,10 @@ def decode_control(frame: bytes) -> Control:
     if frame[0] != VERSION:
         raise CodecError(f"version {frame[0]}")
     if frame[1] == HEARTBEAT:
-        return Heartbeat(_exactly(_HEARTBEAT, frame)[2])
+        if len(frame) == _OLD_HEARTBEAT.size:
+            return Heartbeat(_exactly(_OLD_HEARTBEAT, frame)[2])
+        _, _, sequence, wall_ns, trusted_ns, well = _exactly(_HEARTBEAT, frame)
+        return Heartbeat(sequence, wall_ns, trusted_ns, _flag(well))
     if frame[1] == DIGEST:
         if len(frame) < _DIGEST.size:
             raise CodecError("digest: truncated")

@@ -25,13 +25,23 @@ class RaftConfig:
     """Added for a replica that waits for a snapshot: somebody with the state should lead."""
     digest: float = 2.0
     """Between two lists of "the groups I lead"."""
+    journal_hangs: float = 1.0
+    """A write to the journal that takes so long is taken for one that does not return."""
+    second_opinion: float = 0.25
+    """A node that is not well hands nothing over before it has been so for so long: two heartbeats of the others."""
+    give_way: float = 0.5
+    """How long a node that should not lead tries to hand a group over before it resigns."""
     stall: float = 1.0
     """A batch that was not answered for so long on a live link is sent again."""
     transfer_timeout: float = 1.0
     offer_retry: float = 2.0
     pin_seconds: float = 120.0
-    """How long a leader keeps its log for a peer that fetches a snapshot."""
+    """How long a leader keeps its log for a peer that catches up and gives no sign of life."""
     pin_bytes: int = 256 << 20
+    pin_share: float = 0.25
+    pin_most: int = 32 << 30
+    pin_entries: int = 4 << 20
+    """What all groups of a node keep so: `retention.PinLimits`. A full disk ends all of it."""
     frame_bytes: int = 256 << 10
     """Entries per AppendEntries."""
     frame_entries: int = 4_096
@@ -44,8 +54,13 @@ class RaftConfig:
     """Per group, proposed and not applied; more is refused with BackpressureError (one command always fits)."""
     apply_slice: float = 0.004
     promote_lag: int = 64
-    """Entries a learner may lack when it is made a voter."""
+    promote_seconds: float = 1.0
+    """What a learner may lack when it is made a voter: so many entries, or those of so much time."""
     early_frames: int = 64
     """Frames kept per group that this node does not have yet."""
     early_seconds: float = 5.0
     early_groups: int = 1_024
+    hand_overs: int = 500
+    """Groups that a node which should not lead hands over per heartbeat."""
+    max_term_leap: int = 1 << 32
+    """Terms by which a message may be ahead: more elections than this were never held while somebody was away."""

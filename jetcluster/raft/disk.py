@@ -1,6 +1,6 @@
 """Where segments live: files, or memory that forgets what was not synced (the test twin).
 
-`create`, `write`, `sync`, `truncate` and `delete` run in the journal's writer (a thread); `read` and `load` may run
+`create`, `write`, `sync`, `wipe` and `delete` run in the journal's writer (a thread); `read` and `load` may run
 anywhere. All raise OSError.
 """
 
@@ -13,24 +13,46 @@ from typing import Protocol
 from jetcluster import faults
 from jetcluster.clock import Rng
 
-_SUFFIX = ".wal"
+SEGMENT_SUFFIX = ".wal"
 _MAX_CHUNKS = 1024  # IOV_MAX on Linux
+_ZEROS = bytes(1 << 20)
 
 
-class Disk(Protocol):
+def segment_numbers(directory: Path) -> list[int]:
+    """Of the segments present, ascending."""
+    numbers: list[int] = []
+    for path in directory.iterdir():
+        if path.suffix == SEGMENT_SUFFIX and len(path.stem) == 16:
+            try:
+                numbers.append(int(path.stem, 16))
+            except ValueError:
+                continue
+    return sorted(numbers)
+
+
+class ReadableDisk(Protocol):
+    """What recovery needs."""
+
     def segments(self) -> list[int]:
         """Numbers of the segments present, ascending."""
         ...
 
+    def load(self, number: int) -> bytes: ...
+
+
+class Disk(ReadableDisk, Protocol):
     def create(self, number: int, size: int) -> None:
         """Makes an empty segment of `size` zero bytes whose name survives a crash."""
         ...
 
     def write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None: ...
     def sync(self, number: int) -> None: ...
-    def truncate(self, number: int, size: int) -> None: ...
+    def wipe(self, number: int, offset: int) -> None:
+        """Zeroes everything from `offset` on, durably; the size stays, as a segment that is shorter than it was made
+        counts as cut."""
+        ...
+
     def read(self, number: int, offset: int, length: int) -> bytes: ...
-    def load(self, number: int) -> bytes: ...
     def delete(self, number: int) -> None: ...
     def free_bytes(self) -> int: ...
     def close(self) -> None: ...
@@ -54,7 +76,7 @@ class FileDisk:
         directory.mkdir(parents=True, exist_ok=True)
 
     def _path(self, number: int) -> Path:
-        return self._directory / f"{number:016x}{_SUFFIX}"
+        return self._directory / f"{number:016x}{SEGMENT_SUFFIX}"
 
     def _fd(self, number: int) -> int:
         fd = self._fds.get(number)
@@ -70,14 +92,7 @@ class FileDisk:
         return fd
 
     def segments(self) -> list[int]:
-        numbers: list[int] = []
-        for path in self._directory.iterdir():
-            if path.suffix == _SUFFIX and len(path.stem) == 16:
-                try:
-                    numbers.append(int(path.stem, 16))
-                except ValueError:
-                    continue
-        return sorted(numbers)
+        return segment_numbers(self._directory)
 
     def create(self, number: int, size: int) -> None:
         faults.point("journal.create")
@@ -125,9 +140,12 @@ class FileDisk:
         os.fdatasync(self._fd(number))
         self._unsynced.discard(number)
 
-    def truncate(self, number: int, size: int) -> None:
+    def wipe(self, number: int, offset: int) -> None:
         fd = self._fd(number)
-        os.ftruncate(fd, size)
+        left = os.fstat(fd).st_size - offset
+        while left > 0:
+            left -= os.pwrite(fd, _ZEROS[: min(left, len(_ZEROS))], offset)
+            offset = os.fstat(fd).st_size - left
         os.fsync(fd)
 
     def read(self, number: int, offset: int, length: int) -> bytes:
@@ -218,11 +236,17 @@ class MemoryDisk:
             target.extend(bytes(end - len(target)))
         target[start:end] = self._files[number][start:end]
 
-    def truncate(self, number: int, size: int) -> None:
+    def wipe(self, number: int, offset: int) -> None:
         if number not in self._files:
             raise OSError(2, "No such file or directory")
-        del self._files[number][size:]
-        del self._synced[number][size:]
+        for files in (self._files, self._synced):
+            file = files[number]
+            file[offset:] = bytes(max(len(file) - offset, 0))
+
+    def cut(self, number: int, size: int) -> None:
+        """Makes the file shorter, behind everybody's back."""
+        for files in (self._files, self._synced):
+            del files[number][size:]
 
     def read(self, number: int, offset: int, length: int) -> bytes:
         faults.point("journal.read")

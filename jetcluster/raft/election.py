@@ -56,6 +56,9 @@ class Election:
         if group.log.config.voters == (group.me,):
             self.campaign()
             return
+        if not group.node.may_lead(group.log.config.voters):
+            self.schedule(group.config.retry)  # somebody else should; if nobody does, this node may be well by then
+            return
         self._asked = group.term + 1
         self._granted = {group.me}
         frame = codec.encode_pre_vote(self._asked, group.log.last_index, group.log.last_term)
@@ -78,6 +81,7 @@ class Election:
             message.term > group.term
             and not group.engine.leads()
             and not log.damaged
+            and group.node.health.may_vote
             and not group.has_live_leader()
             and (message.last_term, message.last_index) >= (log.last_term, log.last_index)
         )

@@ -284,6 +284,14 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self._SyncObj__setState(Role.FOLLOWER)
         self._SyncObj__raftLeader = None
 
+    def promise(self, term: int, candidate: str) -> None:
+        """The vote of a term that nobody has asked for (`rescue.py`)."""
+        assert term > self.term()
+        _base_clock.clock = self._clock
+        self._SyncObj__setCurrentTerm(term, candidate)
+        self._SyncObj__setState(Role.FOLLOWER)
+        self._SyncObj__raftLeader = None
+
     def abdicate(self) -> None:
         """Stops leading (or campaigning) without a reason from outside."""
         self._SyncObj__setState(Role.FOLLOWER)

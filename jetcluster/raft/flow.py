@@ -20,14 +20,19 @@ class FlowState(enum.IntEnum):
 
 class Flow:
     __slots__ = (
+        "base_probed",
         "bytes_out",
         "connected",
         "context_sent",
+        "goal",
+        "goal_at",
+        "heard",
         "match",
         "next",
         "offered",
         "out",
         "peer",
+        "pinned",
         "probe_prev",
         "recovering",
         "sent_commit",
@@ -51,8 +56,17 @@ class Flow:
         self.waiting_since = 0.0
         """Since when the oldest thing under way is unanswered."""
         self.offered = 0
+        self.base_probed = -1
+        """The leader's base that was probed at, since the connection is there: see `Replicator._reaches`."""
         self.sent_commit = 0
         self.context_sent = 0
+        self.heard = 0.0
+        """The peer's last sign of life for this group."""
+        self.pinned: int | None = None
+        """It fetches the state of this index, or has, and needs the log behind it next; also while its link is down."""
+        self.goal = 0
+        """Where the leader was at `goal_at`, for a peer that catches up."""
+        self.goal_at = 0.0
 
     def reset(self, next_index: int, connected: bool) -> None:
         """The connection is new or gone: nothing is under way any more."""
@@ -63,6 +77,7 @@ class Flow:
         self.probe_prev = None
         self.out.clear()
         self.bytes_out = 0
+        self.base_probed = -1
         self.sent_commit = 0
         self.context_sent = 0
 
@@ -87,6 +102,7 @@ class Flow:
 
     def acked(self, index: int, now: float) -> bool:
         """The peer's log equals the leader's up to `index`. True when that is news."""
+        self.heard = now
         news = index > self.match
         if news:
             self.match = index
@@ -140,6 +156,31 @@ class Flow:
         self.out.clear()
         self.bytes_out = 0
         self.waiting_since = now
+
+    def needs(self, base_index: int, last_index: int, now: float, silence: float, lag: int) -> int | None:
+        """The log behind which index is kept for the peer; None when nothing is. A peer that says nothing for `silence`
+        loses what it had. One that fetched the state has it until no more than `lag` entries are missing."""
+        if now - self.heard > silence:
+            self.pinned = None
+            return None
+        if self.pinned is not None and self.pinned < base_index:
+            self.pinned = None  # the disk was full, or would have been
+        if self.state != FlowState.REPLICATE or self.match < base_index:
+            return self.pinned
+        if self.pinned is not None:
+            self.pinned = None if self.match + lag >= last_index else max(self.pinned, self.match)
+        return self.match
+
+    def caught_up(self, last_index: int, now: float, lag: int, seconds: float) -> bool:
+        """The peer lacks at most `lag` entries, or has what the leader had at most `seconds` ago: rounds as in section
+        4.2.1 of the Raft dissertation. By entries alone a leader that is written at full speed never sees it."""
+        if last_index - self.match <= lag:
+            return True
+        if self.match < self.goal:
+            return False
+        quick = bool(self.goal) and now - self.goal_at <= seconds
+        self.goal, self.goal_at = last_index, now
+        return quick
 
     def stalled(self, now: float, timeout: float) -> bool:
         """Something under way has not been answered for `timeout`."""

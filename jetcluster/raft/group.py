@@ -31,7 +31,7 @@ from jetcluster.raft.election import Election
 from jetcluster.raft.engine import Engine, Outbox
 from jetcluster.raft.grouplog import GroupLog, JournalDamageError
 from jetcluster.raft.held import HeldFrames, is_durable
-from jetcluster.raft.membership import Config, quorum_index
+from jetcluster.raft.membership import Config, Members, quorum_index
 from jetcluster.raft.read_index import ReadRounds
 from jetcluster.raft.receiver import Receiver
 from jetcluster.raft.rejoin import Rejoin
@@ -60,6 +60,7 @@ class Group(Outbox):
         self.now: Callable[[], float] = node.clock.monotonic
         self.role = Role.FOLLOWER
         self.leader: str | None = None
+        self.leaderless_since: float | None = self.now()
         self.term = 0
         self._told: tuple[Role, int, str | None] | None = None
         self._first_own = 0
@@ -68,7 +69,13 @@ class Group(Outbox):
         """(index, when) of a proposal whose commit is being timed; index 0: none is."""
         self._held = HeldFrames()
         self._transfer: tuple[str, float, bool] | None = None
+        self._giving_way = 0.0
+        """Since when this node tries to have somebody else lead (`give_way`); 0.0: it does not."""
         self._members = log.config
+        self._shut_out: tuple[str, ...] = ()
+        self.fenced = frozenset(log.config.fenced)
+        """Peers whose frames are ignored."""
+        self._told_members: Config | None = None
         voters = tuple(p for p in log.config.voters if p != self.me)
         self.engine = Engine(node.me, voters, log, node.clock, self, node.config.quorum_timeout)
         self.engine.restore(applied_index, max(applied_index, log.commit_hint))
@@ -141,12 +148,26 @@ class Group(Outbox):
         ]
         if not flows:
             return False
-        target = max(flows, key=lambda f: f.match).peer
+        target = max(flows, key=lambda f: (self.node.is_well(f.peer), f.match)).peer
         until = self.now() + self.config.transfer_timeout
         self._transfer = (target, until, False)
         self.wake_at(until)
         self.mark()
         return True
+
+    def give_way(self) -> None:
+        """This node should not lead, and another voter may: hands over, or resigns where that does not succeed. Called
+        again as long as both are so."""
+        if self._transfer is not None and self._giving_way and self.now() - self._giving_way >= self.config.give_way:
+            self.resign()
+        elif self.transfer() and not self._giving_way:
+            self._giving_way = self.now()
+
+    def resign(self) -> None:
+        """Leads no more, whoever does then: peers are told, and hold an election at once."""
+        if self.role is Role.LEADER and not self.stopped:
+            self.engine.abdicate()
+            self.sync()
 
     def add_peer(self, peer: str) -> int:
         """Adds `peer` as a learner; it becomes a voter by itself once it has caught up. Returns the log index of the
@@ -159,12 +180,22 @@ class Group(Outbox):
 
     def compact(self, index: int) -> None:
         self.log.compactable = max(self.log.compactable, min(index, self.applied_index))
-        self.node.journal.trim(self.log)
+        self.replicator.pin()
+        self.node.journal.retention.trim(self.log)
 
     def suspend(self) -> None:
         """See `api.RaftGroup`."""
         if not self.stopped:
             self.snapshots.require()
+
+    @property
+    def lacks_state(self) -> bool:
+        """See `api.RaftGroup`."""
+        return self.snapshots.needed or self.snapshots.offered
+
+    def fetches(self, peer: str, index: int) -> None:
+        """See `api.RaftGroup`."""
+        self.replicator.fetches(peer, index)
 
     def members_at(self, index: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
         config = self.log.config_at(index)
@@ -208,6 +239,9 @@ class Group(Outbox):
     def start(self, campaign: bool) -> None:
         """Called once by the node after construction."""
         self.sync()
+        self._tell_members()
+        if self.log.damaged and self.log.fetching:
+            self.snapshots.require()
         if campaign and self.log.last_index == 0 and self.term == 0 and self.may_campaign():
             self.election.campaign()  # all logs are empty: there is nothing that PreVote could protect
         elif self.log.config.voters == (self.me,):
@@ -275,6 +309,7 @@ class Group(Outbox):
         if config is self._members:
             return
         self._members = config
+        self.fence(self._shut_out)
         self.engine.set_voters(p for p in config.voters if p != self.me)
         if self.engine.leads():
             self.replicator.follow_config()
@@ -283,9 +318,17 @@ class Group(Outbox):
         elif self.election.at is None and not self.has_live_leader():
             self.election.schedule(self.config.start_delay)
 
+    def fence(self, peers: tuple[str, ...]) -> None:
+        """See `api.RaftGroup`."""
+        config = self.log.config
+        self._shut_out = peers
+        self.fenced = frozenset((*peers, *config.fenced)).difference(config.voters, config.learners)
+
     def restored(self, index: int) -> None:
         """The state machine holds `index` now (a snapshot was installed)."""
         self.applied_index = self.machine_index = index
+        self._told_members = None
+        self._tell_members()
 
     # -- roles
 
@@ -297,6 +340,10 @@ class Group(Outbox):
             return
         led, old_term = self.role is Role.LEADER, self.term
         self.role, self.term, self.leader = role, term, leader
+        if leader is not None:
+            self.leaderless_since = None
+        elif self.leaderless_since is None:
+            self.leaderless_since = self.now()
         if term != old_term:
             self._held.keep_term(term)
         if led and (role is not Role.LEADER or term != old_term):
@@ -319,6 +366,8 @@ class Group(Outbox):
 
     def _lead(self) -> None:
         self.election.stop()
+        self.reads.begin()
+        self._giving_way = 0.0
         self._first_own = self.log.last_index
         self._uncommitted = self.log.bytes_after(self.applied_index)
         self.replicator.start()
@@ -362,7 +411,8 @@ class Group(Outbox):
 
     def led_by(self, peer: str, term: int) -> None:
         """A digest: `peer` leads `term`."""
-        if term == self.term and self.engine.leader() is None and not self.engine.leads() and not self.stopped:
+        idle = self.engine.leader() is None and not self.engine.leads() and not self.stopped
+        if term == self.term and idle and peer not in self.fenced:
             self.engine.receive_leader(peer, term, self.engine.commit_index())
             self.sync()
 
@@ -492,7 +542,16 @@ class Group(Outbox):
         if self.reads.waiting:
             self.reads.serve()
 
+    def _tell_members(self) -> None:
+        """The owner keeps with its state by whom that was decided."""
+        index = max(self.applied_index, self.log.base_index)
+        config = self.log.config_at(index)
+        if config != self._told_members:
+            self._told_members = config
+            self.call(self.machine.on_members, Members(index, config))
+
     def _config_applied(self) -> None:
+        self._tell_members()
         if self.engine.leads():
             for flow in list(self.replicator.flows.values()):
                 self.changes.on_progress(flow)

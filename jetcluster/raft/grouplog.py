@@ -1,7 +1,8 @@
 """One group's log inside the node's journal: entries, term and vote, configuration, what is durable.
 
-Kept per entry: 25 bytes of arrays (term, type, length, place in the journal). Commands are kept in memory only at
-the tail, bounded by bytes; older ones are read back from their segment and checked against their CRC.
+Kept per entry: 17 bytes of arrays (term, type, length, offset in its segment), as a log may hold gigabytes while a peer
+catches up from it. Commands are kept in memory only at the tail, bounded by bytes; older ones are read back from their
+segment and checked against their CRC.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import TYPE_CHECKING
 from jetcluster.raft import records
 from jetcluster.raft.codec import CONFIG
 from jetcluster.raft.membership import Config, decode_config
+from jetcluster.raft.runs import SegmentRuns
 
 if TYPE_CHECKING:
     from jetcluster.raft.journal import Journal
 
 _INFINITE = 1 << 62
+NO_PIN = _INFINITE
 
 
 class JournalDamageError(Exception):
@@ -32,14 +35,16 @@ class GroupLog:
         "_cache",
         "_cache_bytes",
         "_cache_first",
+        "_crc",
+        "_crc_count",
         "_journal",
         "_kinds",
         "_lengths",
         "_low",
         "_moving",
         "_offsets",
+        "_runs",
         "_seen_gseq",
-        "_segments",
         "_terms",
         "alone",
         "base_index",
@@ -58,6 +63,7 @@ class GroupLog:
         "last_index",
         "last_term",
         "pin",
+        "relaxed",
         "tail",
         "term",
         "term_gseq",
@@ -86,14 +92,17 @@ class GroupLog:
         """Records of this group were lost after they had been durable: see `rejoin.py`."""
         self.fetching = False
         """The owner was asked to fetch a snapshot: at the next start its state may be ahead of this log."""
+        self.relaxed = False
+        """In the life that wrote this log, entries counted before the disk had them: a power failure may have taken
+        some that the state, which is flushed now and then, has."""
         self.alone = False
         """Damaged, but nobody else ever belonged to this group (`RaftNode.create_group` goes on with what there is)."""
         self.tail: list[tuple[int, int, int, bytes]] = []
         """Then: (index, term, type, command) of what is intact behind the hole."""
         self.compactable = 0
         """The state machine holds everything up to here durably."""
-        self.pin = _INFINITE
-        """Entries after this index are kept although compactable (a peer's catch-up needs them next)."""
+        self.pin = NO_PIN
+        """Entries after this index are kept although compactable (a peer that catches up needs them next)."""
         self.bytes = 0
         self.gseq = 0
         """Records appended so far; `durable_gseq` of them are durable."""
@@ -103,12 +112,14 @@ class GroupLog:
         self.written_index = 0
         self._terms = array("Q")
         self._kinds = array("B")
-        self._segments = array("Q")
+        self._runs = SegmentRuns()
         self._offsets = array("I")
         self._lengths = array("I")
         self._cache: dict[int, bytes] = {}
         self._cache_first = 1
         self._cache_bytes = 0
+        self._crc = self._crc_count = 0
+        """Checksum of the first `_crc_count` terms."""
         self._low = _INFINITE
         self._moving: set[int] = set()
         self._seen_gseq = 0
@@ -132,6 +143,11 @@ class GroupLog:
     @property
     def config_index(self) -> int:
         return self.configs[-1][0]
+
+    @property
+    def rescues(self) -> int:
+        """Of the newest configuration here that was forced upon the group, or came after one (`Config.rescue`)."""
+        return max(config.rescue for _, config in self.configs)
 
     def config_at(self, index: int) -> Config:
         """The newest configuration at or below `index` (which is not below the log's base)."""
@@ -187,15 +203,28 @@ class GroupLog:
         return sum(self._lengths[max(0, index - self.base_index) :])
 
     def first_segment(self) -> int | None:
-        """The oldest segment that holds a retained entry. Not that of the first entry: it may have been carried."""
-        return min(self._segments, default=None)
+        """The oldest segment that holds a retained entry."""
+        return self._runs.oldest()
+
+    def held_up_to(self, segment: int) -> list[range]:
+        """Indexes, in order, of retained entries that lie in `segment` or an older one."""
+        return self._runs.up_to(segment, self.last_index)
+
+    def bytes_of(self, entries: range) -> int:
+        """Of retained ones."""
+        start = self.base_index + 1
+        return sum(self._lengths[entries.start - start : entries.stop - start])
 
     def log_crc(self) -> int:
-        return zlib.crc32(self._terms.tobytes())
+        """Checksum of the terms of all entries."""
+        if self._crc_count < len(self._terms):
+            self._crc = zlib.crc32(self._terms[self._crc_count :].tobytes(), self._crc)
+            self._crc_count = len(self._terms)
+        return self._crc
 
     def _read(self, index: int) -> bytes:
         at = index - self.base_index - 1
-        segment, offset, length = self._segments[at], self._offsets[at], self._lengths[at]
+        segment, offset, length = self._runs.segment_of(index), self._offsets[at], self._lengths[at]
         record = self._journal.read_record(segment, offset, length)
         if record is None or (record.gid, record.log_index, record.term) != (self.gid, index, self._terms[at]):
             raise JournalDamageError(f"group {self.gid}: entry {index} in segment {segment} does not validate")
@@ -220,7 +249,7 @@ class GroupLog:
     def _place(self, index: int, term: int, kind: int, segment: int, offset: int, length: int) -> None:
         self._terms.append(term)
         self._kinds.append(kind)
-        self._segments.append(segment)
+        self._runs.add(index, segment)
         self._offsets.append(offset)
         self._lengths.append(length)
         self.last_index = index
@@ -246,8 +275,11 @@ class GroupLog:
                 self._cache_bytes -= len(gone)
         self.bytes -= self.bytes_after(first - 1)
         keep = first - self.base_index - 1
-        for column in (self._terms, self._kinds, self._segments, self._offsets, self._lengths):
+        for column in (self._terms, self._kinds, self._offsets, self._lengths):
             del column[keep:]
+        self._runs.drop_from(first)
+        if keep < self._crc_count:
+            self._crc = self._crc_count = 0
         self.last_index = first - 1
         self.last_term = self._terms[-1] if self._terms else self.base_term
         while self.configs[-1][0] >= first:
@@ -276,9 +308,14 @@ class GroupLog:
         term = self.term_at(index)
         assert term is not None
         count = index - self.base_index
-        self.bytes -= sum(self._lengths[:count])
-        for column in (self._terms, self._kinds, self._segments, self._offsets, self._lengths):
+        if count < len(self._lengths) // 2:  # the shorter side is summed: a pin may have held millions of entries
+            self.bytes -= sum(self._lengths[:count])
+        else:
+            self.bytes = sum(self._lengths[count:])
+        for column in (self._terms, self._kinds, self._offsets, self._lengths):
             del column[:count]
+        self._runs.drop_to(index, self.last_index)
+        self._crc = self._crc_count = 0
         for old in range(self._cache_first, index + 1):
             gone = self._cache.pop(old, None)
             if gone is not None:
@@ -290,8 +327,10 @@ class GroupLog:
 
     def install(self, index: int, term: int, config: Config) -> None:
         """Replaces the whole log by "the state machine holds `index`"."""
-        for column in (self._terms, self._kinds, self._segments, self._offsets, self._lengths):
+        for column in (self._terms, self._kinds, self._offsets, self._lengths):
             del column[:]
+        self._runs.clear()
+        self._crc = self._crc_count = 0
         self._cache.clear()
         self._cache_bytes = self.bytes = 0
         self._cache_first = index + 1
@@ -303,6 +342,12 @@ class GroupLog:
         self.fetching = False
         self.written_index = 0
         self._journal.append_state(self, records.RESET_FLAG)
+        self.entry_gseq = self.gseq
+
+    def set_members(self, config: Config) -> None:
+        """The configuration in force at the base was not known, or another one."""
+        self.configs[0] = (self.base_index, config)
+        self._journal.append_state(self, 0)
         self.entry_gseq = self.gseq
 
     def heal(self) -> None:
@@ -327,6 +372,13 @@ class GroupLog:
             self.fetching = fetching
             self._journal.append_state(self, 0)
 
+    def settle_relaxed(self) -> None:
+        """From here on entries count as this life has it."""
+        relaxed = not self.durable or self._journal.options.sync_interval is not None
+        if relaxed != self.relaxed:
+            self.relaxed = relaxed
+            self._journal.append_state(self, 0)
+
     # -- what the journal calls
 
     def state(self, flags: int) -> records.State:
@@ -336,6 +388,8 @@ class GroupLog:
             flags |= records.DAMAGED_FLAG
         if self.fetching:
             flags |= records.FETCHING_FLAG
+        if self.relaxed:
+            flags |= records.RELAXED_FLAG
         return records.State(
             self.last_index,
             self.last_term,
@@ -369,19 +423,19 @@ class GroupLog:
         if config is not None:
             self.configs.append((index, config))
 
-    def pinning(self, segment: int) -> list[int]:
-        """Indexes, in order, of retained entries that lie in `segment` or an older one."""
-        return [self.base_index + 1 + i for i, s in enumerate(self._segments) if s <= segment]
-
     def trim_point(self, floor: int, keep_bytes: int, keep_entries: int) -> int:
-        """Up to where to forget so that `keep_*` are left, but not beyond `floor`."""
-        index = self.base_index
-        left = self.bytes
+        """Up to where to forget so that at most `keep_*` are left, but not beyond `floor`. Counts from the end, where
+        what is kept is."""
+        index = self.last_index
+        oldest = max(self.base_index, self.last_index - keep_entries)
+        left = 0
         lengths = self._lengths
-        while index < floor and (left > keep_bytes or self.last_index - index > keep_entries):
-            left -= lengths[index - self.base_index]
-            index += 1
-        return index
+        while index > oldest:
+            left += lengths[index - self.base_index - 1]
+            if left > keep_bytes:
+                break
+            index -= 1
+        return max(self.base_index, min(index, floor))
 
     def is_idle(self) -> bool:
         """Whether nothing was appended since the last call."""
@@ -405,5 +459,5 @@ class GroupLog:
         self._moving.discard(index)
         at = index - self.base_index - 1
         if 0 <= at < len(self._terms) and self._terms[at] == term:
-            self._segments[at] = segment
+            self._runs.move(index, segment, self.last_index)
             self._offsets[at] = offset

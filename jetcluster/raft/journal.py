@@ -25,9 +25,11 @@ from jetcluster.clock import Rng, Timers
 from jetcluster.latency import Latency
 from jetcluster.raft import records
 from jetcluster.raft.disk import Disk
-from jetcluster.raft.grouplog import GroupLog, JournalDamageError
+from jetcluster.raft.grouplog import GroupLog
+from jetcluster.raft.mark import Mark, NoMark
 from jetcluster.raft.membership import Config, encode_config
 from jetcluster.raft.recovery import Damage, Recovered, RecoveredGroup, scan
+from jetcluster.raft.retention import Retention
 from jetcluster.raft.writer import Writer
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -78,6 +80,8 @@ class JournalCounters:
     carried_entries: int = 0
     deleted_segments: int = 0
     read_failures: int = 0
+    pins_given_up: int = 0
+    """Logs that were kept for peers that catch up, and took too much space."""
 
 
 @dataclass(slots=True)
@@ -100,6 +104,7 @@ class Journal:
         rng: Rng,
         options: JournalOptions | None = None,
         on_fatal: Callable[[BaseException], None] | None = None,
+        mark: Mark | None = None,
     ) -> None:
         self.options = options or JournalOptions()
         self.counters = JournalCounters()
@@ -110,6 +115,8 @@ class Journal:
         """What `open` found; empty on a sound disk."""
         self.cut_bytes = 0
         self.failed: BaseException | None = None
+        self.in_flight = 0
+        """Number of the batch that the writer has, 0 when it has none: one that stays hangs (`RaftNode`)."""
         self.also_reserved: Callable[[], int] = lambda: 0
         """Free bytes that the data store needs besides `reserve_bytes`."""
         self.on_durable: Callable[[list[GroupLog]], None] = lambda logs: None
@@ -120,10 +127,12 @@ class Journal:
         self._timers = timers
         self._rng = rng
         self._on_fatal = on_fatal or _raise
+        self._mark = mark if mark is not None else NoMark()
+        self._marked = 0
         self._open = _OpenBatch()
-        self._oldest = 1
-        self._forget_to = 0
-        """Segments up to it are to go, whatever retention says."""
+        self.retention = Retention(self, 1)
+        self.free = 0
+        """Bytes of the file system, when last looked up."""
         self._roll = False
         """The batch that is open ends its segment."""
         self._start = 0
@@ -143,7 +152,8 @@ class Journal:
         self._top_gid = 0
         self._old_top: int | None = 0
         """Up to there groups may have had an earlier life; None: any may."""
-        self._doomed: list[tuple[int, int]] = []
+        self._barriers: list[tuple[int, Callable[[], None]]] = []
+        """(batch, whom to call once it is on the disk)."""
         self._cut_later: tuple[int, int] | None = None
         self._closed = False
 
@@ -154,7 +164,7 @@ class Journal:
 
         Damage does not raise: it is in `damage` and in the `damaged` mark of each group's log.
         """
-        found = scan(self._disk)
+        found = scan(self._disk, self._mark.read())
         self.damage = found.damage
         self.cut_bytes = found.cut_bytes
         for number in found.unborn:
@@ -165,11 +175,11 @@ class Journal:
                 # damaged groups are durable.
                 self._cut_later = found.torn
             else:
-                self._disk.truncate(*found.torn)
+                self._disk.wipe(*found.torn)
         numbers = self._disk.segments()
         if numbers:
             self._disk.sync(numbers[-1])  # what was read may be known to the page cache only
-        self._oldest = numbers[0] if numbers else found.last_segment + 1
+        self.retention.oldest = numbers[0] if numbers else found.last_segment + 1
         self._seq = found.next_seq
         self._synced = found.next_seq - 1
         self._old_top = found.top_gid
@@ -192,6 +202,7 @@ class Journal:
         log.written_index = log.last_index
         log.term, log.voted_for = found.term, found.voted_for
         log.commit_hint, log.damaged, log.fetching = found.commit, found.damaged, found.fetching
+        log.relaxed = found.relaxed
         log.gseq = log.durable_gseq = found.gseq
         log.alone = log.damaged and found.alone
         for index, place in sorted(found.tail.items()):
@@ -208,7 +219,7 @@ class Journal:
         self._seed = self._seeds[number] = records.salt(number, nonce)
         self._start = 0
         self._end = records.SEGMENT_HEAD + records.BATCH_HEAD
-        self._open.chunks = [records.segment_head(number, nonce), b""]
+        self._open.chunks = [records.segment_head(number, nonce, self.options.segment_bytes), b""]
         for log in self.groups.values():
             self.append_state(log, 0)
 
@@ -230,6 +241,7 @@ class Journal:
         self._top_gid = max(self._top_gid, gid)
         self.groups[gid] = log
         self.append_state(log, records.RESET_FLAG)
+        log.settle_relaxed()
         log.entry_gseq = log.term_gseq = log.gseq
         return log
 
@@ -303,12 +315,12 @@ class Journal:
         seed = self._seeds.get(segment)
         if seed is None:
             try:
-                nonce = records.read_segment_head(self._disk.read(segment, 0, records.SEGMENT_HEAD), segment)
+                head = records.read_segment_head(self._disk.read(segment, 0, records.SEGMENT_HEAD), segment)
             except OSError:
                 return None
-            if nonce is None:
+            if head is None:
                 return None
-            seed = self._seeds[segment] = records.salt(segment, nonce)
+            seed = self._seeds[segment] = records.salt(segment, head.nonce)
         return seed
 
     # -- writing
@@ -353,6 +365,7 @@ class Journal:
 
     def _submit(self, batch: _Sealed) -> None:
         self._busy = True
+        self.in_flight = batch.seq
         self._writer.submit(functools.partial(self._write, batch), functools.partial(self._written, batch))
 
     def _write(self, batch: _Sealed) -> None:
@@ -374,6 +387,9 @@ class Journal:
                 raise
             # What is left may do for this batch, which may be the purge that frees space; the file then grows.
             self._disk.create(batch.segment, batch.size)
+            head = records.read_segment_head(batch.chunks[0], batch.segment)
+            assert head is not None
+            batch.chunks[0] = records.segment_head(batch.segment, head.nonce, batch.size)
 
     def _written(self, batch: _Sealed, error: BaseException | None) -> None:
         if self._closed:
@@ -382,12 +398,12 @@ class Journal:
             self._write_error(batch, error)
             return
         self._busy = False
+        self.in_flight = 0
         self._write_failed = False
         self.counters.batches += 1
         self.counters.bytes += batch.size
         if batch.sync:
-            self._synced = batch.seq
-            self._delete_doomed()
+            self._set_synced(batch.seq)
         elif not self._sync_scheduled and self.options.sync_interval is not None:
             self._sync_scheduled = True
             self._timers.call_later(self.options.sync_interval, self._relaxed_sync)
@@ -401,7 +417,7 @@ class Journal:
         if batch.new_segment or self._unchecked >= _SPACE_CHECK:
             self._check_space()
         if batch.new_segment and self._cut_later is not None:
-            self._writer.submit(functools.partial(self._disk.truncate, *self._cut_later), _ignore)
+            self._writer.submit(functools.partial(self._disk.wipe, *self._cut_later), _ignore)
             self._cut_later = None
         self._kick()  # the disk goes on while the groups do their work
         self.on_durable(logs)
@@ -411,6 +427,8 @@ class Journal:
             if not self._write_failed:
                 self.counters.full_episodes += 1
             self._write_failed = True
+            self.in_flight = 0
+            self._end_barriers()
             self._timers.call_later(self.options.retry_delay, self._retry, batch)
             return
         self.failed = error
@@ -434,15 +452,42 @@ class Journal:
             self.failed = error
             self._on_fatal(error)
         else:
-            self._synced = max(self._synced, seq)
-            self._delete_doomed()
+            self._set_synced(seq)
+
+    def _set_synced(self, seq: int) -> None:
+        self._synced = max(self._synced, seq)
+        self.retention.delete_doomed()
+        self._end_barriers()
+
+    def barrier(self, done: Callable[[], None]) -> None:
+        """Calls `done` once all that was appended before is on the disk, whatever the sync interval and the kind of
+        group: data that rests on it may be made durable then. Not later than when the disk is found full, as it is
+        flushed data that frees the journal's space; such data may be ahead of the journal after a power failure
+        (`RaftNode._behind_its_state`)."""
+        opened = self._open
+        if opened.count:
+            opened.sync = True
+        self._barriers.append((self._seq if opened.count else self._seq - 1, done))
+        if not opened.count and self._synced < self._seq - 1:
+            seq = self._seq - 1
+            work = functools.partial(self._disk.sync, self.segment)
+            self._writer.submit(work, functools.partial(self._relaxed_synced, seq))
+        self._timers.call_soon(self._end_barriers)
+
+    def _end_barriers(self) -> None:
+        waiting, self._barriers = self._barriers, []
+        for seq, done in waiting:
+            if seq <= self._synced or self._write_failed or self._closed:
+                done()
+            else:
+                self._barriers.append((seq, done))
 
     # -- space
 
     def _check_space(self) -> None:
         self._unchecked = 0
         try:
-            free = self._disk.free_bytes()
+            free = self.free = self._disk.free_bytes()
         except OSError:
             return
         options = self.options
@@ -452,106 +497,53 @@ class Journal:
         self._low_space = free < options.reserve_bytes + options.segment_bytes + slack + also
         self._scarce = free < options.reserve_bytes + also // 2
 
-    def trim(self, log: GroupLog) -> None:
-        """Forgets compactable entries of `log` beyond what is retained for slow followers."""
-        options = self.options
-        if self.full:
-            log.compact(
-                min(log.compactable, log.last_index)
-            )  # also what a peer's catch-up has pinned: it fetches the state again
-            return
-        floor = min(log.compactable, log.pin)
-        entries = log.last_index - log.base_index
-        if floor <= log.base_index or (
-            log.bytes <= options.retain_bytes + (options.retain_bytes >> 2)
-            and entries <= options.retain_entries + (options.retain_entries >> 2)
-        ):
-            return
-        log.compact(log.trim_point(floor, options.retain_bytes, options.retain_entries))
-
     def housekeep(self) -> None:
-        """About once a second: free space, idle caches, deletion of segments nobody needs."""
+        """About once a second: free space, idle caches, deletion of segments nobody needs, the durable mark."""
         self._check_space()
+        if self._synced > self._marked and self.failed is None:
+            self._marked = self._synced
+            self._writer.submit(functools.partial(self._mark.write, self._synced), _ignore)
         for log in self.groups.values():
             if log.is_idle():
                 log.shrink(self.options.idle_cache_bytes)
             if self.full:
-                self.trim(log)
-        self.collect()
-
-    def collect(self) -> None:
-        """Deletes the oldest segments that hold nothing live; makes them so when retention exceeds its bound."""
-        if self.failed is not None:
-            return
-        limit = self._retained_segments
-        while self._oldest < self.segment:
-            pinning = self._pinning()
-            if pinning and (self.segment - self._oldest >= limit or self._oldest <= self._forget_to):
-                self._release(pinning)
-                pinning = self._pinning()
-            if pinning:
-                return
-            # What makes it superfluous (STATE, COMPACT, CARRY) must be durable before it goes.
-            self._doomed.append((self._oldest, self._seq if self._open.count else self._seq - 1))
-            self._oldest += 1
-        self._delete_doomed()
+                self.retention.trim(log)
+        self.retention.collect()
 
     def forget_old(self) -> None:
-        """Has all that was written so far leave the disk: a new segment is begun, what is live is carried there, and
-        `collect` deletes the older ones. For bytes of compactable entries that are not to be left anywhere."""
-        self._forget_to, self._roll = self.segment, True
+        """Has all that was written so far leave the disk: a new segment is begun, and the older ones go with what is
+        live carried there. For bytes of compactable entries that are not to be left anywhere."""
+        self.retention.forget_to(self.segment)
+        self._roll = True
         for log in self.groups.values():
             self.append_state(log, 0)  # something to write, should nothing come
             return
 
     @property
-    def wants_compaction(self) -> bool:
-        """More segments than retention allows; on a full disk, any that could go."""
-        return self.segment - self._oldest >= self._retained_segments
+    def open_seq(self) -> int:
+        """The last batch that holds anything of what was appended so far."""
+        return self._seq if self._open.count else self._seq - 1
 
     @property
-    def _retained_segments(self) -> int:
-        return 1 if self.full else max(1, self.options.node_retain_bytes // self.options.segment_bytes)
+    def synced(self) -> int:
+        """The newest batch known to be durable."""
+        return self._synced
 
-    def _pinning(self) -> list[GroupLog]:
-        oldest = self._oldest
-        return [g for g in self.groups.values() if (first := g.first_segment()) is not None and first <= oldest]
+    def carry(self, log: GroupLog, kind: int, index: int, term: int, command: bytes) -> None:
+        """Writes an entry of an older segment again; the log is told when the copy is durable."""
+        offset = self.append(log, records.CARRY, kind, index, term, command)
+        self._open.moves.append((log, index, term, self.segment, offset))
+        self.counters.carried_entries += 1
 
-    def _delete_doomed(self) -> None:
-        while self._doomed and self._doomed[0][1] <= self._synced:
-            number, _ = self._doomed.pop(0)
-            self._seeds.pop(number, None)
-            self.counters.deleted_segments += 1
-            self._writer.submit(functools.partial(self._disk.delete, number), self._deleted)
+    def delete(self, segment: int) -> None:
+        self._seeds.pop(segment, None)
+        self.counters.deleted_segments += 1
+        self._writer.submit(functools.partial(self._disk.delete, segment), self._deleted)
 
     def _deleted(self, error: BaseException | None) -> None:
         """A segment that could not be deleted is deleted at a later start."""
         if self.full and not self._closed:
             self._check_space()
-
-    def _release(self, pinning: list[GroupLog]) -> None:
-        budget = 0 if self.scarce else self.options.segment_bytes
-        for log in pinning:
-            held = log.pinning(self._oldest)
-            log.compact(max(log.base_index, min(log.compactable, log.pin, held[-1])))
-            for index in held:
-                if index <= log.base_index or budget <= 0 or log.is_moving(index):
-                    continue
-                budget -= self._carry(log, index)
-
-    def _carry(self, log: GroupLog, index: int) -> int:
-        """Writes a live entry of an old segment again, so that the segment can go."""
-        try:
-            command = log.command(index)
-        except JournalDamageError:
-            log.damaged = True  # found now instead of at the next start
-            return 0
-        term, kind = log.describe(index)
-        offset = self.append(log, records.CARRY, kind, index, term, command)
-        self._open.moves.append((log, index, term, self.segment, offset))
-        log.moving(index)
-        self.counters.carried_entries += 1
-        return len(command) + records.RECORD_HEAD
 
     def close(self) -> None:
         """Writes what is queued, waits for it, closes the files. Nobody is told of it any more."""
@@ -561,6 +553,7 @@ class Journal:
             self._writer.submit(functools.partial(self._write, self._seal()), lambda error: None)
         self._closed = True
         self._writer.close()
+        self._mark.close()
         self._disk.close()
 
 
@@ -578,6 +571,7 @@ def file_journal(
     rng: Rng,
     options: JournalOptions | None = None,
     on_fatal: Callable[[BaseException], None] | None = None,
+    mark: Mark | None = None,
 ) -> Journal:
     """The journal of a process: files in `directory`, one writer thread, `loop` an asyncio event loop."""
     from pathlib import Path
@@ -587,4 +581,4 @@ def file_journal(
 
     options = options or JournalOptions()
     disk = FileDisk(Path(directory), always_sync=options.sync_interval is None)
-    return Journal(disk, ThreadWriter(loop.call_soon_threadsafe), loop, rng, options, on_fatal)
+    return Journal(disk, ThreadWriter(loop.call_soon_threadsafe), loop, rng, options, on_fatal, mark)

@@ -9,10 +9,14 @@ truncation falls back to the one before.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+_INDEX = struct.Struct("<Q")
 _COUNTS = struct.Struct("<BBB")
-_VERSION = 1
+_RESCUE = struct.Struct("<IB")
+_VERSION, _RESCUED = 1, 2
+"""A configuration that no rescue came before is written as in the first version."""
 MAX_MEMBERS = 255
 MAX_PEER_BYTES = 255
 
@@ -27,30 +31,76 @@ class Config:
 
     voters: tuple[str, ...]
     learners: tuple[str, ...] = ()
+    rescue: int = 0
+    """How often the group was rescued from a lost majority (`rescue.py`) up to here."""
+    fenced: tuple[str, ...] = ()
+    """Who was left out then. They may come back as voters of the configuration of before: nothing of them counts, until
+    they are members again."""
 
     def __post_init__(self) -> None:
         members = self.voters + self.learners
         if len(set(members)) != len(members):
             raise ConfigError(f"a peer is named twice: {members}")
-        if len(members) > MAX_MEMBERS:
+        if max(len(members), len(self.fenced)) > MAX_MEMBERS:
             raise ConfigError(f"more than {MAX_MEMBERS} members")
 
     def others(self, me: str) -> tuple[str, ...]:
         return tuple(p for p in self.voters + self.learners if p != me)
 
     def with_learner(self, peer: str) -> Config:
-        return Config(self.voters, (*self.learners, peer))
+        fenced = tuple(p for p in self.fenced if p != peer)
+        return replace(self, learners=(*self.learners, peer), fenced=fenced)
 
     def promoted(self, peer: str) -> Config:
-        return Config((*self.voters, peer), tuple(p for p in self.learners if p != peer))
+        learners = tuple(p for p in self.learners if p != peer)
+        return replace(self, voters=(*self.voters, peer), learners=learners)
 
     def without(self, peer: str) -> Config:
-        return Config(tuple(p for p in self.voters if p != peer), tuple(p for p in self.learners if p != peer))
+        voters, learners = (tuple(p for p in peers if p != peer) for peers in (self.voters, self.learners))
+        return replace(self, voters=voters, learners=learners)
+
+    def rescued(self, voters: tuple[str, ...], learners: tuple[str, ...], number: int = 0) -> Config:
+        """What is left of this one: all other members are fenced off. `number`: of the rescue, where more of them are
+        known than this configuration tells of."""
+        left = {*voters, *learners}
+        lost = [p for p in (*self.fenced, *self.voters, *self.learners) if p not in left]
+        fenced = tuple(dict.fromkeys(lost))[-MAX_MEMBERS:]
+        return Config(voters, learners, max(self.rescue + 1, number), fenced)
+
+
+class Members(NamedTuple):
+    """The configuration that a state machine keeps with its state: the one in force at the state's index."""
+
+    state_index: int
+    """Index of the state when it was written down. A state that goes on by the log keeps it until there is another one;
+    one that was fetched comes with its own."""
+    config: Config
+
+
+def encode_members(members: Members) -> bytes:
+    return _INDEX.pack(members.state_index) + encode_config(members.config)
+
+
+def decode_members(data: bytes) -> Members:
+    """Raises ConfigError."""
+    if len(data) < _INDEX.size:
+        raise ConfigError("truncated")
+    return Members(_INDEX.unpack_from(data)[0], decode_config(data[_INDEX.size :]))
 
 
 def encode_config(config: Config) -> bytes:
-    parts = [_COUNTS.pack(_VERSION, len(config.voters), len(config.learners))]
-    for peer in config.voters + config.learners:
+    if not config.rescue and not config.fenced:
+        return _COUNTS.pack(_VERSION, len(config.voters), len(config.learners)) + _encode(
+            config.voters + config.learners
+        )
+    head = _COUNTS.pack(_RESCUED, len(config.voters), len(config.learners))
+    rescue = _RESCUE.pack(config.rescue, len(config.fenced))
+    return head + rescue + _encode(config.voters + config.learners + config.fenced)
+
+
+def _encode(peers: tuple[str, ...]) -> bytes:
+    parts = []
+    for peer in peers:
         raw = peer.encode()
         assert 0 < len(raw) <= MAX_PEER_BYTES, f"peer id {peer!r}"
         parts.append(bytes((len(raw),)) + raw)
@@ -62,11 +112,15 @@ def decode_config(data: bytes) -> Config:
     if len(data) < _COUNTS.size:
         raise ConfigError("truncated")
     version, voters, learners = _COUNTS.unpack_from(data)
-    if version != _VERSION:
+    at, rescue, fenced = _COUNTS.size, 0, 0
+    if version == _RESCUED and len(data) >= at + _RESCUE.size:
+        rescue, fenced = _RESCUE.unpack_from(data, at)
+        at += _RESCUE.size
+    elif version != _VERSION:
         raise ConfigError(f"version {version}")
     names: list[str] = []
-    at = _COUNTS.size
-    for _ in range(voters + learners):
+    members = voters + learners
+    for _ in range(members + fenced):
         if at >= len(data):
             raise ConfigError("truncated")
         length = data[at]
@@ -80,7 +134,7 @@ def decode_config(data: bytes) -> Config:
         at += 1 + length
     if at != len(data):
         raise ConfigError("bytes follow the configuration")
-    return Config(tuple(names[:voters]), tuple(names[voters:]))
+    return Config(tuple(names[:voters]), tuple(names[voters:members]), rescue, tuple(names[members:]))
 
 
 def quorum_index(voters: tuple[str, ...], reached: dict[str, int]) -> int:

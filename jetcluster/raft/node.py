@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jetcluster.clock import Clock, Rng, TimerHandle, Timers
+from jetcluster.health.node_health import Aspect, NodeHealth
 from jetcluster.latency import Latency
 from jetcluster.raft import codec
 from jetcluster.raft.api import StateMachine, Transport
@@ -19,9 +20,14 @@ from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.group import Group
 from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.journal import Journal
-from jetcluster.raft.membership import Config
+from jetcluster.raft.membership import Config, Members
+from jetcluster.raft.retention import PinLimits
 
 _CONTROL_GID = 0
+_FADING = 0.98
+"""Per heartbeat: what was five seconds ago counts a third."""
+_STANDS_STILL = 2.5
+"""Seconds of the last five or so."""
 
 
 @dataclass(slots=True)
@@ -39,6 +45,8 @@ class _PeerState:
     up: bool = False
     last_seen: float = 0.0
     suspected: bool = False
+    well: bool = True
+    """By its own account."""
 
 
 class RaftNode:
@@ -54,10 +62,13 @@ class RaftNode:
         timers: Timers,
         config: RaftConfig | None = None,
         on_report: Callable[[int, str], None] | None = None,
+        health: NodeHealth | None = None,
     ) -> None:
         self.me = me
         self.journal = journal
         self.clock = clock
+        self.health = health if health is not None else NodeHealth(clock)
+        """Looked at with every heartbeat."""
         self.rng = rng
         self.timers = timers
         self.config = config or RaftConfig()
@@ -83,8 +94,18 @@ class RaftNode:
         self._digest_at = 0.0
         self._housekeep_at = 0.0
         self._last_beat = clock.monotonic()
+        self._writing = (0, 0.0)
+        """The journal's batch in flight, and when it was first seen there."""
+        self._stood_still = 0.0
+        """Seconds that the event loop did not turn lately, fading."""
         self._closed = False
         journal.on_durable = self._on_durable
+        self.health.watch(Aspect.JOURNAL, self._journal_trouble)
+        self.health.watch(Aspect.SPACE, lambda: "no space is left on the disk" if journal.full else "")
+        self.health.watch(Aspect.LOOP, self._loop_trouble)
+        journal.retention.pins = PinLimits(
+            self.config.pin_bytes, self.config.pin_share, self.config.pin_most, self.config.pin_entries
+        )
         self._beat_handle = timers.call_later(self.config.heartbeat, self._beat)
 
     # -- groups
@@ -92,6 +113,19 @@ class RaftNode:
     def knows(self, gid: int) -> bool:
         """Whether the journal holds this group (from an earlier life)."""
         return gid in self.journal.groups
+
+    def rescues(self, gid: int) -> int:
+        """How often the group was rescued from a lost majority (`rescue.py`), as far as the journal knows."""
+        log = self.journal.groups.get(gid)
+        return 0 if log is None else log.rescues
+
+    def forced(self, gid: int) -> int:
+        """The newest rescue of the group, if it was this replica that was made the whole of it; else 0."""
+        log = self.journal.groups.get(gid)
+        if log is None or not log.rescues:
+            return 0
+        first = next(config for _, config in log.configs if config.rescue == log.rescues)
+        return log.rescues if first.voters == (self.me,) else 0
 
     def orphans(self) -> list[int]:
         """Groups in the journal that nobody created in this life; `remove_group` forgets one."""
@@ -107,11 +141,13 @@ class RaftNode:
         durable: bool = True,
         campaign: bool = False,
         attach: Callable[[Group], None] | None = None,
+        members: Members | None = None,
     ) -> Group:
         """Creates or continues a group. `peers`, the first voters, count only where the journal has no record of the
         group; a node that is to join passes the present ones without itself and is added by the leader.
 
-        `applied_index`/`applied_term` say where the state machine stands. `campaign`: hold the first election of a
+        `applied_index`/`applied_term` say where the state machine stands, `members` what it was told last by
+        `StateMachine.on_members` (None: it does not know). `campaign`: hold the first election of a
         new group at once. `attach` is given the group before anything happens in it.
         """
         assert gid != _CONTROL_GID, "group 0 is the nodes' own"
@@ -125,7 +161,8 @@ class RaftNode:
         if log.alone and log.config.voters == (self.me,):
             self._go_on_alone(log, applied_index, applied_term)
         elif applied_index >= log.base_index and log.term_at(applied_index) != applied_term:
-            self._behind_its_state(log, applied_index, applied_term)
+            self._behind_its_state(log, applied_index, applied_term, members)
+        log.settle_relaxed()
         group = self.groups[gid] = Group(self, log, machine, applied_index)
         if attach is not None:
             attach(group)
@@ -160,13 +197,22 @@ class RaftNode:
         if self._on_report is not None:
             self._on_report(log.gid, f"the journal is damaged; {lost}. No other replica has this group")
 
-    def _behind_its_state(self, log: GroupLog, applied_index: int, applied_term: int) -> None:
-        """The log does not hold what the state machine does. Entries are applied only once they are durable here, so
-        either a fetched snapshot was made durable and the crash came before `install` was, or the log has lost
-        something that nobody noticed. The state is good; what the log vouched for beyond it is unknown."""
-        sound = log.fetching or len(log.config.voters) < 2
-        log.install(applied_index, applied_term, log.config)
-        if not sound:
+    def _behind_its_state(self, log: GroupLog, index: int, term: int, members: Members | None) -> None:
+        """The log does not hold what the state machine does. Entries are applied only once they count as stored here,
+        so one of three things was. A fetched state was made durable, and the crash came before `install` was. Or
+        entries counted before they were on the disk, and the power failed: what is lost is what the operator took
+        into account. Or the log has lost something that it had vouched for: damage.
+
+        The state is good, and goes on with the members that it knows: the log's configuration may be of before."""
+        fetched, relaxed = log.fetching, log.relaxed
+        foreign = fetched and (members is None or members.state_index != index)
+        config = members.config if members is not None else log.config
+        log.install(index, term, config)
+        if len(config.voters) < 2:
+            return
+        if foreign:  # nobody here knows by whose votes this state came about: it is fetched again, with its members
+            log.set_fetching(True)
+        if foreign or not (fetched or relaxed):
             log.mark_damaged()
 
     def stop_group(self, gid: int) -> None:
@@ -188,7 +234,7 @@ class RaftNode:
         state = self._peers.setdefault(peer, _PeerState())
         if state.up:
             self.peer_down(peer)
-        state.up = True
+        state.up = state.well = True
         state.suspected = False
         state.last_seen = self.clock.monotonic()
         for group in list(self.groups.values()):
@@ -198,6 +244,7 @@ class RaftNode:
     def peer_down(self, peer: str) -> None:
         state = self._peers.setdefault(peer, _PeerState())
         state.up = False
+        self.health.time.forget(peer)
         for gid in list(self._early):
             self._early[gid] = [e for e in self._early[gid] if e[1] != peer]
         for group in list(self.groups.values()):
@@ -227,6 +274,9 @@ class RaftNode:
         except codec.CodecError:
             self.counters.refused_frames += 1
             return
+        if message.term - group.term > self.config.max_term_leap:
+            self.counters.refused_frames += 1
+            return
         try:
             group.receiver.on_message(peer, message)
         except Exception as error:  # noqa: BLE001 - an assertion of one group must not take the link of all
@@ -253,6 +303,10 @@ class RaftNode:
             return
         if isinstance(message, codec.Digest):
             self._on_digest(peer, message)
+            return
+        self._peers[peer].well = message.well
+        if message.wall_ns:
+            self.health.time.heard(peer, message.wall_ns, message.trusted_ns)
 
     def _on_digest(self, peer: str, message: codec.Digest) -> None:
         led: set[int] = set()
@@ -276,6 +330,14 @@ class RaftNode:
         """The link is up and not silent."""
         state = self._peers.get(peer)
         return state is not None and state.up and self.clock.monotonic() - state.last_seen < self.config.suspect_after
+
+    def is_well(self, peer: str) -> bool:
+        """It is alive, and says that it may lead."""
+        return self.is_alive(peer) and self._peers[peer].well
+
+    def may_lead(self, voters: tuple[str, ...]) -> bool:
+        """This node, a group of `voters`: it is well, or none of the others is."""
+        return self.health.well or not any(self.is_well(peer) for peer in voters if peer != self.me)
 
     def last_seen(self, peer: str) -> float:
         state = self._peers.get(peer)
@@ -370,15 +432,20 @@ class RaftNode:
         period = self.config.heartbeat
         stall = now - self._last_beat - period
         self._last_beat = now
+        self._stood_still = self._stood_still * _FADING + max(stall, 0.0)
         if stall > 2 * period:
             # This process stood still; frames of that time are still unread. Nobody is to be suspected for it.
             for state in self._peers.values():
                 state.last_seen += stall
+        health = self.health
+        health.look()
         self._sequence += 1
-        frame = codec.encode_heartbeat(self._sequence)
+        frame = codec.encode_heartbeat(self._sequence, health.time.wall_ns, health.time.trusted_ns, health.well)
         for peer, state in self._peers.items():
             if state.up:
                 self._transport.send_raft(peer, _CONTROL_GID, frame)
+        if not health.well:
+            self._give_way()
         self._suspect(now)
         if now >= self._digest_at:
             self._digest_at = now + self.config.digest
@@ -388,6 +455,31 @@ class RaftNode:
             self._housekeep(now)
         self._beat_handle = self.timers.call_later(period, self._beat)
         self.end_of_batch()
+
+    def _give_way(self) -> None:
+        """What this node leads and a voter that is well could lead goes there. Not before the others have had the time
+        to say how they are: what ails this node may ail them all."""
+        if self.health.ill_since > self.clock.monotonic() - self.config.second_opinion:
+            return
+        led = [group for group in self.groups.values() if group.engine.leads() and not group.stopped]
+        for group in led[: self.config.hand_overs]:
+            if not self.may_lead(group.peers):
+                group.give_way()
+
+    def _journal_trouble(self) -> str:
+        """A journal that fails outright ends the process; one that hangs does not say so."""
+        seq, since = self._writing
+        now = self.clock.monotonic()
+        if self.journal.in_flight != seq:
+            self._writing = self.journal.in_flight, now
+        elif seq and now - since >= self.config.journal_hangs:
+            return f"a write has not returned for {now - since:.1f} s"
+        return ""
+
+    def _loop_trouble(self) -> str:
+        if self._stood_still < _STANDS_STILL:
+            return ""
+        return f"the event loop stood still for {self._stood_still:.1f} of the last seconds"
 
     def _suspect(self, now: float) -> None:
         silent = False
@@ -421,6 +513,8 @@ class RaftNode:
             commit = min(group.commit_index, group.log.last_index)
             if commit > group.log.commit_hint and not group.stopped:
                 group.log.set_commit_hint(commit)
+            if group.replicator.pinning:
+                group.replicator.pin()
         self.journal.housekeep()
         for gid in [g for g, kept in self._early.items() if not kept or now - kept[0][0] > self.config.early_seconds]:
             self.counters.unknown_frames += len(self._early.pop(gid))
@@ -428,7 +522,7 @@ class RaftNode:
     @property
     def wants_compaction(self) -> bool:
         """The journal holds more than it should: owners should make their state durable and call `compact`."""
-        return self.journal.wants_compaction
+        return self.journal.retention.wants_compaction
 
     @property
     def full(self) -> bool:

@@ -50,9 +50,11 @@ class ReadRounds:
     def context_to_send(self) -> int:
         """Opens the round of what was collected; the newest context that appends should carry, or 0."""
         group = self._group
-        if self._collecting and group.ready:
+        if self._context + len(self._collecting) >= codec.NO_REPLY:
+            group.resign()  # contexts are compared, so they begin anew in another term only
+        elif self._collecting and group.ready:
             for exclude, callbacks in self._collecting.items():
-                self._context = self._context % (codec.NO_REPLY - 1) + 1
+                self._context += 1
                 opened = _Round(self._context, exclude, callbacks, index=group.engine.commit_index())
                 if exclude != group.me:
                     opened.answered.add(group.me)
@@ -62,8 +64,9 @@ class ReadRounds:
         return self._rounds[-1].context if self._rounds else 0
 
     def on_answer(self, peer: str, context: int) -> None:
-        """`peer` answered an append of this term that carried `context`: all rounds up to it were under way."""
-        if not context or not self._rounds:
+        """`peer` answered an append of this term that carried `context`: all rounds up to it were under way. A context
+        that was never sent answers nothing."""
+        if not context or not self._rounds or context > self._context:
             return
         for opened in self._rounds:
             if opened.context > context:
@@ -86,6 +89,10 @@ class ReadRounds:
         while rounds and rounds[0].confirmed and rounds[0].index <= applied:
             for callback in rounds.popleft().callbacks:
                 self._group.call(callback, True)
+
+    def begin(self) -> None:
+        """This node leads a new term: answers of earlier ones are not heard any more, so contexts count from 1."""
+        self._context = 0
 
     def fail(self) -> None:
         """Leadership is gone: nobody here can say."""

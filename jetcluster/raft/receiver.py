@@ -26,7 +26,7 @@ class Receiver:
         entries: the leader may have acked them by now."""
 
     def on_message(self, peer: str, message: codec.Message) -> None:
-        if self._group.stopped:
+        if self._group.stopped or peer in self._group.fenced:
             return
         if isinstance(message, codec.Append):
             self._on_append(peer, message)
@@ -88,6 +88,8 @@ class Receiver:
             return
         if self._group.term == 0 and self._group.me not in self._group.log.config.voters:
             return  # never heard a leader: it may have been a member before, and have voted
+        if not self._group.node.health.may_vote:
+            return  # a vote is a promise that the journal keeps; this one does not return from its last write
         self._group.engine.receive_vote_request(peer, message.term, message.last_index, message.last_term)
 
     def _on_append(self, peer: str, message: codec.Append) -> None:
@@ -116,10 +118,12 @@ class Receiver:
             self._group.sync()
             if isinstance(planned, append.Rejected):
                 self.told = max(self.told, message.prev_index)
+                # NO_REPLY is no context: it is above all, so an echo would confirm every read that the leader has open.
+                context = 0 if message.context == codec.NO_REPLY else message.context
                 self._group.send(
                     peer,
                     codec.encode_reject(
-                        message.term, message.prev_index, planned.hint, message.context, self._group.log.damaged
+                        message.term, message.prev_index, planned.hint, context, self._group.log.damaged
                     ),
                 )
             else:
@@ -133,6 +137,8 @@ class Receiver:
             self.told = max(self.told, planned.prev_index + len(planned.entries))
             return
         self._matched_term = message.term
+        if planned.entries:
+            self._group.snapshots.offered = False
         self.context = message.context
         self._group.engine.receive_append(
             peer, message.term, message.commit, planned.prev_index, planned.prev_term, planned.entries

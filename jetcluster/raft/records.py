@@ -26,20 +26,22 @@ from jetcluster.raft.membership import Config, decode_config, encode_config
 
 STATE, ENTRY, TRUNCATE, TERM, COMPACT, HINT, CARRY, REMOVE = range(1, 9)
 
-DURABLE_FLAG, DAMAGED_FLAG, RESET_FLAG, FETCHING_FLAG = 1, 2, 4, 8
+DURABLE_FLAG, DAMAGED_FLAG, RESET_FLAG, FETCHING_FLAG, RELAXED_FLAG = 1, 2, 4, 8, 16
 
 RECORD_MAGIC = 0x4AC7
 _RECORD_MAGIC_BYTES = struct.pack("<H", RECORD_MAGIC)
 BATCH_MAGIC = 0x4C57434A  # "JCWL"
 _BATCH_MAGIC_BYTES = struct.pack("<I", BATCH_MAGIC)
 _SEGMENT_MAGIC = b"jcwal\x00\x00\x01"
-VERSION = 2
+VERSION = 3
+_SIZELESS = 2
+"""The version before: its segments do not say how large they were made."""
 
 _CRC = struct.Struct("<I")
 _HEAD = struct.Struct("<HBBIIIQQ")  # a record after its crc
 _BATCH_BODY = struct.Struct("<QQIII")  # a batch header after magic and crc: seq, synced, length, count, top gid
 _BATCH_START = struct.Struct("<II")
-_SEGMENT = struct.Struct("<8sIIQQ")  # magic, crc, version, number, nonce
+_SEGMENT = struct.Struct("<8sIIQQQ")  # magic, crc, version, number, nonce, bytes it was made with
 _STATE = struct.Struct("<QQQQIBB")  # last index, last term, current term, commit, log crc, flags, vote length
 
 RECORD_HEAD = _CRC.size + _HEAD.size
@@ -104,20 +106,29 @@ def batch_head(seq: int, synced: int, length: int, count: int, seed: int, top: i
     return _BATCH_START.pack(BATCH_MAGIC, zlib.crc32(body, seed)) + body
 
 
-def segment_head(number: int, nonce: int) -> bytes:
-    crc = zlib.crc32(struct.pack("<IQQ", VERSION, number, nonce))
-    return _SEGMENT.pack(_SEGMENT_MAGIC, crc, VERSION, number, nonce).ljust(_SEGMENT_COPY, b"\0") * 2
+class SegmentHead(NamedTuple):
+    nonce: int
+    size: int
+    """Bytes that the file was made with: it is never shorter, unless somebody cut it. 0: not known."""
 
 
-def read_segment_head(data: bytes, number: int) -> int | None:
-    """The segment's nonce, from either copy of its header; None when both are unusable."""
+def segment_head(number: int, nonce: int, size: int) -> bytes:
+    crc = zlib.crc32(struct.pack("<IQQQ", VERSION, number, nonce, size))
+    return _SEGMENT.pack(_SEGMENT_MAGIC, crc, VERSION, number, nonce, size).ljust(_SEGMENT_COPY, b"\0") * 2
+
+
+def read_segment_head(data: bytes, number: int) -> SegmentHead | None:
+    """From either copy; None when both are unusable."""
     for at in (0, _SEGMENT_COPY):
         if at + _SEGMENT.size > len(data):
             break
-        magic, crc, version, named, nonce = _SEGMENT.unpack_from(data, at)
-        fits = magic == _SEGMENT_MAGIC and version == VERSION and named == number
-        if fits and crc == zlib.crc32(struct.pack("<IQQ", version, named, nonce)):
-            return int(nonce)
+        magic, crc, version, named, nonce, size = _SEGMENT.unpack_from(data, at)
+        if magic != _SEGMENT_MAGIC or named != number:
+            continue
+        if version == VERSION and crc == zlib.crc32(struct.pack("<IQQQ", version, named, nonce, size)):
+            return SegmentHead(nonce, size)
+        if version == _SIZELESS and crc == zlib.crc32(struct.pack("<IQQ", version, named, nonce)):
+            return SegmentHead(nonce, 0)
     return None
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from jetcluster.raft import records
 from jetcluster.raft.codec import CONFIG
-from jetcluster.raft.disk import Disk
+from jetcluster.raft.disk import ReadableDisk
 from jetcluster.raft.membership import Config, ConfigError, decode_config
 from jetcluster.raft.records import Record
 
@@ -44,6 +44,7 @@ class RecoveredGroup:
     commit: int = 0
     durable: bool = True
     fetching: bool = False
+    relaxed: bool = False
     gseq: int = 0
     damaged: bool = False
     suspect: bool = False
@@ -52,6 +53,12 @@ class RecoveredGroup:
     """Entries above this may have been replaced by records that are lost: only what was committed before the damage
     is certain to be the log's own. None: all are."""
     entries: dict[int, Place] = field(default_factory=dict)
+    highest: int = 0
+    """No entry is above it."""
+    summed: int = 0
+    """All entries from the base to this one are there, and `crc` is the checksum of their terms: each segment begins
+    with the state of each log, and a log may hold millions of entries."""
+    crc: int = 0
     tail: dict[int, Place] = field(default_factory=dict)
     """Of a group of one that lost entries: what is intact behind the hole, up to the newest. A state machine that had
     applied what is missing can go on with it."""
@@ -100,14 +107,16 @@ class _Bad:
     """Records of its batch that are not among them; None when that is unknown."""
 
 
-def scan(disk: Disk) -> Recovered:
-    """Reads every segment. Raises OSError; damage is part of the result."""
-    return _Scan(disk).run()
+def scan(disk: ReadableDisk, marked: int = 0) -> Recovered:
+    """Reads every segment. `marked`: the newest batch that is known to have been durable (`raft.mark`). Raises OSError;
+    damage is part of the result."""
+    return _Scan(disk, marked).run()
 
 
 class _Scan:
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: ReadableDisk, marked: int) -> None:
         self.disk = disk
+        self.marked = marked
         self.result = Recovered()
         self.expected_seq: int | None = None
         self.highest_seq = 0
@@ -129,6 +138,12 @@ class _Scan:
             previous = number
             if number not in self.result.unborn:
                 self.result.last_segment = number
+        found = (self.expected_seq or 1) - 1
+        if self.marked > found:
+            # It was on the disk, and this is not all of it: a torn tail is what nobody had been told of.
+            why = f"batches {found + 1}..{self.marked} had been durable and are gone"
+            self._vouched(Damage(self.result.last_segment, 0, 0, why))
+            self.highest_seq = max(self.highest_seq, self.marked)
         if self.pending is not None:
             self.result.torn = (self.pending.segment, self.pending.start)
             self.result.cut_bytes = self.pending.end - self.pending.start
@@ -146,11 +161,11 @@ class _Scan:
 
     def _segment(self, number: int, newest: bool) -> None:
         data = self.disk.load(number)
-        nonce = records.read_segment_head(data, number)
-        if nonce is None:
+        head = records.read_segment_head(data, number)
+        if head is None:
             self._headless(number, data, newest)
             return
-        seed = records.salt(number, nonce)
+        seed = records.salt(number, head.nonce)
         at = records.SEGMENT_HEAD
         while at < len(data):
             batch = records.read_batch(data, at, seed)
@@ -159,17 +174,29 @@ class _Scan:
                 at = batch.end
                 continue
             if batch is None and records.is_zero(data, at):
-                return
+                break
             following = records.find_batch(data, batch.end if batch is not None else at + 1, seed)
             end = following if following >= 0 else len(data)
             self._bad(number, at, end, batch, records.salvage(data, at, end, seed))
             at = end
+        if len(data) < head.size:
+            # A crash does not make a file shorter: what was at its end may have been durable.
+            why = f"the segment was cut short: {len(data)} bytes are left of {head.size}"
+            self._vouched(Damage(number, len(data), head.size, why))
+
+    def _vouched(self, damage: Damage) -> None:
+        """Something is missing that had been durable, nobody knows what: no torn tail, whatever it looks like."""
+        bad, self.pending = self.pending, None
+        if bad is not None:
+            self._damaged(_damage_of(bad), bad.salvaged)
+        self._damaged(damage, [])
 
     def _headless(self, number: int, data: bytes, newest: bool) -> None:
         """The header travels with the first batch: without it nothing of the newest segment was ever durable, unless
-        a second batch is there."""
+        a second batch is there, or less than a header is: a file is made empty and then as long as it is to be."""
         second = records.SEGMENT_HEAD + records.BATCH_HEAD
-        if newest and self.pending is None and records.find_batch_magic(data, second) < 0:
+        made = not data or len(data) >= second
+        if newest and made and self.pending is None and records.find_batch_magic(data, second) < 0:
             self.result.unborn.append(number)
             return
         self._damaged(Damage(number, 0, len(data), "the segment's header does not validate"), [])
@@ -275,16 +302,18 @@ def _replay(group: RecoveredGroup, record: Record, segment: int) -> None:
         place = Place(record.term, record.entry_type, segment, record.offset, len(record.body), config)
         if record.log_index > group.base_index:
             if kind == records.ENTRY:
-                group.entries[record.log_index] = place
+                _put(group, record.log_index, place)
                 group.last_index = record.log_index
             elif record.log_index <= group.last_index:
-                group.entries[record.log_index] = place
+                _put(group, record.log_index, place)
         group.term = max(group.term, record.term)
     elif kind == records.TERM:
         group.term, group.voted_for = record.term, record.body.decode() or None
     elif kind == records.TRUNCATE:
         for index in range(record.log_index, group.last_index + 1):
             group.entries.pop(index, None)
+        if record.log_index <= group.summed:
+            group.summed = group.crc = 0
         group.last_index = max(group.base_index, record.log_index - 1)
     elif kind == records.COMPACT:
         _rebase(group, record.log_index, record.term, decode_config(record.body))
@@ -294,9 +323,19 @@ def _replay(group: RecoveredGroup, record: Record, segment: int) -> None:
         _replay_state(group, record)
 
 
+def _put(group: RecoveredGroup, index: int, place: Place) -> None:
+    if index <= group.summed and group.entries[index].term != place.term:
+        group.summed = group.crc = 0
+    group.entries[index] = place
+    group.highest = max(group.highest, index)
+
+
 def _rebase(group: RecoveredGroup, index: int, term: int, config: Config) -> None:
-    for old in [i for i in group.entries if i <= index]:
-        del group.entries[old]
+    if index != group.base_index:
+        few = 0 < index - group.base_index < len(group.entries)
+        for old in range(group.base_index + 1, index + 1) if few else [i for i in group.entries if i <= index]:
+            group.entries.pop(old, None)
+        group.summed = group.crc = 0
     group.base_index, group.base_term, group.base_config = index, term, config
     group.last_index = max(group.last_index, index)
 
@@ -305,13 +344,17 @@ def _replay_state(group: RecoveredGroup, record: Record) -> None:
     state = records.decode_state(record.body)
     if state.flags & records.RESET_FLAG:
         group.entries.clear()
+        group.highest = group.summed = group.crc = 0
     _rebase(group, record.log_index, record.term, state.config)
     group.last_index = state.last_index
-    for beyond in [i for i in group.entries if i > state.last_index]:
-        del group.entries[beyond]  # an earlier recovery had cut them off
+    if group.highest > state.last_index:
+        for beyond in [i for i in group.entries if i > state.last_index]:
+            del group.entries[beyond]  # an earlier recovery had cut them off
+        group.highest, group.summed, group.crc = state.last_index, 0, 0
     group.term, group.voted_for, group.commit = state.term, state.vote, state.commit
     group.durable = bool(state.flags & records.DURABLE_FLAG)
     group.fetching = bool(state.flags & records.FETCHING_FLAG)
+    group.relaxed = bool(state.flags & records.RELAXED_FLAG)
     damaged = bool(state.flags & records.DAMAGED_FLAG)
     crc = _terms_crc(group)
     if crc == state.log_crc:
@@ -325,13 +368,17 @@ def _replay_state(group: RecoveredGroup, record: Record) -> None:
 
 
 def _terms_crc(group: RecoveredGroup) -> int | None:
+    """Checksum of the terms of all entries; None when one is missing."""
+    start = max(group.summed, group.base_index)
     terms = array("Q")
-    for index in range(group.base_index + 1, group.last_index + 1):
+    for index in range(start + 1, group.last_index + 1):
         place = group.entries.get(index)
         if place is None:
             return None
         terms.append(place.term)
-    return zlib.crc32(terms.tobytes())
+    group.crc = zlib.crc32(terms.tobytes(), group.crc)
+    group.summed = max(start, group.last_index)
+    return group.crc
 
 
 def _finish(group: RecoveredGroup) -> None:

@@ -55,14 +55,16 @@ class Rejoin:
         """Heals when the target is reached on disk."""
         group = self._group
         log = group.log
-        if not log.damaged or self._target is None:
-            return
+        if not log.damaged or self._target is None or group.snapshots.needed:
+            return  # by the state that is on its way the group may have other members
         term, index = self._target
         reached = self._verified_term == term and self._verified >= index
         if reached and log.durable_index >= index:
             log.heal()
             self._target = None
             group.node.report(group, "journal damage repaired from the leader")
+            if group.leader is not None:
+                group.send_ack(group.leader, self._verified)  # the leader need not send anything for long
 
     def on_request(self, peer: str, message: codec.Rejoin) -> None:
         """At the leader."""

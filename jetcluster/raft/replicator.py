@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from jetcluster import faults
 from jetcluster.raft import codec
 from jetcluster.raft.flow import Flow, FlowState
-from jetcluster.raft.grouplog import JournalDamageError
+from jetcluster.raft.grouplog import NO_PIN, JournalDamageError
 
 if TYPE_CHECKING:
     from jetcluster.raft.group import Group
@@ -21,7 +21,8 @@ class Replicator:
         self.flows: dict[str, Flow] = {}
         self.check_at: float | None = None
         """When something that is under way becomes overdue."""
-        self._pin_since = 0.0
+        self.pinning = False
+        """Something is kept for a peer that fetches the state, or has."""
         self._frame: tuple[int, int, int, int, bytes, int, int] | None = None
 
     def start(self) -> None:
@@ -32,7 +33,7 @@ class Replicator:
     def stop(self) -> None:
         self.flows.clear()
         self.check_at = None
-        self._group.log.pin = NO_PIN
+        self.pin()
         self._frame = None
 
     def follow_config(self) -> None:
@@ -49,6 +50,7 @@ class Replicator:
         flow = self.flows.get(peer)
         if flow is not None:
             flow.reset(self._group.log.last_index + 1, up)
+            flow.heard = self._group.now()
 
     # -- sending
 
@@ -66,7 +68,7 @@ class Replicator:
         group = self._group
         config, log = group.config, group.log
         while flow.window_open(config.window_bytes, config.window_batches):
-            if flow.next <= log.base_index:
+            if not self._reaches(flow):
                 self.offer(flow)
                 return
             if flow.next > log.last_index and flow.state != FlowState.PROBE:
@@ -86,6 +88,15 @@ class Replicator:
             if context:
                 flow.context_sent = context
             self._watch(now)
+
+    def _reaches(self, flow: Flow) -> bool:
+        """Whether the log goes back to what the peer needs. A refusal's hint skips a whole term, so the peer may lack
+        less than it says: it is asked once whether it holds the entry at the log's base."""
+        base = self._group.log.base_index
+        if flow.next <= base and flow.base_probed != base:
+            flow.base_probed = base
+            flow.next = base + 1
+        return flow.next > base
 
     def _batch(self, first: int, context: int) -> tuple[bytes, int, int]:
         """(frame, last index, bytes); the frame made for one peer serves the next one that stands at the same place."""
@@ -145,10 +156,7 @@ class Replicator:
             group.node.counters.refused_frames += 1
             return
         self._recovering(flow, message.recovering)
-        state = flow.state
         flow.acked(message.match, group.now())
-        if state == FlowState.SNAPSHOT != flow.state:
-            self._unpin()
         if not message.recovering:
             group.engine.receive_match(peer, message.match)
             group.reads.on_answer(peer, message.context)
@@ -160,13 +168,13 @@ class Replicator:
         flow = self.flows.get(peer)
         if flow is None:
             return
+        flow.heard = group.now()
         self._recovering(flow, message.recovering)
         if not message.recovering:
             group.reads.on_answer(peer, message.context)
-        state = flow.state
+        if flow.state == FlowState.SNAPSHOT and group.log.base_index < message.hint <= flow.offered:
+            flow.offered = message.hint - 1  # it got an older state from somebody else, and this log reaches back to it
         if flow.rejected(message.prev_index, message.hint, group.log.last_index):
-            if state == FlowState.SNAPSHOT:
-                self._unpin()
             group.mark()
 
     def _recovering(self, flow: Flow, recovering: bool) -> None:
@@ -192,20 +200,38 @@ class Replicator:
             assert term is not None
         else:
             flow.snapshot(index, now)
-            self._pin_since = now
+        if flow.pinned is None or flow.pinned < log.base_index:
+            flow.pinned = index
         flow.waiting_since = now
-        log.pin = min(log.pin, index)
+        self.pin()
         group.send(flow.peer, codec.encode_snap_offer(group.term, index, term, log.config_at(index)))
         self._watch(now)
 
     def on_snap_request(self, peer: str) -> None:
         flow = self.flows.get(peer)
         if flow is not None:
+            flow.heard = self._group.now()
             self.offer(flow)
 
-    def _unpin(self) -> None:
-        offered = [f.offered for f in self.flows.values() if f.state == FlowState.SNAPSHOT]
-        self._group.log.pin = min(offered, default=NO_PIN)
+    def fetches(self, peer: str, index: int) -> None:
+        """`peer` is being given the state of `index` by this node, and goes on behind it."""
+        flow = self.flows.get(peer)
+        if flow is not None and index >= self._group.log.base_index:
+            flow.heard = self._group.now()
+            flow.pinned = index
+            self.pin()
+
+    def pin(self) -> None:
+        """Keeps the log for peers that need it: those that are connected and take it, those that fetch the state, and
+        those that have and are not there yet. Sees who has been silent for too long."""
+        log, config, now = self._group.log, self._group.config, self._group.now()
+        pin, self.pinning = NO_PIN, False
+        for flow in self.flows.values():
+            needed = flow.needs(log.base_index, log.last_index, now, config.pin_seconds, config.promote_lag)
+            if needed is not None:
+                pin = min(pin, needed)
+            self.pinning |= flow.pinned is not None
+        log.pin = pin
 
     # -- time
 
@@ -222,10 +248,6 @@ class Replicator:
     def _check(self, now: float) -> None:
         group = self._group
         config = group.config
-        if group.log.pin != NO_PIN and (
-            now - self._pin_since > config.pin_seconds or group.log.bytes > config.pin_bytes
-        ):
-            group.log.pin = NO_PIN
         busy = False
         for flow in self.flows.values():
             if flow.state == FlowState.SNAPSHOT:
@@ -239,6 +261,3 @@ class Replicator:
             f.probe_prev is not None or f.out or f.state == FlowState.SNAPSHOT for f in self.flows.values()
         ):
             self._watch(now)
-
-
-NO_PIN = 1 << 62

@@ -25,10 +25,13 @@ class Snapshots:
         """Something in the log below the applied index is missing, whatever the base says (see `require`)."""
         self.installed = 0
         """The newest state that came from another replica."""
+        self.offered = False
+        """The leader offered a state, as its log would not reach back; it has sent no entries since."""
         self._told = -1e9
 
     @property
     def needed(self) -> bool:
+        """The own state and the own log do not belong together."""
         return self.wanted or self._group.applied_index < self._group.log.base_index
 
     def require(self) -> None:
@@ -57,10 +60,12 @@ class Snapshots:
 
     def on_offer(self, peer: str, message: codec.SnapOffer) -> None:
         """From the current leader."""
-        group = self._group
-        if message.snap_index <= group.applied_index and not self.needed:
-            self._continue(peer, min(group.applied_index, group.log.last_index))
+        group, log = self._group, self._group.log
+        held = message.snap_index if log.term_at(message.snap_index) == message.snap_term else 0
+        if not self.needed and message.snap_index <= max(group.applied_index, held):
+            self._continue(peer, max(min(group.applied_index, log.last_index), held))
             return
+        self.offered = True
         self._tell(peer, message.snap_index, message.snap_term)
 
     def _tell(self, leader: str, index: int, term: int) -> None:
@@ -78,7 +83,7 @@ class Snapshots:
         if held is not None and held != term and index <= group.engine.commit_index():
             group.fail(f"the installed state of {index} (term {term}) contradicts the committed entry of term {held}")
             return
-        self.wanted = False
+        self.wanted = self.offered = False
         self.installed = max(self.installed, index)
         if index >= log.base_index:
             if held != term:
@@ -86,6 +91,9 @@ class Snapshots:
                 group.follow_config()
             else:
                 log.set_fetching(False)
+                if log.config_at(index) != config:  # what was known at the base was of before
+                    log.set_members(config)
+                    group.follow_config()
         group.engine.restore(index, max(index, group.engine.commit_index()))
         group.restored(index)
         if group.leader is not None and group.leader != group.me:

@@ -137,7 +137,11 @@ class Connection(asyncio.Protocol):
         if data:
             transport.write(data)
         if linger and transport.can_write_eof():
-            transport.write_eof()
+            try:
+                transport.write_eof()
+            except OSError:  # the peer reset the connection, which the transport has not noticed yet
+                transport.abort()
+                return
             self._holds.clear()
             transport.resume_reading()
             self._arm("linger", _LINGER, self._linger_due, self.server.options.write_deadline)

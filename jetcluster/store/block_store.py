@@ -49,14 +49,12 @@ class BlockStore:
         self._added = 0
         self._dirty = False
         self._machine_state: bytes | Callable[[], bytes] | None = None
-        self._import: transfer.Importer | None = None
+        self._import: transfer.Taker | None = None
         self.incomplete = kv.get(keys.stream_prefix(keys.INSTALLING, stream)) is not None
-        """True when a crash had cut an import short; what it left was wiped at open."""
+        """An import was begun, maybe by a process before this one, and not ended. What there is of it lies on disk for
+        the next import to go on from; the store shows nothing, and must not be written to."""
         self.removed = False
-        if self.incomplete:
-            self._wipe()
-            kv.commit()
-        else:
+        if not self.incomplete:
             self._load()
 
     # -- state ----------------------------------------------------------------------------------------------------
@@ -214,8 +212,8 @@ class BlockStore:
         to that once more. A MemKv takes nothing back. Raises DamagedError like opening.
         """
         self._kv.discard(self._stream)
-        self._import = None
-        self._load()
+        if not self.incomplete:
+            self._load()
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -336,41 +334,47 @@ class BlockStore:
 
     # -- catch-up -------------------------------------------------------------------------------------------------
 
-    def export(self, max_bytes: int = 1 << 20) -> Iterator[bytes]:
-        """The whole stream as of now, in chunks of at most `max_bytes`; later changes do not show in it.
-
-        Commits, so it may only be called between commands. Raises DamagedError instead of shipping damage.
-        """
+    def export(self) -> transfer.Giver:
+        """The whole stream as of now; later changes do not show in it. Commits, so it may only be called between
+        commands."""
         self.touch()
-        return transfer.export(self._kv.snapshot(), self._stream, max_bytes)
+        return transfer.Giver(self._kv.snapshot(), self._stream)
 
-    def import_begin(self) -> None:
-        """Wipes this store and marks it as being installed: a crash before `import_end` leaves it empty, with
-        `incomplete` set at the next open. Until the end nothing else may be called; a callable given to
-        save_machine_state is forgotten."""
+    def import_begin(self) -> transfer.Taker:
+        """What makes this store's records equal to those of a giver. From here on, also over a restart, the store shows
+        nothing, until `import_end`; nothing else may be called before, and a callable given to `save_machine_state` is
+        forgotten. Commits; what the taker does is to be committed by the caller."""
+        self.incomplete = True
+        self._kv.put(keys.stream_prefix(keys.INSTALLING, self._stream), b"")
+        self._kv.commit()
+        self._reset()
+        self._import = transfer.Taker(self._kv, self._stream)
+        return self._import
+
+    def import_wipe(self) -> None:
+        """Deletes what there is of an import. Commits; `reclaim` frees it."""
         self._wipe()
         self._kv.put(keys.stream_prefix(keys.INSTALLING, self._stream), b"")
         self._kv.commit()
-        self._import = transfer.Importer(self._kv, self._stream)
-
-    def import_chunk(self, chunk: bytes) -> None:
-        """The chunks of `export`, in order. Commits. Raises DamagedError when a record fails its checksum."""
-        assert self._import is not None
-        self._import.feed(chunk)
-        self._kv.commit()
+        self._import = None
 
     async def reclaim(self) -> None:
         """What this stream has deleted leaves the disk, durably. Raises KvError."""
         await self._kv.reclaim([(keys.stream_prefix(k, self._stream), keys.stream_end(k, self._stream)) for k in BULKY])
 
-    def import_end(self) -> None:
-        """Raises DamagedError when chunks are missing; the store then stays marked, begin again."""
+    def import_end(self) -> Iterator[None]:
+        """Takes over what was imported, in steps of some milliseconds; to be exhausted. Commits. Raises DamagedError
+        when something is missing; the store stays incomplete then."""
         assert self._import is not None
         self._import.finish()
-        self._import = None
+        try:
+            yield from self._loading()
+            self._import = None
+            self.incomplete = False
+        finally:
+            if self.incomplete:
+                self._reset()
         self._kv.delete(keys.stream_prefix(keys.INSTALLING, self._stream))
-        self._load()
-        self.incomplete = False
         self._kv.commit()
 
     # -- inside ---------------------------------------------------------------------------------------------------
@@ -391,7 +395,7 @@ class BlockStore:
 
     def _write_state(self) -> None:
         self._dirty = False
-        if self.removed or self._import is not None:
+        if self.removed or self.incomplete:
             return
         key = keys.stream_prefix(keys.STATE, self._stream)
         blocks = self._blocks
@@ -399,7 +403,11 @@ class BlockStore:
         self._kv.put(key, encode_state(counters, self.load_machine_state()))
 
     def _load(self) -> None:
-        """Everything in memory from the records; reads neither blocks nor messages."""
+        for _ in self._loading():
+            pass
+
+    def _loading(self) -> Iterator[None]:
+        """Everything in memory from the records, piece by piece; reads neither blocks nor messages."""
         removals = self.removals
         key = keys.stream_prefix(keys.STATE, self._stream)
         value = self._kv.get(key)
@@ -413,8 +421,9 @@ class BlockStore:
         start = keys.stream_prefix(keys.INFO, self._stream)
         for records in self._kv.chunks(start, keys.stream_end(keys.INFO, self._stream)):
             blocks.add_records(records)
+            yield
         blocks.settle(counters.bytes)
-        indexed = self._index.load()
+        indexed = yield from self._index.loading()
         if not blocks.messages == indexed == counters.messages:
             raise DamagedError(counters.first_seq, counters.last_seq)
         self._added = removals + 1 + blocks.messages

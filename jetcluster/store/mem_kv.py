@@ -97,10 +97,10 @@ class MemSnapshot:
 
     def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
         low = bisect_left(self._pairs, start, key=lambda pair: pair[0])
-        for key, value in self._pairs[low:]:
-            if key >= end:
+        for at in range(low, len(self._pairs)):
+            if self._pairs[at][0] >= end:
                 return
-            yield key, value
+            yield self._pairs[at]
 
 
 class MemKv(Commits):

@@ -123,9 +123,12 @@ class RocksKv(Commits):
             if salvage:
                 options.set_paranoid_checks(False)
                 options.set_disable_auto_compactions(True)
-            self._db = rocksdict.Rdict(str(path), options)
+            self._db = self._connect(options)
         except Exception as error:
             raise type(_failure(error))(f"cannot open {path}: {error}") from error
+
+    def _connect(self, options: Any) -> Any:
+        return self._rocks.Rdict(str(self._path), options)
 
     def check_files(self) -> None:
         """Notes in `damage` a table file that is gone or has another size than it was written with: a look at each

@@ -11,7 +11,8 @@ from jetcluster.store.blocks import decode_block, decode_info
 from jetcluster.store.kv import Kv, KvDamagedError
 from jetcluster.store.subject_index import check_posting
 
-_KINDS = (keys.BLOCK, keys.INFO, keys.POSTING, keys.SIDE, keys.STATE)
+KINDS = (keys.BLOCK, keys.INFO, keys.POSTING, keys.SIDE, keys.STATE)
+"""Of a stream's records; the one that vouches for the others comes last."""
 
 
 class Scrub:
@@ -21,23 +22,23 @@ class Scrub:
         self._kv = kv
         self._stream = stream
         self._kind = 0
-        self._next = keys.stream_prefix(_KINDS[0], stream)
+        self._next = keys.stream_prefix(KINDS[0], stream)
 
     @property
     def done(self) -> bool:
-        return self._kind >= len(_KINDS)
+        return self._kind >= len(KINDS)
 
     def step(self, max_bytes: int) -> int:
         """Verifies about `max_bytes` more, at least one record while there are any; how many it were. Raises
         DamagedError."""
         total = 0
         while not self.done and total < max_bytes:
-            kind = _KINDS[self._kind]
+            kind = KINDS[self._kind]
             end = keys.stream_end(kind, self._stream)
             key = b""
             try:
                 for key, value in self._kv.scan(self._next, end):
-                    _verify(kind, key, value)
+                    verify(kind, key, value)
                     total += len(key) + len(value)
                     if total >= max_bytes:
                         self._next = key + b"\0"
@@ -47,12 +48,13 @@ class Scrub:
                 raise DamagedError(seq, keys.MAX_SEQ) from error
             self._kind += 1
             if not self.done:
-                self._next = keys.stream_prefix(_KINDS[self._kind], self._stream)
+                self._next = keys.stream_prefix(KINDS[self._kind], self._stream)
         return total
 
 
-def _verify(kind: int, key: bytes, value: bytes) -> None:
-    """Records of the other kinds have only the checksums of the store below, which were verified by reading."""
+def verify(kind: int, key: bytes, value: bytes) -> None:
+    """Raises DamagedError. Records of the other kinds have only the checksums of the store below, which reading has
+    verified."""
     if kind == keys.BLOCK:
         decode_block(key, value)
     elif kind == keys.INFO:

@@ -18,7 +18,7 @@ import zlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from jetcluster.store import filters, keys
@@ -280,14 +280,15 @@ class SubjectIndex:
                 found.append(keys.posting_prefix(stream, subject) + keys.seq_suffix(first + alive[0]))
         return found
 
-    def load(self) -> int:
-        """Rebuilds the table from the postings; the block table must be loaded. Returns how many messages they name.
-        Raises DamagedError."""
+    def loading(self) -> Generator[None, None, int]:
+        """Rebuilds the table from the postings, piece by piece; the block table must be loaded. Returns how many
+        messages they name. Raises DamagedError."""
         self.clear()
         table = self.table
         total = 0
         for chunk in self._kv.chunks(*self._posting_range()):
             total += self._load_singles(chunk) or self._load_any(chunk)
+            yield
         self._arrivals = list(table)
         self._sorted.rebuild(list(table))
         return total

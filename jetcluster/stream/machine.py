@@ -278,7 +278,7 @@ class StreamMachine:
         self, command: Purge | DeleteMsg | Expire | Fire | UpdateConfig | Restore | RestoreEnd | Replace
     ) -> int | ApiError:
         if isinstance(command, Expire):
-            return self._expire()
+            return self._expire(command.ts)
         if isinstance(command, Fire):
             return self._store_own(fire(self.store, self.rules, self._schedules, command.firings))
         if isinstance(command, Purge):
@@ -289,7 +289,7 @@ class StreamMachine:
             return self._take_back(command)
         if isinstance(command, Replace):
             return self._replace(command)
-        return self._update(StreamRules.from_config(command.config), command.revision)
+        return self._update(StreamRules.from_config(command.config), command)
 
     def _replace(self, command: Replace) -> int | ApiError:
         removed = replacing.make_room(self.store, self.rules, command)
@@ -310,8 +310,10 @@ class StreamMachine:
         self.clock = max(self.clock, self.store.state.last_ts)
         return result
 
-    def _expire(self) -> int:
-        removed, markers = self._expiry.run(self.clock)
+    def _expire(self, now: int) -> int:
+        """`now` is the command's own time, not `clock`: a message with a stamp of the future, from a leader whose clock
+        was wrong, must not make everything before it look old."""
+        removed, markers = self._expiry.run(now)
         self._store_own(markers)
         return removed
 
@@ -362,12 +364,12 @@ class StreamMachine:
             return 1
         return errors.by_code(10043, seq=seq)
 
-    def _update(self, rules: StreamRules, revision: int) -> int:
+    def _update(self, rules: StreamRules, command: UpdateConfig) -> int:
         """Shrunk limits hold at once. `first_seq` counts in the first configuration only. A new leader whose node is
         behind proposes the configuration it knows: that must not bring back narrower limits of the past."""
-        if 0 < revision <= self.config_revision:
+        if 0 < command.revision <= self.config_revision:
             return 0
-        self.config_revision = max(revision, self.config_revision)
+        self.config_revision = max(command.revision, self.config_revision)
         if not self.configured and rules.first_seq > 1:
             self.store.compact(rules.first_seq)
         self.configured = True
@@ -383,4 +385,4 @@ class StreamMachine:
             self._extension.configure(rules)
         subjects = [subject for subject, _ in self.store.subject_counts(b">")] if rules.max_msgs_per_subject else []
         removed = enforce(self.store, rules, subjects) if rules.evicts else 0
-        return removed + self._expire()
+        return removed + self._expire(command.ts)

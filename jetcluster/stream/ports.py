@@ -117,6 +117,8 @@ SIDE_EXHAUSTED = 11
 
 SIDE_SOURCES = 12
 """Rows of `sourced.Cursors`."""
+SIDE_MEMBERS = 14
+"""One row, key b"": the Raft configuration in force at the applied index (`cluster.stream_replica`)."""
 
 
 class Extension(Protocol):

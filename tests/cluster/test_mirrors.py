@@ -389,3 +389,27 @@ async def test_all_nodes_start_again(cluster: ProcessCluster) -> None:
         assert [(m.seq, m.data) for m in await stored(client, "M")] == [
             (m.seq, m.data) for m in await stored(client, "UP")
         ]
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+async def test_own_writes_are_read_beside_a_mirror(shared: ProcessCluster, server: str, replicas: int) -> None:
+    """One connection publishes and reads what it was told is stored; a mirror answers for the stream, too."""
+    if server == "nats-server":
+        pytest.skip("nats-server makes no such promise")
+    up, name = fresh("UP"), fresh("M")
+    async with await shared[0].connect() as client:
+        await create_stream(client, up, [f"{up}.>"], replicas, allow_direct=True)
+        await settled(shared, client)
+        await mirror(client, name, up, 3)
+        await publish(client, f"{up}.a", b"first")
+        await reached(client, name, 1)
+    await asyncio.sleep(1)
+    sources = set()
+    for node in shared.nodes:
+        async with await node.connect() as client:
+            for number in range(150):
+                ack = (await client.request(f"{up}.b", b"%d" % number)).json()
+                answer = await client.request(f"$JS.API.DIRECT.GET.{up}", b'{"seq":%d}' % ack["seq"])
+                assert answer.data == b"%d" % number, (node.name, number, answer.status)
+                sources.add(b"Nats-Stream: %b\r\n" % name.encode() in answer.header)
+    assert (True in sources) is (replicas == 1), "where there is a replica on each node no mirror is needed"

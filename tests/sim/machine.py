@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jetcluster.raft.api import Role
+from jetcluster.raft.membership import Members
 
 if TYPE_CHECKING:
     from tests.sim.world import SimNode
@@ -20,6 +21,7 @@ class SimStore:
         self.entries: list[Applied] = []
         self.index = 0
         self.term = 0
+        self.members: Members | None = None
 
 
 class SimMachine:
@@ -30,6 +32,7 @@ class SimMachine:
         self.entries = list(store.entries)
         self.index = store.index
         self.term = store.term
+        self.members = store.members
         self.waiting: dict[int, bytes] = {}
         """Index -> command proposed here and not yet answered."""
         self.fetching = False
@@ -46,12 +49,16 @@ class SimMachine:
         """Makes the present state durable; returns its index."""
         self.store.entries = list(self.entries)
         self.store.index, self.store.term = self.index, self.term
+        self.store.members = self.members
         return self.index
 
-    def replace(self, entries: list[Applied], index: int, term: int) -> None:
+    def replace(self, entries: list[Applied], index: int, term: int, members: Members) -> None:
         self.entries = list(entries)
-        self.index, self.term = index, term
+        self.index, self.term, self.members = index, term, members
         self.flush()
+
+    def on_members(self, members: Members) -> None:
+        self.members = members
 
     def on_role(self, role: Role, term: int, leader: str | None) -> None:
         self.node.world.log(self.node.name, "role", self.gid, role.name, term, leader)

@@ -128,7 +128,13 @@ class Nemesis:
         node = world.nodes[self.victim]
         world.crash(self.victim)
         number, size = self._vouched_for(node.disk)
-        if size and self.rng.random() < 0.7:
+        if node.disk.segments() and self.rng.random() < 0.2:
+            newest = node.disk.segments()[-1]
+            left = self.rng.randrange(records.SEGMENT_HEAD, len(node.disk.load(newest)) + 1)
+            world.log("CUT SHORT", self.victim, newest, left)
+            world.stats["cut-short"] += 1
+            node.disk.cut(newest, left)
+        elif size and self.rng.random() < 0.7:
             at = self.rng.randrange(size)
             world.log("CORRUPT", self.victim, number, at)
             world.stats["corruptions"] += 1
@@ -144,10 +150,10 @@ class Nemesis:
             return 0, 0
         number = self.rng.choice(numbers)
         data = disk.load(number)
-        nonce = records.read_segment_head(data, number)
-        if nonce is None:
+        head = records.read_segment_head(data, number)
+        if head is None:
             return 0, 0
-        seed = records.salt(number, nonce)
+        seed = records.salt(number, head.nonce)
         starts = [records.SEGMENT_HEAD]
         while (batch := records.read_batch(data, starts[-1], seed)) is not None:
             starts.append(batch.end)
@@ -159,10 +165,10 @@ class Nemesis:
     @staticmethod
     def _has_batch(disk: MemoryDisk, number: int) -> bool:
         data = disk.load(number)
-        nonce = records.read_segment_head(data, number)
-        if nonce is None:
+        head = records.read_segment_head(data, number)
+        if head is None:
             return False
-        return records.read_batch(data, records.SEGMENT_HEAD, records.salt(number, nonce)) is not None
+        return records.read_batch(data, records.SEGMENT_HEAD, records.salt(number, head.nonce)) is not None
 
     def fill(self) -> None:
         node = self.world.nodes[self._name()]

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from jetcluster.clock import SeededRng
+from jetcluster.health.node_health import NodeHealth
 from jetcluster.raft.api import MembershipError, NotLeaderError, RaftError
 from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.disk import MemoryDisk
 from jetcluster.raft.group import Group
 from jetcluster.raft.journal import Journal, JournalOptions
+from jetcluster.raft.membership import Config, Members
 from jetcluster.raft.node import RaftNode
 from jetcluster.raft.writer import Done, Job
 from tests.sim.checks import Checks, Violation
@@ -37,6 +39,9 @@ FAST = RaftConfig(
     start_delay=(0.05, 0.15),
     stateless_delay=0.4,
     digest=0.3,
+    journal_hangs=0.25,
+    second_opinion=0.1,
+    give_way=0.15,
     stall=0.15,
     transfer_timeout=0.2,
     offer_retry=0.2,
@@ -47,6 +52,7 @@ FAST = RaftConfig(
     window_batches=6,
     max_uncommitted=20_000,
     promote_lag=8,
+    promote_seconds=0.05,
     early_seconds=0.5,
 )
 
@@ -94,6 +100,8 @@ class Scenario:
         scenario.spares = rng.choice((0, 0, 1, 2)) if scenario.voters > 1 else rng.choice((0, 1))
         scenario.corrupt = scenario.voters >= 3 and rng.random() < 0.3
         scenario.disk_full = rng.random() < 0.25
+        if scenario.disk_full:
+            scenario.settle += 1.2  # that there is room again is seen within a second, and a leader may give way then
         scenario.lose_state = scenario.voters >= 3 and rng.random() < 0.25
         scenario.rebuild = scenario.voters >= 3 and rng.random() < 0.25
         return scenario
@@ -216,7 +224,8 @@ class SimNode:
             world.stats["damaged-journals"] += 1
             world.log(self.name, "DAMAGE", [d.why for d in self.journal.damage])
         world.checks.restarted(self)
-        self.raft = RaftNode(self.name, self.journal, self, timers, rng, timers, FAST, self._report)
+        health = NodeHealth(timers, calm=0.1)
+        self.raft = RaftNode(self.name, self.journal, self, timers, rng, timers, FAST, self._report, health)
         for gid, peers in list(self.assigned.items()):
             self.create(gid, peers)
 
@@ -238,6 +247,7 @@ class SimNode:
             applied_index=machine.index,
             applied_term=machine.term,
             campaign=peers[:1] == (self.name,),
+            members=store.members if machine.index else None,
         )
         self.world.checks.installed(self, gid, machine.index)
 
@@ -464,9 +474,24 @@ class World:
         self.stats["snapshots"] += 1
         self.log(node.name, "INSTALL", gid, there.index, there.term)
         term = there.term if there.index else 0
-        machine.replace(there.entries, there.index, term)
-        self.checks.installed(node, gid, there.index)
-        group.install(there.index, term, *source.raft.groups[gid].members_at(there.index))
+        voters, learners = source.raft.groups[gid].members_at(there.index)
+        group.suspend()
+        machine.replace(there.entries, there.index, term, Members(there.index, Config(voters, learners)))
+        machine.fetching = True
+        # The state is durable now; a crash before the journal knows of it is part of the game.
+        self.at(self.rng.uniform(0.0, 0.03), self._install, node, life, gid, machine)
+
+    def _install(self, node: SimNode, life: int, gid: int, machine: SimMachine) -> None:
+        if node.dead or node.life != life or node.machines.get(gid) is not machine:
+            return
+        if node.paused_until > self.now:
+            self.at(node.paused_until - self.now, self._install, node, life, gid, machine)
+            return
+        machine.fetching = False
+        members = machine.members
+        assert members is not None
+        self.checks.installed(node, gid, machine.index)
+        node.raft.groups[gid].install(machine.index, machine.term, members.config.voters, members.config.learners)
         self.checks.after_event(node)
 
     # -- clients

@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -59,12 +61,39 @@ def test_the_environment_arms_points() -> None:
         ("nothing=eio", "no fault point"),
         ("journal.write=explode", "unknown action"),
         ("raft.flush=delay:x", "could not convert"),
+        ("raft.flush=hang", "unknown action"),
+        ("raft.flush=explode@/tmp", "unknown action"),
     ],
 )
 def test_a_mistake_in_the_environment_is_refused(value: str, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         faults.from_environment(value)
     faults.from_environment(None)
+
+
+def test_a_fault_lasts_while_a_file_exists(tmp_path: Path) -> None:
+    file = tmp_path / "trouble"
+    faults.from_environment(f"journal.write=eio@{file};journal.create=emfile@{file};journal.synced=hang@{file}")
+    faults.point("journal.write")
+    faults.point("journal.synced")
+    file.touch()
+    for name, code in (("journal.write", errno.EIO), ("journal.create", errno.EMFILE)):
+        with pytest.raises(OSError) as caught:
+            faults.point(name)
+        assert caught.value.errno == code
+    passed = threading.Event()
+
+    def pass_by() -> None:
+        faults.point("journal.synced")
+        passed.set()
+
+    thread = threading.Thread(target=pass_by)
+    thread.start()
+    assert not passed.wait(0.1)
+    file.unlink()
+    assert passed.wait(5.0)
+    thread.join()
+    faults.point("journal.write")
 
 
 def test_kill_ends_the_process_at_once() -> None:

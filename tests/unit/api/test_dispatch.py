@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
 
 from jetcluster.api import dispatch
+from jetcluster.cluster import requests
+from jetcluster.errors import NOT_AVAILABLE, by_code
 from tests.unit.api.fakes import Client
 
 
@@ -187,3 +190,28 @@ async def test_an_account_that_imports_another_s_api_gets_no_answers_of_its_own(
     client.bus.publish(b"$JS.API.CONSUMER.INFO.S.c", b"", b"in.2")
     await asyncio.sleep(0.05)
     assert got == [(b"in.2", b"NATS/1.0 503\r\n\r\n")]
+
+
+async def test_one_deadline_for_all_that_a_request_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without quorum the stream's leader is asked in vain, and then the meta leader whether there is such a stream."""
+    dispatch_seconds = dispatch.REQUEST_SECONDS
+    monkeypatch.setattr(dispatch, "REQUEST_SECONDS", 0.35)
+    assert requests.DEADLINE < dispatch_seconds < 5.0, "stock clients give up after 5 s"
+    client = Client()
+    await client.create("S")
+    asked: list[str] = []
+
+    async def nobody(*question: Any) -> dict[str, Any]:
+        asked.append(str(question[-2]))
+        await asyncio.sleep(0.3)
+        raise by_code(NOT_AVAILABLE)
+
+    client.cluster.stream_request = nobody  # type: ignore[method-assign]
+    client.cluster.meta_request = nobody  # type: ignore[method-assign]
+    for endpoint, body in (("INFO", None), ("PURGE", None), ("MSG.GET", {"seq": 1})):
+        asked.clear()
+        start = time.monotonic()
+        reply = await client.ask(f"STREAM.{endpoint}.S", body)
+        assert reply["error"]["err_code"] == NOT_AVAILABLE
+        assert time.monotonic() - start < 0.5, endpoint
+        assert asked[1:] == ["lookup"]

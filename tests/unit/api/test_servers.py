@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
 from jetcluster.api import dispatch, endpoints
-from jetcluster.errors import by_code
+from jetcluster.errors import ApiError, by_code
 from tests.unit.api.fakes import Client
 
 
@@ -85,3 +86,49 @@ async def test_other_requests_of_the_system_account_need_jetstream_and_standalon
     client.context.cluster.clustered = False  # type: ignore[misc]
     for subject in ("META.LEADER.STEPDOWN", "SERVER.REMOVE", "SERVER.EVACUATE"):
         assert (await client.ask(subject, b'{"peer":"n3"}'))["error"]["err_code"] == 10010
+
+
+@pytest.mark.parametrize(
+    ("body", "asked"),
+    [
+        (b"", 10003),
+        (b" { } ", 10003),
+        (b"xx", 10025),
+        (b'{"quorum_needed":"2"}', 10025),
+        (b'{"quorum_needed":2}', 2),
+        (b'{"Quorum_Needed":-1}', -1),
+        (b'{"other":1}', 0),
+    ],
+)
+async def test_every_server_answers_a_rescue(body: bytes, asked: int) -> None:
+    client = system_client([])
+    seen: list[tuple[Any, str]] = []
+
+    async def rescue_meta(wanted: Any, by: str) -> list[dict[str, Any]]:
+        seen.append((wanted, by))
+        answer = {"error": wanted.to_dict()} if isinstance(wanted, ApiError) else {"prev_quorum": 3, "new_quorum": 2}
+        return [{"server": name, "server_id": name.upper(), **answer} for name in ("n1", "n2", "n3")]
+
+    client.context.cluster.rescue_meta = rescue_meta  # type: ignore[attr-defined]
+    got: list[dict[str, Any]] = []
+    inbox = b"_INBOX.all"
+    client.bus.subscribe(inbox, lambda s, r, h, payload, o: got.append(json.loads(payload)))
+    client.bus.publish(b"$JS.API.META.RESCUE", body, inbox)
+    async with asyncio.timeout(5):
+        while len(got) < 3:
+            await asyncio.sleep(0)
+    assert sorted(reply["server"] for reply in got) == ["n1", "n2", "n3"]
+    assert {reply["type"] for reply in got} == {"io.nats.jetstream.api.v1.meta_rescue_response"}
+    ((wanted, by),) = seen
+    if isinstance(wanted, ApiError):
+        assert wanted.err_code == asked and all(reply["error"]["err_code"] == asked for reply in got)
+    else:
+        assert wanted == asked and all(reply["new_quorum"] == 2 for reply in got)
+    assert by == "u1"
+
+
+async def test_a_rescue_is_of_clusters() -> None:
+    client = system_client([])
+    client.context.cluster.clustered = False  # type: ignore[misc]
+    reply = await client.ask("META.RESCUE", {"quorum_needed": 1})
+    assert reply["error"]["err_code"] == 10010

@@ -188,3 +188,11 @@ def test_the_module_of_the_entry_point_runs_as_well() -> None:
     done = python("-m", "jetcluster.cli.main", "version")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("nats-server: v")
+
+
+def test_a_drill_that_is_not_understood_is_no_start(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JETCLUSTER_FAULTS", "journal.write=explode")
+    assert main(["serve", "-p", "-1"], "jetcluster") == 1
+    assert "JETCLUSTER_FAULTS: unknown action 'explode'" in capfd.readouterr().err

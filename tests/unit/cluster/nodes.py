@@ -24,6 +24,7 @@ from jetcluster.cluster.stream_replica import StreamReplica
 from jetcluster.cluster.turn_commit import TurnCommit
 from jetcluster.model.limits import AccountLimits
 from jetcluster.model.stream import StreamConfig
+from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.disk import MemoryDisk
 from jetcluster.raft.journal import Journal, JournalOptions
 from jetcluster.raft.node import RaftNode
@@ -53,6 +54,19 @@ class Latency:
 
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> asyncio.TimerHandle:
         return self._loop.call_later(0.0005, callback, *args)
+
+
+class SkewedClock:
+    """A node's own clocks: the wall clock may be off."""
+
+    def __init__(self, cluster: Cluster, name: str, loop: VirtualLoop) -> None:
+        self._cluster = cluster
+        self._name = name
+        self.monotonic = loop.monotonic
+        self._time_ns = loop.time_ns
+
+    def time_ns(self) -> int:
+        return self._time_ns() + int(self._cluster.ahead.get(self._name, 0.0) * 1e9)
 
 
 class CrashKv(MemKv):
@@ -140,7 +154,8 @@ class Node:
         MeshInterest(self.mesh, self.accounts)
         self.journal = Journal(disk, InlineWriter(loop), loop, rng, cluster.options, self.fatal.append)
         self.journal.open()
-        self.raft = RaftNode(self.me, self.journal, self.mesh, loop, rng, loop, on_report=self._report)
+        clock = SkewedClock(cluster, name, loop)
+        self.raft = RaftNode(self.me, self.journal, self.mesh, clock, rng, loop, cluster.config, self._report)
         self.mesh.on_raft = self.raft.on_frame
         self.mesh.on_read_end = self.raft.end_of_batch
         owners: dict[int, SnapshotOwner] = {}
@@ -155,11 +170,12 @@ class Node:
             kv=kv,
             turn_commit=TurnCommit(kv, loop, self.log),
             bus=lambda account: self.accounts[account],
-            has_stream=lambda account, stream: self.js.assignment(account, stream) is not None,
+            find_stream=lambda account, stream: self.js.assignment(account, stream),
+            answers_reads=lambda gid: self.js.answers_reads(gid),
             nodes=lambda: self.js.meta.machine.nodes,
             leaders=LeaderTable(self.mesh, lambda gid: groups[gid].leader if gid in groups else None),
             catchup=CatchUp(self.mesh, loop, rng, owners, self.log),
-            clock=loop,
+            clock=self.raft.health.time,
             rng=rng,
             timers=loop,
             log=self.log,
@@ -194,12 +210,16 @@ class Node:
 
     # ---- as a client of this node
 
-    async def request(self, subject: bytes, payload: bytes = b"", seconds: float = 2.0) -> Message:
+    async def request(
+        self, subject: bytes, payload: bytes = b"", seconds: float = 2.0, headers: bytes = b""
+    ) -> Message:
         """The first reply; TimeoutError when there is none."""
-        replies = await self.requests(subject, [payload], seconds)
+        replies = await self.requests(subject, [payload], seconds, headers)
         return replies[0]
 
-    async def requests(self, subject: bytes, payloads: list[bytes], seconds: float = 2.0) -> list[Message]:
+    async def requests(
+        self, subject: bytes, payloads: list[bytes], seconds: float = 2.0, headers: bytes = b""
+    ) -> list[Message]:
         """One reply for each."""
         got: list[Message] = []
         done = asyncio.Event()
@@ -213,7 +233,7 @@ class Node:
         subscription = self.bus.subscribe(inbox, take)
         try:
             for payload in payloads:
-                if not self.bus.publish(subject, payload, inbox):
+                if not self.bus.publish(subject, payload, inbox, headers):
                     raise NoRespondersError(subject)
             async with asyncio.timeout(seconds):
                 await done.wait()
@@ -221,13 +241,25 @@ class Node:
             self.bus.unsubscribe(subscription)
         return got
 
-    async def publish(self, subject: bytes, payload: bytes = b"x") -> dict[str, Any]:
+    async def publish(self, subject: bytes, payload: bytes = b"x", headers: bytes = b"") -> dict[str, Any]:
         """The PubAck."""
-        _, headers, body = await self.request(subject, payload)
+        _, status, body = await self.request(subject, payload, headers=headers)
         if not body:
-            raise NoRespondersError(headers)
+            raise NoRespondersError(status)
         ack: dict[str, Any] = json.loads(body)
         return ack
+
+    async def publish_again(self, subject: bytes, payload: bytes = b"x", headers: bytes = b"") -> dict[str, Any]:
+        """The PubAck; sent again while the leadership moves, as clients do."""
+        while True:
+            try:
+                ack = await self.publish(subject, payload, headers)
+            except (NoRespondersError, TimeoutError):
+                await asyncio.sleep(0.02)
+                continue
+            if "seq" in ack:
+                return ack
+            await asyncio.sleep(0.02)
 
     async def get(self, stream: bytes, seq: int) -> Message:
         return await self.request(b"$JS.API.DIRECT.GET." + stream, b'{"seq":%d}' % seq)
@@ -245,17 +277,26 @@ class Cluster:
     """`names`: those started at once. `expected` is how many nodes the routes name."""
 
     def __init__(
-        self, names: str = "ABC", *, options: JournalOptions | None = None, clustered: bool = True, expected: int = 0
+        self,
+        names: str = "ABC",
+        *,
+        options: JournalOptions | None = None,
+        config: RaftConfig | None = None,
+        clustered: bool = True,
+        expected: int = 0,
     ) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         self.loop = loop
         self.clustered = clustered
         self.options = options or JournalOptions(segment_bytes=1 << 20, reserve_bytes=0)
+        self.config = config
         self.network = MemoryNetwork(Latency(loop), clock=loop, rng=SeededRng(42))
         self.seeds = itertools.count(1)
         self.inboxes = itertools.count(1)
         self.expected = expected or len(names)
+        self.ahead: dict[str, float] = {}
+        """Seconds by which the wall clock of a node is ahead."""
         self.nodes: dict[str, Node] = {}
         for name in names:
             self.nodes[name] = Node(self, name, None, MemoryDisk(), CrashKv())

@@ -3,132 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from jetcluster.clock import SeededRng
-from jetcluster.cluster import catchup
-from jetcluster.cluster.catchup import (
-    EXPORT_IDLE_SECONDS,
-    FULL_SECONDS,
-    RESUME_SECONDS,
-    CatchUp,
-    Cut,
-    SnapshotOwner,
-)
-from jetcluster.cluster.mesh_api import MeshError, MeshRefusedError
-from jetcluster.cluster.mesh_memory import InMemoryMesh, MemoryNetwork
-from jetcluster.store.api import DamagedError
-from jetcluster.store.kv import KvError, KvFullError
-from tests.unit.cluster.nodes import SMALL_LOG, Cluster, CrashKv, ListLog, Node
-from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
-
-GID = 5
+from jetcluster.cluster import exports, pull
+from jetcluster.cluster.catchup import FULL_SECONDS
+from jetcluster.cluster.exports import EXPORT_IDLE_SECONDS
+from jetcluster.cluster.mesh_api import MeshError
+from jetcluster.cluster.pull import RESUME_SECONDS
+from jetcluster.raft.config import RaftConfig
+from jetcluster.store import transfer
+from jetcluster.store.kv import KvError
+from tests.unit.cluster.nodes import SMALL_LOG, Cluster, CrashKv, Latency, Node
+from tests.unit.cluster.transfers import GID, Owner, Pair, begun
+from tests.unit.cluster.virtual_loop import virtual_time
 
 
-class Owner:
-    """A replica whose state is a list of chunks."""
-
-    def __init__(self, index: int = 0, *chunks: bytes | Exception) -> None:
-        self.index = index
-        self.chunks = list(chunks)
-        self.taken: list[bytes] = []
-        self.log: list[str] = []
-        self.pause = 0.0
-        self.room = 1 << 20
-        self.keeps_state = False
-
-    def export_failed(self, error: DamagedError) -> None:
-        self.log.append("export failed")
-
-    @property
-    def state_index(self) -> int:
-        return self.index
-
-    def snapshot_export(self, chunk_bytes: int) -> Cut:
-        size = sum(len(chunk) for chunk in self.chunks if isinstance(chunk, bytes))
-        return Cut(self.index, 1, ("A", "B"), self._read(), ("L",), size, 10 * len(self.chunks))
-
-    def _read(self) -> Iterator[bytes]:
-        for chunk in self.chunks:
-            if isinstance(chunk, Exception):
-                raise chunk
-            yield chunk
-
-    def snapshot_begin(self) -> None:
-        self.log.append("begin")
-        self.taken = []
-
-    async def snapshot_room(self, size: int) -> None:
-        if sum(map(len, self.taken)) + size > self.room:
-            raise KvFullError("no room")
-
-    async def snapshot_abandon(self) -> None:
-        self.log.append("abandon")
-
-    def snapshot_chunk(self, chunk: bytes) -> None:
-        if chunk == b"bad":
-            raise DamagedError(1, 2)
-        if chunk == b"full":
-            raise KvError("No space left on device")
-        if chunk == b"bug":
-            raise ZeroDivisionError
-        self.taken.append(chunk)
-
-    async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()) -> None:
-        assert (peers, learners) == (("A", "B"), ("L",))
-        self.log.append("end")
-        self.index = index
-
-
-class Pair:
-    """A has state, B wants it."""
-
-    def __init__(self, a: Owner, b: Owner) -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        self.loop = loop
-        self.network = MemoryNetwork(loop, clock=loop)
-        self.meshes: list[InMemoryMesh] = []
-        self.sides: list[CatchUp] = []
-        self.logs = [ListLog(), ListLog()]
-        for name, owner, log in (("A", a, self.logs[0]), ("B", b, self.logs[1])):
-            mesh = self.network.mesh(name, name * 8)
-            owners: dict[int, SnapshotOwner] = {GID: owner}
-            self.sides.append(CatchUp(mesh, loop, SeededRng(1), owners, log))
-            mesh.start_now()
-            self.meshes.append(mesh)
-
-    async def pull(self, index: int = 1) -> None:
-        await asyncio.sleep(0.001)
-        self.sides[1].pull(GID, self.meshes[0].me.peer_id, index)
-        while self.sides[1].running(GID):
-            await asyncio.sleep(0.001)
-
-
-async def begun(source: Owner, target: Owner) -> Pair:
-    """One chunk has come."""
-    pair = Pair(source, target)
-    await asyncio.sleep(0.001)
-    pair.sides[1].pull(GID, pair.meshes[0].me.peer_id, 1)
-    while not target.taken:
-        await asyncio.sleep(0)
-    return pair
-
-
-async def settled(pair: Pair) -> None:
-    while pair.sides[1].running(GID):
-        await asyncio.sleep(0.001)
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each record is a range, and travels alone."""
+    monkeypatch.setattr(transfer, "RANGE_BYTES", 1)
+    monkeypatch.setattr(pull, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(pull, "AHEAD", 0)
+    monkeypatch.setattr(exports, "LIST_COST", 1)
 
 
 @virtual_time
-async def test_all_chunks_in_order_and_nothing_left() -> None:
-    source, target = Owner(9, b"1", b"2", b"3"), Owner()
+async def test_the_state_comes_whole_and_nothing_is_left() -> None:
+    source, target = Owner(9, b"1", b"2", b"3"), Owner(0, b"old", b"2", b"old", b"older")
     pair = Pair(source, target)
     await pair.pull()
-    assert (target.taken, target.log, target.index) == ([b"1", b"2", b"3"], ["begin", "end"], 9)
+    assert (target.values, target.log, target.index) == ([b"1", b"2", b"3"], ["begin", "end"], 9)
     assert pair.sides[0].exports == 0 and pair.sides[1].transfers == {}
 
 
@@ -142,48 +49,80 @@ async def test_older_state_is_never_taken() -> None:
 
 
 @virtual_time
-async def test_trouble_on_either_side_ends_the_pull_and_says_so() -> None:
-    cases: list[tuple[bytes | Exception, int]] = [
-        (b"bad", 1),
-        (b"full", 1),
-        (b"bug", 1),
-        (DamagedError(3, 4), 0),
-        (KvError("io"), 0),
-    ]
-    for chunk, teller in cases:
-        source, target = Owner(9, b"1", chunk), Owner()
-        pair = Pair(source, target)
-        await pair.pull()
-        assert target.log == ["begin"] and target.index == 0
-        assert len(pair.logs[teller].events("error")) == 1
-        pair.sides[0].tick()
-        await asyncio.sleep(EXPORT_IDLE_SECONDS + 1)
-        pair.sides[0].tick()
-        assert pair.sides[0].exports == 0
-        source.chunks = [b"ok"]
-        await pair.pull()
-        assert target.taken == [b"ok"] and target.index == 9
+async def test_a_replica_that_goes_on_from_the_log_fetches_nothing() -> None:
+    """It was offered a state, and sent entries before it began."""
+    target = Owner(3, b"mine")
+    target.wants_state = False
+    pair = Pair(Owner(9, b"1"), target)
+    await pair.pull()
+    assert target.log == []
+    await asyncio.sleep(0.01)
+    assert pair.sides[0].exports == 0
 
 
 @virtual_time
-async def test_both_sides_know_how_many_messages_are_missing() -> None:
-    source, target = Owner(9, b"1" * 50, b"2" * 50, b"3" * 100), Owner()
+async def test_trouble_of_the_giver_ends_the_pull_and_says_so() -> None:
+    source, target = Owner(9, b"1", b"bad", b"3"), Owner()
+    pair = Pair(source, target)
+    await pair.pull()
+    assert (source.log, target.log, target.index) == (["export failed"], ["begin"], 0)
+    assert len(pair.logs[0].events("error")) == 1
+    assert pair.sides[0].exports == 0
+    source.set(b"ok")
+    await pair.pull()
+    assert target.values == [b"ok"] and target.index == 9
+
+
+@pytest.mark.parametrize("error", [KvError("No space left on device"), ZeroDivisionError()])
+@virtual_time
+async def test_trouble_of_the_receiver_ends_the_pull_and_says_so(error: Exception) -> None:
+    source, target = Owner(9, b"1", b"2"), Owner()
+    target.kv.error, target.kv.fail_after = error, 1
+    pair = Pair(source, target)
+    await pair.pull()
+    assert (target.log, target.index) == (["begin"], 0)
+    assert len(pair.logs[1].events("error")) == 1
+    await asyncio.sleep(0.01)
+    assert pair.sides[0].exports == 0, "the giver is told"
+    target.kv.error = None
+    await pair.pull()
+    assert target.values == [b"1", b"2"] and target.index == 9
+
+
+@virtual_time
+async def test_both_sides_know_how_many_messages_are_missing(tiny: None) -> None:
+    source, target = Owner(9, b"1" * 38, b"2" * 38, b"3" * 88), Owner()
     pair = Pair(source, target)
     giver, taker = pair.sides
-    seen: list[tuple[int | None, int, int]] = []
+    seen: list[tuple[int | None, int, int, int]] = []
 
     async def look(size: int) -> None:
-        ((pull, _),) = taker.progress()
-        seen.append((giver.missing(GID, pair.meshes[1].me.peer_id), pull.missing, pull.received))
+        ((running, _),) = taker.progress()
+        if size:
+            found = giver.missing(GID, pair.ids[1])
+            seen.append((found, running.missing, running.compared, running.fetched))
 
     target.snapshot_room = look  # type: ignore[method-assign]
     await pair.pull()
-    assert seen == [(23, 30, 0), (15, 23, 50), (0, 15, 100)], "one chunk is on its way"
-    assert giver.missing(GID, pair.meshes[1].me.peer_id) is None and taker.progress() == []
+    assert seen == [(30, 30, 0, 0), (23, 23, 50, 50), (23, 15, 100, 100)], (
+        "the giver hears of it when more is asked for"
+    )
+    await asyncio.sleep(0.01)
+    assert giver.missing(GID, pair.ids[1]) is None and taker.progress() == []
 
 
 @virtual_time
-async def test_a_state_that_does_not_fit_is_given_back_and_fetched_again_when_it_is_smaller_or_later() -> None:
+async def test_what_is_here_already_counts_as_compared_and_not_as_fetched(tiny: None) -> None:
+    source, target = Owner(9, b"1" * 38, b"2" * 38, b"3" * 88), Owner(0, b"1" * 38, b"x")
+    pair = Pair(source, target)
+    await pair.pull()
+    assert (pair.ended()["compared"], pair.ended()["fetched"]) == (200, 150)
+
+
+@virtual_time
+async def test_a_state_that_does_not_fit_is_given_back_and_fetched_again_when_it_is_smaller_or_later(
+    tiny: None,
+) -> None:
     source, target = Owner(9, b"1" * 60, b"2" * 60), Owner()
     target.room = 100
     pair = Pair(source, target)
@@ -191,7 +130,7 @@ async def test_a_state_that_does_not_fit_is_given_back_and_fetched_again_when_it
     assert target.log == ["begin", "abandon"] and len(pair.logs[1].events("error")) == 1
     await pair.pull()
     assert target.log == ["begin", "abandon"], "it is as large as it was"
-    source.chunks = [b"3" * 60]
+    source.set(b"3" * 60)
     await pair.pull()
     assert (target.log, target.index) == (["begin", "abandon", "begin", "end"], 9)
 
@@ -206,68 +145,62 @@ async def test_a_state_that_does_not_fit_is_given_back_and_fetched_again_when_it
 
 
 @virtual_time
-@pytest.mark.parametrize("cut_after", range(4))
-async def test_a_lost_link_is_waited_for_and_the_transfer_goes_on_where_it_was(cut_after: int) -> None:
-    """Wherever the link breaks, also when a chunk or the end is on its way and is lost with it."""
+async def test_a_state_that_is_kept_is_given_up_only_when_the_giver_has_read_all_of_its(tiny: None) -> None:
+    """Both may be damaged."""
+    source, target = Owner(9, b"1", b"2", b"bad"), Owner(0, b"mine", b"2")
+    target.keeps_state = True
+    pair = Pair(source, target)
+    await pair.pull()
+    assert (target.log, target.values) == ([], [b"mine", b"2"])
+    source.set(b"1", b"2", b"3")
+    await pair.pull()
+    assert (target.log, target.values) == (["begin", "end"], [b"1", b"2", b"3"])
+
+
+@virtual_time
+@pytest.mark.parametrize("cut_after", range(3))
+async def test_a_lost_link_is_waited_for_and_the_transfer_goes_on_where_it_was(tiny: None, cut_after: int) -> None:
+    """Wherever the link breaks, also when a chunk is on its way and is lost with it."""
     source, target = Owner(9, b"1", b"2", b"3"), Owner()
     pair = await begun(source, target)
-    a, b = (mesh.me.peer_id for mesh in pair.meshes)
-    while len(target.taken) < min(cut_after, 3):
+    while target.taken < 13 * cut_after:
         await asyncio.sleep(0)
     for _ in range(cut_after % 2):
         await asyncio.sleep(0)
-    pair.network.cut(a, b)
+    pair.network.cut(*pair.ids)
     await asyncio.sleep(RESUME_SECONDS - 1)
     assert pair.sides[1].running(GID) and target.log == ["begin"]
-    pair.network.heal(a, b)
-    await settled(pair)
-    assert target.taken == [b"1", b"2", b"3"] and target.log == ["begin", "end"]
+    pair.network.heal(*pair.ids)
+    await pair.settled()
+    assert target.values == [b"1", b"2", b"3"] and target.log == ["begin", "end"]
+    assert pair.ended()["fetched"] == 39
+    await asyncio.sleep(0.01)
     assert pair.sides[0].exports == 0
 
 
 @virtual_time
-async def test_a_lost_answer_is_given_again_and_no_other_chunk_twice() -> None:
-    pair = Pair(Owner(9, b"1", b"2"), Owner())
-    a, b = pair.meshes
-    await asyncio.sleep(0.001)
-    opened = json.loads(await b.call(a.me.peer_id, "snapshot.open", b'{"gid": %d, "index": 1}' % GID))
-
-    async def chunk(number: int) -> bytes:
-        return await b.call(a.me.peer_id, "snapshot.next", b"%b %d" % (opened["id"].encode(), number))
-
-    assert [await chunk(n) for n in (0, 0, 1, 1, 2, 2)] == [b"1", b"1", b"2", b"2", b"", b""]
-    for wrong in (0, 1, 3):
-        with pytest.raises(MeshRefusedError, match="is asked for"):
-            await chunk(wrong)
-    assert pair.sides[0].exports == 0
-    await asyncio.sleep(EXPORT_IDLE_SECONDS + 1)
-    pair.sides[0].tick()
-    with pytest.raises(MeshRefusedError, match="no such snapshot"):
-        await chunk(2)
-
-
-@virtual_time
-async def test_a_peer_that_stays_away_is_given_up_and_the_next_pull_begins_anew() -> None:
-    source, target = Owner(9, b"1", b"2"), Owner()
+async def test_a_peer_that_stays_away_is_given_up_and_the_next_pull_goes_on_where_it_was(tiny: None) -> None:
+    source, target = Owner(9, b"1", b"2", b"3"), Owner()
     pair = await begun(source, target)
-    pair.network.cut(pair.meshes[0].me.peer_id, pair.meshes[1].me.peer_id)
+    pair.network.cut(*pair.ids)
     await asyncio.sleep(EXPORT_IDLE_SECONDS + 1)
     pair.sides[0].tick()
     assert pair.sides[0].exports == 0 and not pair.sides[1].running(GID)
-    pair.network.heal(pair.meshes[0].me.peer_id, pair.meshes[1].me.peer_id)
+    came = target.taken
+    pair.network.heal(*pair.ids)
     await pair.pull()
-    assert target.taken == [b"1", b"2"] and target.log == ["begin", "begin", "end"]
+    assert target.values == [b"1", b"2", b"3"] and target.log == ["begin", "begin", "end"]
+    assert 0 < came < 39 == target.taken
 
 
 @virtual_time
-async def test_nobody_waits_for_a_peer_out_of_reach_when_another_can_give_the_state() -> None:
-    source, target = Owner(9, b"1", b"2"), Owner()
-    pair = await begun(source, target)
-    a, b = (mesh.me.peer_id for mesh in pair.meshes)
+async def test_nobody_waits_for_a_peer_out_of_reach_when_another_can_give_the_state(tiny: None) -> None:
+    pair = await begun(Owner(9, b"1", b"2"), Owner())
+    a = pair.ids[0]
     pair.sides[1].pull(GID, "C" * 8, 1)
     await asyncio.sleep(0)
     assert pair.sides[1].running(GID), "a pull that moves is not ended for another peer's sake"
-    pair.network.cut(a, b)
+    pair.network.cut(*pair.ids)
     await asyncio.sleep(1)
     pair.sides[1].pull(GID, a, 1)
     await asyncio.sleep(0.01)
@@ -278,37 +211,22 @@ async def test_nobody_waits_for_a_peer_out_of_reach_when_another_can_give_the_st
 
 
 @virtual_time
-async def test_a_forgotten_replica_takes_no_further_step() -> None:
-    source, target = Owner(9, b"1", b"2"), Owner()
-    pair = Pair(source, target)
-    await asyncio.sleep(0.001)
-    pair.sides[1].pull(GID, pair.meshes[0].me.peer_id, 1)
-    while not target.taken:
-        await asyncio.sleep(0)
+async def test_a_forgotten_replica_takes_no_further_step(tiny: None) -> None:
+    target = Owner()
+    pair = await begun(Owner(9, b"1", b"2"), target)
     pair.sides[1].forget(GID)
     await asyncio.sleep(1)
-    assert target.taken == [b"1"] and target.log == ["begin"] and not pair.sides[1].running(GID)
-    assert pair.sides[0].exports == 1
-    pair.sides[0].forget(GID)
+    assert target.values in ([], [b"1"]) and target.log == ["begin"] and not pair.sides[1].running(GID)
     assert pair.sides[0].exports == 0
 
 
 @virtual_time
-async def test_exports_are_bounded_per_node_and_one_per_peer_and_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = Pair(Owner(9, b"1"), Owner())
-    a, b = pair.meshes
-    await asyncio.sleep(0.001)
-    request = b'{"gid": %d, "index": 1}' % GID
-    for _ in range(3):
-        await b.call(a.me.peer_id, "snapshot.open", request)
-    assert pair.sides[0].exports == 1
-    monkeypatch.setattr(catchup, "MAX_OPEN_EXPORTS", 1)
-    with pytest.raises(MeshError, match="too many"):
-        await a.call(a.me.peer_id, "snapshot.open", request)
-    with pytest.raises(MeshError, match="no replica"):
-        await b.call(a.me.peer_id, "snapshot.open", b'{"gid": 99, "index": 1}')
-    with pytest.raises(MeshError, match="no such snapshot"):
-        await b.call(a.me.peer_id, "snapshot.next", b"nonsense")
+async def test_every_request_keeps_the_log_behind_the_state(tiny: None) -> None:
+    source = Owner(9, *[b"%d" % number for number in range(10)])
+    pair = Pair(source, Owner())
+    await pair.pull()
+    assert set(source.fetched) == {(pair.ids[1], 9)}
+    assert len(source.fetched) >= 1 + 10 + 10, "the beginning, each list, each chunk"
 
 
 # With real replicas
@@ -330,9 +248,12 @@ async def far_behind(cluster: Cluster, *, messages: int = 200) -> Node:
     return cluster.restart("C")
 
 
-def slow(monkeypatch: pytest.MonkeyPatch, *, chunk_bytes: int = 500) -> None:
-    """Many small chunks, so that there is something to interrupt."""
-    monkeypatch.setattr(catchup, "CHUNK_BYTES", chunk_bytes)
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small ranges, so that there is something to interrupt."""
+    monkeypatch.setattr(transfer, "RANGE_BYTES", 200)
+    monkeypatch.setattr(exports, "LIST_COST", 5_000)
+    monkeypatch.setattr(pull, "CHUNK_BYTES", 500)
+    monkeypatch.setattr(pull, "AHEAD", 0)
 
 
 @virtual_time
@@ -349,6 +270,80 @@ async def test_a_follower_behind_the_log_fetches_a_snapshot_while_the_leader_ser
         cluster.crash(cluster.leader("S").name)
         await cluster.led("S")
         assert (await node.publish(b"s"))["seq"] == 251
+
+
+@virtual_time
+async def test_a_replica_that_was_away_for_long_fetches_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow(monkeypatch)
+    async with Cluster(options=SMALL_LOG) as cluster:
+        await cluster.create("S")
+        for number in range(300):
+            await cluster["A"].publish(b"s", b"%d" % number + b"." * 200)
+        await cluster.equal("S")
+        await cluster["C"].js.flusher.flush()
+        cluster.crash("C")
+        await cluster.led("S")
+        for number in range(60):
+            await cluster["A"].publish(b"s", b"%d" % number + b"." * 200)
+        await cluster["A"].request(b"$JS.API.DIRECT.GET.S", b'{"seq":7}')
+        for name in "AB":
+            await cluster[name].js.flusher.flush()
+        node = cluster.restart("C")
+        await cluster.equal("S")
+        await cluster.all_read("S")
+        ((_, _, found),) = [line for line in node.log.lines if line[1] == "caught up from a snapshot"]
+        assert found["compared"] > 360 * 200
+        assert 60 * 200 < found["fetched"] < 60 * 400 + 2_000
+
+
+SCALED = replace(SMALL_LOG, segment_bytes=32 << 10, node_retain_bytes=64 << 10, retain_bytes=8 << 10, retain_entries=64)
+SCALED_RAFT = RaftConfig(pin_seconds=0.12, pin_bytes=256 << 10, offer_retry=0.05, stall=0.1)
+
+
+class Slow(Latency):
+    """A link on which each message takes 10 ms."""
+
+    def call_soon(self, callback: Any, *args: Any) -> asyncio.TimerHandle:
+        return self._loop.call_later(0.01, callback, *args)
+
+
+@virtual_time
+async def test_catch_up_of_a_stream_that_is_written_without_pause_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All limits are a thousandth of the default ones, and a transfer takes longer than any pin: some 4 s, for which
+    an hour stands."""
+    slow(monkeypatch)
+    async with Cluster(options=SCALED, config=SCALED_RAFT) as cluster:
+        node = await far_behind(cluster)
+        cluster.network.timers = Slow(cluster.loop)
+        written = 0
+
+        async def load() -> None:
+            nonlocal written
+            while True:
+                cluster.leader("S").bus.publish(b"s", b"%d" % written + b"." * 400)
+                written += 1
+                await asyncio.sleep(0.01)
+
+        task = asyncio.get_running_loop().create_task(load())
+        await cluster.until(lambda: node.has("S") and node.replica("S").installing, what="an import under way")
+        began = cluster.loop.time()
+        leader = cluster.leader("S")
+        held: list[int] = []
+
+        def caught_up() -> bool:
+            held.append(len(leader.disk.segments()))
+            there, here = leader.replica("S").group, node.replica("S").group
+            return node.replica("S").sound and there.last_index - here.applied_index < 20
+
+        await cluster.until(caught_up, seconds=60, what="it has caught up")
+        took = cluster.loop.time() - began
+        assert took > 1.0 and written > 90, "what is shown is not the case of a short transfer"
+        assert node.log.events("info").count("caught up from a snapshot") == 1
+        await asyncio.sleep(3)
+        task.cancel()
+        assert caught_up() and len(leader.disk.segments()) <= 5, "what was held for it is gone"
+        assert max(held) > 5
+        await cluster.equal("S")
 
 
 @virtual_time
@@ -391,7 +386,7 @@ async def test_on_a_full_disk_the_given_up_state_goes_first_and_no_half_of_a_new
         if not frees:
             await asyncio.sleep(FULL_SECONDS / 2)
             assert not node.reads("S") and not node.replica("S").store.messages
-            assert len(reclaimed) == 2, "once to find room, once to leave nothing behind; not again and again"
+            assert len(reclaimed) == 3, "twice to find room, once to leave nothing behind; not again and again"
             room["spare"] = 1 << 20
         await cluster.until(lambda: node.replica("S").sound, 3 * FULL_SECONDS, "there is room")
         await cluster.equal("S")
@@ -404,14 +399,27 @@ async def test_a_crash_in_the_middle_of_a_transfer(monkeypatch: pytest.MonkeyPat
     async with Cluster(options=SMALL_LOG) as cluster:
         node = await far_behind(cluster)
         await cluster.until(lambda: node.has("S") and node.replica("S").installing, what="an import under way")
+        gid = node.replica("S").assignment.gid
+        await cluster.until(lambda: node.context.catchup.transfers[gid].fetched > 30_000, what="half of it")
+        came = node.context.catchup.transfers[gid].fetched
         node.js.meta.save()
         node.kv.flush_now()  # half an import on disk
         cluster.crash("C")
+        cluster.isolate("C")
         node = cluster.restart("C")
-        assert node.replica("S").store.incomplete
+        replica = node.replica("S")
+        assert replica.store.incomplete and replica.installing and not replica.sound
+        assert replica.store.messages == 0 and replica.machine.applied_index == 0
+        with pytest.raises(MeshError, match="not sound"):
+            replica.snapshot_export()
+        await asyncio.sleep(2)
+        assert not node.reads("S") and replica.store.incomplete
+        cluster.heal()
         await cluster.equal("S")
         await cluster.all_read("S")
         assert (await node.get(b"S", 1))[2] == b"0"
+        ((_, _, found),) = [line for line in node.log.lines if line[1] == "caught up from a snapshot"]
+        assert found["fetched"] <= found["compared"] - came + 1_000
 
 
 @virtual_time

@@ -155,7 +155,7 @@ async def test_without_the_third_nobody_is_rebuilt_and_it_is_told_until_it_is_ba
         await cluster.until(lambda: bool(one.replica("S").doubt), what="it is noticed")
         assert not one.reads("S") and not one.replica("S").consumers.active
         with pytest.raises(MeshError, match="not sound"):
-            one.replica("S").snapshot_export(1000)
+            one.replica("S").snapshot_export()
         assert leader.replica("S").consumers.active, "the stream goes on"
         gid = leader.replica("S").assignment.gid
         await cluster.until(lambda: leader.js.drift.votes.undecided == [gid], 30, "it is told")

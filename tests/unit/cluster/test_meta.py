@@ -11,7 +11,9 @@ from jetcluster.cluster.meta import REMEMBERED_REQUESTS, MetaMachine
 from jetcluster.cluster.meta_state import (
     Assignment,
     ClusterNamed,
+    ClusterRescued,
     NodeChanged,
+    Rescue,
     StreamAssigned,
     StreamRemoved,
     StreamUpdated,
@@ -416,3 +418,74 @@ def test_the_hash_tells_different_histories_apart() -> None:
     one.create("S")
     two.create("T")
     assert one.machine.digest != two.machine.digest
+
+
+RESCUE = {"number": 1, "at_ns": 7, "by": "ops", "survivors": {"n1": "N1"}, "lost": {"n2": "N2", "n3": "N3"}}
+
+
+def cluster_of_three() -> Driver:
+    driver = Driver()
+    for peer in ("n1", "n2", "n3"):
+        driver.apply("node", peer=peer, name=peer.upper(), tags=[], jetstream=True)
+    return driver
+
+
+def test_a_rescue_of_the_meta_group_keeps_the_lost_out_and_their_places() -> None:
+    driver = cluster_of_three()
+    driver.create("S")
+    driver.apply("rescue", rescue=RESCUE)
+    (effect,) = driver.effects
+    assert isinstance(effect, ClusterRescued) and effect.rescue == Rescue.from_dict(RESCUE)
+    machine = driver.machine
+    assert machine.rescues == (effect.rescue,) and set(machine.left_out) == {"n2", "n3"} == set(machine.removed)
+    assert set(machine.nodes) == {"n1", "n2", "n3"}
+    assert machine.assignment("A", "S").peers == ("n1", "n2", "n3")  # type: ignore[union-attr]
+    assert err(driver.apply("node", peer="n2", name="N2", tags=[], jetstream=True)) == 10044
+    # The same number again is a defect, or somebody else's: it changes nothing.
+    assert "error" in driver.apply("rescue", rescue={**RESCUE, "lost": {"n1": "N1"}})
+    assert set(machine.left_out) == {"n2", "n3"}
+    # Successors take their places, and SERVER.REMOVE their names, and they stay out.
+    driver.apply("node", peer="x2", name="N2", tags=[], jetstream=True)
+    driver.apply("node_replace", peer="n2", by="x2")
+    driver.apply("node_remove", peer="n3", name="N3")
+    assert machine.assignment("A", "S").peers == ("n1", "x2", "n3")  # type: ignore[union-attr]
+    assert set(machine.left_out) == {"n2", "n3"} and set(machine.nodes) == {"n1", "x2"}
+
+
+def test_rescues_are_in_the_snapshot() -> None:
+    driver = cluster_of_three()
+    plain = driver.machine.snapshot()
+    assert b"rescue" not in plain
+    driver.create("S")
+    driver.apply("rescue", rescue=RESCUE)
+    gid = driver.machine.assignment("A", "S").gid  # type: ignore[union-attr]
+    driver.apply("stream_rescue", account="A", name="S", gid=gid, number=1, kept="n1", peers=["n2"])
+    data = driver.machine.snapshot()
+    fresh = MetaMachine()
+    effects = fresh.restore(data)
+    assert [e.rescue for e in effects if isinstance(e, ClusterRescued)] == list(driver.machine.rescues)
+    assert fresh.snapshot() == data and not [e for e in fresh.restore(data) if isinstance(e, ClusterRescued)]
+
+
+def test_a_rescued_stream_is_what_one_node_has() -> None:
+    driver = cluster_of_three()
+    driver.create("S")
+    old = driver.machine.assignment("A", "S")
+    assert old is not None
+    body = {"account": "A", "name": "S", "gid": old.gid, "kept": "n3", "peers": ["n1", "n3"]}
+    assert "error" not in driver.apply("stream_rescue", number=1, **body)
+    new = driver.machine.assignment("A", "S")
+    assert new is not None and driver.effects == [StreamUpdated(new, old)]
+    assert (new.peers, new.founders, new.leader_hint, new.rescue) == (("n3", "n1"), ("n3",), "n3", 1)
+    assert (new.kept, new.fenced) == ("n3", ("n1", "n2")) and new.config == old.config and new.revision == driver.index
+    assert Assignment.from_dict(new.to_dict()) == new and "rescue" not in old.to_dict()
+    # Told twice is told once; another replica that somebody rescued as well stays out.
+    assert driver.apply("stream_rescue", number=1, **body)["revision"] == new.revision
+    assert driver.effects == []
+    other = driver.apply("stream_rescue", number=1, **{**body, "kept": "n2"})
+    assert err(other) == 10041 and "rescue 1 of the stream was done elsewhere" in other["error"]["description"]
+    assert "error" not in driver.apply("stream_rescue", number=2, **{**body, "kept": "n1", "peers": []})
+    again = driver.machine.assignment("A", "S")
+    assert again is not None and (again.peers, again.fenced) == (("n1",), ("n2", "n3"))
+    assert "error" in driver.apply("stream_rescue", number=3, **{**body, "gid": old.gid + 1})
+    assert err(driver.apply("stream_rescue", number=3, **{**body, "name": "T"})) == 10059

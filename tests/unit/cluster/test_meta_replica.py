@@ -12,6 +12,7 @@ from jetcluster.cluster.proposals import OutcomeUnknownError
 from jetcluster.raft.api import NotLeaderError, RaftError
 from tests.unit.cluster.nodes import ACCOUNT, Cluster
 from tests.unit.cluster.virtual_loop import virtual_time
+from tests.unit.store.shipping import steps
 
 
 @virtual_time
@@ -76,20 +77,20 @@ async def test_before_there_is_a_group_nothing_can_be_asked() -> None:
         with pytest.raises(NotLeaderError):
             await attempt
     with pytest.raises(MeshError):
-        meta.snapshot_export(100)
+        meta.snapshot_export()
     await cluster.stop("A")
 
 
 @virtual_time
 async def test_an_older_snapshot_is_not_taken_over() -> None:
     async with Cluster() as cluster:
-        old = cluster["A"].js.meta.snapshot_export(1 << 20)
-        data = b"".join(old.chunks)
+        old = cluster["A"].js.meta.snapshot_export()
         await cluster.create("S", 1)
         await asyncio.sleep(0.1)
         meta = cluster["A"].js.meta
-        meta.snapshot_begin()
-        meta.snapshot_chunk(data)
+        taker = meta.snapshot_begin()
+        for _ in steps(old.giver, taker, meta.context.kv):
+            pass
         with pytest.raises(MeshError):
             await meta.snapshot_end(old.index, old.term, old.peers)
         assert cluster["A"].js.assignment(ACCOUNT, "S") is not None

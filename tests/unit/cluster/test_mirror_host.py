@@ -12,7 +12,7 @@ from jetcluster.api import dispatch, endpoints
 from jetcluster.api.context import ApiContext
 from jetcluster.api.dispatch import JetStreamApi
 from jetcluster.clock import SeededRng
-from jetcluster.cluster import read_group
+from jetcluster.cluster import read_confirm, read_group
 from jetcluster.mirror.link import SILENCE_SECONDS
 from jetcluster.stream import commands, sourced
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
@@ -175,22 +175,28 @@ async def tell_lag(cluster: Cluster, lag: int) -> None:
     await leader.replica("M").propose(commands.encode_sourced(cluster.loop.time_ns(), body), 2.0)
 
 
+def without(cluster: Cluster, stream: str) -> list[Node]:
+    """Nodes that have no replica of the stream."""
+    return [node for node in cluster if not node.has(stream)]
+
+
 @virtual_time
 async def test_replicas_answer_for_the_upstream_while_the_mirror_is_close() -> None:
     async with Cluster() as cluster:
         apis = with_api(cluster)
-        await cluster.create("UP")
+        await cluster.create("UP", 1)
         await fill(cluster["A"], 5)
         await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
-        await cluster.until(lambda: all(answers(node) for node in cluster), what="all answer")
+        others = without(cluster, "UP")
+        await cluster.until(lambda: all(answers(node) for node in others), what="all answer")
         await tell_lag(cluster, read_group.MAX_LAG - 1)
-        await cluster.never(lambda: not all(answers(node) for node in cluster), 1.0, "one left")
+        await cluster.never(lambda: not all(answers(node) for node in others), 1.0, "one left")
         await tell_lag(cluster, read_group.MAX_LAG)
-        await cluster.until(lambda: not any(answers(node) for node in cluster), what="all left")
+        await cluster.until(lambda: not any(answers(node) for node in others), what="all left")
         await tell_lag(cluster, 10)
-        await cluster.never(lambda: any(answers(node) for node in cluster), 1.0, "one joined")
+        await cluster.never(lambda: any(answers(node) for node in others), 1.0, "one joined")
         await tell_lag(cluster, 9)
-        await cluster.until(lambda: all(answers(node) for node in cluster), what="all answer again")
+        await cluster.until(lambda: all(answers(node) for node in others), what="all answer again")
         await stop(apis)
 
 
@@ -255,7 +261,8 @@ async def test_an_upstream_that_is_gone_is_answered_for() -> None:
         await cluster.create("UP", 1)
         await fill(cluster["A"], 5)
         await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
-        await cluster.until(lambda: all(answers(node) for node in cluster), what="all answer")
+        others = without(cluster, "UP")
+        await cluster.until(lambda: all(answers(node) for node in others), what="all answer")
         await cluster.delete("UP")
         await asyncio.sleep(2 * SILENCE_SECONDS)
         assert all(answers(node) for node in cluster)
@@ -272,10 +279,11 @@ async def test_an_upstream_that_is_gone_is_answered_for() -> None:
 async def test_promotion_ends_all_of_it() -> None:
     async with Cluster() as cluster:
         apis = with_api(cluster)
-        await cluster.create("UP")
+        await cluster.create("UP", 1)
         await fill(cluster["A"], 5)
         await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
-        await cluster.until(lambda: all(answers(node) for node in cluster), what="all answer")
+        others = without(cluster, "UP")
+        await cluster.until(lambda: all(answers(node) for node in others), what="all answer")
         await cluster.update("M", subjects=["m"])
         await cluster.until(lambda: not any(answers(node) for node in cluster), what="all left")
         leader = await cluster.led("M")
@@ -302,9 +310,75 @@ async def test_promotion_ends_all_of_it() -> None:
 async def test_who_never_answers_for_the_upstream(config: dict[str, Any]) -> None:
     async with Cluster() as cluster:
         apis = with_api(cluster)
-        await cluster.create("UP")
+        await cluster.create("UP", 1)
         await fill(cluster["A"], 5)
         await cluster.create("M", **{"subjects": [], "mirror_direct": True, **config})
         await copied(cluster, 5)
         await cluster.never(lambda: any(answers(node) for node in cluster), 2.0, "one joined")
+        await stop(apis)
+
+
+@virtual_time
+async def test_on_a_node_the_streams_own_replica_goes_before_a_mirror() -> None:
+    async with Cluster() as cluster:
+        apis = with_api(cluster)
+        await cluster.create("UP")
+        await cluster.all_read("UP")
+        await fill(cluster["A"], 5)
+        await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
+        await copied(cluster, 5)
+        await cluster.never(lambda: any(answers(node) for node in cluster), 2.0, "a mirror joined")
+        node = cluster.followers("UP")[0]
+        node.replica("UP").set_doubt("it may be wrong")
+        await cluster.until(lambda: answers(node), what="the mirror stands in")
+        assert [answers(other) for other in cluster if other is not node] == [False, False]
+        node.replica("UP").set_doubt("")
+        await cluster.until(lambda: node.reads("UP") and not answers(node), what="it is replaced")
+        await stop(apis)
+
+
+@virtual_time
+async def test_a_mirror_shows_its_clients_what_they_were_told_is_stored() -> None:
+    """Publish and Direct Get on one connection to a node that has only the mirror."""
+    async with Cluster("ABCD") as cluster:
+        apis = with_api(cluster)
+        await cluster.create("UP", 1)
+        await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
+        others = [node for node in without(cluster, "UP") if node.has("M")]
+        await cluster.until(lambda: all(answers(node) for node in others), what="all answer")
+        client = others[0]
+        for number in range(1, 61):
+            ack = await client.publish(b"up", b"%d" % number)
+            assert (await client.get(b"UP", ack["seq"]))[2] == b"%d" % number
+        reads = client.replica("M").reads.upstream
+        assert reads is not None and reads.answered > 30, "the mirror was asked"
+        await stop(apis)
+
+
+@virtual_time
+async def test_a_mirror_answers_while_nobody_leads_its_upstream() -> None:
+    async with Cluster() as cluster:
+        apis = with_api(cluster)
+        await cluster.create("UP", 1)
+        await fill(cluster["A"], 5)
+        await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
+        await copied(cluster, 5)
+        (home,) = [node for node in cluster if node.has("UP")]
+        others = without(cluster, "UP")
+        await cluster.until(lambda: all(answers(node) for node in others), what="all answer")
+        cluster.crash(home.name)
+        start = cluster.loop.time()
+        _, _, payload = await others[0].request(b"$JS.API.DIRECT.GET.UP", b'{"seq":3}', 10.0)
+        assert payload == b"2"
+        assert cluster.loop.time() - start < read_confirm.MAX_SECONDS + 2.5
+        start = cluster.loop.time()
+        for _ in range(20):
+            assert (await others[0].get(b"UP", 3))[2] == b"2"
+        assert cluster.loop.time() - start < 2.0, "it is not waited for again and again"
+        cluster.restart(home.name)
+        await cluster.led("UP")
+        await asyncio.sleep(3.0)
+        for number in range(20):
+            ack = await others[0].publish(b"up", b"new %d" % number)
+            assert (await others[0].get(b"UP", ack["seq"]))[2] == b"new %d" % number
         await stop(apis)

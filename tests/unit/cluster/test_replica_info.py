@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.cluster import stream_replica
-from jetcluster.cluster.catchup import Cut
+from jetcluster.cluster import exports, pull
 from jetcluster.cluster.replica_info import replica_infos
+from jetcluster.store import transfer
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster
 from tests.unit.cluster.virtual_loop import virtual_time
 
 
 @virtual_time
 async def test_lag_is_log_entries_and_messages_while_the_state_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    export = stream_replica.StreamReplica.snapshot_export
-
-    def small(self: stream_replica.StreamReplica, chunk_bytes: int) -> Cut:
-        return export(self, 700)
-
-    monkeypatch.setattr(stream_replica.StreamReplica, "snapshot_export", small)
+    monkeypatch.setattr(transfer, "RANGE_BYTES", 500)
+    monkeypatch.setattr(exports, "LIST_COST", 500)
+    monkeypatch.setattr(pull, "CHUNK_BYTES", 700)
+    monkeypatch.setattr(pull, "AHEAD", 0)
     async with Cluster(options=SMALL_LOG) as cluster:
         await cluster.create("S")
         away = cluster.followers("S")[0]

@@ -18,6 +18,7 @@ from jetcluster.stream import commands
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.results import Result
 from jetcluster.stream.rules import StreamRules
+from tests.unit.store.shipping import ship
 
 T0 = 1_790_000_000_000_000_000
 SECOND = 1_000_000_000
@@ -47,11 +48,7 @@ class Node:
 
     def install(self, source: Node) -> None:
         """The snapshot of another replica in place of all that is here, into the same table."""
-        chunks = list(source.store.export(200))
-        self.store.import_begin()
-        for chunk in chunks:
-            self.store.import_chunk(chunk)
-        self.store.import_end()
+        ship(source.store.export(), self.store, self.kv)
         self.machine = StreamMachine("S", StreamRules.from_config({}), self.store, self.table)
         self.index, self.now, self.serial = source.index, source.now, source.serial
 

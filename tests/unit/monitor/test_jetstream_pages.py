@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from jetcluster.clock import ManualTime
 from jetcluster.cluster.restart_safety import Risk, Safety
+from jetcluster.health.node_health import Aspect
 from jetcluster.monitor.healthz import healthz
 from jetcluster.monitor.node_source import NodeSource
 from jetcluster.monitor.source import Health, NotAskedError
@@ -96,6 +98,38 @@ async def test_a_follower_names_the_leader(server: Server) -> None:
         ask(node, leader_only="1")
 
 
+async def test_without_a_leader_everybody_shows_who_is_left(server: Server) -> None:
+    """For whoever has to bring the others back, or to rescue the cluster without them."""
+    clock = ManualTime()
+    engine = twins.engine(clock, leader=None)
+    node = twins.node(server, clock, engine)
+    engine.context.mesh.peers.pop("CCCCCCCC")
+    meta = ask(node)["meta_cluster"]
+    assert "leader" not in meta and (meta["cluster_size"], meta["quorum_needed"]) == (3, 2)
+    assert [(r["name"], r["current"], r.get("offline", False)) for r in meta["replicas"]] == [
+        ("n1", True, False), ("n2", True, False), ("n3", False, True),
+    ]  # fmt: skip
+
+
+async def test_rescues_are_shown_for_ever_and_the_lost_until_they_are_removed(node: Any) -> None:
+    engine = node.jetstream.jetstream
+    machine = engine.meta.machine
+    for number, (peer, name) in enumerate((("AAAAAAAA", "n1"), ("DDDDDDDD", "n4")), 1):
+        command = {"kind": "node", "request": peer, "peer": peer, "name": name, "tags": [], "jetstream": True}
+        machine.apply(number, 1, json.dumps(command).encode())
+    rescue = {"number": 1, "at_ns": 10**18, "by": "ops", "survivors": {"AAAAAAAA": "n1"}, "lost": {"DDDDDDDD": "n4"}}
+    machine.apply(3, 1, json.dumps({"kind": "rescue", "request": "r", "rescue": rescue}).encode())
+    found = ask(node)
+    assert found["rescues"] == [
+        {"number": 1, "time": "2001-09-09T01:46:40Z", "by": "ops", "survivors": ["n1"], "left_out": ["n4"]}
+    ]
+    lost = next(r for r in found["meta_cluster"]["replicas"] if r["peer"] == "DDDDDDDD")
+    assert lost["offline"] and found["meta_cluster"]["cluster_size"] == 3
+    machine.apply(4, 1, json.dumps({"kind": "node_remove", "request": "x", "peer": "DDDDDDDD"}).encode())
+    found = ask(node)
+    assert found["rescues"] and "DDDDDDDD" not in [r["peer"] for r in found["meta_cluster"]["replicas"]]
+
+
 async def test_without_jetstream(server: Server) -> None:
     node = twins.node(server, ManualTime())
     found = ask(node)
@@ -138,6 +172,17 @@ async def test_no_meta_leader(server: Server) -> None:
     assert found.body["error"] == "JetStream has not established contact with a meta leader"
     assert health(node, js_server_only="1").status == 503
     assert health(node, js_enabled_only="1").status == 200
+
+
+@pytest.mark.parametrize(("aspect", "ready"), [(Aspect.CLOCK, True), (Aspect.SPACE, True), (Aspect.STORE, False)])
+async def test_a_node_that_is_not_well(node: Any, aspect: Aspect, ready: bool) -> None:
+    checks = node.jetstream.jetstream.context.raft.health
+    checks.watch(aspect, lambda: "broken")
+    checks.look()
+    found = health(node)
+    assert (found.status, found.body["error"]) == (503, f"this server is not well: {aspect.value}: broken")
+    assert health(node, js_enabled_only="1").status == 200, "to start it again would not help"
+    assert health(node, js_server_only="1").status == (200 if ready else 503)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +248,7 @@ async def test_jsz_shows_damage_and_catch_up(node: Any) -> None:
     }  # fmt: skip
     assert found["hashes"] == {"compared": 7, "rebuilt": 1, "undecided": ["S"]}
     assert found["catching_up"] == [
-        {"stream": "S", "bytes": 300, "total_bytes": 900, "lag": 20, "seconds": 1.6},
+        {"stream": "S", "bytes": 300, "fetched_bytes": 200, "total_bytes": 900, "lag": 20, "seconds": 1.6},
     ]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from jetcluster.clock import SystemClock
+from jetcluster.health.node_health import Aspect
 from jetcluster.latency import Latency
 from jetcluster.monitor import metrics_own
 from jetcluster.monitor.metrics import Metrics
@@ -34,9 +35,10 @@ def instrumented(engine: Any, clock: SystemClock) -> Any:
     timed.observe(0.002)
     journal = SimpleNamespace(
         sync_latency=timed, full=False,
-        counters=SimpleNamespace(batches=3, bytes=400, full_episodes=0, read_failures=0),
+        counters=SimpleNamespace(batches=3, bytes=400, full_episodes=0, read_failures=0, pins_given_up=0),
     )  # fmt: skip
     context.raft = SimpleNamespace(
+        health=context.raft.health,
         journal=journal, commit_latency=timed, apply_latency=timed, losses=[],
         counters=SimpleNamespace(campaigns=1, stopped_groups=0),
     )  # fmt: skip
@@ -155,6 +157,12 @@ async def test_a_sick_node(node: Any) -> None:
     found = await scrape(node)
     assert found["gnatsd_healthz_status"].samples[0].value == 1
     assert found["jetcluster_replicas_failed"].samples[0].value == 1
+    assert not any(sample.value for sample in found["jetcluster_node_trouble"].samples)
+    health = node.jetstream.jetstream.context.raft.health
+    health.watch(Aspect.STORE, lambda: "EIO")
+    health.look()
+    trouble = {s.labels["aspect"]: s.value for s in (await scrape(node))["jetcluster_node_trouble"].samples}
+    assert trouble == {aspect.value: float(aspect is Aspect.STORE) for aspect in Aspect}
     assert "jetstream_stream_last_seq" not in found
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from jetcluster.cluster.meta import MetaMachine
 from jetcluster.cluster.meta_state import Assignment
 from jetcluster.config.options import JetStreamOptions, Options
+from jetcluster.health.node_health import NodeHealth
 from jetcluster.raft.api import GroupStatus, PeerStatus, Role
 
 CONFIG = {"name": "S", "subjects": ["s.>"], "storage": "file", "num_replicas": 3, "max_bytes": 1000}
@@ -49,10 +51,11 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
         system_account="$SYS",
         catchup=SimpleNamespace(
             missing=lambda gid, peer: None,
-            progress=lambda: [(SimpleNamespace(gid=7, received=300, size=900, missing=20), 1.55)],
+            progress=lambda: [(SimpleNamespace(gid=7, compared=300, fetched=200, size=900, missing=20), 1.55)],
         ),
         me="AAAAAAAA", name="n1", cluster_name="c1", clock=clock, nodes=lambda: names,
         mesh=SimpleNamespace(peers={peer: names[peer] for peer in peers[1:]}),
+        raft=SimpleNamespace(health=NodeHealth(clock)),
     )  # fmt: skip
     config = {**CONFIG, "num_replicas": replicas}
     assignment = Assignment(7, "$G", "S", config, peers, 1_700_000_000_000_000_000, peers[0], 3)
@@ -76,7 +79,9 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
         scrubber=SimpleNamespace(passes=4, bytes=1000),
         drift=SimpleNamespace(compared=7, votes=SimpleNamespace(undecided=[7])),
         unassigned=(),
-        meta=SimpleNamespace(group=GroupTwin(1, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA"),
+        meta=SimpleNamespace(
+            group=GroupTwin(1, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", machine=MetaMachine()
+        ),
         assignment=lambda account, name: assignment if (account, name) == ("$G", "S") else None,
     )
 

@@ -73,6 +73,7 @@ API: dict[str, Row] = {
     "$OBJ": Row("b", {"name": "x"}, "error"),
     "ACCOUNT.PURGE": Row("A", "", SILENT),
     "META.LEADER.STEPDOWN": Row("", "", SILENT),
+    "META.RESCUE": Row("", {"quorum_needed": 1}, SILENT),
     "SERVER.REMOVE": Row("", {"peer": "n1"}, SILENT),
     "SERVER.EVACUATE": Row("", {"peer": "n1"}, SILENT),
 }

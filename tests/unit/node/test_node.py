@@ -132,3 +132,38 @@ async def test_more_tags_than_can_be_told_to_others_are_a_clear_refusal(tmp_path
     node = Node(replace(options(tmp_path), server_tags=[f"t{i}" for i in range(1000)]), logs.get_logger("test"))
     with pytest.raises(ListenError, match="server_tags: "):
         await node.start()
+
+
+async def test_a_node_that_was_left_out_stops_and_does_not_start_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = await started(tmp_path)
+    assert node.jetstream is not None
+    # It has just started, and follows a leader: by what it knew before.
+    node.jetstream.mesh.on_left_out(3600, "the meta group was rescued without n1")
+    async with asyncio.timeout(10):
+        await node.stopped.wait()
+    assert node.exit_code == 1
+    with pytest.raises(StorageError, match=r"rescued without n1\. The node must not come back with it") as caught:
+        await started(tmp_path)
+    assert f"Move {tmp_path / 'jetstream'} away" in str(caught.value)
+    (tmp_path / "jetstream").rename(tmp_path / "old")
+    again = await started(tmp_path)
+    await again.stop()
+
+
+async def test_a_majority_that_was_up_meanwhile_goes_on(tmp_path: Path) -> None:
+    """The rescue was a mistake, made on the other side of a partition: nobody is made to end the healthy side too."""
+    node = await started(tmp_path)
+    try:
+        assert node.jetstream is not None
+        node.jetstream._started -= 100
+        for age in (5, 99):
+            node.jetstream.mesh.on_left_out(age, "the meta group was rescued without n1")
+        assert not node.exit_code and not (tmp_path / "jetstream" / "LEFT-OUT").exists()
+        await create(node, "S")
+        engine(node).meta.group.leader = None  # without a leader it was no majority
+        node.jetstream.mesh.on_left_out(5, "the meta group was rescued without n1")
+        assert node.exit_code == 1 and (tmp_path / "jetstream" / "LEFT-OUT").exists()
+    finally:
+        await node.stop()

@@ -10,6 +10,7 @@ from jetcluster.raft.codec import REGULAR
 from jetcluster.raft.disk import MemoryDisk
 from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.journal import Journal, JournalOptions
+from jetcluster.raft.mark import MemoryMark
 from jetcluster.raft.membership import Config
 from jetcluster.raft.recovery import Recovered
 from jetcluster.raft.writer import InlineWriter
@@ -24,6 +25,7 @@ class Bench:
     def __init__(self, **options: Any) -> None:
         self.time = ManualTime()
         self.disk = MemoryDisk()
+        self.mark = MemoryMark()
         self.options = dataclasses.replace(OPTIONS, **options)
         self.fatal: list[BaseException] = []
         self.opens = 0
@@ -35,7 +37,7 @@ class Bench:
         self.opens += 1
         writer = InlineWriter(self.time)
         rng = SeededRng(self.opens)
-        self.journal = Journal(self.disk, writer, self.time, rng, self.options, self.fatal.append)
+        self.journal = Journal(self.disk, writer, self.time, rng, self.options, self.fatal.append, self.mark)
         self.found = self.journal.open()
         return self.journal
 

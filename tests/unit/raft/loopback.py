@@ -10,6 +10,8 @@ from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.disk import MemoryDisk
 from jetcluster.raft.group import Group
 from jetcluster.raft.journal import Journal, JournalOptions
+from jetcluster.raft.mark import MemoryMark
+from jetcluster.raft.membership import Members
 from jetcluster.raft.node import RaftNode
 from jetcluster.raft.writer import InlineWriter
 
@@ -24,6 +26,7 @@ class Recorder:
         self.roles: list[tuple[Role, int, str | None]] = []
         self.dropped: list[int] = []
         self.snapshots: list[tuple[str, int, int]] = []
+        self.keep_members: Callable[[Members], None] = lambda members: None
         self.fail_on: bytes | None = None
 
     def apply(self, index: int, term: int, command: bytes) -> None:
@@ -37,11 +40,28 @@ class Recorder:
     def on_dropped(self, first_index: int) -> None:
         self.dropped.append(first_index)
 
+    def on_members(self, members: Members) -> None:
+        self.keep_members(members)
+
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
         self.snapshots.append((leader, index, term))
 
     def commands(self) -> list[bytes]:
         return [c for _, c in self.applied]
+
+
+class MemberClock:
+    """Monotonic time is everybody's, the wall clock may be off."""
+
+    def __init__(self, net: Loopback, name: str) -> None:
+        self._net = net
+        self._name = name
+
+    def monotonic(self) -> float:
+        return self._net.time.monotonic()
+
+    def time_ns(self) -> int:
+        return self._net.time.time_ns() + int(self._net.ahead.get(self._name, 0.0) * 1e9)
 
 
 class Member:
@@ -55,9 +75,13 @@ class Member:
         self.machines: dict[int, Recorder] = {}
         self.rng = SeededRng(hash_of(name) + net.boots)
         net.boots += 1
-        self.journal = Journal(disk, InlineWriter(net.time), net.time, self.rng, net.journal_options, self.fatal.append)
+        mark = net.marks.setdefault(name, MemoryMark())
+        self.journal = Journal(
+            disk, InlineWriter(net.time), net.time, self.rng, net.journal_options, self.fatal.append, mark
+        )
         self.journal.open()
-        self.node = RaftNode(name, self.journal, self, net.time, self.rng, net.time, net.config, self._report)
+        self.clock = MemberClock(net, name)
+        self.node = RaftNode(name, self.journal, self, self.clock, self.rng, net.time, net.config, self._report)
 
     def _report(self, gid: int, text: str) -> None:
         self.reports.append((gid, text))
@@ -75,7 +99,12 @@ class Member:
         campaign: bool = False,
     ) -> Group:
         machine = self.machines.setdefault(gid, Recorder())
-        return self.node.create_group(gid, peers, machine, applied_index, applied_term, durable, campaign)
+        kept = self.net.kept_members
+        members = kept.get((self.name, gid)) if applied_index else None
+        machine.keep_members = lambda members: kept.update({(self.name, gid): members})
+        return self.node.create_group(
+            gid, peers, machine, applied_index, applied_term, durable, campaign, members=members
+        )
 
     def group(self, gid: int = 1) -> Group:
         return self.node.groups[gid]
@@ -103,10 +132,15 @@ class Loopback:
         self.config = config or RaftConfig()
         self.latency = latency
         self.boots = 0
+        self.marks: dict[str, MemoryMark] = {}
+        self.kept_members: dict[tuple[str, int], Members] = {}
+        """(member, gid) -> what its state knows of the group's members; survives crashes, as if always flushed."""
         self.links: dict[frozenset[str], int] = {}
         self.generation = 0
         self.filter: Callable[[str, str, int, bytes], bool] | None = None
         """Called with (from, to, gid, frame); False drops the frame."""
+        self.ahead: dict[str, float] = {}
+        """Seconds by which a member's wall clock is ahead."""
         self.members: dict[str, Member] = {}
         for name in names:
             self.members[name] = Member(self, name, MemoryDisk())

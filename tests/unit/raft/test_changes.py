@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.raft.api import MembershipError, NotLeaderError, Role
+from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.membership import Config
 from tests.unit.raft.loopback import Loopback
 
@@ -25,6 +26,49 @@ def test_a_new_peer_learns_and_is_promoted() -> None:
     net.isolate("B")
     net.run(1.5)
     assert not any(net[n].group().ready for n in "CD"), "two of four are no majority"
+
+
+def test_a_learner_far_away_is_promoted_while_its_leader_is_written_at_full_speed() -> None:
+    """More entries are always on their way than a learner may lack; it has what there was a moment ago."""
+    net = Loopback("ABCD", config=RaftConfig(promote_lag=64), latency=0.04)
+    leader = net.start(peers="ABC")
+    net.run(0.5)
+    lags: list[int] = []
+
+    def load() -> None:
+        for _ in range(5):
+            leader.propose(b"." * 20)
+        flow = leader.replicator.flows.get("D")
+        if flow is not None and flow.match > 0:
+            lags.append(leader.last_index - flow.match)
+        net.time.call_later(0.002, load)
+
+    load()
+    net.run(0.5)
+    net["D"].create(1, leader.peers)
+    leader.add_peer("D")
+    net.until(lambda: "D" in leader.peers, seconds=3.0)
+    assert min(lags) > leader.config.promote_lag
+
+
+def test_a_learner_that_does_not_keep_up_is_not_promoted() -> None:
+    net = Loopback("ABCD", config=RaftConfig(promote_lag=64, window_batches=1, frame_entries=100), latency=0.04)
+    leader = net.start(peers="ABC")
+    net.run(0.5)
+    for number in range(2_000):
+        leader.propose(b"%d" % number)
+    net.run(2.0)
+    net["D"].create(1, leader.peers)
+    leader.add_peer("D")
+
+    def load() -> None:  # 100 entries in each round trip is what D takes at most
+        for _ in range(5):
+            leader.propose(b"." * 20)
+        net.time.call_later(0.0035, load)
+
+    load()
+    net.run(10.0)
+    assert "D" not in leader.peers
 
 
 def test_a_dead_peer_is_removed_and_no_longer_counts() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,10 +90,24 @@ def test_impossible_appends_are_refused(frame: bytes) -> None:
         codec.decode(frame)
 
 
+@pytest.mark.parametrize("name", ["append", "ack", "pre-vote", "offer", "request"])
+def test_numbers_that_no_log_reaches_are_refused(name: str) -> None:
+    """What adds one to them, or stores them, must not overflow."""
+    frame, _ = FRAMES[name]
+    with pytest.raises(codec.CodecError, match="no term"):
+        codec.decode(frame[:2] + struct.pack("<Q", codec.MAX_NUMBER + 1) + frame[10:])
+    if name in {"append", "ack", "pre-vote", "offer"}:
+        with pytest.raises(codec.CodecError):
+            codec.decode(frame[:10] + struct.pack("<Q", (1 << 64) - 1) + frame[18:])
+
+
 def test_control_frames() -> None:
-    assert codec.decode_control(codec.encode_heartbeat(9)) == codec.Heartbeat(9)
+    beat = codec.encode_heartbeat(9, 1_700_000_000_000_000_000, 12, well=False)
+    assert codec.decode_control(beat) == codec.Heartbeat(9, 1_700_000_000_000_000_000, 12, False)
+    assert codec.decode_control(codec.encode_heartbeat(9, -5, 1 << 63, well=True)) == codec.Heartbeat(9, 0, 0, True)
+    assert codec.decode_control(struct.pack("<BBQ", 1, 32, 9)) == codec.Heartbeat(9), "of a node of before"
     groups = [(1, 2, 3), (4_000_000_000, 5, 6)]
     assert codec.decode_control(codec.encode_digest(groups)) == codec.Digest(groups)
-    for frame in (b"", b"\1", b"\1\x63", codec.encode_digest(groups)[:-1], codec.encode_heartbeat(9) + b"x"):
+    for frame in (b"", b"\1", b"\1\x63", codec.encode_digest(groups)[:-1], beat + b"x", beat[:-1]):
         with pytest.raises(codec.CodecError):
             codec.decode_control(frame)

@@ -678,9 +678,9 @@ def test_healthy_pipelines_never_truncate_but_stock_does(stock_clock: StockClock
         assert scan(net[name].disk).damage == []
         for number in net[name].disk.segments():
             data = net[name].disk.load(number)
-            nonce = records.read_segment_head(data, number)
-            if nonce is None:
+            head = records.read_segment_head(data, number)
+            if head is None:
                 continue
-            found = records.salvage(data, 0, len(data), records.salt(number, nonce))
+            found = records.salvage(data, 0, len(data), records.salt(number, head.nonce))
             truncations += [r.log_index for r in found if r.kind == records.TRUNCATE]
     assert truncations == []

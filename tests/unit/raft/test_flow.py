@@ -82,6 +82,48 @@ def test_a_snapshot_ends_with_an_ack_or_a_hint_behind_it() -> None:
     assert flow.state is FlowState.REPLICATE
 
 
+def test_what_a_peer_needs_of_the_log() -> None:
+    flow = replicating(41)
+
+    def needs(now: float, base: int = 0, last: int = 100) -> int | None:
+        return flow.needs(base, last, now, silence=10.0, lag=5)
+
+    assert needs(1.0) == 40, "it is connected and takes entries"
+    assert needs(11.0) is None, "it says nothing"
+    flow.acked(50, 20.0)
+    assert needs(21.0) == 50
+    flow.reset(101, connected=False)
+    assert needs(21.0) is None, "a follower that is away has what is retained for all"
+    flow.pinned, flow.heard = 60, 30.0
+    assert needs(35.0) == 60, "it fetched the state of 60, and will be back"
+    assert needs(35.0, base=61) is None and flow.pinned is None, "the disk wanted the space"
+    flow.pinned = 60
+    assert needs(40.1) is None and flow.pinned is None
+    flow.pinned, flow.heard = 60, 50.0
+    flow.connected = True
+    flow.sent(60, 60, 0, 50.0)
+    flow.acked(70, 51.0)
+    assert needs(51.0) == 70 == flow.pinned, "what it goes on from is kept as it advances"
+    flow.reset(101, connected=False)
+    assert needs(51.0) == 70
+    flow.connected = True
+    flow.sent(70, 70, 0, 52.0)
+    flow.acked(95, 52.0)
+    assert needs(52.0) == 95 and flow.pinned is None, "it is back"
+
+
+def test_a_peer_has_caught_up_by_entries_or_by_time() -> None:
+    flow = replicating(11)
+    assert flow.caught_up(14, 0.0, lag=4, seconds=0.0)
+    assert not flow.caught_up(1000, 0.0, lag=4, seconds=1.0), "a round begins: until it has 1000"
+    flow.acked(900, 5.0)
+    assert not flow.caught_up(5000, 5.0, lag=4, seconds=1.0)
+    flow.acked(1000, 6.0)
+    assert not flow.caught_up(6000, 6.0, lag=4, seconds=1.0), "that took six seconds, in which 5000 more came"
+    flow.acked(6000, 6.9)
+    assert flow.caught_up(6900, 6.9, lag=4, seconds=1.0)
+
+
 def test_a_new_connection_starts_over() -> None:
     flow = replicating()
     flow.sent(10, 12, 10, 0.0)

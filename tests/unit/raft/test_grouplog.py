@@ -95,7 +95,7 @@ def test_an_entry_that_rotted_is_not_returned() -> None:
     fill(log, 3)
     bench.settle()
     log.shrink(0)
-    segment, offset = log._segments[1], log._offsets[1]
+    segment, offset = log._runs.segment_of(2), log._offsets[1]
     bench.disk.corrupt(segment, offset, b"X")
     assert log.command(1).startswith(b"000001")
     with pytest.raises(JournalDamageError):

@@ -156,12 +156,12 @@ def test_retention_keeps_a_tail_for_slow_followers() -> None:
     log = bench.log()
     fill(log, 200)
     log.compactable = 190
-    bench.journal.trim(log)
+    bench.journal.retention.trim(log)
     assert log.last_index - log.base_index == 40
     log.pin = 165
     log.compactable = 200
     fill(log, 100)
-    bench.journal.trim(log)
+    bench.journal.retention.trim(log)
     assert log.base_index == 165
 
 
@@ -341,7 +341,7 @@ def test_a_full_disk_retains_nothing_for_slow_followers() -> None:
     bench.settle()
     segments = len(bench.disk.segments())
     assert log.base_index == 0
-    assert not bench.journal.wants_compaction
+    assert not bench.journal.retention.wants_compaction
     bench.disk.reported_free = 1_000
     bench.journal.housekeep()
     assert log.base_index == 290
@@ -379,7 +379,7 @@ def test_what_is_to_be_forgotten_leaves_the_disk_and_what_is_live_stays() -> Non
     bench.settle()
     before = content(live)
     erased.compactable = 2
-    bench.journal.trim(erased)  # retention for slow followers keeps it
+    bench.journal.retention.trim(erased)  # retention for slow followers keeps it
     assert erased.base_index == 0
     bench.journal.forget_old()
     for _ in range(5):
@@ -395,3 +395,80 @@ def test_what_is_to_be_forgotten_leaves_the_disk_and_what_is_live_stays() -> Non
     bench.crash()
     assert (content(bench.log(2)), content(bench.log(1))) == (before, kept)
     assert [index for index, _, _ in kept] == [3, 4]
+
+
+@pytest.mark.parametrize("kind", ["sync_interval", "memory"])
+@pytest.mark.parametrize("when", ["open", "in flight", "written"])
+def test_a_barrier_waits_until_what_was_appended_is_on_the_disk(kind: str, when: str) -> None:
+    bench = Bench(sync_interval=120.0 if kind == "sync_interval" else None, segment_bytes=1 << 16)
+    log = bench.log(durable=kind != "memory")
+    bench.settle()
+    fill(log, 5)
+    if when == "in flight":
+        bench.journal._kick()
+    elif when == "written":
+        bench.settle()
+        assert log.durable_index == 5, "it counts, and would not outlive the power"
+    called: list[int] = []
+    bench.journal.barrier(lambda: called.append(1))
+    assert called == []
+    bench.settle()
+    assert called == [1]
+    assert bench.crash().groups[1].last_index == 5
+
+
+def test_a_barrier_with_nothing_to_wait_for_ends_in_the_next_turn() -> None:
+    bench = Bench()
+    fill(bench.log(), 5)
+    bench.settle()
+    writes = bench.journal.counters.batches
+    called: list[int] = []
+    bench.journal.barrier(lambda: called.append(1))
+    bench.settle()
+    assert called == [1]
+    assert bench.journal.counters.batches == writes
+
+
+def test_a_barrier_covers_the_segment_before() -> None:
+    bench = Bench(sync_interval=120.0, segment_bytes=4_096)
+    log = bench.log()
+    for _ in range(12):
+        fill(log, 20)
+        bench.settle()
+    assert bench.journal.segment > 2
+    called: list[int] = []
+    bench.journal.barrier(lambda: called.append(1))
+    bench.settle()
+    assert called == [1]
+    assert bench.crash().groups[1].last_index == 240
+
+
+def test_a_barrier_does_not_wait_for_a_full_disk() -> None:
+    """What is to be flushed frees the journal's space."""
+    bench = Bench()
+    log = bench.log()
+    bench.settle()
+    bench.disk.capacity = bench.disk._used()
+    called: list[int] = []
+    with faults.armed("journal.write", faults.fail(errno.ENOSPC)):
+        fill(log, 5)
+        bench.journal.barrier(lambda: called.append(1))
+        bench.settle(0.05)
+        assert bench.journal.stuck
+        assert called == [1]
+        bench.journal.barrier(lambda: called.append(2))
+        bench.settle()
+        assert called == [1, 2]
+
+
+def test_a_barrier_waits_for_a_disk_that_hangs() -> None:
+    bench = Bench()
+    log = bench.log()
+    bench.settle()
+    bench.journal._writer.submit = lambda job, done: None  # type: ignore[method-assign]
+    fill(log, 5)
+    called: list[int] = []
+    bench.journal.barrier(lambda: called.append(1))
+    bench.settle(60.0)
+    assert called == []
+    assert bench.journal.in_flight

@@ -74,3 +74,25 @@ def test_is_quorum_counts_voters_only() -> None:
     assert is_quorum(("A", "B", "C", "D"), {"A", "B", "C"})
     assert not is_quorum(("A", "B", "C"), {"A", "X", "Y"})
     assert is_quorum(("A",), {"A"})
+
+
+def test_a_rescue_is_part_of_the_configuration() -> None:
+    before = Config(("A", "B", "C", "D", "E"), ("L",))
+    after = before.rescued(("A", "B"), ("L",))
+    assert after == Config(("A", "B"), ("L",), 1, ("C", "D", "E"))
+    assert decode_config(encode_config(after)) == after
+    again = after.rescued(("A",), ())
+    assert again == Config(("A",), (), 2, ("C", "D", "E", "B", "L"))
+    # What comes later keeps it, and whoever is a member again is not fenced off any more.
+    assert again.with_learner("C").promoted("C") == Config(("A", "C"), (), 2, ("D", "E", "B", "L"))
+    assert again.without("A").rescue == 2
+    data = encode_config(after)
+    for cut in range(len(data)):
+        with pytest.raises(ConfigError):
+            decode_config(data[:cut])
+    with pytest.raises(ConfigError):
+        decode_config(data + b"x")
+
+
+def test_a_configuration_without_a_rescue_is_written_as_ever() -> None:
+    assert encode_config(Config(("A",))) == b"\x01\x01\x00\x01A"

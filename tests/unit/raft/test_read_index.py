@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from jetcluster.raft import codec
 from jetcluster.raft.api import Role
 from tests.unit.raft.loopback import Loopback
 
@@ -105,3 +106,78 @@ def test_what_a_callback_raises_stops_only_this_group() -> None:
     net.run(0.05)
     assert "callback" in leader.status().stopped
     assert other.role is Role.LEADER
+
+
+def test_a_delayed_refusal_confirms_no_read() -> None:
+    """C refuses a commit push of A, and that answer is under way while B and C elect a leader and acknowledge a write.
+    A must not take it for a confirmation of a read that it is asked for later."""
+    net = Loopback()
+    under_way: list[bytes] = []
+    delayed = cut_off = False
+
+    def passes(source: str, target: str, gid: int, frame: bytes) -> bool:
+        if delayed and (source, target) == ("C", "A"):
+            if gid:
+                under_way.append(frame)
+            return False
+        return not (cut_off and "A" in (source, target))
+
+    net.filter = passes
+    leader = net.start()
+    net.run(0.2)
+    net.cut("A", "C")
+    for _ in range(5):
+        leader.propose(b"old")
+    net.run(0.2)
+    delayed = True
+    net.connect("A", "C")
+    net.run(0.001)
+    leader.propose(b"pushed beside the probe")
+    net.run(0.02)
+    refusals = [message for frame in under_way if isinstance(message := codec.decode(frame), codec.Reject)]
+    assert len(refusals) > 1
+    cut_off = True
+    net.until(lambda: net["B"].group().ready or net["C"].group().ready, seconds=3.0)
+    new = net["B"].group() if net["B"].group().ready else net["C"].group()
+    index = new.propose(b"acknowledged")
+    net.until(lambda: new.applied_index >= index)
+    assert leader.role is Role.LEADER, "it has not heard of the new term"
+    answers: list[bool] = []
+    leader.read_index(answers.append)
+    net.run(0.005)
+    for frame in under_way:
+        if codec.decode(frame).term == leader.term:
+            net["A"].node.on_frame("C", 1, frame)
+            net["A"].node.end_of_batch()
+    assert True not in answers
+
+
+def test_contexts_never_begin_anew_within_a_term() -> None:
+    net = Loopback()
+    leader = net.start(leader="A")
+    net.run(0.1)
+    leader.reads._context = codec.NO_REPLY - 2  # four billion rounds later
+    term = leader.term
+    answers: list[bool] = []
+    leader.read_index(answers.append)
+    net.run(0.5)
+    leader.read_index(answers.append)
+    net.until(lambda: len(answers) == 2 and net.leader() is not None)
+    found = net.leader()
+    assert found is not None
+    assert found.term > term
+    again: list[bool] = []
+    found.read_index(again.append)
+    net.until(lambda: again == [True])
+
+
+def test_an_answer_to_a_round_that_was_never_sent_counts_for_nothing() -> None:
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    net.filter = lambda source, target, gid, frame: not gid or target != "A"
+    answers: list[bool] = []
+    leader.read_index(answers.append)
+    net.run(0.005)
+    leader.reads.on_answer("B", 1 << 31)
+    assert answers == []

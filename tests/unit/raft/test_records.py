@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import struct
+import zlib
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,13 +70,20 @@ def test_find_batch_skips_lookalikes() -> None:
 
 
 def test_segment_heads() -> None:
-    head = records.segment_head(7, 1234)
+    head = records.segment_head(7, 1234, 4096)
     assert len(head) == records.SEGMENT_HEAD
-    assert records.read_segment_head(head, 7) == 1234
+    assert records.read_segment_head(head, 7) == (1234, 4096)
     assert records.read_segment_head(head, 8) is None
-    assert records.read_segment_head(b"\xff" * 64 + head[64:], 7) == 1234
+    assert records.read_segment_head(b"\xff" * 64 + head[64:], 7) == (1234, 4096)
     assert records.read_segment_head(bytes(128), 7) is None
     assert records.read_segment_head(b"", 7) is None
+
+
+def test_a_segment_of_the_version_before_can_be_read() -> None:
+    crc = zlib.crc32(struct.pack("<IQQ", 2, 7, 1234))
+    old = struct.pack("<8sIIQQ", b"jcwal\x00\x00\x01", crc, 2, 7, 1234).ljust(64, b"\0") * 2
+    assert records.read_segment_head(old, 7) == (1234, 0), "how large it was made is not known"
+    assert records.read_segment_head(old, 8) is None
 
 
 def test_states_come_back() -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
+import zlib
+from array import array
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jetcluster.clock import SeededRng
 from jetcluster.raft import records
 from jetcluster.raft.disk import MemoryDisk
 from jetcluster.raft.recovery import scan
-from tests.unit.raft.journals import Bench, content, fill
+from tests.unit.raft.journals import ABC, Bench, content, fill
 
 
 def history() -> Bench:
@@ -43,11 +47,11 @@ def batches(disk: MemoryDisk) -> list[tuple[int, int, int]]:
     found = []
     for number in disk.segments():
         data = disk.load(number)
-        nonce = records.read_segment_head(data, number)
-        if nonce is None:
+        head = records.read_segment_head(data, number)
+        if head is None:
             continue
         at = records.SEGMENT_HEAD
-        while (batch := records.read_batch(data, at, records.salt(number, nonce))) is not None:
+        while (batch := records.read_batch(data, at, records.salt(number, head.nonce))) is not None:
             found.append((number, at, batch.end))
             at = batch.end
     return found
@@ -291,3 +295,133 @@ def test_groups_stay_suspect_when_a_lost_record_is_missed_by_nobody() -> None:
     bench.open()
     damaged = {gid for gid, log in bench.journal.groups.items() if log.damaged}
     assert damaged == {1, 2}, "it was of one of them"
+
+
+def test_a_segment_that_was_cut_is_no_torn_tail() -> None:
+    """At whatever length: what was vouched for is there, or the group says that it may be missing something."""
+    bench = history()
+    truth = {gid: content(log) for gid, log in bench.journal.groups.items()}
+    bench.journal._closed = True
+    number, start, end = batches(bench.disk)[-1]
+    made = len(bench.disk.load(number))
+    for size in (*range(1, end, 37), start, end - 1, made - 1):
+        disk = copy.deepcopy(bench.disk)
+        disk.cut(number, size)
+        again = reopened(bench, disk)
+        if size >= records.SEGMENT_HEAD:
+            assert "was cut short" in str(again.found.damage)
+        for gid, known in truth.items():
+            log = again.journal.groups[gid]
+            assert log.damaged or content(log) == known, (size, gid)
+        if records.SEGMENT_HEAD < size < start:
+            assert all(log.damaged for log in again.journal.groups.values()), "nobody knows whose it was"
+
+
+def test_zeros_where_the_mark_knows_of_batches_are_damage() -> None:
+    """A disk that lied about a sync, or a file system that gave zeros back."""
+    bench = history()
+    assert bench.mark.batch == 0
+    bench.journal.housekeep()
+    bench.settle()
+    bench.journal._closed = True
+    assert bench.mark.batch == bench.journal._seq - 1
+    number, start, _ = batches(bench.disk)[-2]
+    bench.disk.wipe(number, start)
+    again = reopened(bench, bench.disk)
+    assert "had been durable and are gone" in str(again.found.damage)
+    assert all(log.damaged for log in again.journal.groups.values())
+    assert again.journal._seq > bench.mark.batch, "numbers that the mark knows are not used again"
+    fill(again.journal.groups[1], 1, term=9)
+    again.settle()
+    again.journal._closed = True
+    third = reopened(again, again.disk)
+    assert all(log.damaged for log in third.journal.groups.values())
+
+
+def test_a_segment_of_which_nothing_is_left() -> None:
+    bench = history()
+    bench.journal.housekeep()
+    bench.settle()
+    bench.journal._closed = True
+    bench.disk.cut(bench.disk.segments()[-1], 0)
+    again = reopened(bench, bench.disk)
+    assert "had been durable and are gone" in str(again.found.damage)
+    assert all(log.damaged for log in again.journal.groups.values())
+
+
+def test_what_the_mark_does_not_know_of_is_a_torn_tail() -> None:
+    bench = history()
+    bench.journal.housekeep()
+    bench.settle()
+    fill(bench.journal.groups[1], 1, term=9)
+    bench.settle()
+    bench.journal._closed = True
+    number, start, _ = batches(bench.disk)[-1]
+    size = len(bench.disk.load(number))
+    bench.disk.corrupt(number, start + records.BATCH_HEAD, b"\xff")
+    again = reopened(bench, bench.disk)
+    assert again.found.damage == []
+    assert not any(log.damaged for log in again.journal.groups.values())
+    assert len(bench.disk.load(number)) == size, "cutting it off would look like somebody else's cut"
+    assert records.is_zero(bench.disk.load(number), start)
+
+
+def test_a_segment_made_on_a_nearly_full_disk_is_not_taken_for_a_cut_one() -> None:
+    bench = Bench(segment_bytes=4_096)
+    log = bench.log()
+    while bench.journal.segment < 3:
+        fill(log, 10, size=60)
+        bench.settle()
+    bench.disk.capacity = bench.disk._used() + 3_000
+    fill(log, 60, size=60)
+    bench.settle()
+    bench.disk.capacity = 1 << 40
+    bench.settle(1.0)
+    assert not bench.journal.stuck
+    before = content(log)
+    sizes = [len(bench.disk.load(number)) for number in bench.disk.segments()]
+    assert min(sizes) < 4_096
+    again = bench.crash()
+    assert bench.found.damage == []
+    assert content(again.groups[1]) == before
+
+
+@given(st.lists(st.tuples(st.sampled_from("aaaatcrik"), st.integers(0, 30)), max_size=60))
+@settings(max_examples=60, deadline=None)
+def test_whatever_was_done_to_a_log_is_found_again_and_proven_whole(steps: list[tuple[str, int]]) -> None:
+    """Each segment begins with the checksum of all terms of the log, made and verified piece by piece."""
+    bench = Bench(segment_bytes=1_500, node_retain_bytes=3_000)
+    log, quiet = bench.log(1), bench.log(2)
+    fill(quiet, 3)
+    term = 1
+    for step, number in steps:
+        if step == "a":
+            fill(log, number, term=term)
+            bench.settle()
+        elif step == "t" and log.last_index > log.base_index:
+            log.truncate(max(log.base_index + 1, log.last_index - number))
+            term += 1
+        elif step == "c":
+            log.compactable = min(log.last_index, log.base_index + number)
+            log.compact(log.compactable)
+        elif step == "r":
+            bench.settle(1.0)
+            bench.journal.housekeep()
+            bench.settle()
+        elif step == "i":
+            log.install(log.last_index + number + 1, term, ABC)
+        elif step == "k":
+            bench.settle()
+            before = content(log), content(quiet)
+            bench.crash()
+            assert bench.found.damage == []
+            log, quiet = bench.log(1), bench.log(2)
+            assert not log.damaged
+            assert (content(log), content(quiet)) == before
+    bench.settle()
+    before = content(log), content(quiet)
+    bench.crash()
+    assert (content(bench.log(1)), content(bench.log(2))) == before
+    assert not bench.log(1).damaged
+    terms = array("Q", [bench.log(1).term_at(i) or 0 for i in range(bench.log(1).base_index + 1, log.last_index + 1)])
+    assert bench.log(1).log_crc() == zlib.crc32(terms.tobytes())

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import dataclasses
+
+import pytest
+
 from jetcluster.raft import codec, records
 from jetcluster.raft.api import Role
 from jetcluster.raft.group import Group
-from tests.unit.raft.loopback import Loopback, Recorder
+from jetcluster.raft.membership import Members
+from tests.unit.raft.loopback import SMALL, Loopback, Recorder
 from tests.unit.raft.test_recovery import batches
 
 
@@ -155,6 +160,158 @@ def test_a_crash_between_a_fetched_state_and_its_install_is_no_damage() -> None:
     assert net["C"].machine().snapshots == [("A", 500, 1)]
     net.run(0.1)
     net.crash("C")
+    net.kept_members["C", 1] = Members(500, leader.log.config)  # flushed with the state
     again = net.restart("C").create(1, ("A", "B", "C"), applied_index=500, applied_term=1)
     assert not again.status().damaged
     assert (again.last_index, again.applied_index) == (500, 500)
+
+
+def changed_while_away(net: Loopback) -> Group:
+    """The group A, B, F becomes A, F, D while F is away and B out of touch; F comes back and is offered the state."""
+    for name in "ABF":
+        net[name].create(1, ("A", "B", "F"), campaign=name == "A")
+    net.until(lambda: net.leader() is not None)
+    leader = net["A"].group()
+    leader.propose(b"x")
+    net.run(0.3)
+    net.crash("F")
+    net["D"].create(1, ("A", "B", "F"))
+    leader.add_peer("D")
+    net.until(lambda: "D" in leader.peers)
+    net.run(0.2)
+    net.isolate("B")
+    leader.remove_peer("B")
+    for _ in range(20):
+        leader.propose(b"y")
+    net.run(0.3)
+    leader.log.compact(leader.applied_index)
+    net.restart("F").create(1, ("A", "B", "F"), applied_index=2, applied_term=1)
+    for other in "AD":
+        net.connect(other, "F")
+    net.until(lambda: bool(net["F"].machine().snapshots))
+    net.run(0.1)
+    return leader
+
+
+def test_a_fetched_state_comes_with_its_members() -> None:
+    """The store was flushed, the journal has not heard of it: the replica goes on as a member of the new group."""
+    net = Loopback("ABDF")
+    leader = changed_while_away(net)
+    net.crash("F")
+    net.kept_members["F", 1] = Members(leader.applied_index, leader.log.config)
+    state = (leader.applied_index, leader.term)
+    group = net.restart("F").create(1, ("A", "B", "F"), applied_index=state[0], applied_term=state[1])
+    assert set(group.peers) == {"A", "D", "F"}
+    assert not group.log.damaged
+
+
+def test_a_fetched_state_whose_members_are_not_known_leads_to_no_second_majority() -> None:
+    net = Loopback("ABDF")
+    leader = changed_while_away(net)
+    net.crash("F")
+    state = (leader.applied_index, leader.term)
+    group = net.restart("F").create(1, ("A", "B", "F"), applied_index=state[0], applied_term=state[1])
+    for far in "AD":
+        for near in "BF":
+            net.cut(far, near)
+    net.connect("B", "F")
+    net.run(5.0)
+    assert group.role is Role.FOLLOWER
+    assert net["B"].group().role is Role.FOLLOWER
+    assert group.status().damaged
+    index = leader.propose(b"acknowledged")
+    net.run(0.1)
+    assert leader.applied_index == index, "A and D are the majority"
+    net.connect_all()
+    net.run(3.0)
+    assert net["F"].machine().snapshots[-1][0] == "A", "it fetches the state again, with its members"
+    at, term = leader.applied_index, leader.log.term_at(leader.applied_index)
+    assert term is not None
+    group.install(at, term, *leader.members_at(at))
+    net.until(lambda: not group.status().damaged)
+    assert set(group.peers) == {"A", "D", "F"}
+
+
+@pytest.mark.parametrize("kind", ["memory", "sync_interval"])
+def test_a_power_failure_of_all_nodes_leaves_a_group_that_goes_on(kind: str) -> None:
+    """The data store was flushed, the journal was not synced: that is what the operator chose, and no damage."""
+    options = SMALL if kind == "memory" else dataclasses.replace(SMALL, sync_interval=120.0)
+    net = Loopback(options=options)
+    leader = net.start(leader="A", durable=kind != "memory")
+    net.run(1.05)
+    for i in range(20):
+        leader.propose(b"%d" % i)
+    net.run(0.3)
+    states = {name: list(net[name].machine().applied) for name in "ABC"}
+    for name in "ABC":
+        net.crash(name)
+        # Sectors may have reached the disk by chance; here none has.
+    for name in "ABC":
+        net.restart(name)
+    for name in "ABC":
+        net[name].machines[1] = Recorder(states[name])
+        index = states[name][-1][0]
+        net[name].create(1, ("A", "B", "C"), applied_index=index, applied_term=1, durable=kind != "memory")
+        assert not net[name].group().log.damaged
+    net.connect_all()
+    net.until(lambda: net.leader() is not None)
+    found = net.leader()
+    assert found is not None
+    index = found.propose(b"new")
+    net.until(lambda: all(net[name].group().applied_index >= index for name in "ABC"))
+    assert {tuple(net[name].machine().commands()) for name in "ABC"} == {(*(b"%d" % i for i in range(20)), b"new")}
+
+
+def test_what_was_relaxed_is_known_when_it_is_strict_again() -> None:
+    """The operator takes `sync_interval` out after the power failure."""
+    net = Loopback("ABC", dataclasses.replace(SMALL, sync_interval=120.0))
+    leader = net.start(leader="A")
+    net.run(1.05)
+    leader.propose(b"x")
+    net.run(0.3)
+    for name in "ABC":
+        net.crash(name)
+    net.journal_options = SMALL
+    for name in "ABC":
+        net.restart(name)
+    net.run(1.0)  # the journal of this life has begun, the groups have not
+    for name in "ABC":
+        net.crash(name)
+    for name in "ABC":
+        net.restart(name)
+    for name in "ABC":
+        net[name].create(1, ("A", "B", "C"), applied_index=2, applied_term=1)
+        assert not net[name].group().log.damaged
+        assert not net[name].group().log.relaxed
+    net.run(0.2)
+    net.crash("C")
+    again = net.restart("C").create(1, ("A", "B", "C"), applied_index=500, applied_term=1)
+    assert again.status().damaged, "strict: what is missing had been vouched for"
+
+
+def test_a_journal_that_lost_its_end_elects_nobody() -> None:
+    """C lags, B dies and the end of its journal is gone, A stands still: B and C lack what A and B acknowledged."""
+    net = Loopback()
+    leader = net.start(leader="A")
+    net.run(0.2)
+    net.isolate("C")
+    for number in range(72):
+        leader.propose(b"%d" % number)
+        net.run(0.002)
+    assert leader.applied_index > 70
+    net.crash("B", lose=False)
+    number, start, _ = batches(net["B"].disk)[-40]
+    net["B"].disk.cut(number, start + 11)
+    net.isolate("A")
+    net.restart("B").create(1, ("A", "B", "C"))
+    net.connect("B", "C")
+    net.run(10.0)
+    assert net["B"].group().status().damaged
+    assert not net["B"].group().ready
+    assert not net["C"].group().ready
+    net.connect_all()
+    net.until(lambda: net.leader() is not None and not net["B"].group().status().damaged)
+    net.until(lambda: all(net[name].group().applied_index >= leader.applied_index for name in "BC"))
+    for name in "ABC":
+        assert net[name].machine().commands() == [b"%d" % number for number in range(72)]
+        assert not net[name].group().stopped

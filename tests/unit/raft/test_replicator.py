@@ -83,7 +83,7 @@ def test_an_entry_the_leader_can_not_read_any_more_leads_to_a_snapshot() -> None
     net.run(0.1)
     log = leader.log
     log.shrink(0)
-    net["A"].disk.corrupt(log._segments[5], log._offsets[5], b"ROT")
+    net["A"].disk.corrupt(log._runs.segment_of(6), log._offsets[5], b"ROT")
     net.connect_all()
     net.until(lambda: bool(net["C"].machine().snapshots))
     assert any("does not validate" in text for _, text in net["A"].reports)
@@ -98,3 +98,42 @@ def test_a_commit_reaches_followers_at_once() -> None:
     net.until(lambda: net["A"].machine().commands() == [b"x"], step=0.0001)
     net.run(2 * net.latency)
     assert net["B"].machine().commands() == net["C"].machine().commands() == [b"x"]
+
+
+def test_a_follower_that_holds_the_entry_at_the_base_needs_no_snapshot() -> None:
+    """A has uncommitted entries of its old term and has forgotten what is committed: its refusal skips the whole term,
+    to below the new leader's base, though it lacks nothing of what is there."""
+    net = Loopback()
+    old = net.start(leader="A")
+    crowd(net, old, 20)
+    net.run(0.3)
+    net.isolate("A")
+    crowd(net, old, 5)
+    net.run(0.05)
+    net.crash("A", lose=False)
+    net.until(lambda: (found := net.leader()) is not None and found.me != "A", seconds=5.0)
+    new = net.leader()
+    assert new is not None
+    crowd(net, new, 10)
+    net.run(0.3)
+    new.log.compact(18)
+    again = net.restart("A").create(1, ("A", "B", "C"))
+    again.engine.restore(0, 0)
+    net.connect_all()
+    net.run(1.0)
+    assert net["A"].machine().snapshots == []
+    assert again.last_index == new.last_index
+    assert again.applied_index == new.applied_index
+
+
+def test_a_follower_that_lacks_the_entry_at_the_base_is_offered_the_state() -> None:
+    net = Loopback()
+    leader = net.start(leader="A")
+    net.run(0.1)
+    net.isolate("C")
+    crowd(net, leader, 20)
+    net.run(0.3)
+    leader.log.compact(18)
+    net.connect_all()
+    net.run(0.3)
+    assert net["C"].machine().snapshots[0][0] == "A"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from jetcluster.raft import codec
 from jetcluster.raft.flow import FlowState
 from jetcluster.raft.membership import Config
 from tests.unit.raft.loopback import Loopback
@@ -47,13 +48,15 @@ def test_the_log_is_pinned_while_a_peer_fetches_and_released_after() -> None:
     crowd(net, leader, 100)
     net.run(0.1)
     leader.compact(leader.machine_index)
-    leader.node.journal.trim(leader.log)
+    leader.node.journal.retention.trim(leader.log)
     assert leader.log.pin == offered
     assert leader.log.base_index <= offered
     _, index, term = net["C"].machine().snapshots[0]
     net["C"].group().install(index, term, leader.peers)
     net.run(0.2)
-    assert leader.log.pin > leader.last_index
+    leader.compact(leader.machine_index)
+    assert leader.log.pin >= leader.machine_index
+    assert leader.replicator.flows["C"].pinned is None
     assert leader.replicator.flows["C"].state is FlowState.REPLICATE
     assert net["C"].group().applied_index == leader.last_index
 
@@ -156,3 +159,45 @@ def test_a_state_travels_with_the_members_of_its_index() -> None:
     net.run(0.01)
     net.crash("E")
     assert net.restart("E").journal.groups[1].config == Config(("A", "B", "C"), ("D",))
+
+
+def test_an_offer_that_was_on_its_way_while_a_state_was_installed_is_none_any_more() -> None:
+    """Offers are repeated; the log goes on behind what was installed, and nothing is to be fetched again."""
+    net = Loopback(latency=0.05)
+    leader = compacted(net)
+    net.connect_all()
+    net.until(lambda: bool(net["C"].machine().snapshots))
+    group = net["C"].group()
+    assert group.lacks_state
+    _, index, term = net["C"].machine().snapshots[0]
+    crowd(net, leader, 20)
+    net.run(0.2)
+    net["C"].machine().applied = [e for e in net["A"].machine().applied if e[0] <= index]
+    late = codec.encode_snap_offer(leader.term, leader.machine_index, leader.term, leader.log.config)
+    group.install(index, term, leader.peers)
+    assert not group.lacks_state
+    net["C"].node.on_frame("A", 1, late)
+    assert group.lacks_state, "as far as it can know"
+    net.run(0.3)
+    assert not group.lacks_state
+    assert group.applied_index == leader.last_index
+    net["C"].node.on_frame("A", 1, late)
+    assert not group.lacks_state, "it holds that entry"
+
+
+def test_a_state_from_elsewhere_that_the_leaders_log_reaches_back_to_is_gone_on_from() -> None:
+    """The leader offered a newer one than what the replica was fetching from the leader before."""
+    net = Loopback()
+    leader = compacted(net)
+    crowd(net, leader, 20)
+    net.run(0.1)
+    net.connect_all()
+    net.until(lambda: bool(net["C"].machine().snapshots))
+    offered = leader.replicator.flows["C"].offered
+    index = offered - 10
+    assert leader.log.base_index < index
+    net["C"].machine().applied = [e for e in net["A"].machine().applied if e[0] <= index]
+    net["C"].group().install(index, leader.term, leader.peers)
+    net.run(0.1)
+    assert net["C"].group().applied_index == leader.last_index
+    assert len(net["C"].machine().snapshots) == 1

@@ -23,6 +23,7 @@ from jetcluster.store.mem_kv import MemKv
 from jetcluster.store.rocks_kv import RocksKv
 
 from .model import Model
+from .shipping import ship
 
 SUBJECTS = [b"a", b"a.b", b"a.c", b"a.b.c", b"b", b"b.*x", b"nul\x00", b"nul"]
 FILTERS = [b">", b"a.>", b"a.*", b"*", b"*.b.>", b"none", b"none.*", *SUBJECTS]
@@ -180,21 +181,17 @@ class StoreMachine(RuleBasedStateMachine):
     def reopen_kv(self) -> None:
         self.cache = BlockCache()
 
-    @rule(chunk=st.sampled_from([7, 1_000, 1 << 20]))
-    def export_and_import(self, chunk: int) -> None:
-        chunks = self.store.export(chunk)
-        first = next(chunks)
-        assert len(first) <= chunk
+    @rule(budget=st.sampled_from([1, 100_000, 1 << 30]), had=st.booleans())
+    def export_and_import(self, budget: int, had: bool) -> None:
+        copy = BlockStore(self.kv, 99, memory=self.memory, cache=self.cache)
+        if had:  # something that is to go
+            copy.append(Batch.of([b"old", b"older"], [], [b"", b"x"]), self.model.last_seq + 5, 1)
+            self.kv.commit()
+        giver = self.store.export()
         # the cut must stay as it was
         self.store.append(Batch.of([b"late"], [], [b""]), self.model.last_seq + 1, self.model.last_ts + 1)
         self.kv.commit()
-        copy = BlockStore(self.kv, 99, memory=self.memory, cache=self.cache)
-        copy.import_begin()
-        copy.import_chunk(first)
-        for further in chunks:
-            assert len(further) <= chunk
-            copy.import_chunk(further)
-        copy.import_end()
+        ship(giver, copy, self.kv, budget)
         self.store, before = copy, self.store
         self.check()
         self.store = before

@@ -16,6 +16,7 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KvDamagedError
 from jetcluster.store.mem_kv import MemKv
 from jetcluster.store.rocks_kv import RocksKv
+from jetcluster.store.transfer import START
 
 STREAM = 1
 SUBJECTS = [b"a", b"b", b"a", b"c", b"a"]
@@ -48,7 +49,7 @@ READS: list[Callable[[BlockStore], object]] = [
     lambda store: list(store.scan(b"a", 1)),
     lambda store: store.last_by_subject(b"c", 9),
     lambda store: store.next_by_subject(b"c", 6),
-    lambda store: list(store.export()),
+    lambda store: store.export().announce(START, 1 << 30),
 ]
 
 
@@ -150,7 +151,7 @@ def test_flipped_bits_in_the_table_files_of_rocksdb(tmp_path: Path) -> None:
             assert found is not None and found.payload == payload
     assert 50 in wrong and len(wrong) < 10
     with pytest.raises(DamagedError):
-        list(store.export())
+        store.export().announce(START, 1 << 30)
     with pytest.raises(KvDamagedError):
         list(kv.scan(b"\x01", b"\x02"))
     with pytest.raises(KvDamagedError):

@@ -182,3 +182,22 @@ def test_a_command_removes_only_so_many(monkeypatch: pytest.MonkeyPatch) -> None
     assert [pass_time(stream, 10 * (n == 0)) for n in range(4)] == [3, 2, 0, 0]
     removed = [pass_time(stream, 100 * (n == 0)) for n in range(5)]
     assert removed == [3, 3, 1, 0, 0] and stream.seqs() == [1]
+
+
+def test_one_stamp_of_the_future_makes_nothing_else_old() -> None:
+    """A leader whose clock was two hours ahead took one message; the next leader's EXPIRE is about its own time."""
+    hour = 3600 * SECOND
+    stream = Stream(max_age=hour, allow_msg_ttl=True)
+    start = stream.now
+    for minute in range(60):
+        stream.now = start + minute * 60 * SECOND
+        stream.one("a")
+    ttl(stream, "b", "30m")
+    stream.now += 2 * hour
+    stream.one("a")
+    stream.now -= 2 * hour
+    stream.now = start + hour + SECOND // 10
+    assert stream.apply(commands.encode_expire(stream.now)) == 1, "the first message is an hour old, nothing else is"
+    assert len(stream.seqs()) == 61
+    stream.apply(commands.encode_update_config(stream.now, {**stream.machine.config, "max_msgs": 1000}, 99))
+    assert len(stream.seqs()) == 61, "an update does not expire by the stamp either"

@@ -21,6 +21,7 @@ from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.ports import MachineStore
 from jetcluster.stream.results import Counted, Duplicate, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
+from tests.unit.store.shipping import ship
 from tests.unit.stream.twins import NaiveStore, block, fits
 
 SUBJECTS = [b"a.x", b"a.y", b"b"]
@@ -200,10 +201,10 @@ class Model:
             if not self.limit("duplicate_window"):
                 self.ids.clear()
             self.evict()
-        return before - len(self.messages) + self.expire()
+        return before - len(self.messages) + self.expire(ts)
 
-    def expire(self) -> int:
-        now, max_age = self.clock, self.limit("max_age")
+    def expire(self, now: int) -> int:
+        max_age = self.limit("max_age")
         doomed = {seq for seq, end in self.ends.items() if end <= now}
         self.ends = {seq: end for seq, end in self.ends.items() if end > now}
         if max_age:
@@ -427,11 +428,7 @@ class Block:
 
     def install(self, source: Block) -> MachineStore:
         """The snapshot of another replica in place of all that is here."""
-        chunks = list(source.store.export(200))
-        self.store.import_begin()
-        for chunk in chunks:
-            self.store.import_chunk(chunk)
-        self.store.import_end()
+        ship(source.store.export(), self.store, self.kv)
         return self.store
 
     def everything(self) -> object:

@@ -1,0 +1,152 @@
+"""`jetcluster rescue`: streams whose majority is gone for good, in the stores of stopped servers.
+
+Without `--keep` it only shows what each replica holds, what may be lost, and which one to keep; nothing is changed.
+With `--keep` one replica becomes the stream, after somebody has typed its name (docs/membership.md, "A majority is
+lost").
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from jetcluster.clock import SystemClock, SystemRng
+from jetcluster.cluster.rescue_record import RecordError
+from jetcluster.node.rescue_store import (
+    Choice,
+    RefusedError,
+    carry_out,
+    choose,
+    describe,
+    stores_to_write,
+    what_may_be_lost,
+)
+from jetcluster.node.rescue_survey import StoreError, StreamView, jetstream_folder, locked, opened, survey
+
+DONE, REFUSED, UNUSABLE = 0, 1, 2
+Say = Callable[[str], None]
+
+
+def run_rescue(
+    stores: Sequence[Path],
+    stream: str,
+    keep: Path | None,
+    *,
+    dry_run: bool = False,
+    yes: bool = False,
+    verify: bool = False,
+    say: Say = print,
+    ask: Callable[[str], str] = input,
+) -> int:
+    """The exit code: 0 shown or done, 1 refused, 2 a store cannot be used."""
+    try:
+        folders = list(dict.fromkeys(jetstream_folder(path).resolve() for path in [*stores, *([keep] if keep else [])]))
+        if not folders:
+            return _fail("name at least one store with --store", UNUSABLE)
+        if keep is None:
+            with locked(folders, to_write=False), opened(folders) as views:
+                return _show(survey(views, stream, verify=verify), stream, say)
+        if not stream:
+            return _fail("name the stream with --stream ACCOUNT/NAME", REFUSED)
+        return _keep(folders, stream, jetstream_folder(keep).resolve(), dry_run, yes, verify, say, ask)
+    except StoreError as error:
+        return _fail(str(error), UNUSABLE)
+    except (RefusedError, RecordError) as error:
+        return _fail(f"refused: {error}", REFUSED)
+    except OSError as error:
+        return _fail(f"{error}; run the command again", UNUSABLE)
+
+
+def _show(streams: list[StreamView], wanted: str, say: Say) -> int:
+    if wanted and not streams:
+        raise RefusedError(f"there is no stream {wanted} (ACCOUNT/NAME) in these stores")
+    for view in streams:
+        for line in report(view):
+            say(line)
+    return DONE
+
+
+def report(view: StreamView) -> list[str]:
+    """What is here of a stream, line by line."""
+    names = [view.names.get(peer, peer) for peer in view.voters]
+    lines = [f"{view.label}: R{view.assignment.replicas}, voters {', '.join(names)}"]
+    for replica in view.replicas:
+        judged = "; ".join(replica.problems) if replica.problems else "whole"
+        lines.append(f"  {replica.name}: {judged}; {describe(replica)}")
+        if replica.store.left_out:
+            lines.append(f"    the cluster goes on without this store: {replica.store.left_out}")
+    lines += [f"  {name}: its store is not here" for name in view.missing]
+    return lines + [f"  {text}" for text in _advice(view)]
+
+
+def _advice(view: StreamView) -> list[str]:
+    if len(view.voters) == 1 and view.missing:
+        return [
+            "its only replica is not here, so there is nothing to rescue. If that store is gone for good, so is what",
+            "it held: restore the stream from a backup, or delete it and create it again",
+        ]
+    if view.majority or len(view.voters) == 1:
+        return ["it needs no rescue: start the servers"]
+    if view.best is None:
+        return ["no replica of it here can be used"]
+    best = view.best
+    lines = [f"a majority is missing or damaged. Keep {best.name}, the most advanced one: {best.store.path}"]
+    lost = what_may_be_lost(view, best)
+    return lines + ["may be lost then:"] + [f"- {text}" for text in lost]
+
+
+def _keep(
+    folders: list[Path], stream: str, kept: Path, dry_run: bool, yes: bool, verify: bool, say: Say,
+    ask: Callable[[str], str],
+) -> int:  # fmt: skip
+    with locked(folders, to_write=not dry_run):
+        with opened(folders) as views:
+            streams = survey(views, stream, verify=verify)
+            _show(streams, stream, say)
+            (view,) = streams
+            choice = choose(view, next(store for store in views if store.path == kept))
+        for line in _announce(choice):
+            say(line)
+        if dry_run:
+            say("nothing was changed (--dry-run)")
+            return DONE
+        if not yes and not _confirmed(choice, ask):
+            raise RefusedError("not confirmed; nothing was changed")
+        carry_out(choice, f"{getpass.getuser()}@{socket.gethostname()}", SystemClock().time_ns(), SystemRng())
+    say(
+        f"done: {view.label} is what {choice.kept.name} has. Start the servers; {choice.kept.name} says in its log when"
+    )
+    say("the stream is in use again, and other servers fill up its replicas from there")
+    return DONE
+
+
+def _announce(choice: Choice) -> list[str]:
+    others = [
+        name for name in (choice.stream.names.get(p, p) for p in choice.stream.voters) if name != choice.kept.name
+    ]
+    lines = [
+        "",
+        f"{choice.stream.label} is to be what {choice.kept.name} has (rescue {choice.number}). The replicas of "
+        f"{', '.join(others)} are given up,",
+        "with what they hold, also if their servers come back. Will be lost, or may be:",
+    ]
+    lines += [f"- {text}" for text in choice.lost]
+    if choice.stream.best is not choice.kept and choice.stream.best is not None:
+        lines.append(f"- {choice.stream.best.name} has more than {choice.kept.name}: are you sure?")
+    written = ", ".join(str(store.path) for store in stores_to_write(choice))
+    return [*lines, f"written to: {written}"]
+
+
+def _confirmed(choice: Choice, ask: Callable[[str], str]) -> bool:
+    try:
+        return ask(f"Type {choice.stream.label} to go on: ").strip() == choice.stream.label
+    except EOFError:
+        return False
+
+
+def _fail(text: str, code: int) -> int:
+    print(f"jetcluster rescue: {text}", file=sys.stderr)
+    return code

@@ -1,0 +1,336 @@
+"""`$JS.API.META.RESCUE`: the meta group goes on with the voters that are left, when its majority is gone for good.
+
+Subject, request and answers are nats-server's (2.15, ADR-61): `quorum_needed` is what the operator says is left, and
+every server answers for itself. What happens is not: nats-server counts fewer votes for five minutes, each server for
+itself; here the survivors together get another configuration, once and for all (`raft.rescue`), and those that it
+leaves out are refused from then on, by Raft and at the mesh, however many of them come back (docs/membership.md, "A
+majority is lost").
+
+The node that is asked does it: it looks at everybody who is connected, refuses unless all of them agree that the group
+is stuck, has them promise, and has the one with the most advanced log force the new configuration. The answer comes
+when a majority of the survivors has that on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from jetcluster.cluster.advisories import tell
+from jetcluster.cluster.context import NodeContext
+from jetcluster.cluster.mesh_api import MeshError
+from jetcluster.cluster.meta_state import Rescue
+from jetcluster.errors import RESCUE_REFUSED, ApiError, by_code
+from jetcluster.model.advisory import meta_rescue
+from jetcluster.model.times import rfc3339
+from jetcluster.raft import rescue as raft
+from jetcluster.raft.api import META_GROUP
+from jetcluster.raft.rescue import RescueError, Standing
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.meta_replica import MetaReplica
+    from jetcluster.raft.group import Group
+
+Body = dict[str, Any]
+METHOD: Final = "meta.rescue"
+LOOK_SECONDS: Final = 1.0
+STEP_SECONDS: Final = 4.0
+POLL: Final = 0.005
+LEADERLESS: Final = 5.0
+"""Seconds without a leader, on every survivor: an election that is merely under way is none of this."""
+
+
+class View(NamedTuple):
+    """What one connected server says."""
+
+    name: str
+    server_id: str
+    standing: Standing | None
+    """Of its replica of the meta group; None when it has none."""
+    links: frozenset[str]
+    leaderless: float
+    """Seconds since it last knew of a leader."""
+
+
+class Plan(NamedTuple):
+    winner: str
+    term: int
+    before: tuple[str, ...]
+    """The voters of the configuration that has lost its majority."""
+    voters: tuple[str, ...]
+    learners: tuple[str, ...]
+    survivors: tuple[str, ...]
+    place: tuple[int, int]
+
+    @property
+    def quorum_before(self) -> int:
+        return len(self.before) // 2 + 1
+
+    @property
+    def quorum(self) -> int:
+        return len(self.voters) // 2 + 1
+
+
+class MetaRescue:
+    """One per node; `tick` a few times per second."""
+
+    def __init__(self, context: NodeContext, meta: MetaReplica, flush_soon: Callable[[], None]) -> None:
+        """`flush_soon` has the meta state made durable: who is left out is then known from the first link on."""
+        self._flush_soon = flush_soon
+        self._context = context
+        self._meta = meta
+        self._led_at = context.clock.monotonic()
+        self._steps = {"look": self._look, "promise": self._promise, "force": self._force}
+        context.mesh.serve(METHOD, self._serve)
+
+    def start(self) -> None:
+        """What the meta state on disk says of earlier rescues holds from the first link on."""
+        self._fence()
+
+    def tick(self) -> None:
+        group = self._meta.group
+        if group is None or group.leader is not None:
+            self._led_at = self._context.clock.monotonic()
+
+    def applied(self, rescue: Rescue) -> None:
+        """The meta log says that a rescue has happened."""
+        self._context.log.warning(
+            "the meta group was rescued: it goes on with the servers that were left; the others must not come back "
+            "with their stores",
+            number=rescue.number, at=rfc3339(rescue.at_ns), by=rescue.by,
+            survivors=sorted(rescue.survivors.values()), left_out=sorted(rescue.lost.values()),
+        )  # fmt: skip
+        self._fence()
+        self._flush_soon()
+
+    def _fence(self) -> None:
+        out = self._meta.machine.left_out
+        told = {
+            peer: (rescue.at_ns, f"the meta group was rescued without {rescue.lost[peer]} at {rfc3339(rescue.at_ns)}")
+            for peer, rescue in out.items()
+        }
+        self._context.mesh.leave_out(told)
+        if self._meta.group is not None:
+            self._meta.group.fence(tuple(out))
+
+    # ---- the server that is asked
+
+    async def rescue(self, quorum: int, by: str) -> list[Body]:
+        """`quorum` servers are left, says `by`. One answer of each server with JetStream that is connected: `server`,
+        `server_id`, and `prev_quorum` and `new_quorum`, or `error`. Never raises."""
+        views: dict[str, View] = {}
+        try:
+            views, silent = await self._look_around()
+            plan = plan_of(views, silent, quorum)
+            await self._carry_out(plan, views, by)
+        except (RescueError, MeshError) as error:
+            self._context.log.warning("the meta group is not rescued", by=by, reason=str(error))
+            return self._answers(views, error=by_code(RESCUE_REFUSED, err=str(error)))
+        for peer in plan.survivors:
+            view = views[peer]
+            event = meta_rescue(
+                view.name, view.server_id, plan.quorum_before, plan.quorum, self._context.cluster_name,
+                [self._name(lost) for lost in plan.before if lost not in plan.survivors],
+            )  # fmt: skip
+            tell(self._context, self._context.system_account, event)
+        return self._answers(views, plan=plan)
+
+    def refuse(self, error: ApiError) -> list[Body]:
+        """The same refusal by everybody, of a request that is none."""
+        return self._answers({}, error=error)
+
+    def _answers(
+        self, views: Mapping[str, View], error: ApiError | None = None, plan: Plan | None = None
+    ) -> list[Body]:
+        mesh = self._context.mesh
+        answers = []
+        for info in (mesh.me, *mesh.peers.values()):
+            if not info.jetstream:
+                continue
+            answer: Body = {}
+            if error is not None:
+                answer["error"] = error.to_dict()
+            elif plan is not None and info.peer_id not in plan.survivors:
+                answer["error"] = by_code(RESCUE_REFUSED, err=raft.NOT_VOTING).to_dict()
+            answer |= {"server": info.name, "server_id": info.server_id}
+            if plan is not None and "error" not in answer:
+                answer |= {"prev_quorum": plan.quorum_before, "new_quorum": plan.quorum}
+            answers.append(answer)
+        return answers
+
+    async def _look_around(self) -> tuple[dict[str, View], set[str]]:
+        """By peer id what the connected servers say, and who of them says nothing."""
+        mesh = self._context.mesh
+        peers = [info.peer_id for info in (mesh.me, *mesh.peers.values()) if info.jetstream]
+
+        async def ask(peer: str) -> View | None:
+            try:
+                data = await self._call(peer, {"step": "look"}, LOOK_SECONDS)
+                found = data["standing"]
+                return View(
+                    str(data["name"]), str(data["server_id"]), Standing.from_dict(found) if found else None,
+                    frozenset(data["links"]), float(data["leaderless"]),
+                )  # fmt: skip
+            except (MeshError, RescueError, ValueError, KeyError, TypeError):
+                return None
+
+        views = dict(zip(peers, await asyncio.gather(*map(ask, peers)), strict=True))
+        return {p: v for p, v in views.items() if v is not None}, {p for p, v in views.items() if v is None}
+
+    async def _carry_out(self, plan: Plan, views: Mapping[str, View], by: str) -> None:
+        promise = {"step": "promise", "term": plan.term, "candidate": plan.winner}
+        await asyncio.gather(*(self._call(peer, promise, STEP_SECONDS) for peer in plan.survivors))
+        lost = [peer for peer in plan.before if peer not in plan.survivors]
+        winner = views[plan.winner].standing
+        assert winner is not None
+        rescue = Rescue(
+            winner.rescue + 1, self._context.clock.time_ns(), by,
+            {peer: views[peer].name for peer in plan.survivors}, {peer: self._name(peer) for peer in lost},
+        )  # fmt: skip
+        await self._call(
+            plan.winner,
+            {
+                "step": "force",
+                "term": plan.term,
+                "voters": plan.voters,
+                "learners": plan.learners,
+                "place": plan.place,
+                "rescue": rescue.to_dict(),
+            },
+            STEP_SECONDS * 2,
+        )
+
+    async def _call(self, peer: str, body: Body, seconds: float) -> Body:
+        """Raises MeshError; RescueError where the peer refuses."""
+        answer: Body = json.loads(
+            await self._context.mesh.call(peer, METHOD, json.dumps(body, separators=(",", ":")).encode(), seconds)
+        )
+        if "refused" in answer:
+            raise RescueError(f"{self._name(peer)}: {answer['refused']}")
+        return answer
+
+    def _name(self, peer: str) -> str:
+        machine, link = self._meta.machine, self._context.mesh.peers.get(peer)
+        if peer == self._context.me:
+            return self._context.name
+        node = machine.nodes.get(peer)
+        return node.name if node is not None else link.name if link is not None else machine.removed.get(peer, peer)
+
+    # ---- every server
+
+    async def _serve(self, peer: str, payload: bytes) -> bytes:
+        body = json.loads(payload)
+        try:
+            answer = await self._steps[body["step"]](body)
+        except RescueError as error:
+            answer = {"refused": str(error)}
+        return json.dumps(answer, separators=(",", ":")).encode()
+
+    async def _look(self, body: Body) -> Body:
+        context, group = self._context, self._group_or_none()
+        return {
+            "name": context.name,
+            "server_id": context.mesh.me.server_id,
+            "standing": raft.standing(group).to_dict() if group is not None else None,
+            "links": list(context.mesh.peers),
+            "leaderless": context.clock.monotonic() - self._led_at,
+        }
+
+    async def _promise(self, body: Body) -> Body:
+        group, term, candidate = self._group(), int(body["term"]), str(body["candidate"])
+        raft.promise(group, term, candidate)
+        while not raft.promised(group, term, candidate):
+            if group.term != term or group.log.voted_for != candidate:
+                raise RescueError(f"term {term} is over")
+            await asyncio.sleep(POLL)
+        return {}
+
+    async def _force(self, body: Body) -> Body:
+        """Answers once a majority of the survivors has it."""
+        group, rescue = self._group(), Rescue.from_dict(body["rescue"])
+        command = {"kind": "rescue", "request": f"rescue-{rescue.number}", "rescue": rescue.to_dict()}
+        last_term, last_index = body["place"]
+        index = raft.force(
+            group, int(body["term"]), tuple(body["voters"]), tuple(body["learners"]), (last_term, last_index),
+            json.dumps(command, separators=(",", ":")).encode(),
+        )  # fmt: skip
+        self._context.log.warning("a new configuration is forced upon the meta group", voters=body["voters"])
+        end = self._context.clock.monotonic() + STEP_SECONDS
+        while self._meta.machine.applied_index < index:
+            if group.log.last_index < index:
+                raise RescueError("another leader was elected meanwhile")
+            if self._context.clock.monotonic() >= end:
+                raise RescueError(
+                    f"{self._context.name} has the new configuration on its disk, but no majority of the survivors "
+                    "has confirmed it yet"
+                )
+            await asyncio.sleep(POLL)
+        return {}
+
+    def _group_or_none(self) -> Group | None:
+        return self._context.raft.groups.get(META_GROUP)
+
+    def _group(self) -> Group:
+        group = self._group_or_none()
+        if group is None:
+            raise RescueError("no meta group runs here")
+        return group
+
+
+def plan_of(views: Mapping[str, View], silent: set[str], quorum: int) -> Plan:
+    """Raises RescueError where the group is not stuck, or not as the operator believes it is."""
+    standings = {peer: view.standing for peer, view in views.items() if view.standing is not None}
+    voting = {peer: s for peer, s in standings.items() if peer in s.voters}
+    if not voting:
+        raise RescueError(raft.NOT_VOTING)
+    # The most advanced log wins; of two that are equal, one that is whole, and always the same.
+    winner = max(voting, key=lambda peer: (voting[peer].place, voting[peer].sound, peer))
+    best = voting[winner]
+    needed = len(best.voters) // 2 + 1
+    if not 1 <= quorum <= needed:
+        raise RescueError(raft.BAD_QUORUM)
+    if any(s.leader is not None for s in standings.values()):
+        raise RescueError(raft.LEADER_KNOWN)
+    survivors = tuple(peer for peer in best.voters if peer in voting)
+    _check_stuck(views, voting, silent, survivors, best)
+    if not best.last_index:
+        raise RescueError(raft.EMPTY_LOG)
+    voters = tuple(peer for peer in survivors if voting[peer].sound or peer == winner)
+    learners = tuple(peer for peer in survivors if peer not in voters) + best.learners
+    names = ", ".join(sorted(views[peer].name for peer in survivors))
+    if quorum > len(survivors):
+        raise RescueError(f"of the voters {len(survivors)} are left ({names}), not {quorum}")
+    if 2 * quorum <= len(voters):
+        raise RescueError(
+            f"{len(survivors)} voters are left ({names}): with a quorum of {quorum} two of them could lead at once, "
+            f"ask for {len(survivors)}"
+        )
+    term = max(s.term for s in voting.values()) + raft.TERM_STEP
+    return Plan(winner, term, best.voters, voters, learners, survivors, best.place)
+
+
+def _check_stuck(
+    views: Mapping[str, View], voting: Mapping[str, Standing], silent: set[str], survivors: tuple[str, ...],
+    best: Standing,
+) -> None:  # fmt: skip
+    """Raises RescueError unless the voters that anybody here is connected with are no majority, and stand still."""
+    if unheard := [peer for peer in best.voters if peer in silent]:
+        raise RescueError(f"{', '.join(unheard)} is connected and does not answer: it may be alive")
+    for peer in survivors:
+        view, others = views[peer], set(survivors) - {peer}
+        if elsewhere := [p for p in best.voters if p in view.links and p not in views]:
+            raise RescueError(f"{view.name} is connected with voter {', '.join(elsewhere)}: ask that server")
+        if apart := others - view.links:
+            raise RescueError(f"{view.name} is not connected with {', '.join(views[p].name for p in sorted(apart))}")
+        if stopped := voting[peer].stopped:
+            raise RescueError(f"the meta replica of {view.name} has stopped ({stopped}): start that server again")
+        if view.leaderless < LEADERLESS:
+            raise RescueError(f"a leader was known to {view.name} {view.leaderless:.1f} s ago: wait for an election")
+    sound = [peer for peer in survivors if voting[peer].sound]
+    if 2 * len(sound) > len(best.voters):
+        raise RescueError(
+            f"{len(sound)} of {len(best.voters)} voters are connected, which is a majority: they elect a leader by "
+            "themselves"
+        )

@@ -1,0 +1,190 @@
+"""Streams whose majority is gone for good, of which one replica was made all of it offline (`jetcluster rescue`).
+
+That replica has a configuration of its own in its journal (`raft.rescue`), and is not started before the meta group
+says that it counts: there may be others, on nodes that nobody thought of, that lead, or that somebody rescued too. The
+meta leader asks all of them it can reach, and registers the first replica that nothing speaks against. From then on, by
+the meta log, every other replica of before is no part of the stream any more: its node gives it up, with what it has,
+and gets the stream as it is now, if it is to have one. A node that was away does so when its meta replica is current,
+and until then takes no messages; the rescued group ignores its frames meanwhile (`Assignment.fenced`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from jetcluster.cluster.background import Background
+from jetcluster.cluster.context import NodeContext
+from jetcluster.cluster.mesh_api import MeshError
+from jetcluster.cluster.meta_state import Assignment
+from jetcluster.errors import MEMBER_CHANGE_REFUSED, NOT_AVAILABLE, STREAM_NOT_FOUND, ApiError, by_code
+from jetcluster.raft.api import NotLeaderError
+from jetcluster.raft.rescue import Standing, standing
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.meta_replica import MetaReplica
+    from jetcluster.cluster.meta_service import MetaService
+
+Body = dict[str, Any]
+KIND: Final = "stream_rescue"
+METHOD: Final = "group.standing"
+ASK_SECONDS: Final = 2.0
+ELECTION_SECONDS: Final = 1.5
+"""A majority that has just come back elects within that time."""
+RETRY: Final = 5.0
+"""Seconds after a refusal: whoever leads the stream elsewhere may go too."""
+
+
+class StreamRescues:
+    """One per node; `tick` a few times per second."""
+
+    def __init__(
+        self,
+        context: NodeContext,
+        meta: MetaReplica,
+        service: MetaService,
+        ask_meta: Callable[[str, Body], Awaitable[Body]],
+        background: Background,
+        broken: dict[int, tuple[Assignment, str]],
+    ) -> None:
+        """Streams that wait here are among the node's `broken` ones meanwhile, with the reason."""
+        self._broken = broken
+        self._context = context
+        self._meta = meta
+        self._service = service
+        self._ask_meta = ask_meta
+        self._background = background
+        self._waiting: dict[int, Assignment] = {}
+        self._try_at: dict[int, float] = {}
+        self._asking: set[int] = set()
+        self.handlers: dict[str, Callable[[Body], Awaitable[Body]]] = {KIND: self._register}
+        context.mesh.serve(METHOD, self._serve_standing)
+
+    # ---- on the node that has such a replica
+
+    def holds(self, assignment: Assignment) -> bool:
+        """Must this node's replica wait until it is registered? It then is, as soon as the meta group has a leader."""
+        gid = assignment.gid
+        forced = self._context.raft.forced(gid)
+        if not forced or (forced, self._context.me) == (assignment.rescue, assignment.kept):
+            self.forget(gid)
+            return False
+        if gid not in self._waiting:
+            self._broken[gid] = assignment, "its rescued replica waits for the meta group"
+        self._waiting[gid] = assignment
+        return True
+
+    def forget(self, gid: int) -> None:
+        if self._waiting.pop(gid, None) is not None:
+            self._broken.pop(gid, None)
+        self._try_at.pop(gid, None)
+
+    def outdated(self, assignment: Assignment) -> bool:
+        """Is this node's replica one of before the rescue that the meta log tells of?"""
+        raft, gid = self._context.raft, assignment.gid
+        return raft.knows(gid) and raft.rescues(gid) < assignment.rescue
+
+    def tick(self) -> None:
+        now = self._context.clock.monotonic()
+        for gid, assignment in list(self._waiting.items()):
+            if gid not in self._asking and now >= self._try_at.get(gid, 0.0) and self._context.meta_current:
+                self._asking.add(gid)
+                self._background.spawn(self._ask(assignment))
+
+    async def _ask(self, assignment: Assignment) -> None:
+        gid = assignment.gid
+        body = {
+            "request": f"stream-rescue-{gid}-{self._context.me}-{self._context.rng.token(4).hex()}",
+            "account": assignment.account,
+            "name": assignment.name,
+            "gid": gid,
+            "number": self._context.raft.forced(gid),
+            "kept": self._context.me,
+        }
+        try:
+            await self._ask_meta(KIND, body)
+            self._context.log.info(
+                "the rescued replica of a stream is in use", stream=f"{assignment.account}/{assignment.name}"
+            )
+        except ApiError as error:
+            if error.err_code == NOT_AVAILABLE:
+                return
+            self._try_at[gid] = self._context.clock.monotonic() + RETRY
+            why = assignment, error.description
+            if gid in self._waiting and self._broken.get(gid) != why:
+                self._broken[gid] = why
+                self._context.log.warning(
+                    "the rescued replica of a stream is not used, its data stays as it is",
+                    stream=f"{assignment.account}/{assignment.name}", reason=error.description,
+                )  # fmt: skip
+        finally:
+            self._asking.discard(gid)
+
+    async def _serve_standing(self, peer: str, payload: bytes) -> bytes:
+        group = self._context.raft.groups.get(int(json.loads(payload)))
+        return json.dumps(standing(group).to_dict() if group is not None else None).encode()
+
+    # ---- on the meta leader
+
+    async def _register(self, body: Body) -> Body:
+        """{"request", "account", "name", "gid", "number", "kept"} -> {"assignment", ...}. Raises ApiError."""
+        if not self._meta.leading:
+            raise NotLeaderError(None)
+        old = self._meta.machine.assignment(body["account"], body["name"])
+        kept = str(body["kept"])
+        if old is None or old.gid != int(body["gid"]):
+            raise by_code(STREAM_NOT_FOUND)
+        if kept not in self._meta.machine.nodes:
+            raise _refused("its server is not a member of the cluster")
+        connected = {self._context.me, *self._context.mesh.peers}
+        others = [peer for peer in old.peers if peer != kept and peer in connected]
+        if old.rescue < int(body["number"]):
+            await self._check_stuck(old, kept, others)
+        draining = {node.peer for node in self._meta.machine.nodes.values() if node.draining}
+        peers = [peer for peer in others if peer not in draining][: old.replicas - 1]
+        result = await self._service.handle(KIND, {**body, "peers": peers})
+        self._context.log.warning(
+            "a stream goes on with one replica that was rescued", stream=f"{old.account}/{old.name}",
+            server=self._name(kept), number=body["number"], given_up=[self._name(p) for p in old.peers if p != kept],
+        )  # fmt: skip
+        return result
+
+    async def _check_stuck(self, old: Assignment, kept: str, others: list[str]) -> None:
+        """Raises ApiError where somebody leads the stream, or a majority of it is here and may."""
+        end = self._context.clock.monotonic() + ELECTION_SECONDS
+        while True:
+            found = dict(zip(others, await asyncio.gather(*(self._standing(p, old.gid) for p in others)), strict=True))
+            if silent := [self._name(peer) for peer, said in found.items() if said is None]:
+                raise _refused(f"{', '.join(silent)} is connected and does not say how its replica stands")
+            known = [said for said in found.values() if isinstance(said, Standing)]
+            led = [said for said in known if said.leader not in (None, kept)]
+            if led:
+                raise _refused(f"{old.name} is led by {self._name(str(led[0].leader))}: nothing is to be rescued")
+            if self._context.clock.monotonic() >= end:
+                break
+            await asyncio.sleep(0.2)
+        # One that has nothing yet, in the place of a lost one, is no voter by what it knows itself.
+        voting = [said for said in known if said.sound and said.peer in said.voters]
+        for said in voting:
+            sound = [other.peer for other in voting if other.peer in said.voters]
+            if 2 * len(sound) > len(said.voters):
+                names = ", ".join(map(self._name, sound))
+                raise _refused(f"a majority of its replicas is whole and connected ({names})")
+
+    async def _standing(self, peer: str, gid: int) -> Standing | bool | None:
+        """True: it has no such replica. None: it does not say."""
+        try:
+            data = json.loads(await self._context.mesh.call(peer, METHOD, b"%d" % gid, ASK_SECONDS))
+            return True if data is None else Standing.from_dict(data)
+        except (MeshError, ValueError, KeyError, TypeError):
+            return None
+
+    def _name(self, peer: str) -> str:
+        node = self._meta.machine.nodes.get(peer)
+        return node.name if node is not None else peer
+
+
+def _refused(why: str) -> ApiError:
+    return by_code(MEMBER_CHANGE_REFUSED, err=f"the rescued replica is not used: {why}")

@@ -1,0 +1,82 @@
+"""`MemoryWatch`: is there memory left for this process?
+
+Two limits end a process: that of its control group (a container's), and the machine's. The kernel's files say both
+(cgroup v2: Documentation/admin-guide/cgroup-v2.rst; /proc/meminfo: proc(5)).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from jetcluster.clock import Clock
+
+EVERY: Final = 1.0
+"""Seconds between two looks."""
+MOST: Final = 0.92
+"""Share of the control group's limit that the process may use."""
+LEAST: Final = 0.02
+"""Share of the machine's memory that must be available."""
+
+
+class MemoryWatch:
+    """`trouble` is a `node_health.Check`."""
+
+    def __init__(self, clock: Clock, root: Path = Path("/")) -> None:
+        """`root`: of the file system, another one in tests."""
+        self._clock = clock
+        self._root = root
+        self._next = 0.0
+        self._found = ""
+        self._limit = _number(root / "sys/fs/cgroup/memory.max")
+        self._page = os.sysconf("SC_PAGE_SIZE")
+
+    def trouble(self) -> str:
+        """Which limit is near; "" while none is, or where the kernel does not say."""
+        now = self._clock.monotonic()
+        if now >= self._next:
+            self._next = now + EVERY
+            self._found = self._group() or self._machine()
+        return self._found
+
+    def _group(self) -> str:
+        if self._limit is None:
+            return ""
+        used = _resident(self._root / "proc/self/statm") * self._page
+        if used <= MOST * self._limit:
+            return ""
+        return f"{used >> 20} MiB are used of the {self._limit >> 20} MiB that the control group allows"
+
+    def _machine(self) -> str:
+        total = available = 0
+        try:
+            with (self._root / "proc/meminfo").open() as file:
+                for line in file:
+                    name, _, rest = line.partition(":")
+                    if name == "MemTotal":
+                        total = int(rest.split()[0])
+                    elif name == "MemAvailable":
+                        available = int(rest.split()[0])
+                        break
+        except (OSError, ValueError, IndexError):
+            return ""
+        if available >= LEAST * total:
+            return ""
+        return f"{available >> 10} MiB are available of the machine's {total >> 10} MiB"
+
+
+def _number(path: Path) -> int | None:
+    """None when there is no such file, or no number in it ("max")."""
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _resident(statm: Path) -> int:
+    """Pages; 0 when the kernel does not say."""
+    try:
+        return int(statm.read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -1,0 +1,131 @@
+"""`NodeHealth`: what a node may promise at the moment, by what is wrong with its parts.
+
+| aspect | who looks | leads | votes | vouches for reads |
+|---|---|---|---|---|
+| JOURNAL | `raft.node`: age of the oldest unfinished write | no | no | no |
+| SPACE | `raft.node`: the disk takes no publishes | no | yes | yes |
+| STORE | `cluster.turn_commit`, `store`: failing or hanging commits, reads, flushes | no | yes | no |
+| DESCRIPTORS | the reserve of file descriptors is touched | no | yes | yes |
+| CLOCK | `cluster_clock`: the wall clock disagrees with the cluster's time | no | yes | yes |
+| LOOP | `raft.node`: the event loop stands still for most of the time | no | yes | yes |
+| MEMORY | `memory`: hardly any is left | no | yes | yes |
+
+*Leads: no* means that leaderships go to voters that may lead (peers tell with their heartbeats); where no voter may,
+the present leader stays: a stream that is slow is better than one that nobody leads. *Votes* are promises that the
+journal must keep. *Vouches: no* means that replicas leave the read groups, unless no other voter is well: then what
+they have is all there is. Time is never wrong for a reader or a stamp: `ClusterClock` corrects it.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from jetcluster.clock import Clock
+from jetcluster.health.cluster_clock import ClusterClock
+
+CALM: Final = 1.0
+
+
+class Aspect(enum.Enum):
+    JOURNAL = "journal"
+    SPACE = "space"
+    STORE = "store"
+    DESCRIPTORS = "descriptors"
+    CLOCK = "clock"
+    LOOP = "loop"
+    MEMORY = "memory"
+
+
+_SILENCES: Final = frozenset({Aspect.JOURNAL, Aspect.STORE})
+"""With these the node vouches for no reads."""
+
+
+@dataclass(slots=True)
+class Trouble:
+    aspect: Aspect
+    reason: str
+    since: float
+    """Monotonic seconds."""
+    seen: float
+    """When it was last there."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.aspect.value}: {self.reason}"
+
+
+Check = Callable[[], str]
+"""What is wrong at the moment; "" when nothing is. Called some ten times per second: no I/O."""
+Changed = Callable[[Trouble, bool], None]
+"""(what, whether it began): told once at the beginning and once at the end of every trouble."""
+
+
+class NodeHealth:
+    def __init__(self, clock: Clock, time: ClusterClock | None = None, calm: float = CALM) -> None:
+        """`time`: None makes one of `clock`. `calm`: seconds that an aspect must have been fine before the node is
+        believed to be well again."""
+        self.time = time if time is not None else ClusterClock(clock)
+        self.troubles: dict[Aspect, Trouble] = {}
+        self._clock = clock
+        self._calm = calm
+        self._checks: dict[Aspect, list[Check]] = {Aspect.CLOCK: [lambda: self.time.trouble]}
+        self._listeners: list[Changed] = []
+
+    # ---- verdicts
+
+    @property
+    def well(self) -> bool:
+        """Nothing is wrong: this node may lead."""
+        return not self.troubles
+
+    @property
+    def ill_since(self) -> float:
+        """Monotonic seconds when the oldest trouble began; infinity while all is well."""
+        return min((trouble.since for trouble in self.troubles.values()), default=math.inf)
+
+    @property
+    def may_vote(self) -> bool:
+        return Aspect.JOURNAL not in self.troubles
+
+    @property
+    def vouches(self) -> bool:
+        """Replicas here may answer reads, also where others could."""
+        return self.troubles.keys().isdisjoint(_SILENCES)
+
+    @property
+    def reasons(self) -> list[str]:
+        """In the order of the table above."""
+        return [self.troubles[aspect].text for aspect in Aspect if aspect in self.troubles]
+
+    # ---- what is looked at
+
+    def watch(self, aspect: Aspect, check: Check) -> None:
+        """Has `look` ask `check` from now on."""
+        self._checks.setdefault(aspect, []).append(check)
+
+    def on_change(self, changed: Changed) -> None:
+        self._listeners.append(changed)
+
+    def look(self) -> None:
+        """Asks all checks; a new trouble counts at once, its end after `calm` seconds without it."""
+        self.time.settle()
+        now = self._clock.monotonic()
+        for aspect, checks in self._checks.items():
+            reason = next((reason for check in checks if (reason := check())), "")
+            known = self.troubles.get(aspect)
+            if reason:
+                if known is None:
+                    known = self.troubles[aspect] = Trouble(aspect, reason, now, now)
+                    self._tell(known, began=True)
+                known.reason, known.seen = reason, now
+            elif known is not None and now - known.seen >= self._calm:
+                del self.troubles[aspect]
+                self._tell(known, began=False)
+
+    def _tell(self, trouble: Trouble, *, began: bool) -> None:
+        for changed in self._listeners:
+            changed(trouble, began)

@@ -1,0 +1,178 @@
+"""Makes one replica of a stream the whole stream, in the stores of stopped servers (`jetcluster rescue --keep`).
+
+That is safe together with what the servers do when they start again (`cluster.stream_rescue`): the kept replica is not
+used before the meta group has registered it, and the others are given up by the meta log. Order of what is written,
+each durable before the next:
+
+1. the record, beside the kept store (`cluster.rescue_record`): who, when, what may be lost;
+2. the new configuration, in the journal of the kept store, as one batch: from here on the stream is rescued. A crash
+   before leaves the old configuration; the server then says that nothing has changed;
+3. in the journals of the other stores that were given the mark of a damaged replica: it does not vote any more, not
+   even for the moment until its server has heard of the rescue. Its data stays until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from jetcluster.clock import Rng
+from jetcluster.cluster import rescue_record
+from jetcluster.cluster.rescue_record import RescueRecord
+from jetcluster.model.times import rfc3339
+from jetcluster.node.node_jetstream import MARK_NAME, journal_options
+from jetcluster.node.rescue_survey import ReplicaView, StoreView, StreamView
+from jetcluster.raft.journal import Journal, file_journal
+from jetcluster.raft.mark import FileMark
+from jetcluster.raft.membership import Config
+from jetcluster.raft.rescue import take_over
+
+
+class RefusedError(Exception):
+    """This is no case for a rescue, or the store is not the one to keep."""
+
+
+@dataclass(slots=True, frozen=True)
+class Choice:
+    """What is to be done, and what it costs."""
+
+    stream: StreamView
+    kept: ReplicaView
+    number: int
+    term: int
+    """The highest that any of the replicas here has reached."""
+    lost: tuple[str, ...]
+    others: tuple[ReplicaView, ...]
+
+
+def choose(stream: StreamView, kept: StoreView) -> Choice:
+    """Raises RefusedError."""
+    replica = next((r for r in stream.replicas if r.store is kept), None)
+    if replica is None:
+        raise RefusedError(f"{kept.path} holds nothing of {stream.label}")
+    if kept.left_out:
+        raise RefusedError(f"the cluster goes on without this store: {kept.left_out}")
+    forced = _forced(replica)
+    if forced and forced > stream.assignment.rescue:
+        raise RefusedError(f"{stream.label} was rescued here already (rescue {forced}): start the server")
+    if stream.majority:
+        sound = ", ".join(r.name for r in stream.replicas if r.sound)
+        raise RefusedError(f"a majority of the replicas of {stream.label} is whole ({sound}): start the servers")
+    if len(stream.voters) == 1 and replica.peer in stream.voters:
+        raise RefusedError(f"{stream.label} has one replica, which goes on with what it has: start the server")
+    if not replica.usable:
+        raise RefusedError(f"the replica of {replica.name} cannot be used: {'; '.join(replica.problems)}")
+    number = max(stream.assignment.rescue, *(r.rescues for r in stream.replicas)) + 1
+    term = max(max(r.log.found.term if r.log is not None else 0, r.place[0]) for r in stream.replicas)
+    others = tuple(r for r in stream.replicas if r is not replica)
+    return Choice(stream, replica, number, term, tuple(what_may_be_lost(stream, replica)), others)
+
+
+def _forced(replica: ReplicaView) -> int:
+    """The newest rescue of which this replica was the kept one (`RaftNode.forced`)."""
+    configs = [config for _, config in replica.log.configs] if replica.log is not None else []
+    newest = replica.rescues
+    first = next((config for config in configs if config.rescue == newest), None)
+    return newest if first is not None and first.voters == (replica.peer,) else 0
+
+
+def what_may_be_lost(stream: StreamView, kept: ReplicaView) -> list[str]:
+    """If the stream goes on with `kept`, in words, the certain first."""
+    term, index = kept.place
+    found = []
+    for other in stream.replicas:
+        if other is kept or other.place <= kept.place:
+            continue
+        last_term, last = other.place
+        text = f"what {other.name} has and {kept.name} does not: log entries up to {last} (term {last_term})"
+        if other.state is not None and kept.state is not None and other.state.last_seq > kept.state.last_seq:
+            text += f", messages {kept.state.last_seq + 1} to {other.state.last_seq}"
+        found.append(text)
+    if stream.missing:
+        at = rfc3339(kept.state.last_ts) if kept.state is not None and kept.state.last_ts else "the beginning"
+        found.append(
+            f"whatever was acknowledged after entry {index} (term {term}) of {kept.name}, whose newest message is of "
+            f"{at}: only {', '.join(stream.missing)} may have had it, whose stores are not here"
+        )
+    found += [f"on {kept.name}: {problem}" for problem in kept.problems]
+    return found
+
+
+def carry_out(choice: Choice, by: str, now_ns: int, rng: Rng) -> None:
+    """The stores are locked. Raises OSError and `rescue_record.RecordError`."""
+    stream, kept = choice.stream, choice.kept
+    names = stream.names
+    record = RescueRecord(
+        stream.assignment.account, stream.assignment.name, stream.assignment.gid, choice.number, now_ns, by, kept.name,
+        tuple(names.get(peer, peer) for peer in stream.voters), describe(kept), choice.lost,
+    )  # fmt: skip
+    rescue_record.add(kept.store.path, record)
+    _write(kept.store, lambda journal: _keep(journal, choice), rng)
+    for other in choice.others:
+        _write(other.store, lambda journal: _mark(journal, stream.assignment.gid), rng)
+
+
+def _keep(journal: Journal, choice: Choice) -> None:
+    kept, gid = choice.kept, choice.stream.assignment.gid
+    log = journal.groups.get(gid)
+    if log is None:
+        durable = not choice.stream.assignment.memory
+        log = journal.create(gid, Config(choice.stream.voters), durable)
+    take_over(log, kept.peer, choice.term, *kept.applied, number=choice.number)
+
+
+def _mark(journal: Journal, gid: int) -> None:
+    log = journal.groups.get(gid)
+    if log is not None and not log.damaged:
+        log.mark_damaged()
+
+
+def _write(store: StoreView, change: Callable[[Journal], None], rng: Rng) -> None:
+    """As a server would write it. Durable once this returns. Raises OSError."""
+
+    async def write() -> None:
+        failures: list[BaseException] = []
+        moved = asyncio.Event()
+
+        def failed(error: BaseException) -> None:
+            failures.append(error)
+            moved.set()
+
+        directory, loop = store.path / "journal", asyncio.get_running_loop()
+        mark = FileMark(store.path / MARK_NAME, store.identity.peer_id)
+        journal = file_journal(directory, loop, rng, journal_options(directory, None), failed, mark)
+        journal.on_durable = lambda logs: moved.set()
+        try:
+            journal.open()
+            change(journal)
+            wanted = {log: log.gseq for log in journal.groups.values()}
+            while not failures and any(log.durable_gseq < gseq for log, gseq in wanted.items()):
+                await moved.wait()
+                moved.clear()
+        finally:
+            journal.close()
+        for failure in failures:
+            raise OSError(f"{directory}: {failure}") from failure
+
+    asyncio.run(write())
+
+
+def describe(replica: ReplicaView) -> str:
+    """What a replica holds, in words."""
+    term, index = replica.place
+    known = f"{replica.committed} known to be committed, {replica.applied[0]} in the data store"
+    text = f"log to entry {index} of term {term} ({known})"
+    state = replica.state
+    if state is None:
+        return text
+    if not state.messages:
+        return f"{text}, no messages, last sequence {state.last_seq}"
+    return (
+        f"{text}, {state.messages} messages ({state.bytes} bytes), sequences {state.first_seq} to {state.last_seq}, "
+        f"the last one of {rfc3339(state.last_ts)}"
+    )
+
+
+def stores_to_write(choice: Choice) -> Sequence[StoreView]:
+    return [choice.kept.store, *(other.store for other in choice.others)]

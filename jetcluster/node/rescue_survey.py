@@ -1,0 +1,283 @@
+"""What the stores of stopped servers hold of each stream: read for `jetcluster rescue`, without changing anything.
+
+A store is looked at as its server would find it at a start: the journal as recovery reads it, the data as of the last
+flush, and on top of that, in memory, the commands of the journal that come after. So the figures are those with which
+the replica would go on.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from jetcluster.cluster import left_out
+from jetcluster.cluster.identity import IdentityError, NodeIdentity, read_identity
+from jetcluster.cluster.meta import MetaMachine
+from jetcluster.cluster.meta_replica import read_state
+from jetcluster.cluster.meta_state import Assignment
+from jetcluster.consumer.table import ConsumerTable
+from jetcluster.node.node_jetstream import MARK_NAME
+from jetcluster.raft.api import META_GROUP
+from jetcluster.raft.codec import REGULAR
+from jetcluster.raft.inspection import JournalView, LogView, read_journal
+from jetcluster.raft.mark import FileMark
+from jetcluster.store import keys
+from jetcluster.store.api import DamagedError, StoreState
+from jetcluster.store.block_store import BlockStore
+from jetcluster.store.kv import KvError
+from jetcluster.store.rocks_reader import RocksReader
+from jetcluster.stream.commands import CommandError
+from jetcluster.stream.machine import StateError, StreamMachine
+from jetcluster.stream.rules import StreamRules
+
+LOCK: Final = Path("data") / "LOCK"
+"""Locked by RocksDB while a server has the store open."""
+
+
+class StoreError(Exception):
+    """This is no store that can be looked at, or its server runs."""
+
+
+@dataclass(slots=True)
+class ReplicaView:
+    """One replica of one stream."""
+
+    store: StoreView
+    log: LogView | None
+    """None: the journal has nothing of it."""
+    applied: tuple[int, int] = (0, 0)
+    """(index, term) of the newest command in the state on disk."""
+    state: StoreState | None = None
+    """With what the journal has after that; None when it cannot be read."""
+    problems: list[str] = field(default_factory=list)
+    """Why it is not whole; none for one that votes."""
+    usable: bool = True
+    """The stream can go on with it."""
+
+    @property
+    def peer(self) -> str:
+        return self.store.identity.peer_id
+
+    @property
+    def name(self) -> str:
+        return self.store.identity.name
+
+    @property
+    def sound(self) -> bool:
+        return self.usable and not self.problems
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """(term, index) of the newest entry or state: of two replicas the greater one is more advanced."""
+        end = (self.log.last_term, self.log.found.last_index) if self.log is not None else (0, 0)
+        return max(end, (self.applied[1], self.applied[0]))
+
+    @property
+    def committed(self) -> int:
+        """An index that is known to be committed; more may be."""
+        return max(self.log.found.commit if self.log is not None else 0, self.applied[0])
+
+    @property
+    def voters(self) -> tuple[str, ...]:
+        return self.log.config.voters if self.log is not None else ()
+
+    @property
+    def rescues(self) -> int:
+        return max(config.rescue for _, config in self.log.configs) if self.log is not None else 0
+
+    @property
+    def rank(self) -> tuple[bool, tuple[int, int], bool]:
+        """The greatest one is the best to keep."""
+        return self.usable, self.place, self.sound
+
+
+@dataclass(slots=True)
+class StoreView:
+    path: Path
+    """The JetStream folder."""
+    identity: NodeIdentity
+    journal: JournalView
+    kv: RocksReader
+    meta: MetaMachine
+    """Empty where it cannot be read."""
+    left_out: str
+    """Why this store must not be used any more; "" when it may."""
+
+
+@dataclass(slots=True)
+class StreamView:
+    assignment: Assignment
+    replicas: list[ReplicaView]
+    """In the stores that were given."""
+    names: dict[str, str]
+    """Of all nodes, by peer id."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.assignment.account}/{self.assignment.name}"
+
+    @property
+    def best(self) -> ReplicaView | None:
+        usable = [replica for replica in self.replicas if replica.usable]
+        return max(usable, key=lambda replica: replica.rank, default=None)
+
+    @property
+    def voters(self) -> tuple[str, ...]:
+        """By the most advanced log that is here."""
+        known = [replica for replica in self.replicas if replica.voters]
+        newest = max(known, key=lambda replica: (replica.rescues, replica.place), default=None)
+        return newest.voters if newest is not None else self.assignment.peers
+
+    @property
+    def missing(self) -> list[str]:
+        """Names of the voters whose stores were not given."""
+        here = {replica.peer for replica in self.replicas}
+        return [self.names.get(peer, peer) for peer in self.voters if peer not in here]
+
+    @property
+    def majority(self) -> bool:
+        """Enough of the replicas are here and whole to elect a leader."""
+        sound = [replica for replica in self.replicas if replica.sound and replica.peer in self.voters]
+        return 2 * len(sound) > len(self.voters)
+
+
+def jetstream_folder(path: Path) -> Path:
+    """Of a store directory as in the configuration, or of the folder itself. Raises StoreError."""
+    for folder in (path / "jetstream", path):
+        if (folder / "node.json").is_file():
+            return folder
+    raise StoreError(f"{path} is no store of a jetcluster server: it has no node.json")
+
+
+@contextmanager
+def locked(folders: Sequence[Path], *, to_write: bool) -> Iterator[None]:
+    """No server can start with these stores meanwhile, nor another one write to them. Raises StoreError."""
+    with ExitStack() as stack:
+        for folder in folders:
+            try:
+                descriptor = os.open(folder / LOCK, (os.O_RDWR if to_write else os.O_RDONLY) | os.O_CLOEXEC)
+                stack.callback(os.close, descriptor)
+                fcntl.lockf(descriptor, (fcntl.LOCK_EX if to_write else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            except FileNotFoundError:
+                raise StoreError(f"{folder} has no data store") from None
+            except OSError as error:
+                raise StoreError(f"{folder} is in use, its server has to be stopped ({error.strerror})") from None
+        yield
+
+
+@contextmanager
+def opened(folders: Sequence[Path]) -> Iterator[list[StoreView]]:
+    """Raises StoreError."""
+    with ExitStack() as stack:
+        views = []
+        for folder in folders:
+            views.append(_read(folder))
+            stack.callback(views[-1].kv.close)
+        clusters = {view.identity.cluster for view in views if view.identity.cluster}
+        if len(clusters) > 1:
+            raise StoreError(f"these stores are of different clusters: {', '.join(sorted(clusters))}")
+        peers = [view.identity.peer_id for view in views]
+        if len(set(peers)) < len(peers):
+            raise StoreError("one of these stores is a copy of another one")
+        yield views
+
+
+def _read(folder: Path) -> StoreView:
+    try:
+        identity = read_identity(folder)
+        journal = read_journal(folder / "journal", FileMark(folder / MARK_NAME, identity.peer_id).read())
+        kv, mark = RocksReader(folder / "data"), left_out.marked(folder)
+    except (IdentityError, KvError, OSError) as error:
+        raise StoreError(f"{folder}: {error}") from error
+    return StoreView(folder, identity, journal, kv, _read_meta(journal, kv), mark)
+
+
+def _read_meta(journal: JournalView, kv: RocksReader) -> MetaMachine:
+    """As far as it can be read: another store may know more."""
+    meta = MetaMachine()
+    try:
+        read_state(kv, meta)
+    except (ValueError, KvError):
+        return meta
+    log = journal.groups.get(META_GROUP)
+    if log is not None and meta.applied_index >= log.found.base_index:
+        for entry in log.entries_after(meta.applied_index):
+            if entry.kind == REGULAR:
+                meta.apply(entry.at, entry.term, entry.command)
+    return meta
+
+
+def survey(stores: Sequence[StoreView], only: str = "", *, verify: bool = False) -> list[StreamView]:
+    """All streams, or the one named `account/name`, by the newest meta state among the stores. `verify`: every stored
+    message is read, and checked against its checksum. Raises StoreError."""
+    meta = max((store.meta for store in stores), key=lambda machine: machine.applied_index)
+    if not meta.applied_index:
+        raise StoreError("none of these stores says which streams there are")
+    names = {**meta.removed, **{peer: node.name for peer, node in meta.nodes.items()}}
+    names |= {store.identity.peer_id: store.identity.name for store in stores}
+    found = []
+    for assignment in meta.all_assignments():
+        if only in ("", f"{assignment.account}/{assignment.name}"):
+            replicas = [view for store in stores if (view := look(store, assignment, verify=verify)) is not None]
+            found.append(StreamView(assignment, replicas, names))
+    return found
+
+
+def look(store: StoreView, assignment: Assignment, *, verify: bool = False) -> ReplicaView | None:
+    """None where the store holds nothing of the stream."""
+    gid = assignment.gid
+    log = store.journal.groups.get(gid)
+    view = ReplicaView(store, log)
+    try:
+        if log is None and store.kv.get(keys.stream_prefix(keys.STATE, gid)) is None:
+            return None
+        if store.kv.get(keys.stream_prefix(keys.INSTALLING, gid)) is not None:
+            return _unusable(view, "its state was being fetched from another replica, and is gone")
+        _judge_log(view)
+        _replay(view, assignment, verify=verify)
+    except (DamagedError, KvError, StateError) as error:
+        return _unusable(view, f"its records cannot be read: {error}")
+    return view
+
+
+def _unusable(view: ReplicaView, why: str) -> ReplicaView:
+    view.problems.append(why)
+    view.usable = False
+    return view
+
+
+def _judge_log(view: ReplicaView) -> None:
+    if view.log is None:
+        view.problems.append("its log is gone")
+    elif view.log.found.damaged:
+        view.problems.append("its journal is damaged: it does not vote")
+
+
+def _replay(view: ReplicaView, assignment: Assignment, *, verify: bool) -> None:
+    """Raises DamagedError, KvError and StateError."""
+    rules = StreamRules.from_config(assignment.config)
+    store = BlockStore(view.store.kv, assignment.gid, memory=rules.memory)
+    machine = StreamMachine(assignment.name, rules, store, ConsumerTable(store))
+    view.applied = machine.applied_index, machine.applied_term
+    log = view.log
+    if log is not None and machine.applied_index < log.found.base_index:
+        gap = f"its log begins after {log.found.base_index}, its state ends at {machine.applied_index}"
+        _unusable(view, gap)
+    elif log is not None and log.term_at(machine.applied_index) != machine.applied_term:
+        view.problems.append("its log does not hold what its state does: it does not vote")
+    elif log is not None:
+        for entry in log.entries_after(machine.applied_index):
+            if entry.kind == REGULAR:
+                try:
+                    machine.apply(entry.at, entry.term, entry.command)
+                except CommandError as error:
+                    raise DamagedError(entry.at, entry.at) from error
+    view.state = store.state
+    if verify:
+        for _ in store.scan(b">", 1):
+            pass

@@ -1,0 +1,174 @@
+"""What stays in the journal, and when its oldest segment may go.
+
+An entry is live until its state machine holds it durably, or longer: a tail of each log is retained for slow followers,
+and a leader pins what peers need next that fetch its state or go on from its log (`Replicator`). Segments go oldest
+first, so what is live in the oldest one keeps all. When the journal holds more than `node_retain_bytes`
+
+- retention yields: what is only kept for slow followers is forgotten;
+- live entries of quiet groups are carried forward, written again at the journal's end;
+- a segment that pins hold a good part of is kept. To carry it would write everything anew, again and again; pins are
+  limited by the space that is left instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jetcluster.raft import records
+from jetcluster.raft.grouplog import NO_PIN, GroupLog, JournalDamageError
+
+if TYPE_CHECKING:
+    from jetcluster.raft.journal import Journal
+
+_DENSE = 4
+"""A segment of which pins hold more than this part is kept: to carry forward what they hold costs at most that much."""
+_AT_ONCE = 8
+"""A log of that many times what is retained forgets its head in steps of this part of its entries: each step moves all
+others in memory."""
+
+
+@dataclass(slots=True, frozen=True)
+class PinLimits:
+    """What pins may hold, all groups of a node together."""
+
+    bytes: int = 256 << 20
+    share: float = 0.25
+    """So many bytes on disk, or that share of the free space above the reserve if it is more,"""
+    most: int = 32 << 30
+    """but not more than so many: a restart reads all of it."""
+    entries: int = 4 << 20
+    """17 bytes of memory each, and some 300 for as long as a restart reads them."""
+
+
+class Retention:
+    """Of one journal."""
+
+    def __init__(self, journal: Journal, oldest: int) -> None:
+        self.oldest = oldest
+        """The oldest segment that is still needed."""
+        self.pins = PinLimits()
+        self._journal = journal
+        self._forget_to = 0
+        """Segments up to it are to go, whatever retention says."""
+        self._doomed: list[tuple[int, int]] = []
+        """(segment, number of the batch that makes it superfluous)."""
+        self._kept = False
+        """Pins hold the oldest segment."""
+        self._unflushed = 0
+
+    @property
+    def wants_compaction(self) -> bool:
+        """More segments than retention allows; on a full disk, any that could go. Where pins hold them, so much that no
+        state machine has durably: to have it helps a restart."""
+        if self._kept:
+            return self._unflushed >= self._journal.options.node_retain_bytes
+        return self._journal.segment - self.oldest >= self._segments
+
+    @property
+    def _segments(self) -> int:
+        options = self._journal.options
+        return 1 if self._journal.full else max(1, options.node_retain_bytes // options.segment_bytes)
+
+    def trim(self, log: GroupLog) -> None:
+        """Forgets compactable entries of `log` beyond what is retained for slow followers and pinned for others."""
+        options = self._journal.options
+        if self._journal.full:
+            # also what is pinned: the peer fetches what changed since
+            log.compact(min(log.compactable, log.last_index))
+            return
+        floor = min(log.compactable, log.pin)
+        entries = log.last_index - log.base_index
+        if floor <= log.base_index or (
+            log.bytes <= options.retain_bytes + (options.retain_bytes >> 2)
+            and entries <= options.retain_entries + (options.retain_entries >> 2)
+        ):
+            return
+        index = log.trim_point(floor, options.retain_bytes, options.retain_entries)
+        if entries > _AT_ONCE * options.retain_entries and (index - log.base_index) * _AT_ONCE < entries:
+            return
+        log.compact(index)
+
+    def collect(self) -> None:
+        """Deletes the oldest segments that hold nothing live; makes them so when retention exceeds its bound."""
+        journal = self._journal
+        if journal.failed is not None:
+            return
+        limit = self._segments
+        self._kept = False
+        while self.oldest < journal.segment:
+            holders = self._holders()
+            if holders and (journal.segment - self.oldest >= limit or self.oldest <= self._forget_to):
+                self._release(holders)
+                holders = self._holders()
+            if holders:
+                break
+            # What makes it superfluous (STATE, COMPACT, CARRY) must be durable before it goes.
+            self._doomed.append((self.oldest, journal.open_seq))
+            self.oldest += 1
+        if self._kept:
+            self._unflushed = sum(log.bytes_after(log.compactable) for log in journal.groups.values())
+        self.delete_doomed()
+
+    def forget_to(self, segment: int) -> None:
+        """Segments up to it are to leave the disk: what is live there is carried away. Only pins are waited for."""
+        self._forget_to = segment
+
+    def delete_doomed(self) -> None:
+        while self._doomed and self._doomed[0][1] <= self._journal.synced:
+            self._journal.delete(self._doomed.pop(0)[0])
+
+    def _holders(self) -> list[GroupLog]:
+        """Logs with entries in the oldest segment."""
+        logs = self._journal.groups.values()
+        return [log for log in logs if (first := log.first_segment()) is not None and first <= self.oldest]
+
+    def _release(self, holders: list[GroupLog]) -> None:
+        """Empties the oldest segment, as far as that is possible now."""
+        for log in holders:
+            self._compact(log)
+        pinned = [log for log in holders if log.pin < log.compactable]
+        parts = [(log, part) for log in pinned for part in log.held_up_to(self.oldest)]
+        held = sum(log.bytes_of(part) + len(part) * records.RECORD_HEAD for log, part in parts)
+        if held * _DENSE > self._journal.options.segment_bytes:
+            if not self._journal.full and not self._exceeded(pinned):
+                self._kept = True
+                return
+            for log in pinned:
+                self._journal.counters.pins_given_up += 1
+                log.pin = NO_PIN
+                self._compact(log)
+                self.trim(log)
+        budget = 0 if self._journal.scarce else self._journal.options.segment_bytes
+        for log in holders:
+            for index in [index for part in log.held_up_to(self.oldest) for index in part]:
+                if budget <= 0:
+                    return
+                if not log.is_moving(index):
+                    budget -= self._carry(log, index)
+
+    def _compact(self, log: GroupLog) -> None:
+        """Forgets what of it lies in the oldest segment, as far as it may go."""
+        held = log.held_up_to(self.oldest)
+        if held:
+            log.compact(max(log.base_index, min(log.compactable, log.pin, held[-1][-1])))
+
+    def _exceeded(self, pinned: list[GroupLog]) -> bool:
+        """Whether what pins hold is more than they may."""
+        journal, options, pins = self._journal, self._journal.options, self.pins
+        held = (journal.segment - self.oldest) * options.segment_bytes - options.node_retain_bytes
+        without = journal.free + held - options.reserve_bytes - options.segment_bytes - journal.also_reserved()
+        limit = min(max(pins.bytes, pins.share * without), pins.most)
+        return held > limit or sum(log.last_index - log.base_index for log in pinned) > pins.entries
+
+    def _carry(self, log: GroupLog, index: int) -> int:
+        """Writes a live entry of an old segment again, so that the segment can go; how many bytes that takes."""
+        try:
+            command = log.command(index)
+        except JournalDamageError:
+            log.damaged = True  # found now instead of at the next start
+            return 0
+        term, kind = log.describe(index)
+        self._journal.carry(log, kind, index, term, command)
+        log.moving(index)
+        return len(command) + records.RECORD_HEAD

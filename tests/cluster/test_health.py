@@ -1,0 +1,142 @@
+"""Faults that are no crashes, on one of three nodes: it says so, others lead at once, nothing acked is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from chaos import shim
+from tests.cluster.client import Client, create_stream
+from tests.cluster.harness import Node, ProcessCluster, eventually
+from tests.cluster.test_crash import check_every_node, load
+
+pytestmark = pytest.mark.cluster
+
+RESUMED = 4.0
+"""Seconds without acks that a test accepts on a loaded machine; the goal (docs/membership.md) is under 2 s, and these
+faults last until the test ends them."""
+
+
+@contextlib.asynccontextmanager
+async def drilled(tmp_path: Path, fault: str) -> AsyncIterator[tuple[ProcessCluster, dict[str, Path]]]:
+    """Each node fails in the way of `fault` while its file exists."""
+    cluster = ProcessCluster(3, root=tmp_path / "cluster", monitor=True)
+    files = {node.name: tmp_path / f"fault-{node.name}" for node in cluster.nodes}
+    for node in cluster.nodes:
+        node.env["JETCLUSTER_FAULTS"] = f"{fault}@{files[node.name]}"
+    async with cluster:
+        yield cluster, files
+
+
+async def reasons(node: Node) -> str:
+    return str((await node.monitor("healthz")).get("error", ""))
+
+
+async def acks_come_again(client: Client, subject: str) -> float:
+    """Seconds until a publisher that asks every 50 ms is answered 20 times running."""
+    start, running = time.monotonic(), 0
+    while running < 20:
+        try:
+            answer = await client.request(subject, b"probe", within=0.3)
+            running = running + 1 if b'"seq"' in answer.data else 0
+        except Exception:
+            running = 0
+        assert time.monotonic() - start < 30
+        await asyncio.sleep(0.01)
+    return time.monotonic() - start - 20 * 0.01
+
+
+async def leader_at_hand(cluster: ProcessCluster, stream: str, subject: str) -> tuple[Node, Node]:
+    """(leader, another node) of a new stream."""
+    async with await cluster[0].connect() as client:
+        await create_stream(client, stream, [subject], 3)
+    leader = await cluster.stream_leader(stream)
+    return leader, next(node for node in cluster.nodes if node is not leader)
+
+
+async def test_a_leader_whose_journal_hangs(tmp_path: Path) -> None:
+    async with drilled(tmp_path, "journal.write=hang") as (cluster, files):
+        leader, other = await leader_at_hand(cluster, "S", "s")
+        async with load(cluster) as ledger, await other.connect() as client:
+            await create_stream(client, "PROBE", ["probe"], 3)
+            if (await cluster.stream_leader("PROBE")) is not leader:
+                await client.api("STREAM.LEADER.STEPDOWN.PROBE", {"placement": {"preferred": leader.name}})
+                await eventually(lambda: leads(cluster, "PROBE", leader), 10, "the probe's leader")
+            files[leader.name].touch()
+            resumed = await acks_come_again(client, "probe")
+            assert resumed < RESUMED
+            assert "journal: a write has not returned" in await reasons(leader)
+            await asyncio.sleep(5)
+            for stream in ("S", "PROBE"):
+                assert (await cluster.stream_leader(stream, ask=other)) is not leader
+            files[leader.name].unlink()
+            await eventually(lambda: is_well(leader), 10, "it is well again")
+        await check_every_node(cluster, ledger)
+        assert leader.log().count("this node is not well") == 1
+        assert leader.log().count("this node is well again") == 1
+
+
+async def test_a_follower_whose_journal_hangs(tmp_path: Path) -> None:
+    """Nobody notices; clients on its node read from the others."""
+    async with drilled(tmp_path, "journal.write=hang") as (cluster, files):
+        leader, _ = await leader_at_hand(cluster, "S", "s")
+        victim = next(node for node in cluster.nodes if node is not leader)
+        async with load(cluster) as ledger, await victim.connect() as client:
+            files[victim.name].touch()
+            await eventually(lambda: is_well(victim, False), 10, "it sees that it is not well")
+            for _ in range(50):
+                ack = await client.request("s", b"", within=2.0, headers={"Nats-Rollup": "x"})
+                assert b"error" in ack.data, "answered by the leader, through this node"
+                answer = await client.request("$JS.API.DIRECT.GET.S", b'{"seq":1}', within=2.0)
+                assert answer.data
+            assert (await cluster.stream_leader("S", ask=leader)) is leader
+            assert ledger.longest_gap() < RESUMED
+            files[victim.name].unlink()
+            await eventually(lambda: is_well(victim), 10, "it is well again")
+        await check_every_node(cluster, ledger)
+
+
+@pytest.mark.parametrize("ahead", [7200.0, -7200.0])
+async def test_a_leader_whose_clock_is_hours_off(tmp_path: Path, ahead: float) -> None:
+    why_not = shim.why_not()
+    if why_not:
+        pytest.skip(why_not)
+    library = shim.build(tmp_path)
+    cluster = ProcessCluster(3, root=tmp_path / "cluster", monitor=True)
+    shims = {node.name: shim.Shim(library, tmp_path / node.name) for node in cluster.nodes}
+    for node in cluster.nodes:
+        node.env |= shims[node.name].env
+    async with cluster, await cluster[0].connect() as client:
+        config = {"max_age": 3600 * 10**9, "allow_msg_ttl": True, "duplicate_window": 120 * 10**9}
+        await create_stream(client, "S", ["s"], 3, **config)
+        leader = await cluster.stream_leader("S")
+        for number in range(100):
+            await client.request("s", b"%d" % number, headers={"Nats-Msg-Id": str(number)})
+        shims[leader.name].set_clock(ahead)
+        assert await acks_come_again(client, "s") < RESUMED
+        await eventually(lambda: leads(cluster, "S", leader, False), 5, "another leader")
+        assert "clock: the wall clock is 7200.0 s" in await reasons(leader)
+        again = await client.request("s", b"7", headers={"Nats-Msg-Id": "7"})
+        assert b'"duplicate":true' in again.data.replace(b" ", b"")
+        await asyncio.sleep(3)
+        state = (await client.api("STREAM.INFO.S"))["state"]
+        assert state["first_seq"] == 1 and state["messages"] >= 120
+        newest = (await client.api("STREAM.MSG.GET.S", {"seq": state["last_seq"]}))["message"]["time"]
+        stamp = time.mktime(time.strptime(newest[:19], "%Y-%m-%dT%H:%M:%S")) - time.timezone
+        assert abs(stamp - time.time()) < 60
+        shims[leader.name].set_clock(0.0)
+        await eventually(lambda: is_well(leader), 10, "it is well again")
+
+
+async def leads(cluster: ProcessCluster, stream: str, node: Node, wanted: bool = True) -> bool:
+    ask = next(other for other in cluster.nodes if other is not node)
+    return ((await cluster.stream_leader(stream, ask=ask)) is node) is wanted
+
+
+async def is_well(node: Node, wanted: bool = True) -> bool:
+    return ("not well" not in await reasons(node)) is wanted

@@ -1,0 +1,166 @@
+"""A node that is not well, as its replicas, its peers and its operator see it (cluster/health_report.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from jetcluster.health.node_health import Aspect
+from tests.unit.cluster.nodes import ACCOUNT, Cluster, Node
+from tests.unit.cluster.virtual_loop import virtual_time
+
+HOUR = 3600.0
+
+
+def ail(node: Node, aspect: Aspect) -> list[str]:
+    """Not well for as long as the list holds something."""
+    reasons = ["broken"]
+    node.raft.health.watch(aspect, lambda: "".join(reasons))
+    return reasons
+
+
+async def another_leads(cluster: Cluster, old: Node, seconds: float) -> None:
+    others = [node for node in cluster if node is not old]
+    await cluster.until(lambda: any(n.replica("S").leading for n in others), what="another leader", seconds=seconds)
+
+
+@virtual_time
+async def test_a_leader_that_is_not_well_hands_over_within_a_second_and_says_so_once() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        leader = cluster.leader("S")
+        events: list[bytes] = []
+        system = leader.accounts["$SYS"]
+        system.subscribe(b"$JS.EVENT.ADVISORY.SERVER.>", lambda s, r, h, payload, o: events.append(payload))
+        reasons = ail(leader, Aspect.MEMORY)
+        begin = cluster.loop.monotonic()
+        await another_leads(cluster, leader, 1.0)
+        assert cluster.loop.monotonic() - begin < 1.0
+        for number in range(5):
+            assert (await leader.publish_again(b"s", b"%d" % number))["seq"] == number + 1
+        await asyncio.sleep(2)
+        reasons.clear()
+        await asyncio.sleep(2)
+        assert leader.raft.health.well
+        told = [json.loads(event) for event in events]
+        assert [event["type"].rpartition(".")[2] for event in told] == ["server_unhealthy", "server_healthy"]
+        assert told[0]["server"] == leader.name and told[0]["aspect"] == "memory" and told[0]["reason"] == "broken"
+        assert told[1]["seconds"] > 1
+        assert leader.log.events("error").count("this node is not well") == 1
+        assert leader.log.events("warning").count("this node is well again") == 1
+
+
+@virtual_time
+@pytest.mark.parametrize("aspect", Aspect)
+async def test_reads_stop_where_they_cannot_be_vouched_for_and_come_back(aspect: Aspect) -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster["A"].publish(b"s", b"1")
+        await cluster.all_read("S")
+        node = cluster.followers("S")[0]
+        reasons = ail(node, aspect)
+        await asyncio.sleep(0.5)
+        reads = node.replica("S").reads
+        stops = aspect in (Aspect.JOURNAL, Aspect.STORE)
+        assert reads.joined is not stops
+        assert (await node.get(b"S", 1))[2] == b"1", "somebody answers"
+        reasons.clear()
+        await cluster.until(lambda: reads.joined, what="it is back")
+
+
+@virtual_time
+async def test_where_all_are_not_well_reads_go_on() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster["A"].publish(b"s", b"1")
+        await cluster.all_read("S")
+        for node in cluster:
+            ail(node, Aspect.STORE)
+        await asyncio.sleep(5)
+        assert (await cluster["B"].get(b"S", 1))[2] == b"1"
+        assert (await cluster["B"].publish_again(b"s", b"2"))["seq"] == 2
+
+
+@virtual_time
+async def test_the_only_replica_of_a_stream_goes_on_reading_and_leading() -> None:
+    async with Cluster("A", clustered=False) as cluster:
+        await cluster.create("S", 1)
+        ail(cluster["A"], Aspect.STORE)
+        await asyncio.sleep(2)
+        assert (await cluster["A"].publish(b"s", b"1"))["seq"] == 1
+        assert (await cluster["A"].get(b"S", 1))[2] == b"1"
+
+
+@virtual_time
+async def test_a_data_store_that_fails_makes_somebody_else_lead() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        leader = cluster.leader("S")
+        await leader.publish(b"s", b"1")
+        leader.kv.broken = True
+        other = cluster.followers("S")[0]
+        begin = last = cluster.loop.monotonic()
+        longest = 0.0
+        while cluster.loop.monotonic() - begin < 5.0:
+            await other.publish_again(b"s", b"x")
+            longest = max(longest, cluster.loop.monotonic() - last)
+            last = cluster.loop.monotonic()
+            await asyncio.sleep(0.01)
+        assert longest < 2.0
+        assert cluster.leader("S") is not leader
+        assert "store: IO error" in leader.raft.health.reasons[0]
+        leader.kv.broken = False
+        await cluster.until(lambda: leader.raft.health.well, what="it is well again")
+        await cluster.equal("S")
+
+
+@virtual_time
+@pytest.mark.parametrize("ahead", [2 * HOUR, -2 * HOUR])
+async def test_a_clock_that_is_hours_off_stamps_and_removes_nothing(ahead: float) -> None:
+    """max_age, TTLs, schedules and the window for duplicates, on the leader and on an owner of consumers."""
+    async with Cluster() as cluster:
+        await cluster.create("S", max_age=3600 * 10**9, allow_msg_ttl=True, duplicate_window=120 * 10**9)
+        leader = cluster.leader("S")
+        for number in range(10):
+            await leader.publish(b"s", b"%d" % number, headers=b"NATS/1.0\r\nNats-Msg-Id: %d\r\n\r\n" % number)
+        await leader.publish(b"s", b"ttl", headers=b"NATS/1.0\r\nNats-TTL: 60s\r\n\r\n")
+        cluster.ahead[leader.name] = ahead
+        answers = [await leader.publish_again(b"s", b"during")]
+        await another_leads(cluster, leader, 2.0)
+        again = await leader.publish(b"s", b"3", headers=b"NATS/1.0\r\nNats-Msg-Id: 3\r\n\r\n")
+        assert again.get("duplicate") is True and again["seq"] == 4
+        for _ in range(20):
+            answers.append(await leader.publish_again(b"s", b"more"))
+            await asyncio.sleep(0.5)
+        await cluster.equal("S")
+        store = cluster.leader("S").replica("S").store
+        assert store.messages == 11 + len(answers)
+        now = cluster.loop.time_ns()
+        assert all(0 <= now - message.ts < 60 * 10**9 for message in store.scan(b">", 1))
+        cluster.ahead[leader.name] = 0.0
+        await asyncio.sleep(60)
+        assert store.messages == 10 + len(answers), "what has a TTL of a minute went after a minute"
+
+
+@virtual_time
+async def test_a_replica_that_knows_of_no_leader_for_long_leaves_the_reads() -> None:
+    """It was removed from its group, and its node has not heard of that."""
+    async with Cluster("ABCD") as cluster:
+        await cluster.create("S")
+        await cluster["A"].publish(b"s", b"1")
+        await cluster.all_read("S")
+        leader = cluster.leader("S")
+        removed = next(node for node in cluster.followers("S") if not node.js.meta.leading)
+        gid = leader.replica("S").assignment.gid
+        removed.js.meta.machine.apply = lambda index, term, command: (None, [])  # type: ignore[method-assign, assignment, return-value]
+        meta = cluster.meta_leader()
+        assert meta is not None
+        body = {"request": "r", "account": ACCOUNT, "name": "S", "peer": removed.name}
+        await meta.js.meta_request("stream_peer_remove", body)
+        await cluster.until(lambda: removed.me not in leader.replica("S").group.peers, what="its removal", seconds=30)
+        assert removed.js.assignment(ACCOUNT, "S") is not None
+        await asyncio.sleep(20)
+        assert gid in removed.js.replicas
+        assert not removed.js.replicas[gid].reads.joined

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from jetcluster.clock import ManualTime
+from jetcluster.health.memory import EVERY, MemoryWatch
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Machine:
+    """The kernel's files, below a folder of ours."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "proc/self").mkdir(parents=True)
+        (root / "sys/fs/cgroup").mkdir(parents=True)
+        self.resident(100 << 20)
+        self.available(8_000)
+
+    def limit(self, text: str) -> None:
+        (self.root / "sys/fs/cgroup/memory.max").write_text(text + "\n")
+
+    def resident(self, size: int) -> None:
+        (self.root / "proc/self/statm").write_text(f"99999 {size // PAGE} 11 22 0 33 0\n")
+
+    def available(self, mebibytes: int) -> None:
+        text = (
+            f"MemTotal:       {10_000 << 10} kB\nMemFree:  1 kB\nMemAvailable:   {mebibytes << 10} kB\nBuffers: 1 kB\n"
+        )
+        (self.root / "proc/meminfo").write_text(text)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_the_control_groups_limit(machine: Machine) -> None:
+    machine.limit(str(512 << 20))
+    time = ManualTime()
+    watch = MemoryWatch(time, machine.root)
+    assert watch.trouble() == ""
+    machine.resident(490 << 20)
+    assert watch.trouble() == "", "it is not looked at all the time"
+    time.advance(EVERY)
+    assert watch.trouble() == "490 MiB are used of the 512 MiB that the control group allows"
+    machine.resident(400 << 20)
+    time.advance(EVERY)
+    assert watch.trouble() == ""
+
+
+@pytest.mark.parametrize("limit", ["max", "", None])
+def test_the_machines_memory(machine: Machine, limit: str | None) -> None:
+    if limit is not None:
+        machine.limit(limit)
+    machine.resident(9_000 << 20)
+    time = ManualTime()
+    watch = MemoryWatch(time, machine.root)
+    assert watch.trouble() == ""
+    machine.available(150)
+    time.advance(EVERY)
+    assert watch.trouble() == "150 MiB are available of the machine's 10000 MiB"
+
+
+@pytest.mark.parametrize("text", ["", "MemTotal:\n", "MemTotal: many kB\n"])
+def test_what_the_kernel_does_not_say_is_no_trouble(tmp_path: Path, text: str) -> None:
+    assert MemoryWatch(ManualTime(), tmp_path).trouble() == ""
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text(text)
+    assert MemoryWatch(ManualTime(), tmp_path).trouble() == ""
+
+
+def test_the_real_kernel() -> None:
+    assert MemoryWatch(ManualTime()).trouble() == ""

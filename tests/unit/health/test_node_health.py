@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+
+from jetcluster.clock import ManualTime
+from jetcluster.health.node_health import CALM, Aspect, NodeHealth, Trouble
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.time = ManualTime()
+        self.health = NodeHealth(self.time)
+        self.told: list[tuple[str, bool]] = []
+        self.reasons: dict[Aspect, str] = dict.fromkeys(Aspect, "")
+        self.health.on_change(self._changed)
+        for aspect in Aspect:
+            self.health.watch(aspect, lambda aspect=aspect: self.reasons[aspect])  # type: ignore[misc]
+
+    def _changed(self, trouble: Trouble, began: bool) -> None:
+        self.told.append((trouble.text, began))
+
+    def look(self, seconds: float = 0.0) -> None:
+        self.time.advance(seconds)
+        self.health.look()
+
+
+def test_a_node_is_well_until_something_is_wrong() -> None:
+    rig = Rig()
+    rig.look()
+    assert rig.health.well
+    assert rig.health.may_vote
+    assert rig.health.vouches
+    assert rig.health.reasons == []
+
+
+@pytest.mark.parametrize("aspect", Aspect)
+def test_the_table_of_verdicts(aspect: Aspect) -> None:
+    rig = Rig()
+    rig.reasons[aspect] = "broken"
+    rig.look()
+    assert not rig.health.well
+    assert rig.health.may_vote is (aspect is not Aspect.JOURNAL)
+    assert rig.health.vouches is (aspect not in (Aspect.JOURNAL, Aspect.STORE))
+    assert rig.health.reasons == [f"{aspect.value}: broken"]
+
+
+def test_beginning_and_end_are_told_once_and_the_end_only_after_a_calm() -> None:
+    rig = Rig()
+    rig.reasons[Aspect.STORE] = "EIO"
+    for _ in range(3):
+        rig.look(0.1)
+    assert rig.told == [("store: EIO", True)]
+    rig.reasons[Aspect.STORE] = "ENOSPC"
+    rig.look(0.1)
+    assert rig.health.reasons == ["store: ENOSPC"]
+    rig.reasons[Aspect.STORE] = ""
+    rig.look(CALM / 2)
+    assert not rig.health.well
+    rig.reasons[Aspect.STORE] = "EIO"
+    rig.look(CALM / 4)
+    rig.reasons[Aspect.STORE] = ""
+    rig.look(CALM * 0.9)
+    assert not rig.health.well, "it was there again meanwhile"
+    rig.look(CALM * 0.2)
+    assert rig.health.well
+    assert rig.told == [("store: EIO", True), ("store: EIO", False)]
+
+
+def test_several_checks_of_one_aspect() -> None:
+    rig = Rig()
+    rig.health.watch(Aspect.STORE, lambda: "flushes hang")
+    rig.look()
+    assert rig.health.reasons == ["store: flushes hang"]
+
+
+def test_the_clock_is_looked_at_without_being_asked_for() -> None:
+    rig = Rig()
+    for _ in range(5):
+        rig.health.time.heard("b", rig.time.time_ns() - 7200 * 10**9, rig.time.time_ns() - 7200 * 10**9)
+        rig.look(0.1)
+    assert rig.health.reasons == ["clock: the wall clock is 7200.0 s ahead of the cluster's time"]

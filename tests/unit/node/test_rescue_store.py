@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jetcluster.clock import SeededRng
+from jetcluster.cluster import left_out, rescue_record
+from jetcluster.node import node_jetstream
+from jetcluster.node.rescue_store import Choice, RefusedError, carry_out, choose, describe, what_may_be_lost
+from jetcluster.node.rescue_survey import StoreView, StreamView, opened, survey
+from jetcluster.raft.inspection import read_journal
+from jetcluster.raft.journal import Journal
+from jetcluster.raft.membership import Config
+from jetcluster.raft.rescue import TERM_STEP
+from tests.unit.node.stopped import Site, hurt, in_journal
+
+NOW = 1_800_000_000 * 10**9
+TOP = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    site = Site(tmp_path)
+    site.stream("S", "n1", "n2", "n3")
+    site.stream("ONE", "n3")
+    return site
+
+
+def view_of(stores: list[StoreView], stream: str = "S") -> StreamView:
+    (view,) = survey(stores, f"A/{stream}")
+    return view
+
+
+def chosen(site: Site, kept: str, *names: str, stream: str = "S") -> Choice:
+    """Everything that is looked at is closed again, as the tool does before it writes."""
+    with opened(site.folders(*(names or (kept,)))) as stores:
+        store = next(store for store in stores if store.identity.name == kept)
+        return choose(view_of(stores, stream), store)
+
+
+def refusal(site: Site, kept: str, *names: str, stream: str = "S") -> str:
+    with pytest.raises(RefusedError) as caught:
+        chosen(site, kept, *names, stream=stream)
+    return str(caught.value)
+
+
+def rescue(site: Site, kept: str, *names: str) -> Choice:
+    choice = chosen(site, kept, *names)
+    carry_out(choice, "ops@host", NOW, SeededRng(9))
+    return choice
+
+
+def group(site: Site, name: str):  # type: ignore[no-untyped-def]
+    return read_journal(site.folder(name) / "journal").groups[site.gids["S"]]
+
+
+def test_one_replica_becomes_the_stream(site: Site) -> None:
+    site.fill("n1", {"S": (40, 12)})
+    choice = rescue(site, "n1")
+    assert choice.number == 1 and len(choice.lost) == 1 and "only n2, n3 may have had it" in choice.lost[0]
+    log = group(site, "n1")
+    assert log.config == Config((site.peer("n1"),), (), 1, (site.peer("n2"), site.peer("n3")))
+    assert (log.found.last_index, log.last_term, log.found.term) == (41, 1 + TERM_STEP, 1 + TERM_STEP)
+    assert log.found.voted_for == site.peer("n1") and not log.found.damaged
+    # The others of the journal are as they were.
+    assert read_journal(site.folder("n1") / "journal").groups[1].config.voters == tuple(site.peers())
+    (record,) = rescue_record.read(site.folder("n1"))
+    assert (record.account, record.stream, record.number, record.server) == ("A", "S", 1, "n1")
+    assert record.by == "ops@host" and record.before == ("n1", "n2", "n3") and record.lost == choice.lost
+    assert (
+        record.state == describe(choice.kept) and "76 messages" in record.state and "sequences 1 to 76" in record.state
+    )
+    assert "was rescued here already (rescue 1)" in refusal(site, "n1")
+
+
+def test_the_most_advanced_of_damaged_ones_and_what_the_others_lose(site: Site) -> None:
+    for name, harmed in (("n1", 20), ("n2", 30), ("n3", 25)):
+        site.fill(name, {"S": (40, 12)})
+        hurt(site.folder(name), site.gids["S"], harmed)
+    with opened(site.folders()) as stores:
+        view = view_of(stores)
+        assert view.best is not None and view.best.name == "n2"
+        worse = next(r for r in view.replicas if r.name == "n1")
+        lost = what_may_be_lost(view, worse)
+        assert "what n2 has and n1 does not: log entries up to 28 (term 1), messages 33 to 52" in lost
+        assert any(text.startswith("what n3 has") for text in lost)
+        assert what_may_be_lost(view, view.best) == ["on n2: its journal is damaged: it does not vote"]
+    rescue(site, "n2", "n1", "n2", "n3")
+    kept, others = group(site, "n2"), [group(site, name) for name in ("n1", "n3")]
+    assert not kept.found.damaged and kept.config.voters == (site.peer("n2"),) and kept.found.last_index == 29
+    assert all(other.found.damaged and other.config.rescue == 0 for other in others)
+
+
+def test_a_sound_survivor_does_not_vote_any_more(tmp_path: Path) -> None:
+    """Two of five are left: the other one must not help those that come back with an old log."""
+    site = Site(tmp_path, 5)
+    site.stream("S", "n1", "n2", "n3", "n4", "n5")
+    site.fill("n1", {"S": (40, 12)})
+    site.fill("n2", {"S": (38, 12)})
+    choice = rescue(site, "n1", "n1", "n2")
+    assert [other.name for other in choice.others] == ["n2"]
+    other = group(site, "n2")
+    assert other.found.damaged and other.found.last_index == 38 and other.config.rescue == 0
+    assert not (site.folder("n2") / rescue_record.FILE).exists()
+
+
+def test_a_state_ahead_of_its_log_is_what_counts(site: Site) -> None:
+    site.fill("n1", {"S": (40, 35)})
+    hurt(site.folder("n1"), site.gids["S"], 20)
+    rescue(site, "n1")
+    log = group(site, "n1")
+    assert (log.found.base_index, log.found.base_term, log.found.last_index) == (35, 1, 36)
+    assert not log.found.damaged and log.config.voters == (site.peer("n1"),)
+
+
+def test_a_replica_without_a_log(site: Site) -> None:
+    site.fill("n1", {"S": (40, 35)})
+
+    def forget(journal: Journal) -> Iterator[None]:
+        journal.remove(site.gids["S"])
+        yield
+
+    in_journal(site.folder("n1"), forget)
+    choice = rescue(site, "n1")
+    assert "its log is gone" in choice.kept.problems
+    log = group(site, "n1")
+    assert (log.found.base_index, log.found.last_index, log.config.rescue) == (35, 36, 1)
+
+
+def test_a_second_rescue_counts_on(site: Site) -> None:
+    """After it was registered, grew again, and lost its majority once more."""
+    site.fill("n1", {"S": (40, 12)})
+    rescue(site, "n1")
+
+    def grown(journal: Journal) -> Iterator[None]:
+        from jetcluster.raft.codec import CONFIG
+        from jetcluster.raft.membership import encode_config
+
+        log = journal.groups[site.gids["S"]]
+        for peer in (site.peer("n2"), site.peer("n3")):
+            log.append(CONFIG, log.term, encode_config(log.config.with_learner(peer).promoted(peer)))
+        yield
+        meta = journal.groups[1]
+        body = {"kind": "stream_rescue", "request": "x", "account": "A", "name": "S", "gid": site.gids["S"]}
+        command = {**body, "number": 1, "kept": site.peer("n1"), "peers": [site.peer("n2"), site.peer("n3")]}
+        meta.append(0, 1, json.dumps(command).encode())
+        yield
+
+    in_journal(site.folder("n1"), grown)
+    choice = rescue(site, "n1")
+    assert choice.number == 2
+    assert group(site, "n1").config == Config((site.peer("n1"),), (), 2, (site.peer("n2"), site.peer("n3")))
+    assert [record.number for record in rescue_record.read(site.folder("n1"))] == [1, 2]
+
+
+def test_the_server_looks_for_the_record_where_it_is() -> None:
+    assert node_jetstream.RESCUES == rescue_record.FILE
+
+
+def test_refusals(site: Site) -> None:
+    site.fill("n1", {"S": (40, 12)})
+    site.fill("n2", {"S": (40, 12)})
+    site.fill("n3", {"S": (10, 10), "ONE": (10, 10)})
+    assert "a majority of the replicas of A/S is whole (n1, n2): start the servers" in refusal(site, "n1", "n1", "n2")
+    assert "holds nothing of A/ONE" in refusal(site, "n1", stream="ONE")
+    assert "a majority of the replicas of A/ONE is whole (n3)" in refusal(site, "n3", stream="ONE")
+    hurt(site.folder("n3"), site.gids["ONE"], 5)
+    assert "has one replica, which goes on with what it has" in refusal(site, "n3", stream="ONE")
+    left_out.mark(site.folder("n1"), "rescued without n1")
+    assert "the cluster goes on without this store: rescued without n1" in refusal(site, "n1")
+
+
+def test_an_unusable_replica_is_not_kept(site: Site) -> None:
+    site.fill("n1", {"S": (40, 12)}, after=lambda journal: journal.groups[site.gids["S"]].compact(20))
+    assert "the replica of n1 cannot be used: its log begins after 20" in refusal(site, "n1")
+
+
+KILLED = """
+import os, sys
+limit = int(sys.argv[1])
+calls = 0
+
+def dying(name):
+    real = getattr(os, name)
+    def call(*args, **kwargs):
+        global calls
+        if armed:
+            calls += 1
+            if calls == limit:
+                os._exit(9)
+        return real(*args, **kwargs)
+    setattr(os, name, call)
+
+armed = False
+for name in ("open", "write", "pwritev", "pwrite", "fsync", "fdatasync", "rename", "replace", "ftruncate", "unlink",
+             "posix_fallocate"):
+    dying(name)
+
+from pathlib import Path
+from jetcluster.clock import SeededRng
+from jetcluster.node import node_jetstream
+from jetcluster.node.rescue_store import carry_out, choose
+from jetcluster.node.rescue_survey import opened, survey
+folders = [Path(word) for word in sys.argv[2:]]
+with opened(folders) as stores:
+    (view,) = survey(stores, "A/S")
+    choice = choose(view, stores[0])
+armed = True
+carry_out(choice, "ops@host", 5, SeededRng(9))
+armed = False
+print("calls", calls)
+"""
+
+
+def test_killed_at_any_step_the_old_state_is_left_or_the_new_one(tmp_path: Path) -> None:
+    site = Site(tmp_path / "site", 5)
+    site.stream("S", "n1", "n2", "n3", "n4", "n5")
+    site.fill("n1", {"S": (40, 12)})
+    site.fill("n2", {"S": (38, 12)})
+
+    def run(limit: int) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-c", KILLED, str(limit), *map(str, site.folders("n1", "n2"))]
+        env = {**os.environ, "PYTHONPATH": str(TOP)}
+        return subprocess.run(words, capture_output=True, text=True, env=env, check=False)
+
+    shutil.copytree(site.root, tmp_path / "before")
+
+    def again() -> None:
+        shutil.rmtree(site.root)
+        shutil.copytree(tmp_path / "before", site.root)
+
+    done = run(0)
+    assert done.returncode == 0, done.stderr
+    steps = int(done.stdout.split()[-1])
+    assert steps > 10 and group(site, "n1").config.rescue == 1 and group(site, "n2").found.damaged
+    seen = set()
+    for limit in range(1, steps + 1):
+        again()
+        killed = run(limit)
+        assert killed.returncode == 9, killed.stderr
+        log, other = group(site, "n1"), group(site, "n2")
+        carried_out = log.config.rescue == 1
+        recorded = (site.folder("n1") / rescue_record.FILE).exists()
+        if carried_out:
+            assert log.config.voters == (site.peer("n1"),) and log.found.last_index == 41 and recorded
+        else:
+            assert log.config.voters == tuple(site.peers()) and log.found.last_index == 40
+            assert log.found.term == 1
+        assert not log.found.damaged and other.config.rescue == 0 and other.found.last_index == 38
+        assert not other.found.damaged, "the last write of all is the one that marks it"
+        assert read_journal(site.folder("n1") / "journal").damage == []
+        if recorded:
+            (record,) = rescue_record.read(site.folder("n1"))
+            assert record.number == 1
+        seen.add((recorded, carried_out))
+        if not carried_out:  # and the next attempt goes through
+            rescue(site, "n1", "n1", "n2")
+            assert group(site, "n1").config.rescue == 1 and group(site, "n2").found.damaged
+    assert seen == {(False, False), (True, False), (True, True)}

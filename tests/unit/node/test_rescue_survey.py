@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import shutil
+from pathlib import Path
+
+import pytest
+
+from jetcluster.cluster import left_out
+from jetcluster.node.rescue_survey import ReplicaView, StoreError, jetstream_folder, locked, opened, survey
+from jetcluster.store import keys
+from jetcluster.store.rocks_kv import RocksKv
+from tests.unit.node.stopped import PER_COMMAND, SECOND, START, Site, hurt
+
+
+def look(site: Site, *names: str, verify: bool = False) -> dict[str, dict[str, ReplicaView]]:
+    """Stream -> server -> its replica, closed again."""
+    with opened(site.folders(*names)) as stores:
+        views = survey(stores, verify=verify)
+        return {view.label: {replica.name: replica for replica in view.replicas} for view in views}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    site = Site(tmp_path)
+    site.stream("S", "n1", "n2", "n3")
+    site.stream("ONE", "n3")
+    return site
+
+
+def test_what_the_journal_has_beyond_the_data_counts(site: Site) -> None:
+    site.fill("n1", {"S": (40, 12)})
+    found = look(site, "n1", verify=True)
+    assert list(found) == ["A/S", "A/ONE"] and not found["A/ONE"]
+    replica = found["A/S"]["n1"]
+    assert replica.sound and replica.place == (1, 40) and replica.applied == (12, 1) and replica.committed == 39
+    assert replica.state is not None
+    assert (replica.state.messages, replica.state.first_seq) == (38 * PER_COMMAND, 1)
+    assert replica.state.last_seq == 38 * PER_COMMAND and replica.state.last_ts // SECOND == START // SECOND + 37
+
+
+def test_looking_changes_nothing(site: Site) -> None:
+    site.fill("n1", {"S": (40, 12)})
+    hurt(site.folder("n1"), site.gids["S"], 30)
+
+    def fingerprint() -> dict[str, tuple[str, int]]:
+        files = [path for path in site.root.rglob("*") if path.is_file()]
+        return {str(p): (hashlib.sha256(p.read_bytes()).hexdigest(), p.stat().st_mtime_ns) for p in files}
+
+    before = fingerprint()
+    look(site, "n1", verify=True)
+    assert fingerprint() == before
+
+
+def test_a_damaged_journal_ends_at_the_damage(site: Site) -> None:
+    for name, harmed in (("n1", 20), ("n2", 30), ("n3", 0)):
+        site.fill(name, {"S": (40, 12)})
+        if harmed:
+            hurt(site.folder(name), site.gids["S"], harmed)
+    found = look(site)["A/S"]
+    assert [(r.sound, r.usable, r.place) for r in found.values()] == [
+        (False, True, (1, 18)), (False, True, (1, 28)), (True, True, (1, 40)),
+    ], "up to what was known to be committed then"  # fmt: skip
+    assert "journal is damaged" in found["n1"].problems[0]
+    with opened(site.folders("n1", "n2")) as stores:
+        (view,) = survey(stores, "A/S")
+        assert view.best is not None and view.best.name == "n2" and not view.majority and view.missing == ["n3"]
+    with opened(site.folders()) as stores:
+        (view,) = survey(stores, "A/S")
+        assert view.best is not None and view.best.name == "n3" and not view.majority and view.missing == []
+
+
+def test_a_state_ahead_of_its_log(site: Site) -> None:
+    """The data was flushed, and the journal has lost what is in it."""
+    site.fill("n1", {"S": (40, 35)})
+    hurt(site.folder("n1"), site.gids["S"], 20)
+    replica = look(site, "n1")["A/S"]["n1"]
+    assert not replica.sound and replica.usable and replica.place == (1, 35)
+    assert any("its log does not hold what its state does" in problem for problem in replica.problems)
+    assert replica.state is not None and replica.state.messages == 33 * PER_COMMAND
+
+
+def test_a_state_that_was_being_fetched_is_of_no_use(site: Site) -> None:
+    site.fill("n1", {"S": (40, 12)})
+    kv = RocksKv(site.folder("n1") / "data")
+    kv.put(keys.stream_prefix(keys.INSTALLING, site.gids["S"]), b"")
+    kv.commit()
+    kv.flush_now()
+    kv.close()
+    replica = look(site, "n1")["A/S"]["n1"]
+    assert not replica.usable and "being fetched" in replica.problems[0] and replica.state is None
+
+
+def test_a_log_that_begins_behind_its_state_is_of_no_use(site: Site) -> None:
+    site.fill("n1", {"S": (40, 12)}, after=lambda journal: journal.groups[site.gids["S"]].compact(20))
+    replica = look(site, "n1")["A/S"]["n1"]
+    assert not replica.usable and "its log begins after 20, its state ends at 12" in replica.problems[0]
+
+
+def test_rotten_records_are_found(site: Site) -> None:
+    """Blocks by verifying; where the state of the meta group is hit, other stores tell of the streams."""
+    site.fill("n1", {"S": (400, 400)})
+    site.fill("n2", {"S": (400, 400)})
+    kv = RocksKv(site.folder("n1") / "data")
+    block = keys.block(site.gids["S"], 1)
+    value = kv.get(block)
+    assert value is not None
+    kv.put(block, value[:-1] + bytes([value[-1] ^ 1]))
+    kv.commit()
+    kv.flush_now()
+    kv.close()
+    assert look(site, "n1")["A/S"]["n1"].usable
+    replica = look(site, "n1", verify=True)["A/S"]["n1"]
+    assert not replica.usable and "damaged block holding sequences 1..2" in replica.problems[0]
+    for table in (site.folder("n1") / "data").glob("*.sst"):
+        table.write_bytes(b"\xff" * 200 + table.read_bytes()[200:])
+    found = look(site, "n1", "n2")["A/S"]
+    assert not found["n1"].usable and found["n2"].sound
+    with pytest.raises(StoreError, match="says which streams there are"):
+        look(site, "n1")
+
+
+def test_what_is_no_store(site: Site, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"no node\.json"):
+        jetstream_folder(tmp_path)
+    assert jetstream_folder(tmp_path / "n1") == jetstream_folder(tmp_path / "n1" / "jetstream") == site.folder("n1")
+    site.fill("n1", {"S": (10, 5)})
+    shutil.copytree(site.folder("n1"), tmp_path / "copy")
+    with pytest.raises(StoreError, match="a copy of another one"), opened([site.folder("n1"), tmp_path / "copy"]):
+        pass
+    with pytest.raises(StoreError, match="has no data store"), locked([site.folder("n2")], to_write=False):
+        pass
+    other = Site(tmp_path / "other", 1)
+    other.stream("S", "n1")
+    other.fill("n1", {"S": (10, 5)})
+    node = other.folder("n1") / "node.json"
+    node.write_text(node.read_text().replace("c1", "c2").replace(other.peer("n1"), "AAAAAAAA"))
+    both = [site.folder("n1"), other.folder("n1")]
+    with pytest.raises(StoreError, match="of different clusters: c1, c2"), opened(both):
+        pass
+    node.write_text("{}")
+    with pytest.raises(StoreError, match="not a node identity"), opened([other.folder("n1")]):
+        pass
+
+
+def test_a_store_that_was_left_out_says_so(site: Site) -> None:
+    site.fill("n1", {"S": (10, 5)})
+    left_out.mark(site.folder("n1"), "gone")
+    assert look(site, "n1")["A/S"]["n1"].store.left_out == "gone"
+
+
+def _use(folder: Path, ready: object, done: object) -> None:
+    kv = RocksKv(folder / "data")
+    ready.set()  # type: ignore[attr-defined]
+    done.wait(30)  # type: ignore[attr-defined]
+    kv.close()
+
+
+def test_a_store_in_use_is_not_looked_at(site: Site) -> None:
+    site.fill("n1", {"S": (10, 5)})
+    context = multiprocessing.get_context("spawn")
+    ready, done = context.Event(), context.Event()
+    process = context.Process(target=_use, args=(site.folder("n1"), ready, done))
+    process.start()
+    try:
+        assert ready.wait(30)
+        for to_write in (False, True):
+            with pytest.raises(StoreError, match="is in use"), locked([site.folder("n1")], to_write=to_write):
+                pass
+    finally:
+        done.set()
+        process.join(30)
+    with locked([site.folder("n1")], to_write=True):
+        pass

@@ -1,0 +1,250 @@
+"""A node that is not well, in its groups: `raft.node`, `raft.group` and `raft.election` ask `health.node_health`."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+
+import pytest
+
+from jetcluster.health.node_health import Aspect
+from jetcluster.raft import codec
+from jetcluster.raft.api import Role
+from jetcluster.raft.config import RaftConfig
+from tests.unit.raft.loopback import SMALL, Loopback
+
+CONFIG = RaftConfig()
+
+
+def hang(net: Loopback, name: str) -> None:
+    """The journal's next write does not return."""
+    writer = net[name].journal._writer
+    writer.submit = lambda job, done: None  # type: ignore[method-assign]
+
+
+def ail(net: Loopback, name: str, aspect: Aspect = Aspect.MEMORY) -> list[str]:
+    """The node is not well for as long as the list holds something."""
+    reason = ["hardly any is left"]
+    net[name].node.health.watch(aspect, lambda: "".join(reason))
+    return reason
+
+
+def test_a_leader_whose_disk_hangs_is_replaced_in_time() -> None:
+    net = Loopback()
+    leader = net.start(leader="A")
+    net.run(0.5)
+    hang(net, "A")
+    index = leader.propose(b"under way")
+    start = net.time.monotonic()
+    net.until(lambda: (found := net.leader()) is not None and found.me != "A", seconds=3.0)
+    assert net.time.monotonic() - start < CONFIG.journal_hangs + CONFIG.second_opinion + 0.5
+    new = net.leader()
+    assert new is not None
+    assert leader.role is Role.FOLLOWER
+    assert net["A"].node.health.troubles.keys() == {Aspect.JOURNAL}
+    second = new.propose(b"later")
+    net.run(0.1)
+    assert new.applied_index == second
+    assert new.machine is net[new.me].machine()
+    assert (index, b"under way") in net[new.me].machine().applied, "two of three had it"
+    answers: list[bool] = []
+    leader.read_index(answers.append)
+    net.run(1.0)
+    assert answers == [False]
+
+
+def test_a_disk_that_is_only_slow_changes_nothing() -> None:
+    net = Loopback()
+    leader = net.start(leader="A")
+    net.run(0.5)
+    writer = net["A"].journal._writer
+    submit = writer.submit
+    writer.submit = lambda job, done: net.time.call_later(0.7, submit, job, done)  # type: ignore[method-assign,assignment]
+    for _ in range(20):
+        leader.propose(b"x")
+        net.run(0.3)
+    assert leader.role is Role.LEADER
+    assert net["A"].node.health.well
+
+
+def test_a_disk_that_comes_back_makes_the_node_well_again() -> None:
+    net = Loopback()
+    leader = net.start(leader="A")
+    net.run(0.5)
+    writer = net["A"].journal._writer
+    submit, kept = writer.submit, []
+    writer.submit = lambda job, done: kept.append((job, done))  # type: ignore[method-assign]
+    leader.propose(b"under way")
+    net.run(10.0)
+    new = net.leader()
+    assert new is not None
+    assert new.me != "A"
+    assert not net["A"].node.health.well
+    writer.submit = submit  # type: ignore[method-assign]
+    for job, done in kept:
+        submit(job, done)
+    net.run(3.0)
+    assert net["A"].node.health.well
+    assert leader.applied_index == new.applied_index
+    assert net.leader() is new, "it does not take the leadership back"
+
+
+def test_a_node_whose_disk_hangs_gives_no_votes() -> None:
+    net = Loopback()
+    net.start(leader="A")
+    net.run(0.5)
+    hang(net, "B")
+    group = net["B"].group()
+    group.log.set_term(group.term, None)
+    net.run(CONFIG.journal_hangs + 0.3)
+    sent: list[codec.Message] = []
+    net.filter = lambda s, t, gid, frame: not gid or s != "B" or sent.append(codec.decode(frame)) is None
+    for message in (codec.PreVote(group.term + 1, 10_000, group.term), codec.Vote(group.term + 1, 10_000, group.term)):
+        group.receiver.on_message("C", message)
+    net.run(0.1)
+    assert [m for m in sent if isinstance(m, codec.PreVoteReply | codec.VoteReply) and m.granted] == []
+
+
+def test_leaderships_go_to_a_voter_that_is_well() -> None:
+    net = Loopback()
+    net.start(leader="A")
+    net.run(0.5)
+    ail(net, "B")
+    net.run(0.5)
+    ail(net, "A")
+    net.run(1.0)
+    found = net.leader()
+    assert found is not None
+    assert found.me == "C"
+
+
+def test_where_nobody_is_well_the_leader_stays() -> None:
+    net = Loopback()
+    leader = net.start(leader="A")
+    net.run(0.5)
+    for name in "ABC":  # at the same moment: each of them believes for a while that the others are well
+        ail(net, name)
+    net.run(10.0)
+    assert net.leader() is leader
+    index = leader.propose(b"x")
+    net.run(0.1)
+    assert leader.applied_index == index
+
+
+def test_a_node_that_is_not_well_does_not_campaign_while_another_may() -> None:
+    net = Loopback()
+    net.start(leader="A")
+    net.run(0.5)
+    ail(net, "B")
+    net.run(0.5)
+    for _ in range(4):
+        net.crash("A")
+        net.until(lambda: net.leader() is not None, seconds=5.0)
+        found = net.leader()
+        assert found is not None
+        assert found.me == "C"
+        net.restart("A").create(1, ("A", "B", "C"))
+        net.connect_all()
+        net.until(lambda: net["A"].group().leader == "C")
+        found.transfer("A")
+        net.until(lambda: net["A"].group().ready)
+
+
+def test_the_last_ones_elect_a_leader_even_if_they_are_not_well() -> None:
+    net = Loopback()
+    net.start(leader="A")
+    net.run(0.5)
+    for name in "BC":
+        ail(net, name)
+    net.run(0.5)
+    net.crash("A")
+    net.until(lambda: net.leader() is not None, seconds=5.0)
+
+
+def test_it_resigns_when_nobody_takes_over() -> None:
+    """B and C hear of the leader and would be well, but the one that is told to campaign does not."""
+    net = Loopback()
+    leader = net.start(leader="A")
+    net.run(0.5)
+    net.filter = lambda s, t, gid, frame: not gid or not isinstance(codec.decode(frame), codec.TimeoutNow)
+    ail(net, "A")
+    start = net.time.monotonic()
+    net.until(lambda: leader.role is not Role.LEADER, seconds=3.0)
+    assert net.time.monotonic() - start < 1.0, "within a second of the verdict"
+    net.until(lambda: net.leader() is not None, seconds=3.0)
+
+
+def test_a_group_of_one_goes_on() -> None:
+    net = Loopback("A")
+    leader = net.start()
+    ail(net, "A")
+    net.run(3.0)
+    assert leader.role is Role.LEADER
+
+
+@pytest.mark.parametrize("ahead", [7200.0, -7200.0])
+def test_a_leader_with_a_wrong_clock_is_replaced_and_stamps_nothing_wrong(ahead: float) -> None:
+    net = Loopback()
+    net.start(leader="A")
+    net.run(0.5)
+    net.ahead["A"] = ahead
+    time = net["A"].node.health.time
+    assert abs(time.time_ns() - net.time.time_ns()) < 1e6, "at once"
+    net.run(1.0)
+    found = net.leader()
+    assert found is not None
+    assert found.me != "A"
+    assert Aspect.CLOCK in net["A"].node.health.troubles
+    net.ahead["A"] = 0.0
+    net.run(2.0)
+    assert net["A"].node.health.well
+
+
+def test_a_full_disk_lets_another_one_lead() -> None:
+    net = Loopback(options=dataclasses.replace(SMALL, reserve_bytes=1 << 20))
+    net.start(leader="A")
+    net.run(0.5)
+    net["A"].disk.reported_free = 1000
+    net["A"].journal.housekeep()
+    net.run(1.0)
+    found = net.leader()
+    assert found is not None
+    assert found.me != "A"
+
+
+def test_a_loop_that_stands_still_for_most_of_the_time() -> None:
+    net = Loopback()
+    net.start(leader="A")
+    net.run(0.5)
+    node = net["A"].node
+    beat = node._beat
+    for _ in range(5):
+        node._beat_handle.cancel()
+        net.run(0.7)
+        beat()
+    assert "stood still" in node.health.reasons[0]
+    net.run(20.0)
+    assert node.health.well
+
+
+def test_a_term_that_leaps_is_refused() -> None:
+    net = Loopback()
+    leader = net.start(leader="A")
+    net.run(0.5)
+    term = leader.term
+    refused = net["A"].node.counters.refused_frames
+    for far in (CONFIG.max_term_leap + term + 1, codec.MAX_NUMBER):
+        for frame in (
+            codec.encode_vote(far, 10, 1),
+            codec.encode_pre_vote(far, 10, 1),
+            codec.encode_ack(far, 1, 0, False),
+            codec.encode_append(far, 0, 0, 0, 0, []),
+        ):
+            net["A"].node.on_frame("B", 1, frame)
+    net["A"].node.on_frame("B", 1, b"\x01\x02" + struct.pack("<Q", (1 << 64) - 1) + bytes(13))
+    net.run(0.5)
+    assert leader.term == term
+    assert leader.role is Role.LEADER
+    assert net["A"].node.counters.refused_frames == refused + 9
+    net["A"].node.on_frame("B", 1, codec.encode_ack(term + 1000, 1, 0, False))
+    assert leader.term == term + 1000, "somebody may have held elections while this node was away"

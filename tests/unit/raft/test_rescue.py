@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import pytest
+
+from jetcluster.raft import codec, records, rescue
+from jetcluster.raft.api import Role
+from jetcluster.raft.group import Group
+from jetcluster.raft.membership import Config
+from jetcluster.raft.rescue import TERM_STEP, RescueError, Standing
+from tests.unit.raft.loopback import Loopback
+from tests.unit.raft.test_recovery import batches
+
+
+def filled(names: str) -> Loopback:
+    """Ten committed entries."""
+    net = Loopback(names)
+    leader = net.start()
+    for i in range(10):
+        leader.propose(b"%d" % i)
+        net.run(0.002)
+    net.run(1.5)
+    return net
+
+
+def lost(names: str, gone: str) -> Loopback:
+    """`gone` have died, and nobody leads."""
+    net = filled(names)
+    for name in gone:
+        net.crash(name)
+    net.until(lambda: all(net[name].group().leader is None for name in names if name not in gone))
+    return net
+
+
+def term_above(net: Loopback, names: str) -> int:
+    return max(net[name].group().term for name in names) + TERM_STEP
+
+
+def give_promises(net: Loopback, names: str, winner: str) -> int:
+    term = term_above(net, names)
+    for name in names:
+        rescue.promise(net[name].group(), term, winner)
+    net.until(lambda: all(rescue.promised(net[name].group(), term, winner) for name in names))
+    return term
+
+
+def rescued(net: Loopback, names: str, winner: str, learners: str = "") -> int:
+    """Index of the command that follows the forced configuration."""
+    term = give_promises(net, names, winner)
+    group = net[winner].group()
+    voters = tuple(name for name in names if name not in learners)
+    place = (group.log.last_term, group.log.last_index)
+    return rescue.force(group, term, voters, tuple(learners), place, b"rescued")
+
+
+def leads(net: Loopback, *names: str) -> bool:
+    leader = net.leader()
+    return leader is not None and leader.me in names
+
+
+def test_the_survivors_go_on_with_all_that_was_committed() -> None:
+    net = lost("ABCDE", "CDE")
+    net.run(5.0)
+    assert net.leader() is None
+    index = rescued(net, "AB", "A")
+    net.until(lambda: leads(net, "A", "B"))
+    leader = net.leader()
+    assert leader is not None and leader.commit_index >= index
+    leader.propose(b"after")
+    net.run(0.2)
+    for name in "AB":
+        group = net[name].group()
+        assert net[name].machine().commands()[-2:] == [b"rescued", b"after"]
+        assert net[name].machine().commands()[:10] == [b"%d" % i for i in range(10)]
+        assert group.log.config == Config(("A", "B"), (), 1, ("C", "D", "E"))
+    net.crash("B", lose=False)
+    net.run(2.0)
+    assert net.leader() is None, "one of two is no majority"
+
+
+def test_those_that_were_left_out_come_back_as_a_majority_and_change_nothing() -> None:
+    net = lost("ABCDE", "CDE")
+    rescued(net, "AB", "A")
+    net.until(lambda: leads(net, "A", "B"))
+    net.leader().propose(b"after")  # type: ignore[union-attr]
+    net.run(0.2)
+    for name in "CDE":
+        net.restart(name).create(1, tuple("ABCDE"))
+    net.connect_all()
+    net.until(lambda: any(net[name].group().ready for name in "CDE"))  # by what they know that is their right
+    net.run(3.0)
+    theirs = next(net[name].group() for name in "CDE" if net[name].group().ready)
+    theirs.propose(b"theirs")
+    net.run(3.0)
+    for name in "AB":
+        assert b"theirs" not in net[name].machine().commands()
+        assert not net[name].group().stopped
+    ours = [net[name].group() for name in "AB" if net[name].group().ready]
+    assert len(ours) == 1
+    index = ours[0].propose(b"still here")
+    net.run(0.2)
+    assert ours[0].commit_index >= index
+
+
+def test_a_fenced_peer_is_heard_again_once_it_is_a_member() -> None:
+    net = lost("ABC", "BC")
+    rescued(net, "A", "A")
+    net.until(lambda: leads(net, "A"))
+    group = net["A"].group()
+    assert group.fenced == {"B", "C"}
+    term = group.term
+    group.receiver.on_message("B", codec.Vote(term + 7, 1000, term + 6))
+    assert group.term == term
+    group.fence(("B", "X"))
+    assert group.fenced == {"B", "C", "X"}
+    net.members["B"].disk.__init__()  # type: ignore[misc] - B lost its store
+    net.restart("B").create(1, ("A",))
+    net.connect("A", "B")
+    group.add_peer("B")
+    assert group.fenced == {"C", "X"}
+    net.until(lambda: net["A"].group().log.config.voters == ("A", "B"))
+    assert net["B"].machine().commands() == net["A"].machine().commands()
+
+
+def test_the_forced_configuration_outlives_a_crash_of_the_one_that_has_it() -> None:
+    net = lost("ABCDE", "CDE")
+    net.cut("A", "B")
+    rescued_alone = net["A"].group()
+    term = give_promises(net, "AB", "A")
+    place = (rescued_alone.log.last_term, rescued_alone.log.last_index)
+    index = rescue.force(rescued_alone, term, ("A", "B"), (), place, b"rescued")
+    net.until(lambda: rescued_alone.log.durable_index >= index)
+    net.run(1.0)
+    assert net.leader() is None, "B has not heard of it"
+    net.crash("A")
+    net.restart("A").create(1, tuple("ABCDE"))
+    net.connect("A", "B")
+    net.until(lambda: leads(net, "A", "B"))
+    net.run(0.2)
+    assert net["B"].group().log.config.fenced == ("C", "D", "E")
+
+
+def test_a_promise_is_kept_over_a_crash_and_hurts_nobody_if_the_others_are_back() -> None:
+    net = lost("ABCDE", "CDE")
+    term = give_promises(net, "AB", "A")
+    net.crash("B")
+    net.restart("B").create(1, tuple("ABCDE"))
+    log = net["B"].group().log
+    assert (log.term, log.voted_for) == (term, "A")
+    for name in "CDE":
+        net.restart(name).create(1, tuple("ABCDE"))
+    net.connect_all()
+    net.until(lambda: net.leader() is not None)
+    net.run(0.5)
+    leader = net.leader()
+    assert leader is not None and leader.term > term and leader.log.config == Config(tuple("ABCDE"))
+
+
+def test_an_election_of_the_old_majority_after_the_promises_is_not_undone() -> None:
+    """Seven voters, three are left, and two of the missing are back the moment after one has forced the new
+    configuration: the other four elect by the old one, and what they commit stays."""
+    net = lost("ABCDEFG", "DEFG")
+    term = give_promises(net, "ABC", "A")
+    net.isolate("A")
+    group = net["A"].group()
+    rescue.force(group, term, tuple("ABC"), (), (group.log.last_term, group.log.last_index), b"rescued")
+    for name in "DE":
+        net.restart(name).create(1, tuple("ABCDEFG"))
+    for a, b in ("BC", "BD", "BE", "CD", "CE", "DE"):
+        net.connect(a, b)
+    net.until(lambda: leads(net, "B", "C", "D", "E"))
+    old = net.leader()
+    assert old is not None
+    index = old.propose(b"by the old majority")
+    net.run(0.3)
+    assert old.commit_index >= index
+    net.connect_all()
+    net.run(5.0)
+    assert not net["A"].group().ready
+    for name in "BCDE":
+        assert b"by the old majority" in net[name].machine().commands()
+        assert b"rescued" not in net[name].machine().commands()
+    assert b"rescued" not in net["A"].machine().commands()
+
+
+def all_down(net: Loopback, names: str, damaged: str) -> None:
+    """All of `names` start again; journals of `damaged` have lost something in their middle."""
+    for name in net.members:
+        net.crash(name, lose=False)
+    for name in damaged:
+        number, start, _ = batches(net[name].disk)[-12]
+        net[name].disk.corrupt(number, start + records.BATCH_HEAD + 10, b"\xff\xff\xff")
+    for name in names:
+        net.restart(name).create(1, tuple(net.members))
+    net.connect_all()
+    net.run(3.0)
+    assert net.leader() is None
+    assert {name for name in names if net[name].group().log.damaged} == set(damaged)
+
+
+def test_all_are_damaged_and_one_is_chosen() -> None:
+    net = filled("ABC")
+    all_down(net, "ABC", "ABC")
+    best = max("ABC", key=lambda name: rescue.standing(net[name].group()).place)
+    assert not rescue.standing(net[best].group()).sound
+    rescued(net, "ABC", best, learners="ABC".replace(best, ""))
+    net.until(lambda: set(net[best].group().log.config.voters) == set("ABC"))
+    net.run(0.5)
+    for name in "ABC":
+        assert not net[name].group().log.damaged
+        assert net[name].machine().commands() == net[best].machine().commands()
+        assert net[name].machine().commands()[-1] == b"rescued"
+
+
+def test_a_damaged_survivor_learns_and_votes_again() -> None:
+    net = filled("ABCDE")
+    all_down(net, "ABC", "BC")
+    rescued(net, "ABC", "A", learners="BC")
+    net.until(lambda: set(net["A"].group().log.config.voters) == set("ABC"))
+    assert not any(net[name].group().log.damaged for name in "ABC")
+
+
+def test_what_two_sides_have_written_can_be_told_apart() -> None:
+    """The majority was not lost, but cut off, and had elected a leader: an entry of one side is never taken for one of
+    the other, so that whoever meets the other one stops, and nothing is mixed."""
+    net = filled("ABCDE")
+    leader = net.leader()
+    assert leader is not None
+    minority = leader.me + next(name for name in "ABCDE" if name != leader.me)
+    majority = [name for name in "ABCDE" if name not in minority]
+    for one in minority:
+        for other in majority:
+            net.cut(one, other)
+    net.until(lambda: leads(net, *majority) and all(net[name].group().leader is None for name in minority))
+    theirs = net.leader()
+    assert theirs is not None
+    theirs.propose(b"theirs")
+    net.run(0.5)
+    rescued(net, minority, minority[0])
+    net.until(lambda: leads(net, *minority))
+    ours = net.leader()
+    assert ours is not None
+    at = ours.commit_index - 1
+    assert {ours.log.term_at(i) for i in range(at, at + 2)}.isdisjoint(
+        {theirs.log.term_at(i) for i in range(1, theirs.log.last_index + 1)}
+    )
+
+
+def test_refusals() -> None:
+    net = Loopback()
+    leader = net.start()
+    net.run(0.5)
+    follower = net["B"].group()
+    for group in (leader, follower):
+        with pytest.raises(RescueError, match="leader is known"):
+            rescue.promise(group, group.term + TERM_STEP, "A")
+    net = lost("ABCDE", "CDE")
+    a, b = net["A"].group(), net["B"].group()
+    with pytest.raises(RescueError, match="has been reached"):
+        rescue.promise(a, a.term, "A")
+    end = (a.log.last_term, a.log.last_index)
+    with pytest.raises(RescueError, match="was not promised"):
+        rescue.force(a, a.term + TERM_STEP, ("A", "B"), (), end, b"")
+    term = give_promises(net, "AB", "A")
+    with pytest.raises(RescueError, match="was not promised"):
+        rescue.force(b, term, ("A", "B"), (), end, b"")
+    with pytest.raises(RescueError, match="moved on"):
+        rescue.force(a, term, ("A", "B"), (), (end[0], end[1] - 1), b"")
+    b.stop("for a test")
+    with pytest.raises(RescueError, match="has stopped"):
+        rescue.promise(b, term + TERM_STEP, "A")
+
+
+def test_a_standing_travels() -> None:
+    net = lost("ABC", "BC")
+    found = rescue.standing(net["A"].group())
+    assert Standing.from_dict(found.to_dict()) == found
+    assert (found.peer, found.voters, found.leader, found.rescue, found.sound) == ("A", ("A", "B", "C"), None, 0, True)
+    assert found.place == (net["A"].group().log.last_term, net["A"].group().log.last_index)
+    with pytest.raises(KeyError):
+        Standing.from_dict({})
+
+
+def test_a_second_rescue_counts_on() -> None:
+    net = lost("ABCDE", "CDE")
+    rescued(net, "AB", "A")
+    net.until(lambda: leads(net, "A", "B"))
+    net.run(0.5)
+    net.crash("B")
+    net.until(lambda: net["A"].group().leader is None)
+    rescued(net, "A", "A")
+    net.until(lambda: leads(net, "A"))
+    config = net["A"].group().log.config
+    assert config == Config(("A",), (), 2, ("C", "D", "E", "B"))
+    group: Group = net["A"].group()
+    assert group.role is Role.LEADER

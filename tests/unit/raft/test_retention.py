@@ -1,0 +1,314 @@
+"""What pins hold: for whom, for how long, how much, and what goes on beside them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from jetcluster.raft.config import RaftConfig
+from jetcluster.raft.flow import FlowState
+from jetcluster.raft.group import Group
+from jetcluster.raft.grouplog import GroupLog
+from jetcluster.raft.journal import JournalOptions
+from jetcluster.raft.retention import PinLimits
+from tests.unit.raft.journals import Bench, content, fill
+from tests.unit.raft.loopback import Loopback, Recorder
+
+SCALED = JournalOptions(
+    segment_bytes=32 << 10, retain_bytes=8 << 10, retain_entries=64, node_retain_bytes=64 << 10, reserve_bytes=0
+)
+"""The default limits divided by 1,000."""
+CONFIG = RaftConfig(pin_seconds=0.12, pin_bytes=256 << 10, offer_retry=0.02, stall=0.05)
+
+
+class Transfer:
+    """C is behind the log of A, which is written without pause; a transfer of the state to C takes `seconds`."""
+
+    def __init__(self, seconds: float, options: JournalOptions = SCALED) -> None:
+        self.net = Loopback("ABC", options, CONFIG)
+        self.seconds = seconds
+        self.rounds = 0
+        self.busy = False
+        self.alive = True
+        self.leader = self.net.start(leader="A")
+        self.net["C"].machine().on_snapshot_needed = self._needed  # type: ignore[method-assign]
+        self._load()
+        self._flush()
+        self.net.run(0.3)
+        self.net.isolate("C")
+        self.net.run(1.0)
+        assert self.leader.log.base_index > self.net["C"].group().last_index
+        self.net.connect_all()
+
+    def _needed(self, leader: str, index: int, term: int) -> None:
+        if self.busy or leader != "A":
+            return
+        self.busy = True
+        self.rounds += 1
+        at = self.leader.machine_index
+        self.net["C"].group().suspend()
+        self.leader.fetches("C", at)
+        self.net.time.call_later(self.seconds, self._end, at, self.leader.log.term_at(at), self.leader.members_at(at))
+
+    def _end(self, at: int, term: int, members: tuple[tuple[str, ...], tuple[str, ...]]) -> None:
+        self.busy = False
+        machine: Recorder = self.net["C"].machine()
+        machine.applied[:] = [entry for entry in self.net["A"].machine().applied if entry[0] <= at]
+        self.net["C"].group().install(at, term, *members)
+
+    def _load(self) -> None:
+        if self.alive:
+            self.leader.propose(b"." * 500)  # 250 KB in a second: what 250 MB are to the limits
+            self.net.time.call_later(0.002, self._load)
+
+    def _flush(self) -> None:
+        for name in "AB":
+            group = self.net[name].group()
+            group.compact(group.machine_index)
+            group.node.journal.housekeep()
+        self.net.time.call_later(0.03, self._flush)
+
+    @property
+    def group(self) -> Group:
+        return self.net["C"].group()
+
+    def close(self) -> None:
+        self.alive = False
+
+
+@pytest.mark.parametrize("seconds", [0.06, 0.4, 4.0])
+def test_a_transfer_that_takes_longer_than_any_pin_happens_once(seconds: float) -> None:
+    transfer = Transfer(seconds)
+    transfer.net.run(seconds + 0.5)
+    assert transfer.rounds == 1
+    assert transfer.leader.last_index - transfer.group.applied_index < 10
+    transfer.net.run(0.5)
+    held = transfer.net["A"].disk.segments()
+    assert len(held) <= 4, "what the transfer needed is gone again"
+    assert transfer.leader.node.journal.counters.carried_entries < 20
+
+
+def test_the_memory_of_a_pinned_log_does_not_grow_with_what_is_written() -> None:
+    transfer = Transfer(4.0)
+    transfer.net.run(3.9)
+    log = transfer.leader.log
+    assert log.last_index - log.base_index > 1_800
+    assert log.bytes > 900_000
+    assert sum(map(len, log._cache.values())) <= transfer.leader.node.journal.options.cache_bytes + 1_000
+
+
+def test_a_link_that_is_lost_for_less_than_a_pin_costs_nothing() -> None:
+    transfer = Transfer(2.0)
+    transfer.net.run(1.0)
+    transfer.net.cut("A", "C")
+    transfer.net.run(0.1)
+    transfer.net.connect("A", "C")
+    transfer.net.run(1.5)
+    assert transfer.rounds == 1
+    assert transfer.leader.last_index - transfer.group.applied_index < 10
+
+
+def test_a_peer_that_falls_silent_is_given_up() -> None:
+    transfer = Transfer(4.0)
+    transfer.net.run(0.5)
+    log = transfer.leader.log
+    pinned = log.pin
+    assert log.base_index <= pinned < log.last_index - 200
+    transfer.net.cut("A", "C")
+    transfer.net.run(0.1)
+    assert log.base_index <= pinned
+    transfer.net.run(0.3)
+    assert log.base_index > pinned
+    assert len(transfer.net["A"].disk.segments()) <= 4
+
+
+def test_a_link_that_is_there_is_no_sign_of_life_of_the_peer_that_fetches() -> None:
+    """Its process hangs, or the group does there: offers are repeated, but nobody asks."""
+    transfer = Transfer(4.0)
+    transfer.net.run(0.5)
+    transfer.net.filter = lambda source, target, gid, frame: not (gid and source == "C")
+    transfer.net.run(0.5)
+    assert transfer.leader.replicator.flows["C"].state is FlowState.SNAPSHOT
+    assert transfer.leader.log.last_index - transfer.leader.log.base_index < 200
+
+
+def test_a_follower_that_takes_entries_slowly_is_not_sent_the_whole_state() -> None:
+    """It is behind what is retained, and every answer brings it further."""
+    net = Loopback(
+        "ABC", dataclasses.replace(SCALED, retain_entries=16), RaftConfig(window_batches=1, frame_entries=20)
+    )
+    leader = net.start(leader="A")
+    net.run(0.1)
+    net.latency = 0.02
+    for number in range(400):
+        leader.propose(b"%d" % number)
+    net.until(lambda: leader.replicator.flows["B"].match > 100, step=0.001)
+    net.run(0.001)
+    leader.compact(leader.machine_index)
+    net.filter = lambda source, target, gid, frame: not (gid and source == "C")  # C lags behind B for a while
+    net.run(0.8)
+    leader.compact(leader.machine_index)
+    net.filter = None
+    net.run(3.0)
+    assert net["C"].machine().snapshots == []
+    assert net["C"].group().applied_index == leader.last_index
+
+
+# -- the journal alone
+
+
+def written(bench: Bench, log: GroupLog, segments: int) -> None:
+    end = bench.journal.segment + segments
+    while bench.journal.segment < end:
+        fill(log, 5, size=50)
+        bench.settle()
+
+
+def pinned(**options: Any) -> tuple[Bench, GroupLog]:
+    bench = Bench(**{"retain_entries": 50, "retain_bytes": 2_000} | options)
+    bench.journal.retention.pins = PinLimits(bytes=1 << 40, most=1 << 40)
+    log = bench.log(1)
+    fill(log, 1)
+    log.pin = 1
+    return bench, log
+
+
+def flushed(bench: Bench, *logs: GroupLog) -> None:
+    for log in logs:
+        log.compactable = log.last_index
+        bench.journal.retention.trim(log)
+    bench.settle(1.0)
+    bench.journal.housekeep()
+    bench.settle()
+
+
+def test_what_a_large_catch_up_needs_stays_where_it_is() -> None:
+    bench, log = pinned()
+    for _ in range(20):
+        written(bench, log, 1)
+        flushed(bench, log)
+    assert len(bench.disk.segments()) >= 20
+    assert bench.journal.counters.carried_entries == 0
+    assert log.base_index <= 1
+    before = content(log)
+    log.pin = 1 << 62
+    flushed(bench, log)
+    flushed(bench, log)
+    assert len(bench.disk.segments()) <= 5
+    assert content(log) == before[-len(content(log)) :]
+
+
+def test_little_that_is_pinned_is_carried_and_holds_nothing_back() -> None:
+    """A quiet group that somebody catches up with, beside a busy one."""
+    bench, quiet = pinned()
+    fill(quiet, 4)
+    busy = bench.log(2)
+    for _ in range(20):
+        written(bench, busy, 1)
+        fill(quiet, 1)
+        flushed(bench, busy, quiet)
+    assert len(bench.disk.segments()) <= 6
+    assert [index for index, _, _ in content(quiet)] == list(range(2, 26))
+    assert bench.journal.counters.carried_entries > 20
+    bench.crash()
+    assert bench.found.damage == []
+    assert len(content(bench.log(1))) == 24
+
+
+def test_beside_a_pin_other_groups_forget_and_their_segments_go_with_the_pinned_ones() -> None:
+    bench, log = pinned()
+    other = bench.log(2)
+    for _ in range(10):
+        written(bench, log, 1)
+        written(bench, other, 1)
+        flushed(bench, log, other)
+    assert other.last_index - other.base_index < 200, "it forgets as always"
+    log.pin = log.last_index - 3
+    flushed(bench, log, other)
+    flushed(bench, log, other)
+    assert len(bench.disk.segments()) <= 5
+
+
+def test_pins_hold_a_share_of_the_free_space_and_at_least_a_fixed_amount() -> None:
+    bench, log = pinned(node_retain_bytes=8_192)
+    retention = bench.journal.retention
+    retention.pins = PinLimits(bytes=40_000, share=0.25)
+    for free, most in ((100_000, 40_000), (400_000, 90_000)):
+        log.pin = log.base_index
+        bench.disk.capacity = bench.disk._used() + free
+        held = 0
+        while log.pin == log.base_index:
+            written(bench, log, 1)
+            held = max(held, bench.disk._used())
+            flushed(bench, log)
+            assert held < most * 2
+        assert most * 0.8 < held < most * 1.4
+        assert bench.disk._used() < 30_000
+    assert bench.journal.counters.pins_given_up == 2
+
+
+@pytest.mark.parametrize("limits", [PinLimits(1 << 40, most=50_000), PinLimits(1 << 40, most=1 << 40, entries=500)])
+def test_what_pins_hold_is_bounded_on_any_disk(limits: PinLimits) -> None:
+    bench, log = pinned()
+    bench.journal.retention.pins = limits
+    for _ in range(20):
+        written(bench, log, 1)
+        flushed(bench, log)
+        assert log.last_index - log.base_index < 800
+    assert bench.journal.counters.pins_given_up == 1
+
+
+def test_a_full_disk_ends_all_pins() -> None:
+    bench, log = pinned()
+    for _ in range(10):
+        written(bench, log, 1)
+        flushed(bench, log)
+    bench.disk.reported_free = 1_000
+    bench.journal.housekeep()
+    flushed(bench, log)
+    assert len(bench.disk.segments()) <= 3
+
+
+def test_what_pins_hold_does_not_ask_for_flushes_but_what_is_not_flushed_does() -> None:
+    """A flush per second, for as long as a transfer takes, would free nothing."""
+    bench, log = pinned()
+    for _ in range(10):
+        written(bench, log, 1)
+        flushed(bench, log)
+    retention = bench.journal.retention
+    assert not retention.wants_compaction
+    written(bench, log, 8)
+    bench.journal.housekeep()
+    assert retention.wants_compaction
+    flushed(bench, log)
+    assert not retention.wants_compaction
+
+
+def test_what_is_to_be_forgotten_goes_when_the_pin_ends() -> None:
+    bench, log = pinned()
+    written(bench, log, 3)
+    flushed(bench, log)
+    bench.journal.forget_old()
+    last = bench.journal.segment
+    for _ in range(3):
+        flushed(bench, log)
+    assert 1 in bench.disk.segments()
+    log.pin = log.last_index
+    for _ in range(3):
+        flushed(bench, log)
+    assert min(bench.disk.segments()) > last
+
+
+def test_a_large_log_forgets_its_head_in_large_steps() -> None:
+    bench = Bench(retain_entries=8, retain_bytes=1 << 10, segment_bytes=1 << 20, node_retain_bytes=1 << 21)
+    log = bench.log()
+    fill(log, 800)
+    bases = set()
+    for index in range(0, 800, 5):
+        log.compactable = log.pin = index
+        bench.journal.retention.trim(log)
+        bases.add(log.base_index)
+    assert log.base_index > 780
+    assert len(bases) < 40
