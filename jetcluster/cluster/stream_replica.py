@@ -122,8 +122,9 @@ class StreamReplica:
 
     def propose_data(self, command: bytes) -> int:
         """A command that brings messages; its index. Raises RaftError."""
-        if self.context.turn_commit.failing:
-            raise StorageFullError("the data store cannot be written")
+        if failing := self.context.turn_commit.failing:
+            error = StorageFullError if self.context.turn_commit.full else RaftError
+            raise error(f"the data store cannot be written: {failing}")
         if self.leading:
             self.context.account_room.take(self, len(command))
         return self.group.propose(command)

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from jetcluster.health.node_health import Aspect
+from jetcluster.store.kv import KvError
 from tests.unit.cluster.nodes import ACCOUNT, Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
 
@@ -99,7 +100,7 @@ async def test_a_data_store_that_fails_makes_somebody_else_lead() -> None:
         await cluster.create("S")
         leader = cluster.leader("S")
         await leader.publish(b"s", b"1")
-        leader.kv.broken = True
+        leader.kv.error, leader.kv.broken = KvError("IO error: Input/output error"), True
         other = cluster.followers("S")[0]
         begin = last = cluster.loop.monotonic()
         longest = 0.0
