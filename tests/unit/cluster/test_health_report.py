@@ -165,3 +165,20 @@ async def test_a_replica_that_knows_of_no_leader_for_long_leaves_the_reads() -> 
         await asyncio.sleep(20)
         assert gid in removed.js.replicas
         assert not removed.js.replicas[gid].reads.joined
+
+
+@virtual_time
+async def test_a_replica_that_is_cut_off_from_all_others_goes_on_reading() -> None:
+    """What it has may be all there is: the two others may be gone for good."""
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster["A"].publish(b"s", b"1")
+        await cluster.all_read("S")
+        left = cluster.followers("S")[0]
+        cluster.isolate(left.name)
+        await asyncio.sleep(30)
+        assert left.replica("S").group.leader is None
+        assert (await left.get(b"S", 1))[2] == b"1"
+        cluster.heal()
+        await cluster.until(lambda: left.replica("S").group.leader is not None, what="it is back")
+        assert left.replica("S").reads.joined
