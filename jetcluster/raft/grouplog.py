@@ -64,6 +64,7 @@ class GroupLog:
         "last_term",
         "pin",
         "relaxed",
+        "stated",
         "tail",
         "term",
         "term_gseq",
@@ -110,6 +111,8 @@ class GroupLog:
         self.entry_gseq = 0
         self.term_gseq = 0
         self.written_index = 0
+        self.stated = 0
+        """The newest segment that holds its STATE, which is its first record there."""
         self._terms = array("Q")
         self._kinds = array("B")
         self._runs = SegmentRuns()

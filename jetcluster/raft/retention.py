@@ -96,7 +96,7 @@ class Retention:
             return
         limit = self._segments
         self._kept = False
-        while self.oldest < journal.segment:
+        while self.oldest < journal.restatement.complete:
             holders = self._holders()
             if holders and (journal.segment - self.oldest >= limit or self.oldest <= self._forget_to):
                 self._release(holders)
