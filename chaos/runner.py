@@ -144,12 +144,12 @@ async def _strike_under_load(
 
 
 async def _one_fault(trouble: Trouble, nemesis: Nemesis, result: Result) -> None:
-    trouble.detail = ""
+    trouble.detail = trouble.victim = ""
     invoked = trouble.history.invoke(nemesis.kind, "fault", "nemesis", subject=nemesis.name)
     try:
         await nemesis.strike(trouble)
     finally:
-        trouble.history.end(invoked, "ok", error=trouble.detail)
+        trouble.history.end(invoked, "ok", error=trouble.detail, replica=trouble.victim)
         result.faults[nemesis.name] += 1
 
 

@@ -23,6 +23,7 @@ _PROCESS = ("kill-leader", "kill-one", "kill-majority", "kill-all")
 _PAUSE = ("pause-leader", "pause-some")
 _CUT = ("partition-halves", "partition-ring", "partition-one-way")
 _LINKS = ("slow-links", "narrow-links", "flaky-links")
+_SICK = ("hung-journal", "failing-store", "failing-journal")
 _DAMAGE = ("bit-flip", "truncated-file")
 
 SCENARIOS: dict[str, Scenario] = {
@@ -37,6 +38,7 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario("links", _LINKS, "slow, narrow and flaky links"),
         Scenario("clock", ("clock-jump",), "wall clocks jump by up to 55 s"),
         Scenario("disk-full", ("disk-full",), "one node's disk is full"),
+        Scenario("sick-disk", _SICK, "the journal hangs, the journal or the data store answers EIO"),
         Scenario("damage", _DAMAGE, "flipped bits and cut files on one node at a time"),
         Scenario("power", ("power-cut",), "all nodes die and lose what was not synced"),
         Scenario("membership", ("stepdown",), "leaders step down"),
