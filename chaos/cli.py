@@ -95,7 +95,7 @@ async def one(args: argparse.Namespace, scenario: Scenario, seed: int, seconds: 
         if args.target == "docker":
             async with DockerCluster(args.out) as containers:
                 return await run(scenario, containers, seed, seconds, path, "docker", args.workload)
-        config = args.config
+        config = args.config + scenario.config
         if args.server == "nats-server":
             config += "\njetstream { sync_interval: always }\n"
         async with LocalCluster(scenario.nodes, args.server, config, scenario.needs) as cluster:

@@ -14,6 +14,7 @@ from pathlib import Path
 from chaos.checkers import Finding, Verdict, judge
 from chaos.history import History
 from chaos.nemeses import NEMESES, Nemesis, Trouble
+from chaos.relaxed import relax
 from chaos.replicas import HEAL_WITHIN, api, read_stored, wait_current
 from chaos.scenarios import Scenario
 from chaos.target import Target
@@ -86,12 +87,15 @@ async def run(
     found: list[Finding] = []
     try:
         try:
-            workloads = with_origins(workloads)
+            workloads = with_origins(scenario.workloads or workloads)
             loads = [WORKLOADS[name](target, history, seed) for name in workloads]
+            for load in loads:
+                load.storage = scenario.storage
             await _create(target, loads)
             dice = random.Random(f"{seed} {scenario.name}")
             trouble = Trouble(target, history, dice, [load.stream for load in loads])
             await _strike_under_load(trouble, nemeses, loads, seconds, result)
+            relax(history, scenario.relaxed)
             await _read_all(target, history, loads)
         except (HarnessError, *TROUBLE) as error:
             found.append(Finding("unhealed", "-", str(error) or repr(error), history.now()))

@@ -13,6 +13,14 @@ class Scenario:
     nemeses: tuple[str, ...]
     about: str
     nodes: int = 3
+    storage: str = "file"
+    """Of all streams."""
+    config: str = ""
+    """Added to each node's configuration file."""
+    relaxed: float = 0.0
+    """Seconds of acks that a loss of power may take, by `config` (chaos/relaxed.py)."""
+    workloads: tuple[str, ...] = ()
+    """Only these, where others prove nothing; and with them those that no other scenario has."""
 
     @property
     def needs(self) -> frozenset[str]:
@@ -41,6 +49,10 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario("sick-disk", _SICK, "the journal hangs, the journal or the data store answers EIO"),
         Scenario("damage", _DAMAGE, "flipped bits and cut files on one node at a time"),
         Scenario("power", ("power-cut",), "all nodes die and lose what was not synced"),
+        Scenario("power-relaxed", ("power-cut-flushed",), "the same with a sync_interval: what is older is kept",
+                 config='jetstream { sync_interval: "500ms" }\n', relaxed=0.5, workloads=("queue", "batches")),
+        Scenario("memory", ("kill-whole",), "memory streams: a leader or another node dies, one at a time",
+                 storage="memory"),
         Scenario("membership", ("stepdown",), "leaders step down"),
         Scenario("members", ("peer-remove", "server-remove", "kill-leader"), "nodes come and go", nodes=4),
         Scenario("scale", ("stepdown", "scale", "peer-remove"), "streams go to five replicas and back", nodes=5),

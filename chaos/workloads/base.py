@@ -58,13 +58,14 @@ class Workload:
         self.history = history
         self.seed = seed
         self.stop = asyncio.Event()
+        self.storage = "file"
 
     @property
     def stream(self) -> str:
         return self.name.upper()
 
     async def create(self, client: Client, replicas: int) -> None:
-        await create_stream(client, self.stream, [f"{self.name}.>"], replicas, **self.config)
+        await create_stream(client, self.stream, [f"{self.name}.>"], replicas, self.storage, **self.config)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
