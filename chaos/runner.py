@@ -18,7 +18,7 @@ from chaos.relaxed import relax
 from chaos.replicas import HEAL_WITHIN, api, read_stored, wait_current
 from chaos.scenarios import Scenario
 from chaos.target import Target
-from chaos.workloads import WORKLOADS, Workload
+from chaos.workloads import USUAL, WORKLOADS, Workload
 from chaos.workloads.base import TROUBLE
 from tests.cluster.client import Client
 from tests.cluster.harness import HarnessError
@@ -75,7 +75,7 @@ def with_origins(names: Sequence[str]) -> list[str]:
 
 async def run(
     scenario: Scenario, target: Target, seed: int, seconds: float, path: Path | None, kind: str = "local",
-    workloads: Sequence[str] = tuple(WORKLOADS),
+    workloads: Sequence[str] = USUAL,
 ) -> Result:  # fmt: skip
     """`target` has just been started. Raises nothing of the cluster's own making: that is a finding."""
     result = Result(scenario.name, seed, kind, seconds=seconds)
@@ -87,7 +87,7 @@ async def run(
     found: list[Finding] = []
     try:
         try:
-            workloads = with_origins(scenario.workloads or workloads)
+            workloads = with_origins([*(scenario.workloads or workloads), *scenario.besides])
             loads = [WORKLOADS[name](target, history, seed) for name in workloads]
             for load in loads:
                 load.storage = scenario.storage
@@ -204,4 +204,6 @@ async def _read_all(target: Target, history: History, loads: Sequence[Workload])
         async with await Client.connect(target.url(target.names[0]), within=5.0) as client:
             await load.finish(client)
     for load in loads:
+        if not load.read_back:
+            continue
         await read_stored(target, history, load.name, load.stream, places[load.stream])

@@ -20,7 +20,9 @@ class Scenario:
     relaxed: float = 0.0
     """Seconds of acks that a loss of power may take, by `config` (chaos/relaxed.py)."""
     workloads: tuple[str, ...] = ()
-    """Only these, where others prove nothing; and with them those that no other scenario has."""
+    """Only these, where others prove nothing; else the usual ones."""
+    besides: tuple[str, ...] = ()
+    """Workloads that run as well."""
 
     @property
     def needs(self) -> frozenset[str]:
@@ -45,9 +47,13 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario("one-way", ("partition-one-way",), "links that are deaf in one direction"),
         Scenario("links", _LINKS, "slow, narrow and flaky links"),
         Scenario("clock", ("clock-jump",), "wall clocks jump by up to 55 s"),
+        Scenario("clock-hours", ("clock-hours", "clock-hours-restart"),
+                 "one wall clock is two hours off, while lifetimes, schedules and message ids count",
+                 besides=("times",)),
         Scenario("disk-full", ("disk-full",), "one node's disk is full"),
         Scenario("sick-disk", _SICK, "the journal hangs, the journal or the data store answers EIO"),
         Scenario("damage", _DAMAGE, "flipped bits and cut files on one node at a time"),
+        Scenario("cut-journal", ("cut-journal",), "a journal loses its end beside a replica that lags"),
         Scenario("power", ("power-cut",), "all nodes die and lose what was not synced"),
         Scenario("power-relaxed", ("power-cut-flushed",), "the same with a sync_interval: what is older is kept",
                  config='jetstream { sync_interval: "500ms" }\n', relaxed=0.5, workloads=("queue", "batches")),

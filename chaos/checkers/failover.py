@@ -7,6 +7,8 @@ meanwhile, one message at a time, and looked at the leaders.
   (`late`) do not count.
 - kept leading: that long after the fault began a stream was still led by the node that was struck.
 - moved leader: a leader changed under a fault that should move none.
+- minority ack: a write began and was acked while those that may vouch for it were less than a majority
+  (`without-majority`).
 """
 
 from __future__ import annotations
@@ -20,11 +22,13 @@ from chaos.checkers.finding import Finding
 from chaos.history import Event
 
 PROBE = "probe"
+WRITES = ("publish", "cas", "batch")
+WITHOUT_MAJORITY = "without-majority"
 GOAL = 4.0
 """Seconds. docs/health.md promises a failover of about two; the rest is what a loaded machine may take."""
-OUTAGE = {"hung-journal": GOAL, "failing-store": GOAL}
+OUTAGE = {"hung-journal": GOAL, "failing-store": GOAL, "clock-hours": GOAL}
 """Fault -> the longest time without an ack."""
-MOVES = frozenset({"hung-journal", "failing-store"})
+MOVES = frozenset({"hung-journal", "failing-store", "clock-hours"})
 """Faults whose victim must hand over what it leads."""
 STAYS: frozenset[str] = frozenset()
 """Faults that must move no leader."""
@@ -39,7 +43,7 @@ def check(ops: Sequence[Event]) -> list[Finding]:
     for op in ops:
         if op.f == "leader":
             leaders[op.workload].append(op)
-    found: list[Finding] = []
+    found = _minority(ops)
     for fault in faults:
         if fault.subject in OUTAGE:
             found += _outage(fault, acks, late)
@@ -49,6 +53,19 @@ def check(ops: Sequence[Event]) -> list[Finding]:
             if fault.subject in STAYS:
                 found += _moved(fault, workload, notes)
     return found
+
+
+def _minority(ops: Sequence[Event]) -> list[Finding]:
+    spans = [(op.t0, op.t1, op.replica) for op in ops if op.f == "fault" and op.subject == WITHOUT_MAJORITY]
+    return [
+        Finding(
+            "minority ack", op.workload, f"{op.msg_id} was acked as {op.seq}, only {cut} and one more were up", op.t1
+        )
+        for op in ops
+        if op.type == "ok" and op.f in WRITES
+        for start, end, cut in spans
+        if start < op.t0 and op.t1 < end
+    ]
 
 
 def _outage(fault: Event, acks: Sequence[float], late: Sequence[tuple[float, float]]) -> list[Finding]:

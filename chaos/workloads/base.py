@@ -50,6 +50,8 @@ class Workload:
     workers: ClassVar[int] = 2
     config: ClassVar[dict[str, Any]] = {}
     """Of the stream, besides its name, subjects (`<name>.>`) and replicas."""
+    read_back: ClassVar[bool] = True
+    """Every replica is read after the run: nothing is ever deleted."""
     after: ClassVar[tuple[str, ...]] = ()
     """Workloads that this one cannot do without."""
 

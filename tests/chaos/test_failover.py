@@ -60,3 +60,23 @@ def test_a_machine_that_stood_still_is_no_outage() -> None:
 
 def test_other_faults_promise_no_such_thing() -> None:
     assert kinds(history("kill-leader", gap=5.0, moves=None)) == []
+
+
+def test_an_ack_of_less_than_a_majority_is_found() -> None:
+    script = Script()
+    script.write("queue", "q", "before")
+    slow = script.history.invoke("queue", "publish", "c", msg_id="on its way", seq=2)
+    script.now += 1.0
+    begun = script.history.invoke("files", "fault", "machine", subject="without-majority", replica="n2")
+    script.now += 1.0
+    script.history.end(slow, "ok")
+    script.stored("queue", "", "on its way", 2)
+    script.seqs["queue"] = 2
+    script.now += 1.0
+    assert kinds([*script.history.events]) == []
+    script.write("queue", "q", "of a minority")
+    script.now += 1.0
+    script.history.end(begun, "ok")
+    script.write("queue", "q", "after")
+    found = judge(script.history.events).findings
+    assert [(finding.kind, finding.text.split()[0]) for finding in found] == [("minority ack", "of")]
