@@ -29,7 +29,7 @@ from chaos.local_cluster import LocalCluster
 from chaos.report import show
 from chaos.runner import Result, run
 from chaos.scenarios import DEFAULT, EVERY_LOCAL, SCENARIOS, Scenario
-from chaos.workloads import WORKLOADS
+from chaos.workloads import USUAL, WORKLOADS
 from tests.cluster.harness import HarnessError, find_server
 
 WIDTH = 120
@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--target", default="local", choices=["local", "docker"])
     options.add_argument("--server", default="jetcluster", choices=["jetcluster", "nats-server"])
     options.add_argument("--config", default="", help="added to each local node's configuration file")
-    options.add_argument("--workload", nargs="+", default=list(WORKLOADS), choices=list(WORKLOADS), metavar="NAME")
+    options.add_argument("--workload", nargs="+", default=list(USUAL), choices=list(WORKLOADS), metavar="NAME")
     options.add_argument("--out", type=Path, default=Path(".chaos"), help="folder of report.html and the histories")
     options.add_argument("--list", action="store_true", help="the scenarios")
     options.add_argument("--judge", type=Path, metavar="HISTORY", help="only run the checkers over this file")
@@ -95,7 +95,7 @@ async def one(args: argparse.Namespace, scenario: Scenario, seed: int, seconds: 
         if args.target == "docker":
             async with DockerCluster(args.out) as containers:
                 return await run(scenario, containers, seed, seconds, path, "docker", args.workload)
-        config = args.config
+        config = args.config + scenario.config
         if args.server == "nats-server":
             config += "\njetstream { sync_interval: always }\n"
         async with LocalCluster(scenario.nodes, args.server, config, scenario.needs) as cluster:

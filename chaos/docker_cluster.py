@@ -14,11 +14,13 @@ from typing import Any
 import docker
 import docker.errors
 
+from chaos.drills import Drill
 from chaos.links import Links
 from chaos.shim import Shim
 from tests.cluster.harness import TOP, HarnessError, eventually, free_ports
 
 NODES = 3
+LOCAL_ONLY = ("links", "shim", "disk", "files", "system", "drill", "drill-store")
 START_WITHIN = 90.0
 CONTAINERS_ONLY = "local processes only (not for containers)"
 
@@ -32,7 +34,7 @@ class DockerCluster:
 
     def __init__(self, folder: Path) -> None:
         self.names = [f"node-{n}" for n in range(NODES)]
-        self.missing = dict.fromkeys(("links", "shim", "disk", "files", "system"), CONTAINERS_ONLY)
+        self.missing = dict.fromkeys(LOCAL_ONLY, CONTAINERS_ONLY)
         self._project = f"jc-chaos-{uuid.uuid4().hex[:6]}"
         self._folder = folder
         ports = free_ports(2 * NODES)
@@ -139,6 +141,9 @@ class DockerCluster:
         raise HarnessError(f"{name}: {CONTAINERS_ONLY}")
 
     def shim(self, name: str) -> Shim:
+        raise HarnessError(f"{name}: {CONTAINERS_ONLY}")
+
+    def drill(self, name: str) -> Drill:
         raise HarnessError(f"{name}: {CONTAINERS_ONLY}")
 
     def tail(self, name: str) -> str:

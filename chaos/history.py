@@ -90,6 +90,14 @@ class History:
             Event("ok", self._ops, workload, f, client, t0=now if since is None else since, t1=now, **more)
         )
 
+    def change(self, events: list[Event]) -> None:
+        """Has these instead of all that was written down so far."""
+        self.events = events
+        if self._file is not None:
+            self._file.seek(0)
+            self._file.truncate()
+            self._file.writelines(event.to_json() + "\n" for event in events)
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from chaos import links, shim
+from chaos import drills, links, shim
 from tests.cluster.harness import HarnessError, Node, ProcessCluster
 
 SMALL_DISK_MIB = 320
@@ -34,13 +34,14 @@ class LocalCluster:
     def __init__(
         self, nodes: int = 3, server: str = "jetcluster", config: str = "", needs: frozenset[str] = frozenset()
     ):
-        """`needs` of the scenario that can be met are set up: links, shim, disk."""
+        """`needs` of the scenario that can be met are set up: links, shim, drill, disk."""
         self.root = Path(tempfile.mkdtemp(prefix="jetcluster-chaos-"))
         self.server = server
         self.failed = False
         self.links: links.Links | None = None
         self.small_disk: str | None = None
         self._shims: dict[str, shim.Shim] = {}
+        self._drills: dict[str, drills.Drill] = {}
         ours = self.own_copies = server == "jetcluster"
         other = f"{server} is not started that way"
         self.missing = {
@@ -50,6 +51,8 @@ class LocalCluster:
             "files": "" if ours else "about this server's files",
             "system": "" if ours else other,
             "disconnect": "containers only",
+            "drill": "" if ours else other,
+            "drill-store": drills.why_not("store.write") if ours else other,
         }
         self.missing = {need: why for need, why in self.missing.items() if why}
         wanted = needs - self.missing.keys()
@@ -64,6 +67,10 @@ class LocalCluster:
             for node in self.cluster.nodes:
                 self._shims[node.name] = shim.Shim(library, self.root / f"{node.name}-shim")
                 node.env |= self._shims[node.name].env
+        if "drill" in wanted:
+            for node in self.cluster.nodes:
+                self._drills[node.name] = drills.Drill(self.root / f"{node.name}-drill")
+                node.env |= self._drills[node.name].env
         if "disk" in wanted:
             self._mount(self.cluster.nodes[-1])
 
@@ -164,6 +171,9 @@ class LocalCluster:
 
     def shim(self, name: str) -> shim.Shim:
         return self._shims[name]
+
+    def drill(self, name: str) -> drills.Drill:
+        return self._drills[name]
 
     def tail(self, name: str) -> str:
         return self._node(name).tail(15)

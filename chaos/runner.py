@@ -14,10 +14,11 @@ from pathlib import Path
 from chaos.checkers import Finding, Verdict, judge
 from chaos.history import History
 from chaos.nemeses import NEMESES, Nemesis, Trouble
+from chaos.relaxed import relax
 from chaos.replicas import HEAL_WITHIN, api, read_stored, wait_current
 from chaos.scenarios import Scenario
 from chaos.target import Target
-from chaos.workloads import WORKLOADS, Workload
+from chaos.workloads import USUAL, WORKLOADS, Workload
 from chaos.workloads.base import TROUBLE
 from tests.cluster.client import Client
 from tests.cluster.harness import HarnessError
@@ -74,7 +75,7 @@ def with_origins(names: Sequence[str]) -> list[str]:
 
 async def run(
     scenario: Scenario, target: Target, seed: int, seconds: float, path: Path | None, kind: str = "local",
-    workloads: Sequence[str] = tuple(WORKLOADS),
+    workloads: Sequence[str] = USUAL,
 ) -> Result:  # fmt: skip
     """`target` has just been started. Raises nothing of the cluster's own making: that is a finding."""
     result = Result(scenario.name, seed, kind, seconds=seconds)
@@ -86,12 +87,15 @@ async def run(
     found: list[Finding] = []
     try:
         try:
-            workloads = with_origins(workloads)
+            workloads = with_origins([*(scenario.workloads or workloads), *scenario.besides])
             loads = [WORKLOADS[name](target, history, seed) for name in workloads]
+            for load in loads:
+                load.storage = scenario.storage
             await _create(target, loads)
             dice = random.Random(f"{seed} {scenario.name}")
             trouble = Trouble(target, history, dice, [load.stream for load in loads])
             await _strike_under_load(trouble, nemeses, loads, seconds, result)
+            relax(history, scenario.relaxed)
             await _read_all(target, history, loads)
         except (HarnessError, *TROUBLE) as error:
             found.append(Finding("unhealed", "-", str(error) or repr(error), history.now()))
@@ -144,12 +148,12 @@ async def _strike_under_load(
 
 
 async def _one_fault(trouble: Trouble, nemesis: Nemesis, result: Result) -> None:
-    trouble.detail = ""
+    trouble.detail = trouble.victim = ""
     invoked = trouble.history.invoke(nemesis.kind, "fault", "nemesis", subject=nemesis.name)
     try:
         await nemesis.strike(trouble)
     finally:
-        trouble.history.end(invoked, "ok", error=trouble.detail)
+        trouble.history.end(invoked, "ok", error=trouble.detail, replica=trouble.victim)
         result.faults[nemesis.name] += 1
 
 
@@ -200,4 +204,6 @@ async def _read_all(target: Target, history: History, loads: Sequence[Workload])
         async with await Client.connect(target.url(target.names[0]), within=5.0) as client:
             await load.finish(client)
     for load in loads:
+        if not load.read_back:
+            continue
         await read_stored(target, history, load.name, load.stream, places[load.stream])

@@ -13,6 +13,16 @@ class Scenario:
     nemeses: tuple[str, ...]
     about: str
     nodes: int = 3
+    storage: str = "file"
+    """Of all streams."""
+    config: str = ""
+    """Added to each node's configuration file."""
+    relaxed: float = 0.0
+    """Seconds of acks that a loss of power may take, by `config` (chaos/relaxed.py)."""
+    workloads: tuple[str, ...] = ()
+    """Only these, where others prove nothing; else the usual ones."""
+    besides: tuple[str, ...] = ()
+    """Workloads that run as well."""
 
     @property
     def needs(self) -> frozenset[str]:
@@ -23,6 +33,7 @@ _PROCESS = ("kill-leader", "kill-one", "kill-majority", "kill-all")
 _PAUSE = ("pause-leader", "pause-some")
 _CUT = ("partition-halves", "partition-ring", "partition-one-way")
 _LINKS = ("slow-links", "narrow-links", "flaky-links")
+_SICK = ("hung-journal", "failing-store", "failing-journal")
 _DAMAGE = ("bit-flip", "truncated-file")
 
 SCENARIOS: dict[str, Scenario] = {
@@ -36,9 +47,18 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario("one-way", ("partition-one-way",), "links that are deaf in one direction"),
         Scenario("links", _LINKS, "slow, narrow and flaky links"),
         Scenario("clock", ("clock-jump",), "wall clocks jump by up to 55 s"),
+        Scenario("clock-hours", ("clock-hours", "clock-hours-restart"),
+                 "one wall clock is two hours off, while lifetimes, schedules and message ids count",
+                 besides=("times",)),
         Scenario("disk-full", ("disk-full",), "one node's disk is full"),
+        Scenario("sick-disk", _SICK, "the journal hangs, the journal or the data store answers EIO"),
         Scenario("damage", _DAMAGE, "flipped bits and cut files on one node at a time"),
+        Scenario("cut-journal", ("cut-journal",), "a journal loses its end beside a replica that lags"),
         Scenario("power", ("power-cut",), "all nodes die and lose what was not synced"),
+        Scenario("power-relaxed", ("power-cut-flushed",), "the same with a sync_interval: what is older is kept",
+                 config='jetstream { sync_interval: "500ms" }\n', relaxed=0.5, workloads=("queue", "batches")),
+        Scenario("memory", ("kill-whole",), "memory streams: a leader or another node dies, one at a time",
+                 storage="memory"),
         Scenario("membership", ("stepdown",), "leaders step down"),
         Scenario("members", ("peer-remove", "server-remove", "kill-leader"), "nodes come and go", nodes=4),
         Scenario("scale", ("stepdown", "scale", "peer-remove"), "streams go to five replicas and back", nodes=5),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
+from chaos.drills import Drill
 from chaos.links import Links
 from chaos.shim import Shim
 
@@ -47,6 +48,10 @@ class Target(Protocol):
 
     def shim(self, name: str) -> Shim:
         """Of local nodes, where `shim` is not missing."""
+        ...
+
+    def drill(self, name: str) -> Drill:
+        """Of local nodes, where `drill` is not missing."""
         ...
 
     def tail(self, name: str) -> str:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 @dataclass(slots=True, frozen=True)
 class Finding:
     """`kind`: lost, skipped, duplicated, redelivered, double cas, stale, phantom, moved, reordered, gap, diverged,
-    broken batch, wrong value, own write; or unhealed, when the cluster did not come back."""
+    broken batch, wrong value, own write, outage, kept leading, moved leader, minority ack, expired, kept, fired early,
+    not fired; or unhealed, when the cluster did not come back."""
 
     kind: str
     workload: str

@@ -26,6 +26,13 @@ class Trouble:
         self.streams = streams
         self.detail = ""
         """What exactly was done, for the history."""
+        self.victim = ""
+        """The node that it was done to, where checkers need to know; several are separated by spaces."""
+
+    @property
+    def probed(self) -> str:
+        """The stream that a probe writes to (chaos/probe.py)."""
+        return "QUEUE" if "QUEUE" in self.streams else ""
 
     async def hold(self, least: float = 0.5, most: float = 2.5) -> None:
         await asyncio.sleep(self.dice.uniform(least, most))
@@ -40,10 +47,10 @@ class Trouble:
     def minority(self) -> int:
         return (len(self.target.names) - 1) // 2
 
-    async def leader(self) -> str:
-        """Of one of the streams, or just a node where none can be asked."""
+    async def leader(self, stream: str = "") -> str:
+        """Of `stream` or any one of the streams, or just a node where none can be asked."""
         try:
-            info = await api(self.target, f"STREAM.INFO.{self.dice.choice(self.streams)}")
+            info = await api(self.target, f"STREAM.INFO.{stream or self.dice.choice(self.streams)}")
         except (HarnessError, ClientError):
             return self.one()
         name = str((info.get("cluster") or {}).get("leader") or "")
@@ -68,10 +75,10 @@ def empty(store: Path) -> None:
 class Nemesis:
     name: str
     kind: str
-    """process, pause, link, disk, files, clock or membership: colour of the timeline, and which late deliveries are
-    excused (checkers/consumers.py)."""
+    """process, pause, link, disk, files, clock, membership or load: colour of the timeline, and which late deliveries
+    are excused (checkers/consumers.py)."""
     strike: Callable[[Trouble], Awaitable[None]]
     needs: frozenset[str] = frozenset()
-    """Of the target: links, shim, disk, files, system, disconnect."""
+    """Of the target: links, shim, disk, files, system, disconnect, drill, drill-store."""
     nodes: int = 3
     """At least."""

@@ -3,9 +3,16 @@ the window may well store a re-sent message twice, as in every server that keeps
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from chaos.nemeses.base import Nemesis, Trouble
+from chaos.probe import probing
 
 MOST = 55.0
+HOURS = 7200.0
+HELD = (5.0, 7.0)
+"""Longer than a failover may take (checkers/failover.py)."""
 
 
 async def jump(trouble: Trouble) -> None:
@@ -27,4 +34,40 @@ async def jump(trouble: Trouble) -> None:
             trouble.target.shim(name).set_clock(0.0)
 
 
-NEMESES = [Nemesis("clock-jump", "clock", jump, frozenset({"shim"}))]
+async def hours(trouble: Trouble) -> None:
+    """One node, the leader of the probed stream: it must hand over, and nobody may believe its clock."""
+    victim = await trouble.leader(trouble.probed)
+    other = trouble.dice.choice([name for name in trouble.target.names if name != victim])
+    with _hours_off(trouble, victim):
+        async with probing(trouble.history, trouble.target.url(other), trouble.streams):
+            await trouble.hold(*HELD)
+
+
+async def hours_restart(trouble: Trouble) -> None:
+    """A node that starts with a wrong clock takes the time of the others."""
+    victim = await trouble.leader()
+    with _hours_off(trouble, victim):
+        await trouble.hold(0.0, 1.0)
+        await trouble.target.kill(victim)
+        await trouble.target.start(victim)
+        await trouble.hold(3.0, 4.0)
+
+
+@contextlib.contextmanager
+def _hours_off(trouble: Trouble, victim: str) -> Iterator[None]:
+    """For the body; the clock is right again afterwards."""
+    seconds = trouble.dice.choice([-HOURS, HOURS])
+    trouble.victim = victim
+    trouble.detail = f"{victim} {seconds:+.0f} s"
+    trouble.target.shim(victim).set_clock(seconds)
+    try:
+        yield
+    finally:
+        trouble.target.shim(victim).set_clock(0.0)
+
+
+NEMESES = [
+    Nemesis("clock-jump", "clock", jump, frozenset({"shim"})),
+    Nemesis("clock-hours", "clock", hours, frozenset({"shim"})),
+    Nemesis("clock-hours-restart", "clock", hours_restart, frozenset({"shim"})),
+]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 
 from chaos.nemeses.base import Nemesis, Trouble
+from chaos.relaxed import LOSS
+from chaos.replicas import api
+from tests.cluster.client import ClientError
+from tests.cluster.harness import HarnessError
 
 FILLER = "filler"
 CHUNK = 1 << 20
+SCRATCH = "SCRATCH"
 
 
 async def full(trouble: Trouble) -> None:
@@ -38,7 +44,24 @@ async def power_cut(trouble: Trouble) -> None:
     await trouble.target.start(*names)
 
 
+async def power_cut_flushed(trouble: Trouble) -> None:
+    """After flushes of the data store, which may be ahead of a journal that is synced now and then: soon after the last
+    one, or when much has been written since. Nodes flush when a stream is deleted."""
+    await trouble.hold(1.0, 2.0)
+    for _ in range(trouble.dice.randint(2, 3)):
+        with contextlib.suppress(ClientError, HarnessError):
+            await api(trouble.target, f"STREAM.CREATE.{SCRATCH}", {"name": SCRATCH, "num_replicas": 3})
+            await api(trouble.target, f"STREAM.DELETE.{SCRATCH}")
+        await trouble.hold(0.1, 0.8)
+    if trouble.dice.random() < 0.5:
+        await trouble.hold(2.0, 3.0)
+    at = trouble.history.now()
+    await power_cut(trouble)
+    trouble.history.note("disk", "fault", "machine", since=at, subject=LOSS, error=trouble.detail)
+
+
 NEMESES = [
     Nemesis("disk-full", "disk", full, frozenset({"disk"})),
     Nemesis("power-cut", "disk", power_cut, frozenset({"shim"})),
+    Nemesis("power-cut-flushed", "disk", power_cut_flushed, frozenset({"shim"})),
 ]

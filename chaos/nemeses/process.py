@@ -22,6 +22,12 @@ async def kill_one(trouble: Trouble) -> None:
     await _kill(trouble, trouble.one())
 
 
+async def kill_whole(trouble: Trouble) -> None:
+    """Only while every replica has everything: of a memory stream a dead node takes its copy with it."""
+    await trouble.all_current()
+    await _kill(trouble, await trouble.leader() if trouble.dice.random() < 0.6 else trouble.one())
+
+
 async def kill_majority(trouble: Trouble) -> None:
     """No quorum for a while: nothing may be acked then."""
     await _kill(trouble, *trouble.some(trouble.minority + 1))
@@ -52,6 +58,7 @@ async def pause_some(trouble: Trouble) -> None:
 NEMESES = [
     Nemesis("kill-leader", "process", kill_leader),
     Nemesis("kill-one", "process", kill_one),
+    Nemesis("kill-whole", "process", kill_whole),
     Nemesis("kill-majority", "process", kill_majority),
     Nemesis("kill-all", "process", kill_all),
     Nemesis("pause-leader", "pause", pause_leader),

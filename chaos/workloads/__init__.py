@@ -7,8 +7,13 @@ from chaos.workloads.consumers import Consumers
 from chaos.workloads.mirrors import Mirrors
 from chaos.workloads.queue import Queue
 from chaos.workloads.register import Register
+from chaos.workloads.times import Times
 
-WORKLOADS: dict[str, type[Workload]] = {kind.name: kind for kind in (Queue, Register, Batches, Consumers, Mirrors)}
+WORKLOADS: dict[str, type[Workload]] = {
+    kind.name: kind for kind in (Queue, Register, Batches, Consumers, Mirrors, Times)
+}
 """In this order: a mirror is created after its origin."""
+USUAL = ("queue", "register", "batches", "consumers", "mirrors")
+"""Those of every scenario that does not say otherwise."""
 
-__all__ = ["WORKLOADS", "Workload"]
+__all__ = ["USUAL", "WORKLOADS", "Workload"]

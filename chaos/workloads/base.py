@@ -50,6 +50,8 @@ class Workload:
     workers: ClassVar[int] = 2
     config: ClassVar[dict[str, Any]] = {}
     """Of the stream, besides its name, subjects (`<name>.>`) and replicas."""
+    read_back: ClassVar[bool] = True
+    """Every replica is read after the run: nothing is ever deleted."""
     after: ClassVar[tuple[str, ...]] = ()
     """Workloads that this one cannot do without."""
 
@@ -58,13 +60,14 @@ class Workload:
         self.history = history
         self.seed = seed
         self.stop = asyncio.Event()
+        self.storage = "file"
 
     @property
     def stream(self) -> str:
         return self.name.upper()
 
     async def create(self, client: Client, replicas: int) -> None:
-        await create_stream(client, self.stream, [f"{self.name}.>"], replicas, **self.config)
+        await create_stream(client, self.stream, [f"{self.name}.>"], replicas, self.storage, **self.config)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

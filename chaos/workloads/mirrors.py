@@ -32,7 +32,7 @@ class Mirrors(Workload):
     async def create(self, client: Client, replicas: int) -> None:
         body = {
             "name": self.stream, "mirror": {"name": ORIGIN.upper()}, "mirror_direct": True, "allow_direct": True,
-            "num_replicas": replicas,
+            "num_replicas": replicas, "storage": self.storage,
         }  # fmt: skip
         await client.api(f"STREAM.CREATE.{self.stream}", body)
         self.history.note(self.name, "mirror", subject=ORIGIN)

@@ -1,5 +1,6 @@
 """Registers: read at the leader, compare-and-set with Nats-Expected-Last-Subject-Sequence, read by Direct Get
-(checkers/register.py). A `client` is one connection."""
+(checkers/register.py). A `client` is one connection. A mirror of the stream is there and may answer Direct Gets too:
+own writes must be seen in it as well."""
 
 from __future__ import annotations
 
@@ -19,6 +20,15 @@ NO_MESSAGE = 10037
 class Register(Workload):
     name = "register"
     workers = 3
+
+    async def create(self, client: Client, replicas: int) -> None:
+        await super().create(client, replicas)
+        name = f"{self.stream}_COPY"
+        body = {
+            "name": name, "mirror": {"name": self.stream}, "mirror_direct": True, "allow_direct": True,
+            "num_replicas": replicas, "storage": self.storage,
+        }  # fmt: skip
+        await client.api(f"STREAM.CREATE.{name}", body)
 
     async def step(self, session: Session, worker: str, turn: int, dice: random.Random) -> None:
         client = await session.client()

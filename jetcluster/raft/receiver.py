@@ -165,8 +165,12 @@ class Receiver:
     def _on_diverged(self, peer: str, index: int) -> None:
         if index <= self._group.snapshots.installed:
             self._group.node.report(self._group, f"{peer} does not know the installed state at {index}")
-        elif not self._group.log.durable:
-            # Entries of a memory stream are not waited for, so a power failure may take committed ones.
+        elif self._group.log.relaxed:
+            # Entries of a memory stream, and with a sync interval, are not waited for: a power failure may take
+            # committed ones of a majority, and whoever has kept more of them goes the way of the majority.
+            if not self._group.snapshots.wanted:
+                why = f"{peer} does not have committed entry {index}, which a loss of power may take: its state counts"
+                self._group.node.report(self._group, why)
             self._group.snapshots.require()
         else:
             self._group.fail(f"leader {peer} contradicts committed entry {index}")

@@ -76,17 +76,19 @@ class Snapshots:
     def install(self, index: int, term: int, config: Config) -> None:
         """The state machine stands at `index` now, wherever it stood before: a rebuilt replica may be behind what it
         had applied, and applies that again from its log. `config` is the configuration in force at `index`: the giver's
-        newest one may never be committed, and this replica would count majorities by it."""
+        newest one may never be committed, and this replica would count majorities by it. A relaxed log that the leader
+        contradicted goes as a whole, also where it holds more than the leader."""
         group = self._group
         log = group.log
         held = log.term_at(index)
-        if held is not None and held != term and index <= group.engine.commit_index():
+        outdone = self.wanted and log.relaxed
+        if not outdone and held is not None and held != term and index <= group.engine.commit_index():
             group.fail(f"the installed state of {index} (term {term}) contradicts the committed entry of term {held}")
             return
         self.wanted = self.offered = False
         self.installed = max(self.installed, index)
-        if index >= log.base_index:
-            if held != term:
+        if outdone or index >= log.base_index:
+            if outdone or held != term:
                 log.install(index, term, config)
                 group.follow_config()
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from chaos.docker_cluster import LOCAL_ONLY
 from chaos.nemeses import NEMESES
 from chaos.nemeses.base import empty
 from chaos.runner import possible
@@ -24,7 +25,7 @@ class Small:
     """A target of three nodes that can do nothing special."""
 
     names = ("n1", "n2", "n3")
-    missing = dict.fromkeys(("links", "shim", "disk", "files", "system", "disconnect"), "not here")
+    missing = dict.fromkeys((*LOCAL_ONLY, "disconnect"), "not here")
 
 
 def test_what_a_target_cannot_do_is_left_out_with_the_reason() -> None:

@@ -315,3 +315,39 @@ def test_a_journal_that_lost_its_end_elects_nobody() -> None:
     for name in "ABC":
         assert net[name].machine().commands() == [b"%d" % number for number in range(72)]
         assert not net[name].group().stopped
+
+
+@pytest.mark.parametrize("flushed", [0, 15])
+def test_who_kept_more_than_the_majority_after_a_power_failure_goes_its_way(flushed: int) -> None:
+    """With a sync interval the others have lost what C still knows as committed. They go on first, with other entries;
+    `flushed`: how much of it C's state holds."""
+    net = Loopback(options=dataclasses.replace(SMALL, sync_interval=120.0))
+    leader = net.start(leader="A")
+    net.run(1.05)
+    for i in range(20):
+        leader.propose(b"%d" % i)
+    net.run(0.3)
+    for name in "ABC":
+        net.crash(name, lose=name != "C")
+    for name in "AB":
+        net.restart(name).create(1, ("A", "B", "C"))
+    net.connect("A", "B")
+    net.until(lambda: net.leader() is not None)
+    found = net.leader()
+    assert found is not None
+    for i in range(5):
+        found.propose(b"after %d" % i)
+    net.run(0.3)
+    net.restart("C")
+    group = net["C"].create(1, ("A", "B", "C"), applied_index=flushed, applied_term=1 if flushed else 0)
+    net.connect_all()
+    net.until(lambda: bool(net["C"].machine().snapshots), seconds=6.0)
+    assert not group.stopped
+    at, term = found.applied_index, found.log.term_at(found.applied_index)
+    assert term is not None
+    assert at < 20, "C had more"
+    group.install(at, term, *found.members_at(at))
+    index = found.propose(b"new")
+    net.until(lambda: group.applied_index >= index)
+    assert net["C"].machine().commands()[-1] == b"new"
+    assert (group.log.last_index, group.log.last_term) == (found.log.last_index, found.log.last_term)
