@@ -131,6 +131,8 @@ class Journal:
         self._mark = mark if mark is not None else NoMark()
         self._marked = 0
         self._open = _OpenBatch()
+        self._active: dict[GroupLog, None] = {}
+        """Logs with something new, or with more in memory than an idle one is to have."""
         self.retention = Retention(self, 1)
         self.restatement = Restatement(self)
         self.free = 0
@@ -252,6 +254,7 @@ class Journal:
         if log is not None:
             self.append(log, records.REMOVE, 0, 0, 0, b"")
             self._open.logs.pop(log, None)
+            self._active.pop(log, None)
 
     # -- appending (called by GroupLog)
 
@@ -359,6 +362,7 @@ class Journal:
             sync,
             self._end - self._start,
         )
+        self._active.update(opened.logs)
         self._seq += 1
         self._fresh_segment = False
         self._open = _OpenBatch()
@@ -510,10 +514,11 @@ class Journal:
         if self._synced > self._marked and self.failed is None:
             self._marked = self._synced
             self._writer.submit(functools.partial(self._mark.write, self._synced), _ignore)
-        for log in self.groups.values():
-            if log.is_idle():
-                log.shrink(self.options.idle_cache_bytes)
-            if self.full:
+        for log in list(self._active):
+            if log.is_idle() and log.shrink(self.options.idle_cache_bytes):
+                del self._active[log]
+        if self.full:
+            for log in self.groups.values():
                 self.retention.trim(log)
         self.retention.collect()
 
