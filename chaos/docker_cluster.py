@@ -146,5 +146,8 @@ class DockerCluster:
     def drill(self, name: str) -> Drill:
         raise HarnessError(f"{name}: {CONTAINERS_ONLY}")
 
+    def log(self, name: str) -> str:
+        return str(self._containers[name].logs().decode(errors="replace"))
+
     def tail(self, name: str) -> str:
         return str(self._containers[name].logs(tail=15).decode(errors="replace"))

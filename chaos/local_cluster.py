@@ -175,5 +175,8 @@ class LocalCluster:
     def drill(self, name: str) -> drills.Drill:
         return self._drills[name]
 
+    def log(self, name: str) -> str:
+        return self._node(name).log()
+
     def tail(self, name: str) -> str:
         return self._node(name).tail(15)

@@ -54,6 +54,10 @@ class Target(Protocol):
         """Of local nodes, where `drill` is not missing."""
         ...
 
+    def log(self, name: str) -> str:
+        """All of it."""
+        ...
+
     def tail(self, name: str) -> str:
         """The end of its log."""
         ...

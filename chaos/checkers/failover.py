@@ -26,11 +26,13 @@ WRITES = ("publish", "cas", "batch")
 WITHOUT_MAJORITY = "without-majority"
 GOAL = 4.0
 """Seconds. docs/health.md promises a failover of about two; the rest is what a loaded machine may take."""
-OUTAGE = {"hung-journal": GOAL, "failing-store": GOAL, "clock-hours": GOAL}
+FLOODED = 8.0
+"""Seconds that one publisher may wait while others send all that they can."""
+OUTAGE = {"hung-journal": GOAL, "failing-store": GOAL, "clock-hours": GOAL, "flood": FLOODED}
 """Fault -> the longest time without an ack."""
 MOVES = frozenset({"hung-journal", "failing-store", "clock-hours"})
 """Faults whose victim must hand over what it leads."""
-STAYS: frozenset[str] = frozenset()
+STAYS = frozenset({"flood"})
 """Faults that must move no leader."""
 
 
