@@ -16,6 +16,8 @@ from tests.cluster.harness import HarnessError, Node, ProcessCluster
 
 SMALL_DISK_MIB = 320
 """Room for the server's reserves (64 MiB and a journal segment) and a run's data."""
+FEW_FILES = 200
+"""File descriptors of each node, where they are to run out."""
 NOWHERE = "127.77.0.{}:9"
 """What nodes tell the others to dial: nobody is there, so every link goes through its proxy."""
 SYSTEM = """
@@ -34,12 +36,13 @@ class LocalCluster:
     def __init__(
         self, nodes: int = 3, server: str = "jetcluster", config: str = "", needs: frozenset[str] = frozenset()
     ):
-        """`needs` of the scenario that can be met are set up: links, shim, drill, disk."""
+        """`needs` of the scenario that can be met are set up: links, shim, drill, few-files, disk."""
         self.root = Path(tempfile.mkdtemp(prefix="jetcluster-chaos-"))
         self.server = server
         self.failed = False
         self.links: links.Links | None = None
         self.small_disk: str | None = None
+        self.most_files = 0
         self._shims: dict[str, shim.Shim] = {}
         self._drills: dict[str, drills.Drill] = {}
         ours = self.own_copies = server == "jetcluster"
@@ -51,6 +54,7 @@ class LocalCluster:
             "files": "" if ours else "about this server's files",
             "system": "" if ours else other,
             "disconnect": "containers only",
+            "few-files": "",
             "drill": "" if ours else other,
             "drill-store": drills.why_not("store.write") if ours else other,
         }
@@ -71,6 +75,10 @@ class LocalCluster:
             for node in self.cluster.nodes:
                 self._drills[node.name] = drills.Drill(self.root / f"{node.name}-drill")
                 node.env |= self._drills[node.name].env
+        if "few-files" in wanted:
+            for node in self.cluster.nodes:
+                node.limit_files(FEW_FILES)
+            self.most_files = FEW_FILES
         if "disk" in wanted:
             self._mount(self.cluster.nodes[-1])
 

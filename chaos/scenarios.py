@@ -62,6 +62,7 @@ SCENARIOS: dict[str, Scenario] = {
                  storage="memory"),
         Scenario("membership", ("stepdown",), "leaders step down"),
         Scenario("flood", ("flood",), "50 connections publish without waiting"),
+        Scenario("descriptors", ("no-descriptors",), "idle connections take all file descriptors of a node"),
         Scenario("members", ("peer-remove", "server-remove", "kill-leader"), "nodes come and go", nodes=4),
         Scenario("scale", ("stepdown", "scale", "peer-remove"), "streams go to five replicas and back", nodes=5),
         Scenario("mix", (*_PROCESS, *_PAUSE, *_CUT, *_LINKS, "stepdown"), "processes, links and leaders in turn"),

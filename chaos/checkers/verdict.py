@@ -12,7 +12,7 @@ from chaos.history import Event, operations
 
 __all__ = ["Finding", "Verdict", "judge"]
 
-NO_OPERATIONS = frozenset({"stored", "fault", "leader", "drained", "mirror", "damaged"})
+NO_OPERATIONS = frozenset({"stored", "fault", "leader", "drained", "mirror", "damaged", "died"})
 """What the run itself says: it shows no client at work."""
 
 

@@ -5,6 +5,7 @@ from chaos.nemeses import (
     containers,
     cut_journal,
     damage,
+    descriptors,
     disk,
     load,
     membership,
@@ -17,7 +18,20 @@ from chaos.nemeses.base import Nemesis, Trouble
 
 NEMESES: dict[str, Nemesis] = {
     nemesis.name: nemesis
-    for room in (process, network, disk, sick_disk, damage, rot, cut_journal, clock, membership, load, containers)
+    for room in (
+        process,
+        network,
+        disk,
+        sick_disk,
+        damage,
+        rot,
+        cut_journal,
+        clock,
+        membership,
+        load,
+        descriptors,
+        containers,
+    )
     for nemesis in room.NEMESES
 }
 
