@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chaos import drills, links, shim
-from tests.cluster.harness import HarnessError, Node, ProcessCluster
+from chaos.plants import Plant
+from tests.cluster.harness import TOP, HarnessError, Node, ProcessCluster
 
 SMALL_DISK_MIB = 320
 """Room for the server's reserves (64 MiB and a journal segment) and a run's data."""
@@ -34,8 +35,9 @@ class LocalCluster:
     """Use as an async context manager. Its folder is kept when `failed` is set or on an exception."""
 
     def __init__(
-        self, nodes: int = 3, server: str = "jetcluster", config: str = "", needs: frozenset[str] = frozenset()
-    ):
+        self, nodes: int = 3, server: str = "jetcluster", config: str = "", needs: frozenset[str] = frozenset(),
+        plant: Plant | None = None,
+    ):  # fmt: skip
         """`needs` of the scenario that can be met are set up: links, shim, drill, few-files, disk."""
         self.root = Path(tempfile.mkdtemp(prefix="jetcluster-chaos-"))
         self.server = server
@@ -64,6 +66,9 @@ class LocalCluster:
         config += SYSTEM if self._system else ""
         self.cluster = ProcessCluster(nodes, server, root=self.root, name="chaos", config=config)
         self.names = [node.name for node in self.cluster.nodes]
+        if plant is not None:
+            for node in self.cluster.nodes:
+                node.env |= plant.environment(self.root / "plant", TOP)
         if "links" in wanted:
             self._route_through_proxies()
         if "shim" in wanted:

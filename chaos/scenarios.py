@@ -34,6 +34,7 @@ _PAUSE = ("pause-leader", "pause-some")
 _CUT = ("partition-halves", "partition-ring", "partition-one-way")
 _LINKS = ("slow-links", "narrow-links", "flaky-links")
 _SICK = ("hung-journal", "failing-store", "failing-journal")
+_UNCLEAN = (*_SICK, "clock-hours", "clock-hours-restart", "cut-journal")
 _DAMAGE = ("bit-flip", "truncated-file")
 
 SCENARIOS: dict[str, Scenario] = {
@@ -65,11 +66,12 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario("descriptors", ("no-descriptors",), "idle connections take all file descriptors of a node"),
         Scenario("members", ("peer-remove", "server-remove", "kill-leader"), "nodes come and go", nodes=4),
         Scenario("scale", ("stepdown", "scale", "peer-remove"), "streams go to five replicas and back", nodes=5),
+        Scenario("unclean", (*_UNCLEAN, "rot-two", "kill-leader", "pause-leader"), "what is no clean crash, in turn"),
         Scenario("mix", (*_PROCESS, *_PAUSE, *_CUT, *_LINKS, "stepdown"), "processes, links and leaders in turn"),
         Scenario(
             "all",
-            (*_PROCESS, *_PAUSE, *_CUT, *_LINKS, *_DAMAGE, "clock-jump", "disk-full", "power-cut", "stepdown",
-             "server-remove"),
+            (*_PROCESS, *_PAUSE, *_CUT, *_LINKS, *_DAMAGE, *_UNCLEAN, "clock-jump", "disk-full", "power-cut",
+             "stepdown", "server-remove"),
             "everything that three nodes can suffer, in turn",
         ),
         Scenario("short", ("kill-leader", "pause-leader", "partition-halves", "power-cut", "stepdown"),
@@ -79,6 +81,9 @@ SCENARIOS: dict[str, Scenario] = {
     )
 }  # fmt: skip
 
-DEFAULT = ("kill", "pause", "halves", "one-way", "power", "mix")
+DEFAULT = (
+    "kill", "pause", "halves", "one-way", "power", "power-relaxed", "memory", "sick-disk", "clock-hours", "cut-journal",
+    "rot-two", "mix",
+)  # fmt: skip
 """What `make chaos` runs, the time divided."""
 EVERY_LOCAL = tuple(name for name in SCENARIOS if name not in ("containers", "short"))
