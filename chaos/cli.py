@@ -26,6 +26,7 @@ from chaos.docker_cluster import DockerCluster
 from chaos.history import load
 from chaos.html_report import render
 from chaos.local_cluster import LocalCluster
+from chaos.plants import PLANTS
 from chaos.report import show
 from chaos.runner import Result, run
 from chaos.scenarios import DEFAULT, EVERY_LOCAL, SCENARIOS, Scenario
@@ -48,9 +49,10 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--target", default="local", choices=["local", "docker"])
     options.add_argument("--server", default="jetcluster", choices=["jetcluster", "nats-server"])
     options.add_argument("--config", default="", help="added to each local node's configuration file")
+    options.add_argument("--plant", choices=list(PLANTS), metavar="BUG", help="in the servers: the run must find it")
     options.add_argument("--workload", nargs="+", default=list(USUAL), choices=list(WORKLOADS), metavar="NAME")
     options.add_argument("--out", type=Path, default=Path(".chaos"), help="folder of report.html and the histories")
-    options.add_argument("--list", action="store_true", help="the scenarios")
+    options.add_argument("--list", action="store_true", help="the scenarios and plants")
     options.add_argument("--judge", type=Path, metavar="HISTORY", help="only run the checkers over this file")
     return options
 
@@ -61,7 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.width = max(console.width, WIDTH)  # in a CI log too
     if args.list:
         for scenario in SCENARIOS.values():
-            console.print(f"{scenario.name:<12} {scenario.about}", highlight=False)
+            console.print(f"{scenario.name:<14} {scenario.about}", highlight=False)
+        for plant in PLANTS.values():
+            console.print(f"--plant {plant.name} (found by {plant.scenario}): {plant.about}", highlight=False)
         return 0
     if args.judge:
         return judge_file(args.judge, console)
@@ -95,10 +99,11 @@ async def one(args: argparse.Namespace, scenario: Scenario, seed: int, seconds: 
         if args.target == "docker":
             async with DockerCluster(args.out) as containers:
                 return await run(scenario, containers, seed, seconds, path, "docker", args.workload)
+        plant = PLANTS[args.plant] if args.plant else None
         config = args.config + scenario.config
         if args.server == "nats-server":
             config += "\njetstream { sync_interval: always }\n"
-        async with LocalCluster(scenario.nodes, args.server, config, scenario.needs) as cluster:
+        async with LocalCluster(scenario.nodes, args.server, config, scenario.needs, plant) as cluster:
             result = await run(scenario, cluster, seed, seconds, path, args.server, args.workload)
             cluster.failed = not result.ok
             return result

@@ -20,7 +20,7 @@ from chaos.shim import Shim
 from tests.cluster.harness import TOP, HarnessError, eventually, free_ports
 
 NODES = 3
-LOCAL_ONLY = ("links", "shim", "disk", "files", "system", "drill", "drill-store")
+LOCAL_ONLY = ("links", "shim", "disk", "files", "system", "drill", "drill-store", "few-files")
 START_WITHIN = 90.0
 CONTAINERS_ONLY = "local processes only (not for containers)"
 
@@ -30,6 +30,7 @@ class DockerCluster:
 
     links: Links | None = None
     small_disk: str | None = None
+    most_files = 0
     own_copies = True
 
     def __init__(self, folder: Path) -> None:
@@ -145,6 +146,9 @@ class DockerCluster:
 
     def drill(self, name: str) -> Drill:
         raise HarnessError(f"{name}: {CONTAINERS_ONLY}")
+
+    def log(self, name: str) -> str:
+        return str(self._containers[name].logs().decode(errors="replace"))
 
     def tail(self, name: str) -> str:
         return str(self._containers[name].logs(tail=15).decode(errors="replace"))

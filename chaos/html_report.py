@@ -19,7 +19,7 @@ RATE_HEIGHT = 90
 BIN = 0.25
 COLORS = {
     "process": "#c0392b", "pause": "#d68910", "link": "#7d3c98", "disk": "#a04000", "files": "#943126",
-    "clock": "#1f618d", "membership": "#117a65",
+    "clock": "#1f618d", "membership": "#117a65", "load": "#515a5a",
 }  # fmt: skip
 LEADERS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#9c755f")
 STYLE = """

@@ -12,10 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chaos import drills, links, shim
-from tests.cluster.harness import HarnessError, Node, ProcessCluster
+from chaos.plants import Plant
+from tests.cluster.harness import TOP, HarnessError, Node, ProcessCluster
 
 SMALL_DISK_MIB = 320
 """Room for the server's reserves (64 MiB and a journal segment) and a run's data."""
+FEW_FILES = 200
+"""File descriptors of each node, where they are to run out."""
 NOWHERE = "127.77.0.{}:9"
 """What nodes tell the others to dial: nobody is there, so every link goes through its proxy."""
 SYSTEM = """
@@ -32,14 +35,16 @@ class LocalCluster:
     """Use as an async context manager. Its folder is kept when `failed` is set or on an exception."""
 
     def __init__(
-        self, nodes: int = 3, server: str = "jetcluster", config: str = "", needs: frozenset[str] = frozenset()
-    ):
-        """`needs` of the scenario that can be met are set up: links, shim, drill, disk."""
+        self, nodes: int = 3, server: str = "jetcluster", config: str = "", needs: frozenset[str] = frozenset(),
+        plant: Plant | None = None,
+    ):  # fmt: skip
+        """`needs` of the scenario that can be met are set up: links, shim, drill, few-files, disk."""
         self.root = Path(tempfile.mkdtemp(prefix="jetcluster-chaos-"))
         self.server = server
         self.failed = False
         self.links: links.Links | None = None
         self.small_disk: str | None = None
+        self.most_files = 0
         self._shims: dict[str, shim.Shim] = {}
         self._drills: dict[str, drills.Drill] = {}
         ours = self.own_copies = server == "jetcluster"
@@ -51,6 +56,7 @@ class LocalCluster:
             "files": "" if ours else "about this server's files",
             "system": "" if ours else other,
             "disconnect": "containers only",
+            "few-files": "",
             "drill": "" if ours else other,
             "drill-store": drills.why_not("store.write") if ours else other,
         }
@@ -60,6 +66,9 @@ class LocalCluster:
         config += SYSTEM if self._system else ""
         self.cluster = ProcessCluster(nodes, server, root=self.root, name="chaos", config=config)
         self.names = [node.name for node in self.cluster.nodes]
+        if plant is not None:
+            for node in self.cluster.nodes:
+                node.env |= plant.environment(self.root / "plant", TOP)
         if "links" in wanted:
             self._route_through_proxies()
         if "shim" in wanted:
@@ -71,6 +80,10 @@ class LocalCluster:
             for node in self.cluster.nodes:
                 self._drills[node.name] = drills.Drill(self.root / f"{node.name}-drill")
                 node.env |= self._drills[node.name].env
+        if "few-files" in wanted:
+            for node in self.cluster.nodes:
+                node.limit_files(FEW_FILES)
+            self.most_files = FEW_FILES
         if "disk" in wanted:
             self._mount(self.cluster.nodes[-1])
 
@@ -174,6 +187,9 @@ class LocalCluster:
 
     def drill(self, name: str) -> drills.Drill:
         return self._drills[name]
+
+    def log(self, name: str) -> str:
+        return self._node(name).log()
 
     def tail(self, name: str) -> str:
         return self._node(name).tail(15)

@@ -34,6 +34,7 @@ _PAUSE = ("pause-leader", "pause-some")
 _CUT = ("partition-halves", "partition-ring", "partition-one-way")
 _LINKS = ("slow-links", "narrow-links", "flaky-links")
 _SICK = ("hung-journal", "failing-store", "failing-journal")
+_UNCLEAN = (*_SICK, "clock-hours", "clock-hours-restart", "cut-journal")
 _DAMAGE = ("bit-flip", "truncated-file")
 
 SCENARIOS: dict[str, Scenario] = {
@@ -53,6 +54,7 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario("disk-full", ("disk-full",), "one node's disk is full"),
         Scenario("sick-disk", _SICK, "the journal hangs, the journal or the data store answers EIO"),
         Scenario("damage", _DAMAGE, "flipped bits and cut files on one node at a time"),
+        Scenario("rot-two", ("rot-two",), "data files of two of three nodes rot, at once or in turn"),
         Scenario("cut-journal", ("cut-journal",), "a journal loses its end beside a replica that lags"),
         Scenario("power", ("power-cut",), "all nodes die and lose what was not synced"),
         Scenario("power-relaxed", ("power-cut-flushed",), "the same with a sync_interval: what is older is kept",
@@ -60,13 +62,16 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario("memory", ("kill-whole",), "memory streams: a leader or another node dies, one at a time",
                  storage="memory"),
         Scenario("membership", ("stepdown",), "leaders step down"),
+        Scenario("flood", ("flood",), "50 connections publish without waiting"),
+        Scenario("descriptors", ("no-descriptors",), "idle connections take all file descriptors of a node"),
         Scenario("members", ("peer-remove", "server-remove", "kill-leader"), "nodes come and go", nodes=4),
         Scenario("scale", ("stepdown", "scale", "peer-remove"), "streams go to five replicas and back", nodes=5),
+        Scenario("unclean", (*_UNCLEAN, "rot-two", "kill-leader", "pause-leader"), "what is no clean crash, in turn"),
         Scenario("mix", (*_PROCESS, *_PAUSE, *_CUT, *_LINKS, "stepdown"), "processes, links and leaders in turn"),
         Scenario(
             "all",
-            (*_PROCESS, *_PAUSE, *_CUT, *_LINKS, *_DAMAGE, "clock-jump", "disk-full", "power-cut", "stepdown",
-             "server-remove"),
+            (*_PROCESS, *_PAUSE, *_CUT, *_LINKS, *_DAMAGE, *_UNCLEAN, "clock-jump", "disk-full", "power-cut",
+             "stepdown", "server-remove"),
             "everything that three nodes can suffer, in turn",
         ),
         Scenario("short", ("kill-leader", "pause-leader", "partition-halves", "power-cut", "stepdown"),
@@ -76,6 +81,9 @@ SCENARIOS: dict[str, Scenario] = {
     )
 }  # fmt: skip
 
-DEFAULT = ("kill", "pause", "halves", "one-way", "power", "mix")
+DEFAULT = (
+    "kill", "pause", "halves", "one-way", "power", "power-relaxed", "memory", "sick-disk", "clock-hours", "cut-journal",
+    "rot-two", "mix",
+)  # fmt: skip
 """What `make chaos` runs, the time divided."""
 EVERY_LOCAL = tuple(name for name in SCENARIOS if name not in ("containers", "short"))

@@ -18,6 +18,8 @@ class Target(Protocol):
     links: Links | None
     own_copies: bool
     """A node answers Direct Get from its own replica, with nobody else there."""
+    most_files: int
+    """Limit of file descriptors of each node; 0: what the machine allows."""
     small_disk: str | None
     """The node whose store is on a file system of its own that can be filled."""
 
@@ -52,6 +54,10 @@ class Target(Protocol):
 
     def drill(self, name: str) -> Drill:
         """Of local nodes, where `drill` is not missing."""
+        ...
+
+    def log(self, name: str) -> str:
+        """All of it."""
         ...
 
     def tail(self, name: str) -> str:

@@ -9,6 +9,7 @@ meanwhile, one message at a time, and looked at the leaders.
 - moved leader: a leader changed under a fault that should move none.
 - minority ack: a write began and was acked while those that may vouch for it were less than a majority
   (`without-majority`).
+- died: a server ended under a fault that it must survive.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ WRITES = ("publish", "cas", "batch")
 WITHOUT_MAJORITY = "without-majority"
 GOAL = 4.0
 """Seconds. docs/health.md promises a failover of about two; the rest is what a loaded machine may take."""
-OUTAGE = {"hung-journal": GOAL, "failing-store": GOAL, "clock-hours": GOAL}
+FLOODED = 8.0
+"""Seconds that one publisher may wait while others send all that they can."""
+OUTAGE = {"hung-journal": GOAL, "failing-store": GOAL, "clock-hours": GOAL, "flood": FLOODED, "no-descriptors": GOAL}
 """Fault -> the longest time without an ack."""
 MOVES = frozenset({"hung-journal", "failing-store", "clock-hours"})
 """Faults whose victim must hand over what it leads."""
-STAYS: frozenset[str] = frozenset()
+STAYS = frozenset({"flood"})
 """Faults that must move no leader."""
 
 
@@ -43,7 +46,7 @@ def check(ops: Sequence[Event]) -> list[Finding]:
     for op in ops:
         if op.f == "leader":
             leaders[op.workload].append(op)
-    found = _minority(ops)
+    found = _minority(ops) + _deaths(ops)
     for fault in faults:
         if fault.subject in OUTAGE:
             found += _outage(fault, acks, late)
@@ -66,6 +69,10 @@ def _minority(ops: Sequence[Event]) -> list[Finding]:
         for start, end, cut in spans
         if start < op.t0 and op.t1 < end
     ]
+
+
+def _deaths(ops: Sequence[Event]) -> list[Finding]:
+    return [Finding("died", "-", f"{op.replica} ended by itself: {op.error}", op.t0) for op in ops if op.f == "died"]
 
 
 def _outage(fault: Event, acks: Sequence[float], late: Sequence[tuple[float, float]]) -> list[Finding]:

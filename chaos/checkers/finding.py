@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Finding:
     """`kind`: lost, skipped, duplicated, redelivered, double cas, stale, phantom, moved, reordered, gap, diverged,
     broken batch, wrong value, own write, outage, kept leading, moved leader, minority ack, expired, kept, fired early,
-    not fired; or unhealed, when the cluster did not come back."""
+    not fired, unannounced, false alarm, died; or unhealed, when the cluster did not come back."""
 
     kind: str
     workload: str

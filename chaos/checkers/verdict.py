@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from chaos.checkers import availability, batches, consumers, failover, log, mirrors, register, times
+from chaos.checkers import availability, batches, consumers, damage, failover, log, mirrors, register, times
 from chaos.checkers.finding import Finding
 from chaos.history import Event, operations
 
 __all__ = ["Finding", "Verdict", "judge"]
 
-NO_OPERATIONS = frozenset({"stored", "fault", "leader", "drained", "mirror"})
+NO_OPERATIONS = frozenset({"stored", "fault", "leader", "drained", "mirror", "damaged", "died"})
 """What the run itself says: it shows no client at work."""
 
 
@@ -62,7 +62,7 @@ def judge(events: Iterable[Event]) -> Verdict:
     verdict.acked = sum(op.count or 1 for op in acked.values())
     verdict.unknown = len(asked - acked.keys())
     verdict.checked.update(op.workload for op in done if op.f not in NO_OPERATIONS)
-    for checker in (log, register, batches, consumers, mirrors, failover, times):
+    for checker in (log, register, batches, consumers, mirrors, failover, times, damage):
         verdict.findings += checker.check(done)
     verdict.unavailable = sum(end - start for start, end in availability.outages(done))
     return verdict

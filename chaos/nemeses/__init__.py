@@ -1,11 +1,37 @@
 """Faults by name."""
 
-from chaos.nemeses import clock, containers, cut_journal, damage, disk, membership, network, process, sick_disk
+from chaos.nemeses import (
+    clock,
+    containers,
+    cut_journal,
+    damage,
+    descriptors,
+    disk,
+    load,
+    membership,
+    network,
+    process,
+    rot,
+    sick_disk,
+)
 from chaos.nemeses.base import Nemesis, Trouble
 
 NEMESES: dict[str, Nemesis] = {
     nemesis.name: nemesis
-    for room in (process, network, disk, sick_disk, damage, cut_journal, clock, membership, containers)
+    for room in (
+        process,
+        network,
+        disk,
+        sick_disk,
+        damage,
+        rot,
+        cut_journal,
+        clock,
+        membership,
+        load,
+        descriptors,
+        containers,
+    )
     for nemesis in room.NEMESES
 }
 

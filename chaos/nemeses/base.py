@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import shutil
 from collections.abc import Awaitable, Callable
@@ -14,6 +15,10 @@ from chaos.replicas import api, wait_current
 from chaos.target import Target
 from tests.cluster.client import ClientError
 from tests.cluster.harness import HarnessError
+
+SCRATCH = "SCRATCH"
+FLUSHED = 0.6
+"""Seconds until all nodes have."""
 
 
 class Trouble:
@@ -28,6 +33,8 @@ class Trouble:
         """What exactly was done, for the history."""
         self.victim = ""
         """The node that it was done to, where checkers need to know; several are separated by spaces."""
+        self.rotten: list[str] = []
+        """Nodes whose data rotted in this run."""
 
     @property
     def probed(self) -> str:
@@ -62,6 +69,14 @@ class Trouble:
             await wait_current(self.target, stream)
 
 
+async def flush(trouble: Trouble) -> None:
+    """Has every node make its data durable, as it does when a stream is deleted."""
+    with contextlib.suppress(ClientError, HarnessError):
+        await api(trouble.target, f"STREAM.CREATE.{SCRATCH}", {"name": SCRATCH, "num_replicas": 3})
+        await api(trouble.target, f"STREAM.DELETE.{SCRATCH}")
+    await asyncio.sleep(FLUSHED)
+
+
 def empty(store: Path) -> None:
     """Of a dead node: what a new machine has. The folder stays, a file system may be mounted there."""
     for path in store.iterdir():
@@ -79,6 +94,6 @@ class Nemesis:
     are excused (checkers/consumers.py)."""
     strike: Callable[[Trouble], Awaitable[None]]
     needs: frozenset[str] = frozenset()
-    """Of the target: links, shim, disk, files, system, disconnect, drill, drill-store."""
+    """Of the target: links, shim, disk, files, system, disconnect, drill, drill-store, few-files."""
     nodes: int = 3
     """At least."""

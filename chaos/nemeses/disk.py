@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 
-from chaos.nemeses.base import Nemesis, Trouble
+from chaos.nemeses.base import Nemesis, Trouble, flush
 from chaos.relaxed import LOSS
-from chaos.replicas import api
-from tests.cluster.client import ClientError
-from tests.cluster.harness import HarnessError
 
 FILLER = "filler"
 CHUNK = 1 << 20
-SCRATCH = "SCRATCH"
 
 
 async def full(trouble: Trouble) -> None:
@@ -49,10 +44,8 @@ async def power_cut_flushed(trouble: Trouble) -> None:
     one, or when much has been written since. Nodes flush when a stream is deleted."""
     await trouble.hold(1.0, 2.0)
     for _ in range(trouble.dice.randint(2, 3)):
-        with contextlib.suppress(ClientError, HarnessError):
-            await api(trouble.target, f"STREAM.CREATE.{SCRATCH}", {"name": SCRATCH, "num_replicas": 3})
-            await api(trouble.target, f"STREAM.DELETE.{SCRATCH}")
-        await trouble.hold(0.1, 0.8)
+        await flush(trouble)
+        await trouble.hold(0.0, 0.5)
     if trouble.dice.random() < 0.5:
         await trouble.hold(2.0, 3.0)
     at = trouble.history.now()

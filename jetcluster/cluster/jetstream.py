@@ -515,7 +515,7 @@ class JetStream:
         self._guarded(self._expiry.tick, "unused consumers")
         self._guarded(self.context.account_room.tick, "account limits")
         self.context.catchup.tick()
-        self._report_unassigned()
+        self._guarded(self._report_unassigned, "data of streams that are not placed here")
         self.flusher.tick()
         delay = 0.05 if self.joining.looking else TICK
         self._ticker = self.context.timers.call_later(delay, self._tick)

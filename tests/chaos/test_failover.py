@@ -12,20 +12,21 @@ from tests.chaos.test_checkers import Script
 def history(
     fault: str, gap: float = 0.1, moves: float | None = 1.5, back: bool = False, late: float = 0.0
 ) -> list[Event]:
-    """`fault` from 10 to 16 s on n1, which leads; the probe has no ack for `gap` seconds, the leader moves after
-    `moves`; `late`: for how long of the gap this process itself stood still."""
+    """`fault` from 10 to 16 s (or longer) on n1, which leads; the probe has no ack for `gap` seconds, the leader moves
+    after `moves`; `late`: for how long of the gap this process itself stood still."""
     script = Script()
     script.history.note("queue", "leader", replica="n1")
     script.now = 10.0
     begun = script.history.invoke("disk", "fault", "nemesis", subject=fault)
     number = 0
-    while script.now < 16.0:
+    end = 10.0 + max(6.0, gap + 1.0)
+    while script.now < end:
         number += 1
         took = gap if number == 5 else 0.1
         script.write("queue", "queue.probe", f"probe-{number}", client="probe", took=took)
         if number == 5 and late:
             script.history.note("pause", "fault", "machine", since=script.now - late, subject="late")
-    script.now = 16.0
+    script.now = end
     script.history.end(begun, "ok", replica="n1")
     events = script.history.events
     if moves is not None:
@@ -80,3 +81,18 @@ def test_an_ack_of_less_than_a_majority_is_found() -> None:
     script.write("queue", "q", "after")
     found = judge(script.history.events).findings
     assert [(finding.kind, finding.text.split()[0]) for finding in found] == [("minority ack", "of")]
+
+
+def test_a_flood_moves_no_leader_and_keeps_nobody_waiting_for_long() -> None:
+    assert kinds(history("flood", gap=5.0, moves=None)) == []
+    assert kinds(history("flood", gap=9.0, moves=None)) == ["outage"]
+    assert kinds(history("flood", moves=1.0)) == ["moved leader"]
+    unnamed = Event("ok", 9002, "queue", "leader", "probe", t0=11.0, t1=11.0)
+    again = Event("ok", 9003, "queue", "leader", "probe", replica="n1", t0=12.0, t1=12.0)
+    assert kinds([*history("flood", moves=None), unnamed, again]) == []
+
+
+def test_a_server_that_ends_by_itself_is_found() -> None:
+    script = Script()
+    script.history.note("process", "died", replica="n2", error="Too many open files")
+    assert kinds(script.history.events) == ["died"]

@@ -144,6 +144,10 @@ class Node:
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
+    def limit_files(self, most: int) -> None:
+        """Of every process that is started from now on: so many file descriptors, and it cannot have more."""
+        self._command = ["sh", "-c", f'ulimit -n {most}; exec "$0" "$@"', *self._command]
+
     def spawn(self) -> None:
         """Starts the process and returns at once."""
         assert not self.alive, f"{self.name} runs already"

@@ -14,7 +14,7 @@ SELECT history, workload, array_sort(collect_set(replica) FILTER (WHERE f = 'sto
        bool_or(f IN ('publish', 'cas', 'batch', 'mirror')) AS copies, bool_or(f = 'mirror') AS mirrors,
        max_by(subject, op) FILTER (WHERE f = 'mirror') AS origin,
        collect_list(struct(t0, t1)) FILTER (WHERE f = 'fault' AND workload IN ('pause', 'link')) AS held,
-       count(*) FILTER (WHERE f NOT IN ('stored', 'fault', 'leader', 'drained', 'mirror')) AS checked
+       count(*) FILTER (WHERE f NOT IN ('stored', 'fault', 'leader', 'drained', 'mirror', 'damaged', 'died')) AS checked
 FROM {operations} GROUP BY history, workload)
 """
 

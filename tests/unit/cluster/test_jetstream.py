@@ -13,6 +13,7 @@ from jetcluster.cluster.jetstream import JetStream
 from jetcluster.errors import ApiError
 from jetcluster.raft.disk import MemoryDisk
 from jetcluster.store import keys
+from jetcluster.store.kv import KvDamagedError
 from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, CrashKv, Node, NoRespondersError
 from tests.unit.cluster.virtual_loop import virtual_time
 
@@ -489,6 +490,24 @@ async def test_a_tick_that_fails_does_not_stop_the_clock_of_the_node() -> None:
         node.replica("S").reads.tick = fail  # type: ignore[method-assign]
         await node.publish(b"t")
         await cluster.until(lambda: node.replica("T").store.messages == 0, what="T's message expires")
+        assert "tick failed" in node.log.events("error")
+
+
+@virtual_time
+async def test_a_damaged_store_at_the_start_does_not_stop_the_clock_of_the_node() -> None:
+    """What is not placed here is looked for once, in all of the data store; repair comes with later ticks."""
+    async with Cluster("A", clustered=False) as cluster:
+        await cluster.create("T", 1, max_age=1_000_000_000)
+        node = cluster["A"]
+
+        def fail(known: object) -> list[int]:
+            raise KvDamagedError("block checksum mismatch")
+
+        node.js._leftovers.unassigned = fail  # type: ignore[method-assign]
+        node.js._unassigned_told = False
+        await node.publish(b"t")
+        await cluster.until(lambda: node.replica("T").store.messages == 0, what="T's message expires")
+        assert node.js._unassigned_told
         assert "tick failed" in node.log.events("error")
 
 

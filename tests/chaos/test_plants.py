@@ -1,0 +1,34 @@
+"""Bugs that can be planted into servers: each still fits the program, and one is shown to be found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chaos.cli import main
+from chaos.plants import PLANTS
+from chaos.scenarios import SCENARIOS
+from tests.cluster.harness import TOP
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_plants_fit_the_program(name: str, tmp_path: Path) -> None:
+    plant = PLANTS[name]
+    env = {**os.environ, **plant.environment(tmp_path, TOP)}
+    check = "import sys, sitecustomize; print(sitecustomize.__file__)"
+    done = subprocess.run([sys.executable, "-c", check], env=env, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout.strip() == str(tmp_path / "sitecustomize.py")
+    assert plant.scenario in SCENARIOS
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(240)
+def test_a_planted_bug_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--plant", "no-window", "--scenario", "calm", "--workload", "times", "queue", "--seeds", "1"]
+    assert main([*words, "--seconds", "8", "--out", str(tmp_path)]) == 1
+    assert "duplicated (times" in capsys.readouterr().out
