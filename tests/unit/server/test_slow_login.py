@@ -87,6 +87,9 @@ async def test_who_goes_or_waits_too_long_costs_no_check(monkeypatch: pytest.Mon
         await wires[5].close()
         for wire in wires[:5]:
             assert errors(await wire.to_the_end()) == ["Authentication Timeout"]
+        async with asyncio.timeout(5):
+            while server.clients:
+                await asyncio.sleep(0.001)
         gate.open.set()
         await asyncio.sleep(0.05)
         assert gate.asked == 2  # two threads had begun; the others' turn came when nobody was there any more
