@@ -104,6 +104,7 @@ class ConsumerExchange:
 
     def _leave(self, replica: StreamReplica, peer: str, *, leaving: bool) -> None:
         policy = replica.consumers.policy
+        replica.wake()
         if leaving:
             policy.leave(peer)
             replica.consumers.moves.move()

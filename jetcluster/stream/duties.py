@@ -7,6 +7,7 @@ Pure: the owner of the replica calls it, and passes the clock, the bus and a way
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any, Final
 
 from jetcluster.clock import Clock
@@ -95,6 +96,20 @@ class LeaderDuties:
             if command is not None:
                 self._firing = True
                 self._firing = self._propose(command) and self._firing
+
+    def rest(self) -> float:
+        """Seconds for which `tick` has nothing to do, unless a command is applied. Schedules are asked for in any
+        case."""
+        machine = self._machine
+        if not self._leading:
+            return inf
+        if machine.rules.allow_msg_schedules:
+            return 0.0
+        expiry, ttl = machine.next_expiry, machine.next_ttl
+        times = [expiry + EXPIRY_SLACK] if expiry is not None else []
+        if ttl is not None:
+            times.append(ttl - SOON)
+        return (min(times) - self._clock.time_ns()) / 1e9 if times else inf
 
     def _expire(self, now: int) -> None:
         self._expiring = True  # before: a group of one may apply it at once
