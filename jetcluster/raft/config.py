@@ -34,7 +34,7 @@ class RaftConfig:
     give_way_pause: float = 2.0
     """Until it tries again when the other one could not keep up with it."""
     deferrals: int = 5
-    """Elections that a replica whose node is not well leaves to the others, of which one is well, before it stands: that
+    """Elections that a replica whose node is not well leaves to the others, one of which is well, before it stands: that
     one may not have the log to win."""
     stall: float = 1.0
     """A batch that was not answered for so long on a live link is sent again."""

@@ -256,7 +256,7 @@ def lagging(net: Loopback, name: str) -> list[bool]:
 
 
 def test_a_leader_stays_while_the_only_voter_that_is_well_lags() -> None:
-    """C has the whole log and is not well either. Had A resigned, B could not win and the two others would not stand."""
+    """C has the whole log and is not well either. If A resigned, B could not win and the two others would not stand."""
     net = Loopback()
     leader = net.start(leader="A")
     net.run(1.0)
