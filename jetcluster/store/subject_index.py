@@ -157,7 +157,7 @@ class SubjectIndex:
             self._forgotten += 1
             if self._forgotten >= FORGET:
                 self._forgotten = 0
-                self._sorted.prune(self.table, 4 * FORGET)
+                self._sorted.prune(self.table, 2 * FORGET)
             if len(self._arrivals) > 2 * len(self.table) + FORGET:
                 self._arrivals = list(self.table)
                 self._filters.clear()
