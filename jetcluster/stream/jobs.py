@@ -5,7 +5,7 @@ none is left, and each does one more piece (`store.slices`). A job is a row besi
 and whoever takes the stream's state over, goes on with it:
 
     u64 index of the command | u16 number (big-endian)   ->   u8 phase | u64 end, keep, at, removed, found |
-                                                              u16 length | filter | cursor    (little-endian)
+                                                              u32 length | filter | cursor    (little-endian)
 
 Jobs are done one after the other, in the order of their commands. What comes after a purge in the log is not touched by
 its rest: it ends at `end`. Limits are those of the configuration in force, also when that changes under way.
@@ -37,8 +37,8 @@ AFTERWARDS: Final = 0xFFFF
 """Number of the job that cuts the stream to its limits after purges."""
 
 _KEY: Final = struct.Struct(">QH")
-_ROW: Final = struct.Struct("<BQQQQQH")
-BUSY: Final = errors.by_code(errors.INSUFFICIENT_RESOURCES)
+_ROW: Final = struct.Struct("<BQQQQQI")
+_BUSY: Final = errors.by_code(errors.INSUFFICIENT_RESOURCES)
 
 # Phases. A purge without a filter goes NEW, CUT; one with a filter NEW, COUNT, (FIND,) SUBJECTS or BLOCKS.
 NEW: Final = 0
@@ -131,7 +131,7 @@ class Jobs:
             self._told_cut()
             return removed
         if not self.has_room():
-            return BUSY
+            return _BUSY
         end = min(seq or store.last_seq + 1, store.last_seq + 1)
         job = Job(index, number, NEW, end, keep, filter=subject_filter)
         done = False

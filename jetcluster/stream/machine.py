@@ -40,7 +40,7 @@ from jetcluster.stream.commands import (
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.firing import fire
-from jetcluster.stream.jobs import BUSY, JobError, Jobs
+from jetcluster.stream.jobs import JobError, Jobs
 from jetcluster.stream.ports import SIDE_CONFIG, Extension, MachineStore
 from jetcluster.stream.publish import Admission, mapped
 from jetcluster.stream.replacing import Replace
@@ -315,10 +315,9 @@ class StreamMachine:
         if refused is not None:
             return refused
         removed = 0
-        if command.sliced and not self._jobs.has_room(len(command.purges)):
-            return BUSY
+        sliced = command.sliced and self._jobs.has_room(len(command.purges))
         for number, subject_filter in enumerate(command.purges):
-            if command.sliced:
+            if sliced:
                 part = self._jobs.purge(index, number, subject_filter, 0, 0, at_once=True)
                 removed += part if isinstance(part, int) else 0
             else:

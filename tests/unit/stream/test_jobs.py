@@ -260,6 +260,16 @@ def test_replacing_takes_the_small_at_once_and_the_rest_after_it() -> None:
     assert replica.seqs() == [22]
 
 
+def test_replacing_is_never_refused_for_what_waits() -> None:
+    replica = filled(20)
+    replica.purge(b"*.*", 15)
+    for _ in range(jobs.MAX_JOBS - 1):
+        replica.purge(b"*.*", keep=10)
+    result = replica.apply(commands.encode_replace(T0, [], [b"k.*"], Batch.encode([b"info"], [], [b"new"])))
+    assert result == 21
+    assert replica.seqs() == [21]
+
+
 def test_commands_of_logs_before_jobs_are_done_in_one_step() -> None:
     replica = filled(20)
     replica.sliced = False
@@ -331,6 +341,31 @@ def test_no_command_does_more_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> N
     # A command may end one phase and begin the next: a piece of each. Blocks are read to look and to change them.
     assert worst["reads"] <= 12
     assert worst["removed"] <= 8
+
+
+WORDS = st.sampled_from([b"a", b"x", b"*", b">", b"", b"\xff", b"\0", b"a" * 70_000])
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(WORDS, max_size=3).map(b".".join),
+            st.integers(0, 60) | st.integers(0, 1 << 40),
+            st.integers(0, 9) | st.integers(0, (1 << 64) - 1),
+        ),
+        max_size=8,
+    )
+)
+def test_no_purge_raises_whatever_it_says(purges: list[tuple[bytes, int, int]]) -> None:
+    replica = Replica({})
+    for number in range(8):
+        replica.publish([b"a.x", b"a.\xff", b"x.%d" % number, b"\0"])
+    for purge in purges:
+        replica.purge(*purge)
+        replica.publish([b"a.x"])
+    replica.reopen()
+    replica.finish()
 
 
 # -- the model ---------------------------------------------------------------------------------------------------------
