@@ -41,7 +41,7 @@ from jetcluster.stream.duties import LeaderDuties
 from jetcluster.stream.ingest import Ingest
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.ports import SIDE_MEMBERS
-from jetcluster.stream.results import BatchResult, PublishResult
+from jetcluster.stream.results import BatchResult, JobStep, PublishResult
 from jetcluster.stream.rules import StreamRules
 
 CONFIRM_SECONDS = 2.0
@@ -154,6 +154,10 @@ class StreamReplica:
             self.consumers.appended(last_seq + 1, self.store.last_seq)
         if isinstance(result, PublishResult | BatchResult):
             self.ingest.on_applied(index, result)
+            return
+        if isinstance(result, JobStep):
+            if result.done:
+                self.proposals.applied(result.job, result.removed)
             return
         kind = command[0]
         if kind == commands.UPDATE_CONFIG:
