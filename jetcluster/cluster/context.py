@@ -14,8 +14,8 @@ from jetcluster.consumer.ports import DeliveryBus
 from jetcluster.latency import Latency
 from jetcluster.objects.host import ObjectLimits
 from jetcluster.store.kv import Kv
-from jetcluster.stream.answers import PENDING_BYTES, PENDING_MESSAGES
 from jetcluster.stream.atomic_stage import BatchRoom
+from jetcluster.stream.backlog import PENDING_BYTES, PENDING_MESSAGES
 
 if TYPE_CHECKING:
     from jetcluster.cluster.catchup import CatchUp

@@ -58,6 +58,8 @@ SETTLE_METHOD = "meta.settle"
 SETTLE_SECONDS = 2.0
 USED_METHOD = "store.used"
 META_RETRY = 0.02
+META_AGAIN = 2.0
+"""Seconds until a meta leader is asked again how far this node has to come: what one said may never be reached."""
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
@@ -440,11 +442,14 @@ class JetStream:
         """Until this node has applied what the meta leader had committed when asked. Streams that were deleted while
         this node's last meta state was not flushed yet would else take publishes once more, and lose them."""
         commit: int | None = None
+        again = 0.0
         while not self.context.meta_current:
-            if commit is None:
-                commit = await self._commit_of_meta()
-            elif self._applied_meta() >= commit:
+            if commit is not None and self._applied_meta() >= commit:
                 self._meta_is_current()
+            elif commit is None or self.context.clock.monotonic() >= again:
+                told = await self._commit_of_meta()
+                commit = commit if told is None else told
+                again = self.context.clock.monotonic() + META_AGAIN
             else:
                 await asyncio.sleep(0.005)
 

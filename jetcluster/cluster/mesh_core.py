@@ -45,6 +45,7 @@ from jetcluster.cluster.mesh_info import decode_gossip, decode_info, encode_info
 from jetcluster.cluster.mesh_rpc import Handler, Rpc
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import RemotePeer, Switchboard
+from jetcluster.protocol.valve import Valve
 
 SYNC_METHOD = "mesh.sync"
 _LOGGED_ERRORS = 20
@@ -110,6 +111,8 @@ class PeerLink:
         self.congested = False
         """True while the connection takes no more; a producer that can wait should."""
         self.stats = LinkStats()
+        self.valve = Valve()
+        """See `protocol.interest.RemotePeer`."""
 
     def send(self, frame: bytes) -> None:
         """Queues a frame in the ordered lane; dropped when the link is closed."""

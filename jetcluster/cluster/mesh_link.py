@@ -7,8 +7,8 @@ only urgent frames are passed on: heartbeats and appends then wait behind at mos
 socket buffers, however many gigabytes of messages are published. Single large frames cannot be overtaken, so catch-up
 asks for one bounded chunk at a time (cluster/catchup.py).
 
-Bounds: messages are dropped (core NATS delivers at most once) once half of `max_pending` waits; the link is closed when
-all of it does.
+Bounds: publishers wait (`protocol.valve`) from `LANE` bytes in the ordered lane on; messages are dropped (core NATS
+delivers at most once) once half of `max_pending` waits; the link is closed when all of it does.
 """
 
 from __future__ import annotations
@@ -36,6 +36,10 @@ HIGH_WATER = 256 * 1024
 LOW_WATER = 64 * 1024
 SLICE = 128 * 1024
 """The ordered lane goes out in pieces of about this many bytes, so that the transport's answer (pause) is heeded."""
+LANE = 512 * 1024
+"""Bytes of the ordered lane from which on publishers wait, so that requests and acks in there do not wait for long."""
+FULL_READ = 128 * 1024
+"""Bytes of a read from which on the next one waits for the loop's next turn."""
 
 PING_AFTER = 0.9
 """Seconds without any data after which the peer is pinged."""
@@ -127,6 +131,8 @@ class TcpLink(PeerLink, asyncio.Protocol):
                 self._before_up(reader, spans)
             if reader.error is not None:
                 self._malformed(reader.error)
+            if len(data) >= FULL_READ:
+                self._breathe()
         except FrameError as error:
             self._malformed(str(error))
         except Refused as refusal:
@@ -134,6 +140,18 @@ class TcpLink(PeerLink, asyncio.Protocol):
         except Exception as error:
             self.mesh.log.exception("Mesh: reading from %s failed", self.describe())
             self.close(f"internal error: {error!r}", abort=True)
+
+    def _breathe(self) -> None:
+        """There is more to be read, and libuv would go on with it 32 times: other connections, timers and what this
+        read has brought come first."""
+        transport = self._transport
+        if transport is not None and not self.closed:
+            transport.pause_reading()
+            self._loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self._transport is not None and not self.closed:
+            self._transport.resume_reading()
 
     def _malformed(self, text: str) -> None:
         if not self.closed:
@@ -214,6 +232,8 @@ class TcpLink(PeerLink, asyncio.Protocol):
         self._ordered.append(frame)
         self._ordered_bytes += size
         self._pending += size
+        if self._ordered_bytes > LANE:
+            self.valve.close()
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._flush)
@@ -273,6 +293,8 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self._ordered_bytes = 0
             self._write(transport, self._urgent)
         self._pending = self._ordered_bytes + transport.get_write_buffer_size()
+        if self._ordered_bytes < LANE // 4:
+            self.valve.open()
 
     def _flush_slices(self, transport: asyncio.Transport) -> None:
         if self._urgent:
@@ -331,6 +353,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         self._urgent.clear()
         self._ordered.clear()
         self._ordered_bytes = self._pending = 0
+        self.valve.open()
         if self._deadline is not None:
             self._deadline.cancel()
         if not self.outcome.done():

@@ -22,6 +22,8 @@ MAX_METHOD_BYTES = 255
 MAX_ERROR_CHARS = 1024
 MAX_RUNNING = 1024
 """Handlers running for one peer; a request beyond that is answered with an error."""
+MAX_SECONDS = 60.0
+"""A handler that runs longer is ended: nobody has waited for it for long, and it takes the place of others."""
 MAX_WAITING = 65_536
 """Calls of this node that wait for an answer."""
 
@@ -110,7 +112,11 @@ class Rpc:
 
     async def _answer(self, link: PeerLink, call_id: int, method: str, payload: bytes) -> None:
         try:
-            reply = await self._invoke(link.peer_id, method, payload)
+            async with asyncio.timeout(MAX_SECONDS):
+                reply = await self._invoke(link.peer_id, method, payload)
+        except TimeoutError:
+            self._log.error("Request %s of peer %s did not end within %g s", method, link.peer_id, MAX_SECONDS)
+            link.send(encode_error(call_id, f"{method}: did not end within {MAX_SECONDS:g} s"))
         except MeshError as error:
             link.send(encode_error(call_id, str(error)[:MAX_ERROR_CHARS]))
         else:

@@ -32,6 +32,7 @@ applied index or at one above it."""
 _TERM = struct.Struct("<Q")
 
 PROPOSE_SECONDS = 4.0
+CONFIRM_SECONDS = 2.0
 _PIECES = 0
 """The state travels as records of a stream with this id, which nobody has."""
 
@@ -104,7 +105,12 @@ class MetaReplica:
             raise NotLeaderError(None)
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.group.read_index(resolver(future))
-        if not await future:
+        try:
+            async with asyncio.timeout(CONFIRM_SECONDS):
+                confirmed = await future
+        except TimeoutError:  # it still counts as the leader, and can prove or apply nothing
+            confirmed = False
+        if not confirmed:
             raise OutcomeUnknownError("leadership of the meta group could not be confirmed")
 
     def save(self) -> None:

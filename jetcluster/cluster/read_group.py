@@ -30,8 +30,9 @@ ADDRESSED = b"$JS.API.DIRECT.PEER."
 MAX_LAG = 8192
 """Log entries a follower may be behind before it leaves the group."""
 LEADERLESS_SECONDS = 10.0
-"""A follower that knew of no leader for so long leaves the group: elections take less, and a replica that was removed
-from its group, on a node that has not heard of it, never has one again."""
+"""A follower that knew of no leader for so long, while it is connected with a majority, leaves the group: elections
+take less, and a replica that was removed from its group, on a node that has not heard of it, never has one again. One
+that is cut off goes on: what it has may be all there is to read."""
 SLICE_BYTES = 256 * 1024
 """Reply bytes of one batch per loop turn: other clients are served in between."""
 MAX_BACKLOG = 1024 * 1024
@@ -175,7 +176,7 @@ class ReadGroup:
 
     @property
     def _leaderless(self) -> bool:
-        """Nobody has led the group for long, as far as this replica knows: it may have been removed from it."""
+        """Nobody leads the group for long, as far as this replica knows, and others could: it may have been removed."""
         since = self._replica.group.leaderless_since
         return since is not None and self._context.clock.monotonic() - since > LEADERLESS_SECONDS
 

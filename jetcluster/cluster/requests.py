@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import Clock
-from jetcluster.cluster.leaders import LeaderTable
+from jetcluster.cluster.leaders import Hint, LeaderTable
 from jetcluster.cluster.mesh_api import Mesh, MeshError
 from jetcluster.cluster.proposals import OutcomeUnknownError
 from jetcluster.errors import STREAM_GENERAL, ApiError, by_code
@@ -32,6 +32,8 @@ DEADLINE = 3.5
 """Seconds for one question; a request may ask two (`api.dispatch.REQUEST_SECONDS` bounds it as a whole)."""
 PAUSE = 0.03
 WAIT_FOR_LEADER = 0.25
+LAST_WORDS = 0.25
+"""How long the answer of a leader is waited for when another one leads already: it may be under way."""
 NO_LEADER = 10008
 STORAGE_FULL = 10047
 
@@ -57,10 +59,7 @@ class LeaderRequests:
             if hint is None:
                 await self._leaders.wait(gid, min(WAIT_FOR_LEADER, left))
                 continue
-            try:
-                reply = json.loads(await self._mesh.call(hint.leader, self._method, payload, left))
-            except MeshError as error:
-                reply = {"retry": str(error), "unknown": True}
+            reply = await self._ask(gid, hint, payload, left)
             if "error" in reply:
                 raise ApiError.from_dict(reply["error"])
             if "result" in reply:
@@ -71,6 +70,28 @@ class LeaderRequests:
             self._leaders.suspect(gid, hint)
             await asyncio.sleep(min(PAUSE, left))
         raise by_code(NO_LEADER)
+
+    async def _ask(self, gid: int, hint: Hint, payload: bytes, seconds: float) -> Body:
+        """One attempt. A leader that hangs has another one elected in its place: its answer is not waited for then."""
+        call = asyncio.ensure_future(self._mesh.call(hint.leader, self._method, payload, seconds))
+        moved = asyncio.ensure_future(self._another_leads(gid, hint))
+        try:
+            await asyncio.wait((call, moved), return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():
+                await asyncio.wait((call,), timeout=LAST_WORDS)
+            if not call.done():
+                return {"retry": "another one leads", "unknown": True}
+            reply: Body = json.loads(call.result())
+        except MeshError as error:
+            return {"retry": str(error), "unknown": True}
+        finally:
+            call.cancel()
+            moved.cancel()
+        return reply
+
+    async def _another_leads(self, gid: int, hint: Hint) -> None:
+        while self._leaders.get(gid) in (None, hint.leader):
+            await self._leaders.wait(gid, DEADLINE)
 
     async def _serve(self, peer: str, payload: bytes) -> bytes:
         request = json.loads(payload)

@@ -17,6 +17,7 @@ from jetcluster.cluster.drift import Checkpoints
 from jetcluster.cluster.leadership import Leadership
 from jetcluster.cluster.members import follow_assignment
 from jetcluster.cluster.mesh_api import MeshError
+from jetcluster.cluster.mesh_interest import tell_valve
 from jetcluster.cluster.meta_state import Assignment
 from jetcluster.cluster.mirror_host import MirrorHost, MirrorReads
 from jetcluster.cluster.object_service import ObjectService
@@ -86,6 +87,7 @@ class StreamReplica:
             max_pending_messages=context.max_buffered[0],
             max_pending_bytes=context.max_buffered[1],
         )
+        self.ingest.valve.changed = self._valve_changed
         self.reads = ReadGroup(context, self)
         if assignment.config.get("mirror"):
             self.reads.upstream = MirrorReads(context, self)
@@ -122,8 +124,9 @@ class StreamReplica:
 
     def propose_data(self, command: bytes) -> int:
         """A command that brings messages; its index. Raises RaftError."""
-        if self.context.turn_commit.failing:
-            raise StorageFullError("the data store cannot be written")
+        if failing := self.context.turn_commit.failing:
+            error = StorageFullError if self.context.turn_commit.full else RaftError
+            raise error(f"the data store cannot be written: {failing}")
         if self.leading:
             self.context.account_room.take(self, len(command))
         return self.group.propose(command)
@@ -442,6 +445,10 @@ class StreamReplica:
         for subject in sorted(wanted - self._subscriptions.keys()):
             taker = self.ingest.on_message if self.objects is None else self.objects.taker(subject)
             self._subscriptions[subject] = self.bus.subscribe(subject, taker)
+
+    def _valve_changed(self, closed: bool) -> None:
+        for subject in self._subscriptions:
+            tell_valve(self.context.mesh, self.assignment.account, subject, closed)
 
     def _end_objects(self) -> None:
         if self.objects is not None:

@@ -20,6 +20,8 @@ from jetcluster.stream.commands import CommandError
 
 MAX_PENDING: Final = 50_000
 """A consumer with more is restored at its ack floor: a command of the log has a bound."""
+MAX_DELIVERIES: Final = (1 << 31) - 1
+"""An archive says no more of one message: a page of what is pending has 32 bits for it, and they count on."""
 
 Fields = dict[str, Any]
 
@@ -73,7 +75,7 @@ def restore(state: ConsumerState, found: Mapping[str, Any], store: TableStore) -
                 due = min(ts + wait, NEVER) if wait > 0 else NEVER
                 state.unacked.add([seq], cseq, due)
                 if deliveries > 1:
-                    state.unacked.change(seq, due, deliveries)
+                    state.unacked.change(seq, due, min(deliveries, MAX_DELIVERIES))
     except (KeyError, TypeError, ValueError) as error:
         raise CommandError(f"consumer out of an archive: {error!r}") from error
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+FARTHEST_SEQ: Final = (1 << 63) - 1
+"""No purge, archive, upstream or configuration takes a stream beyond this sequence: as many again are left to publish,
+so the end of what a sequence can be is never reached."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from jetcluster import errors
 from jetcluster.errors import by_code, invalid_config
 from jetcluster.model import subjects
-from jetcluster.model.limits import UNLIMITED, AccountLimits
+from jetcluster.model.limits import FARTHEST_SEQ, UNLIMITED, AccountLimits
 from jetcluster.model.source_rules import check_links
 from jetcluster.model.times import MILLISECOND, MINUTE, SECOND
 
@@ -62,6 +62,8 @@ def check_config(config: Config, limits: AccountLimits = UNLIMITED) -> None:
     _check_policies(config)
     if config.get("placement", {}).get("preferred"):
         raise invalid_config("preferred server not permitted in placement")
+    if config.get("first_seq", 0) > FARTHEST_SEQ:
+        raise invalid_config(f"first sequence can not be above {FARTHEST_SEQ}")
     check_links(config)
     _check_subjects(config)
     _check_limits(config, limits)

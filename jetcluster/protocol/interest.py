@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from jetcluster.protocol.bus import Outgoing
+from jetcluster.protocol.valve import Valve
 
 FORWARDED = b"\x00"
 """Prefix of a queue name in `queues` of a message that was handed on because its first choice had no member left. Such
@@ -21,6 +22,9 @@ class RemotePeer(Protocol):
     """The router's view of a link to another node. Compared by identity; dropped with `drop_peer`."""
 
     peer_id: str
+
+    valve: Valve
+    """Closed while so much is queued for the peer that publishers should wait."""
 
     @property
     def pending(self) -> int:
@@ -96,4 +100,9 @@ class Switchboard(Protocol):
 
     def backlog_told(self, peer: RemotePeer, account: str, target: bytes, mark: int, waiting: int) -> None:
         """A peer's answer to `RemotePeer.ask_backlog`."""
+        ...
+
+    def valve_told(self, peer: RemotePeer, account: str, subject: bytes, closed: bool) -> None:
+        """What takes (account, subject) at `peer` has enough to do, or is ready for more: this node's clients that
+        publish to it wait meanwhile."""
         ...

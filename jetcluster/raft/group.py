@@ -31,7 +31,7 @@ from jetcluster.raft.election import Election
 from jetcluster.raft.engine import Engine, Outbox
 from jetcluster.raft.grouplog import GroupLog, JournalDamageError
 from jetcluster.raft.held import HeldFrames, is_durable
-from jetcluster.raft.membership import Config, Members, quorum_index
+from jetcluster.raft.membership import Config, Members, is_quorum, quorum_index
 from jetcluster.raft.read_index import ReadRounds
 from jetcluster.raft.receiver import Receiver
 from jetcluster.raft.rejoin import Rejoin
@@ -60,7 +60,7 @@ class Group(Outbox):
         self.now: Callable[[], float] = node.clock.monotonic
         self.role = Role.FOLLOWER
         self.leader: str | None = None
-        self.leaderless_since: float | None = self.now()
+        self.leaderless_since: float | None = None
         self.term = 0
         self._told: tuple[Role, int, str | None] | None = None
         self._first_own = 0
@@ -87,6 +87,7 @@ class Group(Outbox):
         self.snapshots = Snapshots(self)
         self.receiver = Receiver(self)
         self.term = self.engine.term()
+        self._note_leader()
 
     # -- api.RaftGroup
 
@@ -311,6 +312,7 @@ class Group(Outbox):
         self._members = config
         self.fence(self._shut_out)
         self.engine.set_voters(p for p in config.voters if p != self.me)
+        self._note_leader()
         if self.engine.leads():
             self.replicator.follow_config()
         elif not self.may_campaign():
@@ -340,10 +342,7 @@ class Group(Outbox):
             return
         led, old_term = self.role is Role.LEADER, self.term
         self.role, self.term, self.leader = role, term, leader
-        if leader is not None:
-            self.leaderless_since = None
-        elif self.leaderless_since is None:
-            self.leaderless_since = self.now()
+        self._note_leader()
         if term != old_term:
             self._held.keep_term(term)
         if led and (role is not Role.LEADER or term != old_term):
@@ -397,7 +396,15 @@ class Group(Outbox):
         self.election.schedule(self.config.link_loss_jitter, sooner=True)
         self.sync()
 
+    def _note_leader(self) -> None:
+        up = {p for p in self.log.config.voters if p == self.me or self.node.is_up(p)}
+        if self.leader is not None or not is_quorum(self.log.config.voters, up):
+            self.leaderless_since = None
+        elif self.leaderless_since is None:
+            self.leaderless_since = self.now()
+
     def peer_up(self, peer: str) -> None:
+        self._note_leader()
         self.replicator.peer_changed(peer, up=True)
         if self.engine.leads():
             self.mark()
@@ -405,6 +412,7 @@ class Group(Outbox):
             self.election.schedule(self.config.link_loss_jitter, sooner=True)
 
     def peer_down(self, peer: str) -> None:
+        self._note_leader()
         self.replicator.peer_changed(peer, up=False)
         self._held.drop_peer(peer)
         self.lost_leader(peer)

@@ -64,6 +64,7 @@ class GroupLog:
         "last_term",
         "pin",
         "relaxed",
+        "stated",
         "tail",
         "term",
         "term_gseq",
@@ -110,6 +111,8 @@ class GroupLog:
         self.entry_gseq = 0
         self.term_gseq = 0
         self.written_index = 0
+        self.stated = 0
+        """The newest segment that holds its STATE, which is its first record there."""
         self._terms = array("Q")
         self._kinds = array("B")
         self._runs = SegmentRuns()
@@ -256,13 +259,15 @@ class GroupLog:
         self.last_term = term
         self.bytes += length
 
-    def shrink(self, limit: int) -> None:
-        """Forgets commands that are on disk, oldest first, until at most `limit` bytes stay in memory."""
+    def shrink(self, limit: int) -> bool:
+        """Forgets commands that are on disk, oldest first, until at most `limit` bytes stay in memory; whether that is
+        so now."""
         while self._cache_bytes > limit and self._cache_first <= self.written_index:
             gone = self._cache.pop(self._cache_first, None)
             if gone is not None:
                 self._cache_bytes -= len(gone)
             self._cache_first += 1
+        return self._cache_bytes <= limit
 
     def truncate(self, first: int) -> None:
         """Removes every entry from `first` on."""

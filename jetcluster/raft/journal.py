@@ -29,6 +29,7 @@ from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.mark import Mark, NoMark
 from jetcluster.raft.membership import Config, encode_config
 from jetcluster.raft.recovery import Damage, Recovered, RecoveredGroup, scan
+from jetcluster.raft.restatement import Restatement
 from jetcluster.raft.retention import Retention
 from jetcluster.raft.writer import Writer
 
@@ -130,7 +131,10 @@ class Journal:
         self._mark = mark if mark is not None else NoMark()
         self._marked = 0
         self._open = _OpenBatch()
+        self._active: dict[GroupLog, None] = {}
+        """Logs with something new, or with more in memory than an idle one is to have."""
         self.retention = Retention(self, 1)
+        self.restatement = Restatement(self)
         self.free = 0
         """Bytes of the file system, when last looked up."""
         self._roll = False
@@ -187,6 +191,7 @@ class Journal:
         for group in found.groups.values():
             self.groups[group.gid] = self._restore(group)
         self._begin_segment(found.last_segment + 1)
+        self.restatement.step(len(self.groups))
         self._check_space()
         return found
 
@@ -211,8 +216,8 @@ class Journal:
                 log.tail.append((index, place.term, place.kind, record.body))
         return log
 
-    def _begin_segment(self, number: int) -> None:
-        """The next batch opens segment `number` and starts with the state of every group."""
+    def _begin_segment(self, number: int, *, anew: bool = False) -> None:
+        """The next batch opens segment `number`. `anew`: see `Restatement.begin`."""
         nonce = int.from_bytes(self._rng.token(8), "little")
         self.segment = number
         self._fresh_segment = True
@@ -220,8 +225,7 @@ class Journal:
         self._start = 0
         self._end = records.SEGMENT_HEAD + records.BATCH_HEAD
         self._open.chunks = [records.segment_head(number, nonce, self.options.segment_bytes), b""]
-        for log in self.groups.values():
-            self.append_state(log, 0)
+        self.restatement.begin(anew=anew)
 
     def _begin_batch(self, offset: int) -> None:
         self._start = offset
@@ -250,11 +254,16 @@ class Journal:
         if log is not None:
             self.append(log, records.REMOVE, 0, 0, 0, b"")
             self._open.logs.pop(log, None)
+            self._active.pop(log, None)
 
     # -- appending (called by GroupLog)
 
     def append(self, log: GroupLog, kind: int, entry_type: int, index: int, term: int, body: bytes) -> int:
         """Adds a record to the open batch; returns where its body will be in `segment`."""
+        if log.stated != self.segment:
+            log.stated = self.segment
+            if kind != records.STATE and kind != records.REMOVE:
+                self.append_state(log, 0)
         log.gseq += 1
         opened = self._open
         opened.chunks.append(records.record_head(kind, entry_type, log.gid, log.gseq, index, term, body, self._seed))
@@ -353,14 +362,16 @@ class Journal:
             sync,
             self._end - self._start,
         )
+        self._active.update(opened.logs)
         self._seq += 1
         self._fresh_segment = False
         self._open = _OpenBatch()
         if self._end >= self.options.segment_bytes or self._roll:
-            self._roll = False
-            self._begin_segment(self.segment + 1)
+            forced, self._roll = self._roll, False
+            self._begin_segment(self.segment + 1, anew=forced)
         else:
             self._begin_batch(self._end)
+        self.restatement.step()
         return sealed
 
     def _submit(self, batch: _Sealed) -> None:
@@ -503,10 +514,11 @@ class Journal:
         if self._synced > self._marked and self.failed is None:
             self._marked = self._synced
             self._writer.submit(functools.partial(self._mark.write, self._synced), _ignore)
-        for log in self.groups.values():
-            if log.is_idle():
-                log.shrink(self.options.idle_cache_bytes)
-            if self.full:
+        for log in list(self._active):
+            if log.is_idle() and log.shrink(self.options.idle_cache_bytes):
+                del self._active[log]
+        if self.full:
+            for log in self.groups.values():
                 self.retention.trim(log)
         self.retention.collect()
 

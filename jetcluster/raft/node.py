@@ -1,8 +1,9 @@
 """All Raft groups of a node: one journal, one timer, one heartbeat per pair of nodes.
 
-An idle group costs nothing here. Whether a leader is alive is a property of its node: nodes exchange a heartbeat per
-pair every 100 ms (as gid 0), and every two seconds the list of groups they lead. A leader that ceases to lead while
-its node lives says so (`Resign`), so a follower may believe in it for as long as the link is up and not silent.
+An idle group costs nothing here, nor does a peer that is away where a majority is left without it (`led.py`). Whether
+a leader is alive is a property of its node: nodes exchange a heartbeat per pair every 100 ms (as gid 0), and every two
+seconds the list of groups they lead. A leader that ceases to lead while its node lives says so (`Resign`), so a
+follower may believe in it for as long as the link is up and not silent.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.group import Group
 from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.journal import Journal
+from jetcluster.raft.led import LedGroups
 from jetcluster.raft.membership import Config, Members
 from jetcluster.raft.retention import PinLimits
 
@@ -74,6 +76,7 @@ class RaftNode:
         self.config = config or RaftConfig()
         self.counters = RaftCounters()
         self.groups: dict[int, Group] = {}
+        self.led = LedGroups(me)
         self.commit_latency = Latency()
         """From a proposal to its commit, on leaders: one entry at a time and group."""
         self.apply_latency = Latency()
@@ -84,6 +87,8 @@ class RaftNode:
         self._on_report = on_report
         self._peers: dict[str, _PeerState] = {}
         self._dirty: dict[int, Group] = {}
+        self._stirred: dict[int, Group] = {}
+        """Groups in which something happened since the last housekeeping."""
         self._turn_scheduled = False
         self._working = False
         self._wakes: list[tuple[float, int]] = []
@@ -221,6 +226,7 @@ class RaftNode:
         if group is not None:
             group.stop("removed")
             self._dirty.pop(gid, None)
+            self._stirred.pop(gid, None)
 
     def remove_group(self, gid: int) -> None:
         """Stops the replica and forgets its log."""
@@ -366,6 +372,7 @@ class RaftNode:
             return
         self._working = True
         dirty, self._dirty = self._dirty, {}
+        self._stirred.update(dirty)
         for group in dirty.values():
             try:
                 group.work()
@@ -493,23 +500,27 @@ class RaftNode:
                 for group in list(self.groups.values()):
                     group.lost_leader(peer)
         if silent:
-            for group in list(self.groups.values()):
+            for group in self.led.endangered(self.is_alive):
                 if group.engine.leads() and not group.stopped:
                     group.tick_engine()
 
     def _send_digests(self) -> None:
         lists: dict[str, list[tuple[int, int, int]]] = {p: [] for p, s in self._peers.items() if s.up}
-        for group in self.groups.values():
-            if group.engine.leads() and not group.stopped:
-                entry = (group.gid, group.term, group.commit_index)
-                for peer in group.log.config.others(self.me):
-                    if peer in lists:
-                        lists[peer].append(entry)
+        for peers, groups in self.led.told(lists):
+            leads = [group for group in groups if group.engine.leads() and not group.stopped]
+            entries = [(group.gid, group.term, group.commit_index) for group in leads]
+            for peer in peers:
+                lists[peer] += entries
         for peer, entries in lists.items():
             self._transport.send_raft(peer, _CONTROL_GID, codec.encode_digest(entries))
 
+    def stir(self, group: Group) -> None:
+        """`group` wants the next housekeeping to look at it."""
+        self._stirred[group.gid] = group
+
     def _housekeep(self, now: float) -> None:
-        for group in self.groups.values():
+        stirred, self._stirred = self._stirred, {}
+        for group in stirred.values():
             commit = min(group.commit_index, group.log.last_index)
             if commit > group.log.commit_hint and not group.stopped:
                 group.log.set_commit_hint(commit)

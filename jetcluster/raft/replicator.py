@@ -31,6 +31,7 @@ class Replicator:
         self.follow_config()
 
     def stop(self) -> None:
+        self._group.node.led.drop(self._group)
         self.flows.clear()
         self.check_at = None
         self.pin()
@@ -45,6 +46,7 @@ class Replicator:
         for peer in members:
             if peer not in self.flows:
                 self.flows[peer] = Flow(peer, group.log.last_index + 1, group.node.is_up(peer))
+        group.node.led.put(group)
 
     def peer_changed(self, peer: str, up: bool) -> None:
         flow = self.flows.get(peer)
@@ -182,6 +184,7 @@ class Replicator:
         exists, because it may have forgotten its vote."""
         if recovering and not flow.recovering:
             self._group.engine.forget_match(flow.peer)
+            self._group.node.led.recovers(self._group)
         flow.recovering = recovering
 
     # -- snapshots
@@ -232,6 +235,8 @@ class Replicator:
                 pin = min(pin, needed)
             self.pinning |= flow.pinned is not None
         log.pin = pin
+        if self.pinning:
+            self._group.node.stir(self._group)
 
     # -- time
 

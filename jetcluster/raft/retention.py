@@ -55,6 +55,7 @@ class Retention:
         """(segment, number of the batch that makes it superfluous)."""
         self._kept = False
         """Pins hold the oldest segment."""
+        self._holder: GroupLog | None = None
         self._unflushed = 0
 
     @property
@@ -96,12 +97,10 @@ class Retention:
             return
         limit = self._segments
         self._kept = False
-        while self.oldest < journal.segment:
-            holders = self._holders()
-            if holders and (journal.segment - self.oldest >= limit or self.oldest <= self._forget_to):
-                self._release(holders)
-                holders = self._holders()
-            if holders:
+        while self.oldest < journal.restatement.complete:
+            if self._is_held() and (journal.segment - self.oldest >= limit or self.oldest <= self._forget_to):
+                self._release(self._holders())
+            if self._is_held():
                 break
             # What makes it superfluous (STATE, COMPACT, CARRY) must be durable before it goes.
             self._doomed.append((self.oldest, journal.open_seq))
@@ -118,10 +117,20 @@ class Retention:
         while self._doomed and self._doomed[0][1] <= self._journal.synced:
             self._journal.delete(self._doomed.pop(0)[0])
 
+    def _is_held(self) -> bool:
+        """Some log has entries in the oldest segment. The one that had them last time mostly still has."""
+        log = self._holder
+        if log is None or not self._holds(log) or self._journal.groups.get(log.gid) is not log:
+            self._holder = next(filter(self._holds, self._journal.groups.values()), None)
+        return self._holder is not None
+
+    def _holds(self, log: GroupLog) -> bool:
+        first = log.first_segment()
+        return first is not None and first <= self.oldest
+
     def _holders(self) -> list[GroupLog]:
         """Logs with entries in the oldest segment."""
-        logs = self._journal.groups.values()
-        return [log for log in logs if (first := log.first_segment()) is not None and first <= self.oldest]
+        return [log for log in self._journal.groups.values() if self._holds(log)]
 
     def _release(self, holders: list[GroupLog]) -> None:
         """Empties the oldest segment, as far as that is possible now."""

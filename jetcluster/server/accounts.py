@@ -95,6 +95,9 @@ class Accounts:
     def backlog_told(self, peer: RemotePeer, account: str, target: bytes, mark: int, waiting: int) -> None:
         self[account].far.told(peer, target, mark, waiting)
 
+    def valve_told(self, peer: RemotePeer, account: str, subject: bytes, closed: bool) -> None:
+        self[account].valve_told(peer, subject, closed)
+
 
 def _counted(subscription: AnySubscription, subject: bytes, queue: bytes | None) -> int:
     if not isinstance(subscription, ClientSubscription | LeafInterest):

@@ -9,6 +9,8 @@ from typing import TypeVar
 
 from jetcluster.protocol import subjects, writer
 from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Command
+from jetcluster.protocol.valve import Valve
+from jetcluster.server.governor import HEAVY, MOST, Governed
 from jetcluster.server.leaf_peer import is_marked
 from jetcluster.server.login import ClientLogin, text_of
 from jetcluster.server.permissions import first_foreign
@@ -23,10 +25,14 @@ _T = TypeVar("_T")
 TRACE_DEST = b"Nats-Trace-Dest"
 
 PORTION_OUTPUT = 8192
-PORTION_MESSAGES = 1024
+PORTION_MESSAGES = MOST
 """Bytes of answers and messages after which the rest of what a client sent waits for the loop's next turn. What is
 answered goes out meanwhile, so that client and server work at the same time, not by turns; and one client's 256 KiB
-do not keep the others waiting."""
+do not keep the others waiting (`governor.Governor` says who comes next)."""
+QUANTUM_BYTES = 512
+"""For each message of a portion: so many bytes end it as well."""
+LIGHT = 4
+"""Messages; who has sent no more before it met a closed valve goes on before the others."""
 
 _CONNECT_BEGINS = (b"C", b"c")
 
@@ -47,9 +53,11 @@ class Client(ClientLogin):
         self._holds.add("over")  # the transport is gone: nothing pauses or resumes it
         if self._asks:
             self._rest.clear()  # behind a CONNECT that nobody has agreed to yet
-        while self._rest and not self.close_reason:
-            self._continue()  # it was read, so it counts
-        super().connection_lost(exc)
+        if self._rest and not self.close_reason:
+            self._lost = (exc,)  # what was read counts; when its turn comes, as always
+            self._blocked = True
+        else:
+            super().connection_lost(exc)
 
     def _attempt(self, work: Callable[[_T], None], what: _T) -> None:
         try:
@@ -67,17 +75,22 @@ class Client(ClientLogin):
         commands = self._parser.feed(data)
         if self.server.tracer is not None:
             self.server.tracer.received(self, commands)
-        if self._rest:  # reading is paused, but this may have been under way
+        if self._queued or self._rest:  # reading is paused, but this may have been under way
             self._rest += commands
-        else:
+        elif len(data) < HEAVY or self._router is None or self.server.governor.admits(self.last_activity):
             self._run(commands)
+        elif commands:
+            self._rest = commands
+            self._queue(None, light=False)
 
-    def _run(self, commands: list[Command]) -> None:
-        """Runs commands up to the end of this turn's portion; the others follow in the next turn."""
+    def _run(self, commands: list[Command], quantum: int = MOST) -> None:
+        """Runs commands up to the end of this turn's portion; the others follow when this client's turn comes."""
         router = self._router
         in_bytes = 0
         in_msgs = 0
         mark = self.pending + PORTION_OUTPUT
+        most_bytes = quantum * QUANTUM_BYTES
+        self._valve = None
         left = iter(commands)
         for kind, a, b, c, d in left:
             if self.close_reason:
@@ -106,7 +119,7 @@ class Client(ClientLogin):
                         self._tell_no_responders(router, a, b)
                 except Exception:  # a callback's contract is not to raise; its mistake costs one message, not all
                     log.exception("cid %d: error in a subscription to %r", self.cid, a)
-                if self.pending > mark or in_msgs >= PORTION_MESSAGES:
+                if self.pending > mark or in_msgs >= quantum or in_bytes >= most_bytes or self._valve is not None:
                     break
             else:
                 self._command(kind, a, b, c)
@@ -122,9 +135,8 @@ class Client(ClientLogin):
         if self._asks:
             self.pause_reading("login")
             return
-        if self._rest:
-            self.pause_reading("portion")
-            self.server.timers.call_soon(self._continue)
+        if self._rest or self._valve is not None:
+            self._queue(self._valve, light=in_msgs <= LIGHT and not self._rest)
             return
         self.resume_reading("portion")
         if self._parser.error is not None:
@@ -135,6 +147,26 @@ class Client(ClientLogin):
         rest, self._rest = self._rest, []
         if rest and not self.close_reason:
             self._attempt(self._run, rest)
+
+    # ---- turns
+
+    def wait_at(self, valve: Valve) -> None:
+        """See `valve.Waiter`: this message is the last of its portion."""
+        self._valve = valve
+
+    def _queue(self, valve: Valve | None, *, light: bool) -> None:
+        self._queued = True
+        self.pause_reading("portion")
+        self.server.governor.wait(self, valve, light)
+
+    def take_turn(self, quantum: int) -> None:
+        """See `governor.Governed`."""
+        self._queued = False
+        rest, self._rest = self._rest, []
+        if not self.close_reason:
+            self._attempt(lambda commands: self._run(commands, quantum), rest)
+        if self._lost is not None and not self._queued:
+            super().connection_lost(*self._lost)
 
     def _command(self, kind: int, a: bytes, b: bytes, c: bytes) -> None:
         if kind == CONNECT:
@@ -273,6 +305,6 @@ class Client(ClientLogin):
         return self._permissions is None or self._permissions.admits(subject, reply, queue)
 
 
-def _is_sink(client: Client) -> Sink:
-    """For the type checker: a client is what subscriptions deliver to."""
-    return client
+def _contracts(client: Client) -> tuple[Sink, Governed]:
+    """For the type checker: a client is what subscriptions deliver to, and takes turns."""
+    return client, client

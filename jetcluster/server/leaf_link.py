@@ -20,6 +20,7 @@ from jetcluster.model.codec import without_surrogates
 from jetcluster.protocol import leaf, writer
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.interest import RemotePeer
+from jetcluster.protocol.valve import Valve
 from jetcluster.server.connection import Connection
 from jetcluster.server.leaf_peer import LeafPeer, deliver_from_leaf, is_marked, passes
 from jetcluster.server.leaf_rules import API_PARTS, LeafRules
@@ -79,6 +80,8 @@ class LeafLink(Connection):
         self._checking: asyncio.Future[None] | None = None
         """A password is being looked at."""
         self._rest: list[leaf.Command] = []
+        self.valve = Valve()
+        """Never closed: publishers are stalled instead (`congested`)."""
         """What has come behind the CONNECT with it."""
         self._early: list[bytes] | None = None
         """What has come by TLS before this end knows that the handshake is done; None while nothing can."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jetcluster.model.codec import without_surrogates
 from jetcluster.protocol import writer
 from jetcluster.protocol.parser import Command, Parser
+from jetcluster.protocol.valve import Valve
 from jetcluster.server.connection import Connection
 from jetcluster.server.options import Authenticator, AuthResult, Permissions, Session, by_certificate
 from jetcluster.server.permissions import ConnectionPermissions
@@ -60,6 +61,12 @@ class ClientLogin(Connection):
         self._connected = False
         self._rest: list[Command] = []
         """What was read and waits for its turn."""
+        self._queued = False
+        """It waits for a turn (`governor`)."""
+        self._valve: Valve | None = None
+        """What takes no more of what this client publishes."""
+        self._lost: tuple[Exception | None] | None = None
+        """Why the connection is gone, while what it had sent still has its turns."""
         self._greeted = False
         self.tls_first = False
         """The handshake came before the INFO."""

@@ -75,6 +75,7 @@ class Route:
         "open",
         "peers",
         "queues",
+        "remote",
         "reserved",
         "seen",
         "shared_callbacks",
@@ -101,6 +102,10 @@ class Route:
             {cast(LeafPeer, s.peer): None for s in plain if isinstance(s, LeafInterest)}
         )
         """Those of `peers` that are leaf links; `nodes` are the others."""
+        self.remote: tuple[RemoteInterest, ...] = tuple(
+            s for s in plain if isinstance(s, RemoteInterest) and not isinstance(s, LeafInterest)
+        )
+        """Whose publishers may have to wait."""
         self.nodes: tuple[RemotePeer, ...] = tuple(peer for peer in self.peers if peer not in self.leaves)
         self.queues: tuple[QueueRoute, ...] = tuple(QueueRoute(name, members) for name, members in queues.items())
         self.takers = len(plain) + len(self.queues)

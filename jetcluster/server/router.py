@@ -289,6 +289,8 @@ class Router:
         for client in route.clients:
             if client.take(subject, reply, headers, payload, origin):
                 taken += 1
+        for interest in route.remote:
+            interest.hold(origin)
         if not route.queues:
             for peer in route.peers:
                 peer.send_msg(self.account, subject, reply, [], headers, payload)
@@ -454,6 +456,7 @@ class Router:
             else:
                 del wants[subject, queue]
                 self.index.remove(known)
+                known.told(closed=False)
                 self._watches.changed(subject)
                 if self.awaited is not None:
                     self.awaited.changed(subject)
@@ -470,6 +473,7 @@ class Router:
         gone = self._remote.pop(peer, {}).values()
         for interest in gone:
             self.index.remove(interest)
+            interest.told(closed=False)
         self._origins.pop(peer, None)
         self.far.drop_peer(peer)
         for interest in gone:
@@ -478,6 +482,12 @@ class Router:
                 self.awaited.changed(interest.subject)
             for link in self.leaf_links:
                 link.interest_changed(peer, interest.subject, interest.queue, -interest.count)
+
+    def valve_told(self, peer: RemotePeer, subject: bytes, closed: bool) -> None:
+        """See `protocol.interest.Switchboard`; the account is this router's."""
+        interest = self._remote.get(peer, {}).get((subject, None))
+        if interest is not None:
+            interest.told(closed)
 
     # ---- leaf links
 

@@ -15,6 +15,7 @@ from jetcluster.protocol import writer
 from jetcluster.server.accounts import Accounts
 from jetcluster.server.client import Client
 from jetcluster.server.connection import Connection
+from jetcluster.server.governor import Governor
 from jetcluster.server.identity import new_nonce, new_server_id
 from jetcluster.server.lame_duck import enter_lame_duck
 from jetcluster.server.listener import advertised, bound_address, listen, take_over
@@ -107,6 +108,7 @@ class Server:
         self.rng = rng
         self.timers = timers
         self.accounts = Accounts(rng)
+        self.governor = Governor(clock, timers)
         self.server_id = new_server_id(rng)
         self.name = options.server_name or self.server_id
         self.host = options.host

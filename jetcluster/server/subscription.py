@@ -8,6 +8,7 @@ from typing import Protocol
 
 from jetcluster.protocol.bus import Callback, Origin, Outgoing
 from jetcluster.protocol.interest import RemotePeer
+from jetcluster.protocol.valve import Valve
 from jetcluster.protocol.writer import CRLF, HMSG_, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
 
 SMALL = 1024
@@ -243,13 +244,30 @@ class Passage:
 class RemoteInterest:
     """What one peer wants of one (subject, queue): `count` members, 1 for plain interest."""
 
-    __slots__ = ("count", "peer", "queue", "subject")
+    __slots__ = ("count", "peer", "queue", "subject", "valve")
 
     def __init__(self, peer: RemotePeer, subject: bytes, queue: bytes | None, count: int) -> None:
         self.peer = peer
         self.subject = subject
         self.queue = queue
         self.count = count
+        self.valve: Valve | None = None
+        """Of what takes it there, once that had enough to do (`Switchboard.valve_told`)."""
+
+    def hold(self, origin: Origin) -> None:
+        """Has the publisher wait if the taker there, or the link, has enough to do."""
+        if self.valve is not None and self.valve.closed:
+            self.valve.hold(origin)
+        elif self.peer.valve.closed:
+            self.peer.valve.hold(origin)
+
+    def told(self, closed: bool) -> None:
+        if closed:
+            if self.valve is None:
+                self.valve = Valve()
+            self.valve.close()
+        elif self.valve is not None:
+            self.valve.open()
 
 
 class LeafInterest(RemoteInterest):

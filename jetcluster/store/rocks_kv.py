@@ -462,7 +462,9 @@ def _pairs(
 def _failure(error: Exception) -> KvError:
     """rocksdict raises bare exceptions with RocksDB's status as text."""
     text = str(error)
-    return KvDamagedError(text) if text.startswith("Corruption") else KvError(text)
+    if text.startswith("Corruption"):
+        return KvDamagedError(text)
+    return KvFullError(text) if "No space left" in text else KvError(text)
 
 
 def _without(pairs: Iterator[KeyValue], hidden: set[bytes], ranges: list[tuple[bytes, bytes]]) -> Iterator[KeyValue]:

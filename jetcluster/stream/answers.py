@@ -1,4 +1,4 @@
-"""What a publisher is told: `Answers` renders and sends it, `Backlog` counts what is still to be told."""
+"""What a publisher is told: `Answers` renders and sends it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,6 @@ from jetcluster.raft.api import (
     StorageFullError,
 )
 from jetcluster.stream.acks import PubAcks
-
-PENDING_BYTES: Final = 128 << 20
-PENDING_MESSAGES: Final = 100_000
-"""nats-server's max_buffered_size and max_buffered_msgs: more may not wait for being applied."""
 
 NO_RESPONDERS: Final = b"NATS/1.0 503\r\n\r\n"
 TOO_MANY_REQUESTS: Final = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
@@ -87,27 +83,3 @@ class Answers:
         for reply in replies:
             if reply:
                 self.bus.publish(reply, body, b"", headers)
-
-
-class Backlog:
-    """Proposed and not applied."""
-
-    __slots__ = ("bytes", "max_bytes", "max_messages", "messages")
-
-    def __init__(self, max_messages: int = PENDING_MESSAGES, max_bytes: int = PENDING_BYTES) -> None:
-        self.max_messages = max_messages
-        self.max_bytes = max_bytes
-        self.messages = 0
-        self.bytes = 0
-
-    @property
-    def full(self) -> bool:
-        return self.messages >= self.max_messages or self.bytes >= self.max_bytes
-
-    def add(self, messages: int, size: int) -> None:
-        self.messages += messages
-        self.bytes += size
-
-    def remove(self, messages: int, size: int) -> None:
-        self.messages -= messages
-        self.bytes -= size

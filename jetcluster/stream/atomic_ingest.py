@@ -13,8 +13,9 @@ from typing import NamedTuple
 from jetcluster.clock import Clock
 from jetcluster.raft.api import RaftError
 from jetcluster.store.batch import Batch
-from jetcluster.stream.answers import Answers, Backlog
+from jetcluster.stream.answers import Answers
 from jetcluster.stream.atomic_stage import AtomicStage, Commit
+from jetcluster.stream.backlog import Backlog
 from jetcluster.stream.commands import encode_atomic
 from jetcluster.stream.results import BatchResult
 

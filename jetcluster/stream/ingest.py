@@ -30,9 +30,10 @@ from jetcluster.protocol.bus import Origin
 from jetcluster.raft.api import RaftError
 from jetcluster.store.batch import Batch
 from jetcluster.stream.acks import PubAcks
-from jetcluster.stream.answers import PENDING_BYTES, PENDING_MESSAGES, Answers, Backlog, Publisher
+from jetcluster.stream.answers import Answers, Publisher
 from jetcluster.stream.atomic_ingest import AtomicIngest
 from jetcluster.stream.atomic_stage import BATCH_ID, AtomicStage, field
+from jetcluster.stream.backlog import PENDING_BYTES, PENDING_MESSAGES, Backlog
 from jetcluster.stream.commands import encode_publish
 from jetcluster.stream.results import BatchResult, PublishResult
 from jetcluster.stream.rules import StreamRules
@@ -61,6 +62,7 @@ class Ingest:
         "_stage",
         "_subjects",
         "batches",
+        "valve",
     )
 
     def __init__(
@@ -82,6 +84,8 @@ class Ingest:
         self._call_soon = call_soon
         self._answers = Answers(bus, PubAcks(stream, domain), no_ack=no_ack)
         self._backlog = Backlog(max_pending_messages, max_pending_bytes)
+        self.valve = self._backlog.valve
+        """Closed while enough waits to be applied: publishers wait there."""
         self._stage = stage
         self.batches = AtomicIngest(stage, propose, clock, self._answers, self._backlog)
         self._scheduled = False
@@ -91,8 +95,8 @@ class Ingest:
         self._payloads: list[bytes] = []
         self._replies: list[bytes] = []
         self._open_bytes = 0
-        self._pending: dict[int, tuple[list[bytes], int]] = {}
-        """Log index -> reply subjects (b"" for none), bytes."""
+        self._pending: dict[int, tuple[list[bytes], int, int, float]] = {}
+        """Log index -> reply subjects (b"" for none), bytes, `Backlog.add`'s answer, when (monotonic)."""
         self._early: dict[int, PublishResult] = {}
         """A group of one without fsync may apply a command before `propose` has returned its index: the last
         result that nobody waited for."""
@@ -117,6 +121,8 @@ class Ingest:
 
     def on_message(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         """A published message: the `Callback` of the stream's subscriptions. Never blocks, never raises."""
+        if self.valve.closed:
+            self.valve.hold(origin)
         if headers and headers == self._stage.expected and self._stage.add_expected(subject, payload):
             if reply and not self._answers.no_ack:
                 self._answers.bus.publish(reply)
@@ -156,8 +162,8 @@ class Ingest:
         except RaftError as error:
             self._answers.not_proposed(replies, error)
             return
-        self._pending[index] = (replies, len(command))
-        self._backlog.add(len(replies), len(command))
+        weight = self._backlog.add(len(replies), len(command))
+        self._pending[index] = (replies, len(command), weight, self._clock.monotonic())
         early = self._early.pop(index, None)
         if early is not None:
             self.on_applied(index, early)
@@ -172,8 +178,10 @@ class Ingest:
             self._early.clear()
             self._early[index] = result
             return
-        replies, size = waiting
-        self._backlog.remove(len(replies), size)
+        replies, size, weight, since = waiting
+        backlog = self._backlog
+        backlog.took(size, weight, self._clock.monotonic() - since)
+        backlog.remove(len(replies), size)
         answers = self._answers
         if not answers.no_ack and any(replies):
             answers.bus.publish_many(answers.acks.render(result, replies))
@@ -181,7 +189,7 @@ class Ingest:
     def on_dropped(self, first_index: int) -> None:
         """Leadership was lost: what was proposed at `first_index` and above stays without an answer."""
         for index in [index for index in self._pending if index >= first_index]:
-            replies, size = self._pending.pop(index)
+            replies, size, _, _ = self._pending.pop(index)
             self._backlog.remove(len(replies), size)
         self.batches.on_dropped(first_index)
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
+from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.batch import Batch
 from jetcluster.stream import atomic_checks, commands, replacing, restoring, sourced
 from jetcluster.stream.atomic_checks import AtomicChecks
@@ -342,6 +343,8 @@ class StreamMachine:
             return removed
         if command.keep:
             removed = self.store.purge(keep=command.keep)
+        elif command.seq > FARTHEST_SEQ:
+            return _BAD_REQUEST
         else:
             removed = self.store.compact(command.seq or self.store.last_seq + 1)
         if self._extension is not None:
@@ -370,7 +373,7 @@ class StreamMachine:
         if 0 < command.revision <= self.config_revision:
             return 0
         self.config_revision = max(command.revision, self.config_revision)
-        if not self.configured and rules.first_seq > 1:
+        if not self.configured and 1 < rules.first_seq <= FARTHEST_SEQ:
             self.store.compact(rules.first_seq)
         self.configured = True
         record = _REVISION.pack(self.config_revision) + commands.dump_config(rules.config)

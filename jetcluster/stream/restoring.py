@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
+from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.api import Msg
 from jetcluster.stream.commands import Restore, RestoreEnd
 from jetcluster.stream.cron import CronError
@@ -20,11 +21,12 @@ from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.ports import MachineStore
 from jetcluster.stream.rules import StreamRules
-from jetcluster.stream.runs import Run, cut
+from jetcluster.stream.runs import LATEST_TIME, Run, cut
 from jetcluster.stream.schedules import PATTERN, Schedules, pattern_of
 from jetcluster.stream.sourced import skip_to
 from jetcluster.stream.ttl import parse_ttl
 
+_OUT_OF_BOUNDS: Final = errors.by_code(10062, err="a sequence or a time is out of bounds")
 _REFUSED: Final = errors.by_code(10062, err="the stream is not being restored")
 _MSG_ID: Final = b"Nats-Msg-Id:"
 
@@ -51,6 +53,8 @@ def restore(into: Into, command: Restore) -> int | ApiError:
     """Stores what is not there yet (a command may come twice, after a change of leaders); how many messages."""
     if not into.rules.restoring:
         return _REFUSED
+    if not all(run.in_bounds for run in command.runs):
+        return _OUT_OF_BOUNDS
     wanted = into.rules.restored()
     store = into.store
     stored = 0
@@ -77,6 +81,8 @@ def finish(store: MachineStore, rules: StreamRules, command: RestoreEnd) -> int 
     """The last sequences may be those of deleted messages: the stream goes on behind them all the same."""
     if not rules.restoring:
         return _REFUSED
+    if command.last_seq > FARTHEST_SEQ or abs(command.last_ts) > LATEST_TIME:
+        return _OUT_OF_BOUNDS
     skip_to(store, command.last_seq, command.last_ts)
     return 0
 

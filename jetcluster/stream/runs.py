@@ -9,9 +9,14 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.batch import MAX_COUNT, Batch
 
 _RUN: Final = struct.Struct("<QqI")
+
+LATEST_TIME: Final = (1 << 62) - 1
+"""Unix nanoseconds, in the year 2116. No message out of an archive or of an upstream is later, or as long before
+1970: two times are then never further apart than what a block can hold."""
 
 
 class Run(NamedTuple):
@@ -20,6 +25,12 @@ class Run(NamedTuple):
     seq: int
     ts: int
     batch: Batch
+
+    @property
+    def in_bounds(self) -> bool:
+        """What somebody else says of its messages is something that a stream can take over."""
+        last = self.batch.count - 1
+        return self.seq + last <= FARTHEST_SEQ and -LATEST_TIME <= self.ts <= LATEST_TIME - last
 
 
 def encode_runs(runs: Sequence[Run]) -> bytes:

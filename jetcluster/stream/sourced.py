@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
+from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.batch import Batch
 from jetcluster.stream.ports import SIDE_SOURCES, MachineStore
 from jetcluster.stream.publish import Admission
@@ -37,6 +38,7 @@ MIRROR: Final = b""
 
 _NO_LINK: Final = errors.by_code(errors.BAD_REQUEST)
 _GAP: Final = errors.by_code(errors.BAD_REQUEST)
+_OUT_OF_BOUNDS: Final = errors.by_code(10052, err="the upstream's sequences or times are out of bounds")
 _SEALED: Final = errors.by_code(10109)
 
 
@@ -154,6 +156,8 @@ def skip_to(store: MachineStore, last_seq: int, ts: int) -> None:
 def _mirror(command: Sourced, cursors: Cursors, admission: Admission, store: MachineStore) -> int | ApiError:
     if command.after > store.last_seq:
         return _GAP
+    if command.upto > FARTHEST_SEQ or not all(run.in_bounds for run in command.runs):
+        return _OUT_OF_BOUNDS
     for run in command.runs:
         known = store.last_seq + 1 - run.seq
         if known >= run.batch.count:

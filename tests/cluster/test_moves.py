@@ -74,7 +74,8 @@ async def test_a_move_that_cannot_end_is_cancelled(server: str) -> None:
         (node.root / "server.conf").write_text(f'server_tags: ["{tag}"]\n')
     async with cluster, await cluster[0].connect() as client:
         await create_stream(client, "S", ["s"], 2, placement={"tags": ["old"]})
-        await publish_all(client, "s", [os.urandom(50_000) for _ in range(200)], window=20)
+        # more than can come before n5 is stopped
+        await publish_all(client, "s", [os.urandom(250_000) for _ in range(200)], window=20)
         config = (await client.api("STREAM.INFO.S"))["config"]
         before = await peers(client, "S")
         moving = {**config, "placement": {"tags": ["new"]}}

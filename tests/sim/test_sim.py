@@ -68,9 +68,9 @@ def test_seeds(capsys: pytest.CaptureFixture[str]) -> None:
         assert stats[kind] > 100, f"hardly any {kind}: the runs test little"
 
 
-FIRST = {"one vote is enough": 2500}
+FIRST = {"one vote is enough": 2800}
 """Seeds to begin with: this one is noticed by one seed in some hundreds (two candidates of one term that both see
-voters), 2589 is one."""
+voters), 2873 is one."""
 
 
 @pytest.mark.parametrize("name", MUTANTS)

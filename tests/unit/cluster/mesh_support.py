@@ -59,6 +59,7 @@ class FakeSwitchboard:
         self.mine = list(mine)
         self.remote: dict[str, dict[tuple[str, bytes, bytes | None], int]] = {}
         self.links: dict[str, RemotePeer] = {}
+        self.valves: list[tuple[str, bytes, bool]] = []
         self.messages: list[tuple[str, str, bytes, bytes, list[bytes], bytes, bytes]] = []
         self.deliveries: list[tuple[str, str, bytes, list[bytes], list[Outgoing]]] = []
         self.waiting: dict[tuple[str, bytes], int] = {}
@@ -107,6 +108,9 @@ class FakeSwitchboard:
 
     def backlog_here(self, account: str, target: bytes) -> int:
         return self.waiting[account, target]
+
+    def valve_told(self, peer: RemotePeer, account: str, subject: bytes, closed: bool) -> None:
+        self.valves.append((account, subject, closed))
 
     def backlog_told(self, peer: RemotePeer, account: str, target: bytes, mark: int, waiting: int) -> None:
         self.log.append(("backlog", peer.peer_id, account, target, mark, waiting))

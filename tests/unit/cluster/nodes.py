@@ -30,7 +30,7 @@ from jetcluster.raft.journal import Journal, JournalOptions
 from jetcluster.raft.node import RaftNode
 from jetcluster.raft.writer import InlineWriter
 from jetcluster.server.accounts import Accounts
-from jetcluster.store.kv import KvError
+from jetcluster.store.kv import KvError, KvFullError
 from jetcluster.store.mem_kv import MemKv, SortedKeys
 from tests.unit.cluster.virtual_loop import VirtualLoop
 
@@ -75,7 +75,8 @@ class CrashKv(MemKv):
     def __init__(self, values: dict[bytes, bytes] | None = None) -> None:
         super().__init__()
         self.broken = False
-        """Commits and flushes fail, like those of a full disk."""
+        """Commits and flushes fail, with `error`."""
+        self.error: KvError = KvFullError("IO error: No space left on device")
         self._flushed: dict[bytes, bytes] = dict(values or {})
         for key, value in self._flushed.items():
             self._keys.add(key)
@@ -83,7 +84,7 @@ class CrashKv(MemKv):
 
     def commit(self) -> int:
         if self.broken:
-            raise KvError("IO error: No space left on device")
+            raise self.error
         return super().commit()
 
     def flush_now(self) -> None:

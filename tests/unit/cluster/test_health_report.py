@@ -8,6 +8,7 @@ import json
 import pytest
 
 from jetcluster.health.node_health import Aspect
+from jetcluster.store.kv import KvError
 from tests.unit.cluster.nodes import ACCOUNT, Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
 
@@ -99,7 +100,7 @@ async def test_a_data_store_that_fails_makes_somebody_else_lead() -> None:
         await cluster.create("S")
         leader = cluster.leader("S")
         await leader.publish(b"s", b"1")
-        leader.kv.broken = True
+        leader.kv.error, leader.kv.broken = KvError("IO error: Input/output error"), True
         other = cluster.followers("S")[0]
         begin = last = cluster.loop.monotonic()
         longest = 0.0
@@ -164,3 +165,20 @@ async def test_a_replica_that_knows_of_no_leader_for_long_leaves_the_reads() -> 
         await asyncio.sleep(20)
         assert gid in removed.js.replicas
         assert not removed.js.replicas[gid].reads.joined
+
+
+@virtual_time
+async def test_a_replica_that_is_cut_off_from_all_others_goes_on_reading() -> None:
+    """What it has may be all there is: the two others may be gone for good."""
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster["A"].publish(b"s", b"1")
+        await cluster.all_read("S")
+        left = cluster.followers("S")[0]
+        cluster.isolate(left.name)
+        await asyncio.sleep(30)
+        assert left.replica("S").group.leader is None
+        assert (await left.get(b"S", 1))[2] == b"1"
+        cluster.heal()
+        await cluster.until(lambda: left.replica("S").group.leader is not None, what="it is back")
+        assert left.replica("S").reads.joined

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jetcluster.clock import ManualTime
-from jetcluster.cluster.mesh_interest import MeshInterest
+from jetcluster.cluster.mesh_interest import MeshInterest, tell_valve
 from jetcluster.cluster.mesh_memory import InMemoryMesh, MemoryNetwork
 from tests.unit.cluster.mesh_support import FakeSwitchboard
 
@@ -149,3 +149,15 @@ def test_names_that_no_frame_can_hold_stay_local() -> None:
     a_board.change("$G", b"fine", None, 1)
     time.advance(0)
     assert b_board.remote == {A: {("$G", b"fine", None): 1}}
+
+
+def test_other_nodes_hear_which_taker_has_enough_to_do() -> None:
+    a_board, b_board = FakeSwitchboard(), FakeSwitchboard()
+    time, _, a, b = pair(a_board, b_board)
+    time.advance(0)
+    tell_valve(a, "ACC", b"orders.>", True)
+    tell_valve(a, "ACC", b"orders.>", False)
+    b.notify(None, "valve", b"")  # of a node that says it otherwise
+    time.advance(0)
+    assert b_board.valves == [("ACC", b"orders.>", True), ("ACC", b"orders.>", False)]
+    assert a_board.valves == []

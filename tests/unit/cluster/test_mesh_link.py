@@ -11,7 +11,7 @@ from jetcluster.clock import ManualTime
 from jetcluster.cluster.mesh import MeshOptions, NodeMesh
 from jetcluster.cluster.mesh_auth import Handshake
 from jetcluster.cluster.mesh_frames import FrameReader, Kind, encode_msg, encode_ping, encode_raft
-from jetcluster.cluster.mesh_link import HIGH_WATER, SLICE, TcpLink
+from jetcluster.cluster.mesh_link import FULL_READ, HIGH_WATER, LANE, SLICE, TcpLink
 from tests.unit.cluster.mesh_support import info
 
 
@@ -23,6 +23,7 @@ class FakeTransport:
         self.written: list[bytes] = []
         self.buffered = 0
         self.closed = ""
+        self.reading = True
 
     def set_write_buffer_limits(self, high: int, low: int) -> None:
         self.high, self.low = high, low
@@ -42,6 +43,12 @@ class FakeTransport:
         assert self.protocol is not None
         if self.buffered > self.high and not self.protocol.congested:
             self.protocol.pause_writing()
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
 
     def drain(self) -> None:
         self.buffered = 0
@@ -259,3 +266,33 @@ async def test_close_sends_what_is_queued_and_abort_does_not() -> None:
     assert not link.send_urgent(b"")
     await asyncio.sleep(0)
     assert len(transport.written) == 1
+
+
+async def test_publishers_wait_while_much_is_queued() -> None:
+    link, transport, _ = await up_link()
+    big = msg(b"x" * 100_000)
+    while not link.valve.closed:
+        link.send(big)
+    queued = link._ordered_bytes
+    assert LANE < queued <= LANE + len(big)
+    await asyncio.sleep(0)
+    for _ in range(20):
+        transport.drain()
+    assert not link.valve.closed
+    link.valve.close()
+    link.close("cut", abort=True)
+    assert not link.valve.closed, "nobody waits for a link that is gone"
+
+
+async def test_a_link_with_much_to_read_lets_the_loop_get_to_others() -> None:
+    link, transport, _ = await up_link()
+    link.data_received(msg(b"x" * 1000))
+    assert transport.reading
+    link.data_received(msg(b"x" * 1000) * (FULL_READ // 1000))
+    assert not transport.reading
+    await asyncio.sleep(0)
+    assert transport.reading
+    link.data_received(msg(b"x" * 1000) * (FULL_READ // 1000))
+    link.close("cut", abort=True)
+    await asyncio.sleep(0)
+    assert not transport.reading, "of a connection that is closed nothing more is wanted"

@@ -215,3 +215,26 @@ async def test_sync_interest_waits_for_every_peer() -> None:
     await asyncio.sleep(0)
     network.cut(A, B)
     await asyncio.wait_for(waiting, 1)
+
+
+async def test_a_handler_that_hangs_is_ended_and_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mesh_rpc, "MAX_RUNNING", 1)
+    monkeypatch.setattr(mesh_rpc, "MAX_SECONDS", 0.05)
+    _, a, b = await pair()
+
+    async def never(peer: str, payload: bytes) -> bytes:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    b.serve("never", never)
+    b.serve("echo", echo)
+    with pytest.raises(MeshError, match="no answer within"):
+        await a.call(B, "never", b"", 0.01)
+    with pytest.raises(MeshError, match="too many requests"):
+        await a.call(B, "echo", b"")
+    with pytest.raises(MeshError, match="too many requests"):
+        await a.call(B, "never", b"", 1.0)
+    await asyncio.sleep(0.1)
+    assert await a.call(B, "echo", b"x") == b"AAAAAAAA:x"
+    with pytest.raises(MeshError, match="did not end within"):
+        await a.call(B, "never", b"", 1.0)

@@ -67,6 +67,18 @@ async def test_only_a_leader_with_a_majority_passes_the_barrier() -> None:
 
 
 @virtual_time
+async def test_a_leader_that_cannot_say_lets_nobody_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Cluster() as cluster:
+        leader = cluster.meta_leader()
+        assert leader is not None
+        meta = leader.js.meta
+        monkeypatch.setattr(meta.group, "read_index", lambda callback: None)
+        async with asyncio.timeout(60):
+            with pytest.raises(OutcomeUnknownError):
+                await meta.barrier()
+
+
+@virtual_time
 async def test_before_there_is_a_group_nothing_can_be_asked() -> None:
     cluster = Cluster("A", expected=3)
     meta = cluster["A"].js.meta

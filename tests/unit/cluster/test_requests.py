@@ -10,7 +10,7 @@ import pytest
 from jetcluster.cluster.leaders import LeaderTable
 from jetcluster.cluster.mesh_memory import InMemoryMesh, MemoryNetwork
 from jetcluster.cluster.proposals import OutcomeUnknownError
-from jetcluster.cluster.requests import DEADLINE, REPEATED, LeaderRequests
+from jetcluster.cluster.requests import DEADLINE, LAST_WORDS, REPEATED, LeaderRequests
 from jetcluster.errors import ApiError, by_code
 from jetcluster.raft.api import BackpressureError, NotLeaderError, StorageFullError
 from tests.unit.cluster.nodes import ListLog
@@ -27,12 +27,13 @@ class Side:
         self.raises: list[Exception] = []
         """One for each of the next requests; then they are answered."""
         self.asked = 0
+        self.hangs = False
         self.requests = LeaderRequests("test", self.mesh, self.leaders, loop, self._handle, self.log)
         self.mesh.start_now()
 
     async def _handle(self, gid: int, kind: str, body: dict[str, Any]) -> dict[str, Any]:
         self.asked += 1
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(3600 if self.hangs else 0.01)
         if self.raises:
             raise self.raises.pop(0)
         return {"by": self.mesh.me.name, "gid": gid, "kind": kind, **body}
@@ -145,3 +146,27 @@ async def test_a_repetition_says_so_only_when_the_first_may_have_been_carried_ou
     a.leaders.lead(GID, 1)
     a.raises = [OutcomeUnknownError("leadership lost")]
     assert (await a.requests.ask(GID, "k", {}))[REPEATED] is True
+
+
+@virtual_time
+async def test_a_leader_that_hangs_is_not_waited_for_once_another_one_leads() -> None:
+    _, a, b = await pair()
+    a.leaders.lead(GID, 1)
+    await asyncio.sleep(0.01)
+    a.hangs = True
+    loop = asyncio.get_running_loop()
+    loop.call_later(1.0, b.leaders.lead, GID, 2)
+    before = loop.time()
+    answer = await b.requests.ask(GID, "k", {})
+    assert answer["by"] == "B" and answer[REPEATED] is True, "the one that hung may have carried it out"
+    assert 1.0 <= loop.time() - before <= 1.0 + LAST_WORDS + 0.1
+
+
+@virtual_time
+async def test_the_answer_of_a_leader_that_hands_over_meanwhile_counts() -> None:
+    _, a, b = await pair()
+    a.leaders.lead(GID, 1)
+    await asyncio.sleep(0.01)
+    asyncio.get_running_loop().call_later(0.005, b.leaders.lead, GID, 2)
+    assert (await b.requests.ask(GID, "k", {}))["by"] == "A"
+    assert (a.asked, b.asked) == (1, 0)

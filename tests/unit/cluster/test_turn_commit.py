@@ -8,6 +8,7 @@ import pytest
 
 from jetcluster.clock import ManualTime
 from jetcluster.cluster.turn_commit import HOLD_SECONDS, RETRY_SECONDS, TurnCommit
+from jetcluster.store.kv import KvError, KvFullError
 from tests.unit.cluster.nodes import Cluster, CrashKv, ListLog
 from tests.unit.cluster.virtual_loop import virtual_time
 
@@ -79,16 +80,22 @@ def test_nothing_is_committed_after_stop() -> None:
 
 
 @virtual_time
-async def test_publishes_are_refused_while_the_store_cannot_be_written_and_taken_again_after() -> None:
+@pytest.mark.parametrize(
+    ("error", "err_code"),
+    [(KvFullError("No space left on device"), 10077), (KvError("IO error: Input/output error"), 10008)],
+)
+async def test_publishes_are_refused_while_the_store_cannot_be_written_and_taken_again_after(
+    error: KvError, err_code: int
+) -> None:
     async with Cluster() as cluster:
         await cluster.create("S")
         leader = cluster.leader("S")
         assert (await leader.publish(b"s"))["seq"] == 1
-        leader.kv.broken = True
+        leader.kv.error, leader.kv.broken = error, True
         assert (await leader.publish(b"s"))["seq"] == 2  # applied in memory; this commit is the first to fail
         await cluster.until(lambda: leader.context.turn_commit.failing, what="it is noticed")
         refused = await leader.publish(b"s")
-        assert refused["error"]["err_code"] == 10077
+        assert refused["error"]["err_code"] == err_code
         assert (await leader.get(b"S", 2))[1].startswith(b"NATS/1.0\r\n")  # reads go on
         leader.kv.broken = False
         await asyncio.sleep(2 * RETRY_SECONDS)

@@ -73,3 +73,13 @@ def test_one_with_too_much_pending_begins_at_its_floor() -> None:
 def test_anything_else_is_refused(found: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         archived.decode(found)
+
+
+def test_deliveries_that_no_page_can_hold_are_cut() -> None:
+    """They would raise when the page is written, on all replicas alike."""
+    node = Node()
+    state = {"delivered": {"consumer_seq": 9, "stream_seq": 9}, "ack_floor": {"consumer_seq": 0, "stream_seq": 0}}
+    pending = {"2": {"Sequence": 2, "Timestamp": 5}, "3": {"Sequence": (1 << 63) - 1, "Timestamp": (1 << 63) - 1}}
+    restored(node, {**state, "pending": pending, "redelivered": {"2": (1 << 32) - 1, "3": (1 << 63) - 1}})
+    node.restart()
+    assert [entry.deliveries for entry in node.state().pending.values()] == [archived.MAX_DELIVERIES] * 2

@@ -107,6 +107,11 @@ def test_refusals_with_their_own_code(fields: dict[str, Any], code: int, err_cod
     assert (error.code, error.err_code) == (code, err_code)
 
 
+def test_a_first_sequence_leaves_room_for_messages() -> None:
+    for seq in (1 << 63, (1 << 64) - 1):
+        assert refusal(first_seq=seq).err_code == 10052
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -122,6 +127,7 @@ def test_refusals_with_their_own_code(fields: dict[str, Any], code: int, err_cod
         {"discard": "new", "discard_new_per_subject": True, "max_msgs_per_subject": 1},
         {"retention": "workqueue", "compression": "s2", **MEMORY},
         {"placement": {"cluster": "C", "tags": ["a"]}},
+        {"first_seq": (1 << 63) - 1},
         {"first_seq": 100, "description": "x", "metadata": {"a": "b"}, "consumer_limits": {"max_ack_pending": 5}},
     ],
 )

@@ -94,6 +94,27 @@ def test_a_slow_disk_does_not_delay_reads() -> None:
     assert answers == [True]
 
 
+def test_a_confirmed_read_waits_for_a_leader_that_has_not_applied_what_is_committed() -> None:
+    """Two followers have it on disk, so it is committed; the leader's own disk is slower, so it is not applied here."""
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    journal = net["A"].journal
+    journal._busy = True
+    index = leader.propose(b"acknowledged by the other two")
+    net.until(lambda: leader.commit_index >= index, seconds=0.1, step=0.0001)
+    assert leader.applied_index < index
+    applied: list[int] = []
+    leader.read_index(lambda ok: applied.append(leader.applied_index if ok else -1))
+    net.run(0.01)
+    assert [opened.confirmed for opened in leader.reads._rounds] == [True]
+    assert applied == []
+    journal._busy = False
+    journal._kick()
+    net.run(0.01)
+    assert applied == [index]
+
+
 def test_what_a_callback_raises_stops_only_this_group() -> None:
     net = Loopback()
     leader = net.start(1)

@@ -54,6 +54,33 @@ def test_a_leader_whose_disk_is_full_refuses_and_loses_nothing() -> None:
     assert len(net["C"].machine().commands()) == 5
 
 
+def test_an_ack_in_a_new_term_waits_until_that_term_is_on_disk() -> None:
+    """Also when all entries are: it would come back without the term, and could vote for another log."""
+    net = Loopback()
+    leader = net.start()
+    crowd(net, leader, 5)
+    net.run(0.2)
+    follower, journal = net["C"].group(), net["C"].journal
+    end, term = follower.last_index, leader.term + 1
+    acks: list[int] = []
+
+    def note(source: str, target: str, gid: int, frame: bytes) -> bool:
+        if gid and (source, target) == ("C", "B") and isinstance(message := codec.decode(frame), codec.Ack):
+            acks.append(message.term)
+        return not gid
+
+    net.filter = note
+    journal._busy = True
+    net["C"].node.on_frame("B", 1, codec.encode_append(term, end, follower.log.term_at(end) or 0, end, 0, []))
+    net["C"].node.end_of_batch()
+    net.run(0.01)
+    assert (follower.term, follower.log.durable_index, acks) == (term, end, [])
+    journal._busy = False
+    journal._kick()
+    net.run(0.01)
+    assert acks == [term]
+
+
 def test_two_leaders_in_one_term_stop_the_replica_that_sees_it() -> None:
     net = Loopback()
     leader = net.start()

@@ -8,6 +8,7 @@ from typing import Any
 from jetcluster.config.options import AccountOptions
 from jetcluster.config.sharing import ExportOptions, ImportOptions, MappingDestination, MappingOptions
 from jetcluster.protocol.bus import Outgoing
+from jetcluster.protocol.valve import Valve
 from jetcluster.server.imports import share
 from jetcluster.server.options import OpenIdentity
 
@@ -31,6 +32,7 @@ class Link:
 
     def __init__(self, peer_id: str) -> None:
         self.peer_id = peer_id
+        self.valve = Valve()
         self.far: Bench
         self.back: Link
 

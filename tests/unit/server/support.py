@@ -8,6 +8,7 @@ from typing import Any
 
 from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.protocol.bus import Outgoing
+from jetcluster.protocol.valve import Valve
 from jetcluster.server.client import Client
 from jetcluster.server.options import Authenticator, OpenAuthenticator, ServerOptions
 from jetcluster.server.server import Server
@@ -128,6 +129,7 @@ class FakePeer:
     def __init__(self, peer_id: str) -> None:
         self.peer_id = peer_id
         self.pending = 0
+        self.valve = Valve()
         self.sent: list[tuple[str, bytes, bytes, list[bytes], bytes, bytes]] = []
         self.asked: list[tuple[str, bytes, int]] = []
         self.sent_many: list[tuple[str, bytes, list[bytes], list[Outgoing]]] = []

@@ -17,6 +17,7 @@ from jetcluster.raft.api import (
 )
 from jetcluster.stream import commands
 from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits, BatchRoom
+from jetcluster.stream.backlog import FIRST
 from jetcluster.stream.commands import Publish
 from jetcluster.stream.ingest import BATCH_BYTES, BATCH_MESSAGES, Ingest
 from jetcluster.stream.results import Duplicate, PublishResult
@@ -227,3 +228,29 @@ def test_a_command_applied_inside_propose_is_acked() -> None:
     bench.end_turn()
     assert bench.bus.sent == [(b"r", b'{"stream":"S","seq":9}', b"")]
     assert bench.ingest.pending_messages == 0
+
+
+def test_publishers_wait_while_enough_waits_to_be_applied() -> None:
+    class Waiting(Client):
+        def __init__(self) -> None:
+            self.valves: list[object] = []
+
+        def wait_at(self, valve: object) -> None:
+            self.valves.append(valve)
+
+    bench, origin = Bench(), Waiting()
+    bench.ingest.on_message(b"a", b"r", b"", b"x" * FIRST, origin)
+    bench.end_turn()
+    assert origin.valves == []
+    bench.ingest.on_message(b"a", b"r", b"", b"x", origin)
+    bench.ingest.on_message(b"a", b"r", b"", b"x", CLIENT)  # cannot wait
+    assert origin.valves == [bench.ingest.valve]
+    bench.end_turn()
+    assert len(bench.log.commands) == 2, "they wait with what comes next; nothing is refused"
+    bench.ingest.on_applied(101, PublishResult(1, 1, None))
+    assert not bench.ingest.valve.closed
+    bench.ingest.on_message(b"a", b"r", b"", b"x" * 2 * FIRST, origin)
+    bench.end_turn()
+    assert bench.ingest.valve.closed
+    bench.ingest.on_dropped(0)
+    assert not bench.ingest.valve.closed, "nobody waits for what is given up"

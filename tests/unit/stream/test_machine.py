@@ -517,3 +517,23 @@ def test_no_erase_leaves_the_bytes_until_their_block_is_compacted(erase: bool) -
     assert value is not None and (b"secret-3" in value) is not erase
     repeated = machine.apply(4, 1, commands.encode_delete_msg(T0, 4, erase=erase))
     assert isinstance(repeated, ApiError) and repeated.err_code == 10043
+
+
+@pytest.mark.parametrize("seq", [1 << 63, keys.MAX_SEQ - 1, keys.MAX_SEQ])
+def test_no_number_takes_a_stream_to_the_end_of_its_sequences(seq: int) -> None:
+    """Behind the last sequence there is no room for a message: apply would fail on all replicas."""
+    stream = Stream(first_seq=seq)
+    assert stream.one("a") == 1
+    refused = stream.apply(commands.encode_purge(T0, seq=seq))
+    assert isinstance(refused, ApiError) and refused.err_code == 10003
+    assert stream.one("a") == 2
+    assert stream.apply(commands.encode_purge(T0, b"a", seq)) == 2, "by subject it only says what goes"
+    assert stream.one("a") == 3
+
+
+def test_a_stream_may_go_as_far_as_half_of_what_a_sequence_can_be() -> None:
+    farthest = (1 << 63) - 1
+    stream = Stream()
+    assert stream.apply(commands.encode_purge(T0, seq=farthest)) == 0
+    assert [stream.one("a"), stream.one("a")] == [farthest, farthest + 1]
+    assert Stream(first_seq=farthest).one("a") == farthest

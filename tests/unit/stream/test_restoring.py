@@ -28,7 +28,8 @@ MESSAGES = [
 
 class Stream:
     def __init__(self, config: dict[str, Any]) -> None:
-        self.store = BlockStore(MemKv(), 1, memory=False)
+        self.kv = MemKv()
+        self.store = BlockStore(self.kv, 1, memory=False)
         self.machine = StreamMachine("S", StreamRules.from_config(config), self.store)
         self.index = 0
         self.update(config, 1)
@@ -164,3 +165,16 @@ def test_the_last_message_id_is_known_again() -> None:
 def test_a_stream_without_a_window_remembers_nothing() -> None:
     stream, _ = sent("id-4", duplicate_window=0)
     assert (stream.machine.dedupe_ids, stream.store.last_seq) == (0, 5)
+
+
+@pytest.mark.parametrize(("seq", "ts"), [(1 << 63, 100), (3, 1 << 62), (3, (1 << 63) - 1), (3, -(1 << 63))])
+def test_what_no_stream_can_hold_is_refused(stream: Stream, seq: int, ts: int) -> None:
+    """Stored, it would raise at the next commit or publish, on all replicas alike."""
+    refused = stream.restore([Msg(seq, ts, b"s.a", b"", b"x")])
+    assert isinstance(refused, ApiError) and refused.err_code == 10062
+    refused = stream.apply(commands.encode_restore_end(1, seq, ts))
+    assert isinstance(refused, ApiError) and refused.err_code == 10062
+    stream.update(CONFIG, 2)
+    stream.apply(commands.encode_publish(1, Batch.encode([b"s.a"], [b""], [b""])))
+    stream.kv.commit()
+    assert stream.store.last_seq == 1

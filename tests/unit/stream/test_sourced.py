@@ -274,3 +274,17 @@ def test_not_a_command(cut_off: int) -> None:
     body = sourced.encode_body(KEY, b"id", 0, 0, 0, (), [1], Batch.encode([b"s"], [], [b"p"]))
     with pytest.raises(CommandError):
         s.apply(commands.encode_sourced(s.now, body[:-cut_off]))
+
+
+@pytest.mark.parametrize(("seq", "ts", "upto"), [
+    (1 << 63, T0, 0), ((1 << 64) - 1, T0, 0), (1, T0, 1 << 63), (1, T0, (1 << 64) - 1),
+    (1, 1 << 62, 0), (1, (1 << 63) - 1, 0), (1, -(1 << 63), 0),
+])  # fmt: skip
+def test_a_mirror_does_not_follow_beyond_what_a_stream_can_hold(seq: int, ts: int, upto: int) -> None:
+    stream = Stream(mirror={"name": "UP"})
+    body = sourced.encode_body(b"", b"id", 0, 0, upto, cut([seq], [ts], [b"m"], [b""], [b"x"]))
+    refused = stream.apply(commands.encode_sourced(stream.now, body))
+    assert isinstance(refused, ApiError) and refused.err_code == 10052
+    assert stream.mirror(0, 1, 2) == 2
+    stream.restart()
+    assert stream.store.last_seq == 2

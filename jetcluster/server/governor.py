@@ -1,0 +1,105 @@
+"""`Governor`: the connections that have sent more than fits into one turn of the loop take turns.
+
+Without it a flood of one message size and two hundred connections keeps the loop in their input for a second at a time,
+and everybody else's message waits behind all of theirs. A connection that sends little never comes here: its input is
+worked on at once. One that has sent more than a quantum is paused (`Connection.pause_reading`), and its turn comes
+again when all the others that wait have had theirs; the loop gets to Raft, routes, timers and requests after every
+`TURN` seconds. Connections that met a closed valve wait there (`protocol.valve`), and take turns once it is open.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Protocol, cast
+
+from jetcluster.clock import Clock, Timers
+from jetcluster.protocol.valve import Valve, Waiter
+
+TURN: Final = 0.005
+"""Seconds of a turn of the loop that go to connections that wait."""
+HEAVY: Final = 16 * 1024
+"""Bytes of one read from which on a connection has to wait while others do."""
+MOST: Final = 1024
+LEAST: Final = 64
+"""Messages that a connection may send per turn: MOST if it is alone, LEAST of many."""
+FIRST: Final = 4
+"""Of so many turns one goes to those that have sent much, however many have sent little."""
+
+
+class Governed(Waiter, Protocol):
+    def take_turn(self, quantum: int) -> None:
+        """Works on what was read, `quantum` messages at most, and comes again (`Governor.wait`) if there is more."""
+        ...
+
+
+class Governor:
+    """One per node."""
+
+    def __init__(self, clock: Clock, timers: Timers) -> None:
+        self._clock = clock
+        self._timers = timers
+        self._turns = Valve()
+        """Never closed: here wait those that only want their turn."""
+        self._open: deque[Valve] = deque()
+        """Open valves at which somebody waits: they take turns, too."""
+        self._scheduled = False
+        self._turns_given = 0
+        self._began = -1.0
+        """When the first heavy read of this turn of the loop was worked on; -1.0: there was none."""
+
+    def admits(self, now: float) -> bool:
+        """May a connection that has sent much be worked on at once?"""
+        if self._open:
+            return False
+        if self._began < 0:
+            self._began = now
+            self._timers.call_soon(self._turn_over)
+            return True
+        return now - self._began < TURN
+
+    def _turn_over(self) -> None:
+        self._began = -1.0
+
+    def wait(self, who: Governed, valve: Valve | None, light: bool) -> None:
+        """`who` comes to its next turn behind the others, not before `valve` is open. `light`: it had sent little."""
+        place = self._turns if valve is None else valve
+        (place.first if light else place.waiting).append(who)
+        if place.closed:
+            place.opened = self._list
+        else:
+            self._list(place)
+
+    def _list(self, valve: Valve) -> None:
+        if not valve.listed:
+            valve.listed = True
+            self._open.append(valve)
+            if not self._scheduled:
+                self._scheduled = True
+                self._timers.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        clock, open_ = self._clock, self._open
+        end = clock.monotonic() + TURN
+        left = sum(map(len, open_))  # nobody comes twice in a turn: what is answered goes out in between
+        while open_:
+            valve = open_.popleft()
+            if valve.closed or not len(valve):
+                valve.listed = False
+                valve.opened = self._list
+                continue
+            open_.append(valve)
+            if not left or clock.monotonic() >= end:
+                break
+            left -= 1
+            self._turns_given += 1
+            who = cast(Governed, self._next(valve).popleft())
+            who.take_turn(max(LEAST, MOST // (len(valve) + len(open_))))
+        if open_ and not self._scheduled:
+            self._scheduled = True
+            self._timers.call_soon(self._turn)
+
+    def _next(self, valve: Valve) -> deque[Waiter]:
+        if not valve.first or not valve.waiting:
+            return valve.first or valve.waiting
+        return valve.first if self._turns_given % FIRST else valve.waiting

@@ -1,0 +1,171 @@
+"""What many groups in which nothing happens cost their node: nothing, whoever of the other nodes is away."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from jetcluster.raft.api import Role
+from jetcluster.raft.flow import Flow
+from jetcluster.raft.group import Group
+from jetcluster.raft.grouplog import GroupLog
+from jetcluster.raft.journal import JournalOptions
+from jetcluster.raft.replicator import Replicator
+from tests.unit.raft.journals import Bench, fill
+from tests.unit.raft.loopback import Loopback
+
+MANY = 300
+ROOMY = JournalOptions(segment_bytes=32 << 20, reserve_bytes=0)
+
+
+class Calls:
+    """Counts calls of methods, whatever group they are of."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *methods: tuple[type, str]) -> None:
+        self.of: Counter[str] = Counter()
+        for owner, name in methods:
+            monkeypatch.setattr(owner, name, self._counted(name, getattr(owner, name)))
+
+    def _counted(self, name: str, method: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            self.of[name] += 1
+            return method(*args, **options)
+
+        return call
+
+
+def cluster(count: int, peers: str = "ABC", names: str = "ABC") -> Loopback:
+    net = Loopback(names, ROOMY)
+    for gid in range(1, count + 1):
+        for name in peers:
+            net[name].create(gid, tuple(peers), campaign=name == "A")
+        if gid % 100 == 0:
+            net.run(0.05)
+    net.until(lambda: sum(group.ready for group in net["A"].node.groups.values()) == count)
+    net.run(3.0)
+    return net
+
+
+def test_a_peer_that_is_away_costs_nothing_where_a_majority_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = cluster(MANY)
+    net.cut("A", "C")
+    net.cut("B", "C")
+    net.run(2.0)
+    methods = (Group, "tick_engine"), (Group, "work"), (GroupLog, "is_idle"), (Replicator, "pin")
+    calls = Calls(monkeypatch, *methods, (GroupLog, "first_segment"))
+    net.run(10.0)
+    assert calls.of == {}
+    node = net["A"].node
+    assert len(node.led) == MANY
+    monkeypatch.setattr(node, "groups", dict.fromkeys(node.groups))
+    monkeypatch.setattr(node.journal, "groups", dict.fromkeys(node.groups))
+    node._suspect(net.time.monotonic())
+    node._housekeep(net.time.monotonic())
+
+
+def test_groups_whose_majority_may_be_gone_are_looked_at_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = cluster(20)
+    alone = 30
+    for gid in range(21, alone):
+        net["A"].create(gid, ("A",), campaign=True)
+    net.run(1.0)
+    ticked: set[int] = set()
+    tick = Group.tick_engine
+
+    def spy(group: Group) -> None:
+        ticked.add(group.gid)
+        tick(group)
+
+    monkeypatch.setattr(Group, "tick_engine", spy)
+    net.isolate("A")
+    net.run(0.5)
+    assert ticked == set(range(1, 21))
+    net.run(1.5)
+    roles = {gid: group.role for gid, group in net["A"].node.groups.items()}
+    assert all((roles[gid] is Role.LEADER) == (gid > 20) for gid in roles), "quorum is lost as soon as ever"
+    assert len(net["A"].node.led) == alone - 21
+
+
+def test_a_group_with_a_peer_that_recovers_is_looked_at_while_somebody_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net = cluster(5)
+    replicator = net["A"].group(3).replicator
+    replicator._recovering(replicator.flows["B"], recovering=True)
+    ticked: set[int] = set()
+    monkeypatch.setattr(Group, "tick_engine", lambda group: ticked.add(group.gid))
+    net.run(1.0)
+    assert ticked == set(), "everybody is there"
+    net.isolate("C")
+    net.run(1.0)
+    assert ticked == {3}
+    replicator._recovering(replicator.flows["B"], recovering=False)
+    ticked.clear()
+    net.run(1.0)
+    assert ticked == set()
+
+
+def test_another_configuration_is_judged_by_its_own_voters() -> None:
+    net = cluster(3, names="ABCD")
+    group = net["A"].group(2)
+    net["D"].create(2, ("A", "B", "C"))
+    group.add_peer("D")
+    net.until(lambda: "D" in group.peers)
+    group.remove_peer("C")
+    net.until(lambda: "C" not in group.peers)
+    net.run(0.5)
+    node = net["A"].node
+    net.isolate("C")
+    net.isolate("B")
+    assert {group.gid for group in node.led.endangered(node.is_alive)} == {1, 3}
+    net.connect("A", "B")
+    net.connect("A", "C")
+    net.isolate("D")
+    assert node.led.endangered(node.is_alive) == []
+    net.isolate("B")
+    assert [group.gid for group in node.led.endangered(node.is_alive)] == [2]
+
+
+def test_the_commit_index_of_what_was_active_is_recorded() -> None:
+    net = cluster(30)
+    net["A"].group(7).propose(b"x")
+    net.run(2.5)
+    for name in "ABC":
+        assert net[name].group(7).log.commit_hint == net["A"].group(7).commit_index
+    assert net["A"].node._stirred == {}
+
+
+def test_a_pin_is_looked_at_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = cluster(3)
+    group = net["A"].group(2)
+    net.isolate("C")
+    for _ in range(200):
+        group.propose(b"x")
+    net.run(0.5)
+    group.replicator.fetches("C", group.applied_index - 150)
+    assert group.replicator.pinning
+    calls = Calls(monkeypatch, (Flow, "needs"))
+    net.run(5.0)
+    assert calls.of["needs"] >= 2 * 4
+    net.run(group.config.pin_seconds + 5.0)
+    assert not group.replicator.pinning
+    calls.of.clear()
+    net.run(5.0)
+    assert calls.of == {}
+
+
+def test_an_idle_log_gives_its_memory_back_also_when_the_disk_was_slow() -> None:
+    bench = Bench(segment_bytes=1 << 20, idle_cache_bytes=100)
+    log = bench.log()
+    fill(log, 50, size=100)
+    assert log._cache_bytes > 5_000
+    bench.journal._kick()  # the writer has it, and has not said so
+    for _ in range(3):
+        bench.journal.housekeep()
+    assert log._cache_bytes > 5_000
+    bench.settle()
+    bench.journal.housekeep()
+    assert log._cache_bytes <= 100
+    assert bench.journal._active == {}

@@ -1,0 +1,207 @@
+"""The groups' states in each segment: a roll is spread over the batches that follow, and a crash at any point of it
+loses nothing."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from jetcluster.clock import SeededRng
+from jetcluster.raft import records, restatement
+from jetcluster.raft.disk import MemoryDisk
+from jetcluster.raft.journal import Journal
+from jetcluster.raft.mark import MemoryMark
+from jetcluster.raft.restatement import PER_BATCH
+from tests.unit.raft.journals import ABC, Bench, content, fill
+
+
+def contents(disk: MemoryDisk) -> list[tuple[int, list[records.Record]]]:
+    """(segment, records) of every batch."""
+    found = []
+    for number in disk.segments():
+        data = disk.load(number)
+        head = records.read_segment_head(data, number)
+        assert head is not None
+        at = records.SEGMENT_HEAD
+        while (batch := records.read_batch(data, at, records.salt(number, head.nonce))) is not None:
+            assert batch.records is not None
+            found.append((number, batch.records))
+            at = batch.end
+    return found
+
+
+def test_a_roll_with_many_groups_holds_no_turn_for_long() -> None:
+    bench = Bench(segment_bytes=4 << 20, node_retain_bytes=64 << 20)
+    for gid in range(1, 5_001):
+        bench.journal.create(gid, ABC, True)
+    bench.settle()
+    bench.crash()
+    assert len(contents(bench.disk)[-1][1]) == 5_000, "at the start everything is stated at once"
+    busy = bench.journal.groups[17]
+    before = bench.journal.segment
+    while bench.journal.segment == before:
+        fill(busy, 10, size=10_000)
+        bench.settle()
+    fill(busy, 1)
+    assert not bench.journal.restatement.running
+    after = [found for number, found in contents(bench.disk) if number > before]
+    stated = [[r.gid for r in found if r.kind == records.STATE] for found in after]
+    assert max(map(len, stated)) <= PER_BATCH + 1
+    assert sorted(gid for gids in stated for gid in gids) == list(range(1, 5_001)), "each of them once"
+
+
+def test_the_first_record_of_a_group_in_a_segment_is_its_state() -> None:
+    bench = Bench(node_retain_bytes=1 << 20)
+    logs = [bench.log(gid) for gid in range(1, 30)]
+    for step in range(120):
+        log = logs[step * 7 % 29]
+        log.set_term(step + 1, "A") if step % 5 == 0 else fill(log, 3, term=step + 1)
+        if step % 11 == 0 and log.last_index > log.base_index + 1:
+            log.compactable = log.last_index - 1
+            log.compact(log.last_index - 1)
+        if step % 13 == 0 and log.last_index > log.base_index:
+            log.truncate(log.last_index)
+        bench.settle()
+    seen: set[tuple[int, int]] = set()
+    for number, found in contents(bench.disk):
+        for record in found:
+            if (number, record.gid) not in seen:
+                seen.add((number, record.gid))
+                assert record.kind == records.STATE
+    assert bench.journal.segment > 3
+
+
+def test_older_segments_stay_until_every_group_is_stated_again() -> None:
+    bench = Bench(segment_bytes=1 << 20, node_retain_bytes=1 << 20)
+    logs = [bench.log(gid) for gid in range(1, 2_000)]
+    for log in logs:
+        log.set_term(3, "B")
+    bench.settle()
+    journal = bench.journal
+    before = journal.segment
+    assert not journal.restatement.running
+    fill(logs[0], 1, size=1 << 20)
+    journal._submit(journal._seal())  # the disk has it; the loop has not heard of that
+    assert journal.segment == before + 1
+    assert journal.restatement.running
+    logs[0].written_index = logs[0].compactable = logs[0].last_index
+    logs[0].compact(logs[0].last_index)
+    journal.retention.collect()
+    assert journal.retention.oldest <= before, "what tells of the quiet groups goes only when they are stated again"
+    bench.settle()
+    assert not journal.restatement.running
+    journal.housekeep()
+    bench.settle()
+    assert min(bench.disk.segments()) > before
+    found = bench.crash().groups
+    assert len(found) == 1_999
+    assert {(log.term, log.voted_for, log.damaged) for log in found.values()} == {(3, "B", False)}
+
+
+class Moments:
+    """The disk and the mark at every moment at which the power could go, and what was vouched for by then."""
+
+    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bench = bench
+        self.kept: list[tuple[MemoryDisk, MemoryMark, dict[int, Any]]] = []
+        for method in ("create", "write", "sync", "delete"):
+            monkeypatch.setattr(bench.disk, method, self._around(method, getattr(bench.disk, method)))
+
+    def _around(self, name: str, method: Any) -> Any:
+        def call(*args: Any) -> Any:
+            if name == "sync":
+                self.keep()  # a write that is not durable: any part of it may be there
+            result = method(*args)
+            if name != "sync":
+                self.keep()
+                self.bench.time.call_soon(self.bench.journal.retention.collect)
+            return result
+
+        return call
+
+    def keep(self) -> None:
+        disk = MemoryDisk()
+        for name in ("_files", "_synced", "_unsynced"):
+            setattr(disk, name, copy.deepcopy(getattr(self.bench.disk, name)))
+        self.kept.append((disk, copy.copy(self.bench.mark), vouched(self.bench.journal)))
+
+
+def vouched(journal: Journal) -> dict[int, Any]:
+    """By group: the entries that count as stored, and the term and the vote if nothing of it is on its way."""
+    return {
+        log.gid: (
+            [(i, log.term_at(i)) for i in range(log.base_index + 1, log.durable_index + 1)],
+            (log.term, log.voted_for) if log.durable_gseq >= log.term_gseq else None,
+        )
+        for log in journal.groups.values()
+        if log.durable_gseq
+    }
+
+
+@pytest.mark.parametrize("relaxed", [None, 3600.0])
+def test_the_power_may_go_at_any_point_of_a_roll(monkeypatch: pytest.MonkeyPatch, relaxed: float | None) -> None:
+    monkeypatch.setattr(restatement, "PER_BATCH", 3)
+    monkeypatch.setattr(restatement.Restatement.step, "__defaults__", (3,))
+    bench = Bench(node_retain_bytes=8_192, retain_entries=4, retain_bytes=200, sync_interval=relaxed)
+    quiet = [bench.log(gid) for gid in range(1, 31)]
+    for log in quiet:
+        log.set_term(2, "C")
+        fill(log, log.gid % 3, term=2)
+    busy = [bench.log(gid) for gid in range(31, 34)]
+    bench.settle()
+    moments = Moments(bench, monkeypatch)
+    for step in range(60):
+        log = busy[step % 3]
+        if step % 9 == 0:
+            log.set_term(log.term + 1, "B")
+        fill(log, 4, term=log.term, size=60)
+        if step % 17 == 16:
+            log.truncate(log.last_index - 1)
+        bench.settle()
+        log.compactable = log.durable_index - 2
+        if step % 20 == 19:
+            bench.journal.forget_old()
+        bench.journal.housekeep()
+        bench.settle()
+    assert bench.journal.counters.deleted_segments > 5
+    assert len(moments.kept) > 200
+    for number, (disk, mark, truth) in enumerate(moments.kept):
+        again = copy.copy(bench)
+        again.disk, again.mark = disk, mark
+        disk.crash(SeededRng(number))
+        if relaxed is not None:
+            mark.batch = 0  # what was only written may be gone
+        again.open()
+        assert again.found.damage == [], number
+        assert set(again.journal.groups) >= set(truth)
+        for gid, (entries, voted) in truth.items():
+            log = again.journal.groups[gid]
+            assert not log.damaged, (number, gid)
+            held = [(i, term) for i, term, _ in content(log)]
+            if relaxed is None:
+                assert [e for e in entries if e[0] > log.base_index and e not in held] == [], (number, gid)
+            assert voted is None or (log.term, log.voted_for) >= voted, (number, gid)
+
+
+def test_what_is_to_leave_the_disk_leaves_it_although_a_pass_was_under_way() -> None:
+    bench = Bench(segment_bytes=1 << 16)
+    logs = [bench.log(gid) for gid in range(1, 2_000)]
+    bench.settle()
+    journal = bench.journal
+    journal._busy = True
+    fill(logs[5], 1, size=1 << 16)
+    journal._seal()
+    assert journal.restatement.running
+    journal.forget_old()
+    forgotten = journal.segment
+    journal._busy = False
+    journal._kick()
+    bench.settle()
+    for log in logs:
+        log.compactable = log.durable_index
+    for _ in range(3):
+        journal.housekeep()
+        bench.settle()
+    assert min(bench.disk.segments()) > forgotten

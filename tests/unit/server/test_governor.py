@@ -1,0 +1,246 @@
+"""Turns of connections that have sent more than fits into one (server/governor.py), and closed valves."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from jetcluster.clock import ManualTime
+from jetcluster.protocol.bus import Origin
+from jetcluster.protocol.valve import Valve
+from jetcluster.server.governor import FIRST, HEAVY, LEAST, MOST, Governor
+from tests.unit.server.support import Bench, FakePeer, Peer
+
+
+def flood(peer: Peer, name: bytes, count: int) -> None:
+    peer.send(b"".join(b"PUB n 5\r\n%b%04d\r\n" % (name, n) for n in range(count)))
+
+
+class Taker:
+    """An internal subscription with a valve, as a stream's ingest has one."""
+
+    def __init__(self, bench: Bench, subject: bytes = b"n") -> None:
+        self.valve = Valve()
+        self.taken: list[bytes] = []
+        bench.router.subscribe(subject, self._take)
+
+    def _take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        self.taken.append(payload)
+        if self.valve.closed:
+            self.valve.hold(origin)
+
+    def names(self) -> bytes:
+        return b"".join(payload[:1] for payload in self.taken)
+
+
+class Steps(ManualTime):
+    """Time that only callbacks move, and a loop that is turned by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.soon: list[Callable[[], None]] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Any:
+        self.soon.append(functools.partial(callback, *args))
+
+    def turn(self) -> None:
+        now, self.soon = self.soon, []
+        for callback in now:
+            callback()
+
+
+class TestTurns:
+    def test_those_that_send_much_take_turns_and_who_sends_little_does_not_wait(self) -> None:
+        bench = Bench()
+        taker = Taker(bench)
+        a, b, c = bench.client(), bench.client(), bench.client()
+        flood(a, b"a", 3 * MOST)
+        flood(b, b"b", 3 * MOST)
+        c.send(b"PUB n 5\r\nc0000\r\n")
+        begun = taker.names()
+        assert begun == b"a" * MOST + b"c", "the first one was admitted, the second one waits, the last one is light"
+        assert not a.transport.reading
+        assert not b.transport.reading
+        bench.time.advance(0)
+        rest = taker.names()[len(begun) :]
+        assert rest.count(b"a") == 2 * MOST
+        assert rest.count(b"b") == 3 * MOST
+        longest = max(len(run) for run in rest.replace(b"ab", b"a b").replace(b"ba", b"b a").split()[:-2])
+        assert longest <= MOST // 2, "none of two has more than half of a turn's messages at a time"
+        for name in (b"a", b"b"):
+            assert [m for m in taker.taken if m[:1] == name] == [name + b"%04d" % n for n in range(3 * MOST)]
+        assert a.transport.reading
+        assert b.transport.reading
+
+    def test_of_many_each_has_a_small_turn(self) -> None:
+        bench = Bench()
+        taker = Taker(bench)
+        peers = [bench.client() for _ in range(20)]
+        for number, peer in enumerate(peers):
+            flood(peer, b"%c" % (65 + number), 2 * MOST)
+        begun = len(taker.taken)
+        bench.time.advance(0)
+        turns = taker.names()[begun : begun + 20 * LEAST]
+        assert len(set(turns)) == 20, "everybody had a turn before anybody had two"
+
+    def test_a_short_read_of_a_client_that_waits_keeps_its_order(self) -> None:
+        bench = Bench()
+        taker = Taker(bench)
+        taker.valve.close()
+        peer = bench.client()
+        peer.send(b"PUB n 1\r\n1\r\nPUB n 1\r\n2\r\n")
+        peer.send(b"PUB n 1\r\n3\r\n")
+        bench.time.advance(0)
+        assert taker.taken == [b"1"]
+        taker.valve.open()
+        bench.time.advance(0)
+        assert taker.taken == [b"1", b"2", b"3"]
+
+    def test_the_time_of_a_turn_is_bounded(self) -> None:
+        clock, turns = Steps(), list[int]()
+        governor = Governor(clock, clock)
+
+        class Busy:
+            def wait_at(self, valve: Valve) -> None: ...
+
+            def take_turn(self, quantum: int) -> None:
+                turns[-1] += 1
+                clock.now += 0.002  # as long as a portion takes
+
+        for _ in range(9):
+            governor.wait(Busy(), None, light=False)
+        while clock.soon:
+            turns.append(0)
+            clock.turn()
+        assert turns == [3, 3, 3], "the loop gets to others in between"
+
+
+class TestValves:
+    def test_who_publishes_into_a_closed_valve_is_read_no_more_until_it_opens(self) -> None:
+        bench = Bench()
+        taker = Taker(bench)
+        taker.valve.close()
+        peer = bench.client()
+        flood(peer, b"a", 10)
+        bench.time.advance(0)
+        assert taker.names() == b"a"
+        assert not peer.transport.reading
+        taker.valve.open()
+        bench.time.advance(0)
+        assert taker.names() == b"a" * 10
+        assert peer.transport.reading
+
+    def test_those_that_had_sent_little_go_first_but_not_for_ever(self) -> None:
+        bench = Bench()
+        taker = Taker(bench)
+        taker.valve.close()
+        heavy, light = [bench.client() for _ in range(3)], [bench.client() for _ in range(2 * FIRST)]
+        for peer in heavy:
+            flood(peer, b"h", 10)
+        for peer in light:
+            flood(peer, b"l", 1)
+        bench.time.advance(0)
+        order: list[int] = []
+        for peer in (*heavy, *light):
+            keep = peer.connection.take_turn
+
+            def turn(quantum: int, keep: object = keep, cid: int = peer.connection.cid) -> None:
+                order.append(cid)
+                keep(quantum)  # type: ignore[operator]
+
+            peer.connection.take_turn = turn  # type: ignore[method-assign]
+        taker.valve.open()
+        bench.time.advance(0)
+        heavies = {peer.connection.cid for peer in heavy}
+        first = next(at for at, cid in enumerate(order) if cid in heavies)
+        assert 0 < first <= FIRST
+
+    def test_a_valve_that_closes_again_is_met_by_the_first_and_spares_the_others(self) -> None:
+        bench = Bench()
+        taker = Taker(bench)
+        taker.valve.close()
+        peers = [bench.client() for _ in range(5)]
+        for peer in peers:
+            flood(peer, b"a", 10)
+        bench.time.advance(0)
+        assert len(taker.taken) == 5
+        keep = peers[0].connection.take_turn
+
+        def turn(quantum: int) -> None:
+            keep(quantum)
+            taker.valve.close()
+
+        peers[0].connection.take_turn = turn  # type: ignore[method-assign]
+        taker.valve.open()
+        bench.time.advance(0)
+        assert len(taker.taken) == 5 + 9
+        assert peers[0].transport.reading
+        assert not any(peer.transport.reading for peer in peers[1:])
+
+    def test_other_requests_of_others_go_on(self) -> None:
+        bench = Bench()
+        taker = Taker(bench)
+        taker.valve.close()
+        peer, other = bench.client(), bench.client()
+        flood(peer, b"a", 10)
+        assert other.ask(b"PING").startswith(b"PONG\r\n")
+
+    def test_what_was_read_of_a_connection_that_is_gone_has_its_turn(self) -> None:
+        bench = Bench()
+        taker = Taker(bench)
+        taker.valve.close()
+        peer = bench.client()
+        flood(peer, b"a", 10)
+        peer.connection.connection_lost(None)
+        bench.time.advance(0)
+        assert taker.names() == b"a"
+        taker.valve.open()
+        bench.time.advance(0)
+        assert taker.names() == b"a" * 10
+        assert peer.closed == "Client Closed"
+        assert peer.connection.cid not in bench.server.clients
+
+    def test_a_node_that_takes_no_more_is_waited_for_until_it_says_so_or_is_gone(self) -> None:
+        for release in ("told", "interest", "peer"):
+            bench = Bench()
+            far = FakePeer("P")
+            accounts = bench.server.accounts
+            accounts.set_remote_interest(far, "$G", b"n", None, 1)
+            accounts.valve_told(far, "$G", b"n", True)
+            accounts.valve_told(far, "$G", b"another", True)
+            peer = bench.client()
+            flood(peer, b"a", 3)
+            bench.time.advance(0)
+            assert len(far.sent) == 1
+            assert not peer.transport.reading
+            if release == "told":
+                accounts.valve_told(far, "$G", b"n", False)
+            elif release == "interest":
+                accounts.set_remote_interest(far, "$G", b"n", None, 0)
+            else:
+                accounts.drop_peer(far)
+            bench.time.advance(0)
+            assert peer.transport.reading, release
+            assert len(far.sent) == (3 if release == "told" else 1)
+
+    def test_a_link_with_enough_to_do_is_waited_for(self) -> None:
+        bench = Bench()
+        far = FakePeer("P")
+        bench.server.accounts.set_remote_interest(far, "$G", b"n", None, 1)
+        far.valve.close()
+        peer = bench.client()
+        flood(peer, b"a", 3)
+        bench.time.advance(0)
+        assert len(far.sent) == 1
+        far.valve.open()
+        bench.time.advance(0)
+        assert len(far.sent) == 3
+
+
+def test_a_heavy_read_is_told_by_its_size() -> None:
+    assert len(b"PUB n 5\r\na0000\r\n") * MOST >= HEAVY, "or the tests above would not be about heavy reads"
