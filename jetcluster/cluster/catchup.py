@@ -21,6 +21,7 @@ from jetcluster.clock import Clock, Rng
 from jetcluster.cluster.exports import CLOSE, OPEN, Exports
 from jetcluster.cluster.mesh_api import Mesh, MeshError
 from jetcluster.cluster.pull import RETRY_PAUSE, Pull, Transfer
+from jetcluster.raft.codec import MAX_NUMBER
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError, KvFullError
 from jetcluster.store.transfer import Giver, Taker
@@ -203,6 +204,8 @@ class CatchUp:
     async def _open(self, owner: SnapshotOwner, gid: int, peer: str, index: int) -> dict[str, Any]:
         request = json.dumps({"gid": gid, "index": max(index, owner.state_index)}).encode()
         opened: dict[str, Any] = json.loads(await self._mesh.call(peer, OPEN, request))
+        if not all(_is_number(opened.get(key, 0)) for key in ("index", "term", "size", "messages")):
+            raise MeshError(f"{peer} has a state of index {opened.get('index')} and term {opened.get('term')}")
         size, until = self._too_large.get(gid, (0, 0.0))
         refused = ""
         if opened["index"] < owner.state_index or not owner.wants_state:
@@ -225,3 +228,8 @@ class CatchUp:
         finally:
             self._mesh.notify(peer, CLOSE, opened["id"].encode())
         return pull
+
+
+def _is_number(value: object) -> bool:
+    """Of an index, a term or a count: the journal could hold no other, and none comes back from beyond."""
+    return type(value) is int and 0 <= value <= MAX_NUMBER
