@@ -34,8 +34,8 @@ class RaftConfig:
     give_way_pause: float = 2.0
     """Until it tries again when the other one could not keep up with it."""
     deferrals: int = 5
-    """Elections that a replica whose node is not well leaves to the others, one of which is well, before it stands: that
-    one may not have the log to win."""
+    """Elections that a replica whose node is not well leaves to the others, one of which is well, before it stands:
+    that one may not have the log to win."""
     stall: float = 1.0
     """A batch that was not answered for so long on a live link is sent again."""
     transfer_timeout: float = 1.0

@@ -33,7 +33,7 @@ class HandOver:
         """`give_way` found nobody who could take over; it looks again then."""
 
     def begin(self, peer: str | None = None) -> bool:
-        """To `peer`, or to the most advanced voter, a well one first. False when nobody is there, or one is under way."""
+        """To `peer`, or to the most advanced voter, a well one first. False when there is none, or one is under way."""
         group = self._group
         if group.role is not Role.LEADER or group.stopped or self.target is not None:
             return False
