@@ -69,13 +69,13 @@ def open_data(directory: Path, *, renewable: bool, now: float) -> tuple[RocksKv,
     reason = (data / MARKER).read_text().strip() if (data / MARKER).exists() else ""
     if not reason or not renewable:
         try:
-            return RocksKv(data), None
+            return RocksKv(data, owner_flushes=True), None
         except KvDamagedError as error:
             if not renewable:
                 raise
             reason = str(error)
     renewal = _renew(directory, reason, int(now))
-    return RocksKv(data), renewal
+    return RocksKv(data, owner_flushes=True), renewal
 
 
 def _renew(directory: Path, reason: str, stamp: int) -> Renewal:

@@ -76,6 +76,8 @@ class CrashKv(MemKv):
         super().__init__()
         self.broken = False
         """Commits and flushes fail, like those of a full disk."""
+        self.waiting = False
+        """Commits have to wait, and what piles up is too much."""
         self._flushed: dict[bytes, bytes] = dict(values or {})
         for key, value in self._flushed.items():
             self._keys.add(key)
@@ -84,7 +86,15 @@ class CrashKv(MemKv):
     def commit(self) -> int:
         if self.broken:
             raise KvError("IO error: No space left on device")
-        return super().commit()
+        return self.commits if self.waiting else super().commit()
+
+    @property
+    def open_bytes(self) -> int:
+        return int(self.waiting)
+
+    @property
+    def overloaded(self) -> bool:
+        return self.waiting
 
     def flush_now(self) -> None:
         super().flush_now()
