@@ -124,6 +124,40 @@ async def test_a_leader_whose_data_store_fails(tmp_path: Path, fault: str) -> No
         await check_every_node(cluster, ledger)
 
 
+async def test_a_leader_whose_data_disk_hangs(tmp_path: Path) -> None:
+    """In the kernel, where RocksDB writes and syncs its files; the journal is on another disk, so to speak. The loop
+    goes on: the server serves, and says itself that it is not well."""
+    why_not = shim.why_not()
+    if why_not:
+        pytest.skip(why_not)
+    library = shim.build(tmp_path)
+    cluster = ProcessCluster(3, root=tmp_path / "cluster", monitor=True)
+    files = {node.name: tmp_path / f"hang-{node.name}" for node in cluster.nodes}
+    for node in cluster.nodes:
+        data = node.store / "jetstream" / "data"
+        node.env |= {"LD_PRELOAD": str(library), "CHAOS_HANG": str(files[node.name]), "CHAOS_HANG_IN": str(data)}
+    async with cluster:
+        leader, other = await leader_at_hand(cluster, "S", "s")
+        async with load(cluster) as ledger, await other.connect() as client, await leader.connect() as near:
+            await probe_of(cluster, client, leader)
+            files[leader.name].touch()
+            end, slowest = time.monotonic() + 60, 0.0
+            while not await leads(cluster, "S", leader, False):
+                start = time.monotonic()
+                await near.request("probe", b"through it", within=5.0)
+                slowest = max(slowest, time.monotonic() - start)
+                assert time.monotonic() < end
+                await asyncio.sleep(0.02)
+            assert slowest < 2.0
+            why = await reasons(leader)
+            assert "store: a flush has not returned for" in why or "store: nothing could be committed for" in why
+            assert await acks_come_again(client, "probe") < RESUMED
+            files[leader.name].unlink()
+            await eventually(lambda: is_well(leader), 15, "it is well again")
+            assert ledger.longest_gap() < RESUMED
+        await check_every_node(cluster, ledger)
+
+
 @pytest.mark.parametrize("ahead", [7200.0, -7200.0])
 async def test_a_leader_whose_clock_is_hours_off(tmp_path: Path, ahead: float) -> None:
     why_not = shim.why_not()
