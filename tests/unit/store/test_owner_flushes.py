@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import random
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -14,9 +17,9 @@ from typing import Any
 
 import pytest
 
+from chaos import shim
 from jetcluster import faults
 from jetcluster.clock import ManualTime
-from jetcluster.store import kv as kv_module
 from jetcluster.store import rocks_kv
 from jetcluster.store.kv import KvError
 from jetcluster.store.progress import COMMIT_HANGS, FLUSH_HANGS, READ_FAILED
@@ -117,7 +120,6 @@ async def test_a_flush_makes_durable_what_had_to_wait_when_it_was_called(kv: Roc
 async def test_a_full_memtable_asks_for_a_flush_and_has_commits_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kv_module, "MOST_OPEN_BYTES", 0)
     monkeypatch.setattr(rocks_kv, "MOST_OPEN_BYTES", 3 << 20)
     kv = RocksKv(tmp_path / "db", owner_flushes=True, total_bytes=256 << 20)
     number = 0
@@ -321,3 +323,56 @@ async def test_any_order_of_writes_commits_flushes_failures_and_crashes(
     gate.set()
     await asyncio.gather(*flushes)
     kv.close()
+
+
+CHILD = """
+import asyncio, os, sys, threading, time
+from pathlib import Path
+from jetcluster.store import rocks_kv
+rocks_kv.MEMTABLE = 1 << 20
+rocks_kv.MOST_OPEN_BYTES = 1 << 20
+kv = rocks_kv.RocksKv(Path(os.environ["CHAOS_HANG_IN"]), owner_flushes=True)
+hang = Path(os.environ["CHAOS_HANG"])
+
+async def main():
+    kv.put(b"a", b"1")
+    await kv.flush()
+    hang.touch()
+    number, slowest, flush, waited = 0, 0.0, None, False
+    end = time.monotonic() + 7.0
+    while time.monotonic() < end:
+        if not kv.overloaded:
+            kv.put(b"%06d" % number, os.urandom(100_000))
+            number += 1
+        start = time.monotonic()
+        kv.commit()
+        slowest = max(slowest, time.monotonic() - start)
+        if kv.due and flush is None:
+            flush = asyncio.create_task(kv.flush())
+        waited |= kv.overloaded
+        await asyncio.sleep(0.02)
+    assert waited and not flush.done() and kv.durable == 1
+    hang.unlink()
+    await flush
+    await kv.flush()
+    assert sum(1 for _ in kv.scan(b"0", b"9")) == number and kv.durable == kv.commits
+    print(number, slowest)
+
+asyncio.run(main())
+os._exit(0)
+"""
+
+
+def test_a_disk_that_hangs_in_the_kernel_delays_no_commit(tmp_path: Path) -> None:
+    """For longer than the 5 s after which RocksDB writes to its log file; more is written than memory may hold."""
+    why_not = shim.why_not()
+    if why_not:
+        pytest.skip(why_not)
+    library, data = shim.build(tmp_path), tmp_path / "data"
+    hang = {"LD_PRELOAD": str(library), "CHAOS_HANG": str(tmp_path / "hang"), "CHAOS_HANG_IN": str(data)}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **hang}
+    child = subprocess.run([sys.executable, "-c", CHILD], env=env, capture_output=True, timeout=60, check=False)
+    assert child.returncode == 0, child.stderr.decode()
+    number, slowest = child.stdout.split()
+    assert 20 <= int(number) <= 60, "one memtable, half another one, and the open writes"
+    assert float(slowest) < 1.0
