@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from jetcluster import faults
 from jetcluster.raft import codec
 from jetcluster.raft.api import (
+    META_GROUP,
     BackpressureError,
     EntryTooLargeError,
     GroupStatus,
@@ -474,6 +475,9 @@ class Group(Outbox):
         if applied >= limit or self.snapshots.needed:
             if self.reads.waiting:
                 self.reads.serve()
+            return
+        if self.gid != META_GROUP and not self.node.may_apply():
+            self.node.hold(self)
             return
         start = self.now()
         until = start + self.config.apply_slice

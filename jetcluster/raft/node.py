@@ -86,6 +86,9 @@ class RaftNode:
         """From a proposal to its commit, on leaders: one entry at a time and group."""
         self.apply_latency = Latency()
         """Of applying what a group has committed, per turn."""
+        self.may_apply: Callable[[], bool] = lambda: True
+        """Groups apply what is committed while this says so; call `apply_again` when it does again. The meta group does
+        not ask: it writes little, and what the node should do with the others is in it."""
         self.losses: list[str] = []
         """What groups without another replica lost to damage of the journal found at this start (monitoring)."""
         self._transport = transport
@@ -94,6 +97,8 @@ class RaftNode:
         self._dirty: dict[int, Group] = {}
         self._stirred: dict[int, Group] = {}
         """Groups in which something happened since the last housekeeping."""
+        self._held: dict[int, Group] = {}
+        """Groups that had something to apply and were not allowed to."""
         self._turn_scheduled = False
         self._working = False
         self._wakes: list[tuple[float, int]] = []
@@ -232,6 +237,7 @@ class RaftNode:
             group.stop("removed")
             self._dirty.pop(gid, None)
             self._stirred.pop(gid, None)
+            self._held.pop(gid, None)
 
     def remove_group(self, gid: int) -> None:
         """Stops the replica and forgets its log."""
@@ -361,6 +367,17 @@ class RaftNode:
         self._dirty[group.gid] = group
         if not self._turn_scheduled and not self._working:
             self._schedule_turn()
+
+    def hold(self, group: Group) -> None:
+        """`group` has something to apply once it may."""
+        self._held[group.gid] = group
+
+    def apply_again(self) -> None:
+        """See `may_apply`."""
+        if self._held:
+            held, self._held = self._held, {}
+            for group in held.values():
+                self.mark(group)
 
     def _schedule_turn(self) -> None:
         if not self._turn_scheduled:
