@@ -221,7 +221,7 @@ class Group(Outbox):
         self._tell_members()
         if self.log.damaged and self.log.fetching:
             self.snapshots.require()
-        if campaign and self.log.last_index == 0 and self.term == 0 and self.may_campaign():
+        if campaign and not self.log.last_index and not self.term and self.may_campaign() and self.election.may_stamp():
             self.election.campaign()  # all logs are empty: there is nothing that PreVote could protect
         elif self.log.config.voters == (self.me,):
             self.election.schedule((0.0, 0.0))

@@ -17,7 +17,7 @@ from jetcluster.clock import Clock, Rng, TimerHandle, Timers
 from jetcluster.health.node_health import Aspect, NodeHealth
 from jetcluster.latency import Latency
 from jetcluster.raft import codec
-from jetcluster.raft.api import StateMachine, Transport
+from jetcluster.raft.api import META_GROUP, StateMachine, Transport
 from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.group import Group
 from jetcluster.raft.grouplog import GroupLog
@@ -76,6 +76,7 @@ class RaftNode:
         self.clock = clock
         self.health = health if health is not None else NodeHealth(clock)
         """Looked at with every heartbeat."""
+        self.health.time.others = self._others
         self.rng = rng
         self.timers = timers
         self.config = config or RaftConfig()
@@ -254,6 +255,7 @@ class RaftNode:
         state.up = state.well = True
         state.suspected = False
         state.last_seen = self.clock.monotonic()
+        self._say_alive([peer])  # at once: it may lack nothing but the time to hold an election
         for group in list(self.groups.values()):
             if not group.stopped:
                 group.peer_up(peer)
@@ -355,6 +357,25 @@ class RaftNode:
     def may_lead(self, voters: tuple[str, ...]) -> bool:
         """This node, a group of `voters`: it is well, or none of the others is."""
         return self.health.well or not any(self.is_well(peer) for peer in voters if peer != self.me)
+
+    def may_stamp(self, voters: tuple[str, ...], since: float) -> bool:
+        """This node, a group of `voters` that it holds since then: its time is that of a majority of the nodes, or
+        there is nobody else to ask and to lose by it."""
+        time = self.health.time
+        if not time.established:
+            time.settle()
+        if time.established:
+            return True
+        waited = self.clock.monotonic() - since >= self.config.clock_wait
+        return waited and voters == (self.me,) and not time.disputed
+
+    def _others(self) -> set[str] | None:
+        """The other nodes of the cluster: the meta group knows them."""
+        groups = self.journal.groups
+        meta = groups.get(META_GROUP)
+        logs = [meta] if meta is not None and meta.config.voters else groups.values()
+        voters = {peer for log in logs for peer in log.config.voters}
+        return voters - {self.me} if voters else None
 
     def last_seen(self, peer: str) -> float:
         state = self._peers.get(peer)
@@ -468,14 +489,9 @@ class RaftNode:
             # This process stood still; frames of that time are still unread. Nobody is to be suspected for it.
             for state in self._peers.values():
                 state.last_seen += stall
-        health = self.health
-        health.look()
-        self._sequence += 1
-        frame = codec.encode_heartbeat(self._sequence, health.time.wall_ns, health.time.trusted_ns, health.well)
-        for peer, state in self._peers.items():
-            if state.up:
-                self._transport.send_raft(peer, _CONTROL_GID, frame)
-        if not health.well:
+        self.health.look()
+        self._say_alive([peer for peer, state in self._peers.items() if state.up])
+        if not self.health.well:
             self._give_way()
         self._suspect(now)
         if now >= self._digest_at:
@@ -486,6 +502,13 @@ class RaftNode:
             self._housekeep(now)
         self._beat_handle = self.timers.call_later(period, self._beat)
         self.end_of_batch()
+
+    def _say_alive(self, peers: list[str]) -> None:
+        health = self.health
+        self._sequence += 1
+        frame = codec.encode_heartbeat(self._sequence, health.time.wall_ns, health.time.trusted_ns, health.well)
+        for peer in peers:
+            self._transport.send_raft(peer, _CONTROL_GID, frame)
 
     def _give_way(self) -> None:
         """What this node leads and a voter that is well could lead goes there. Not before the others have had the time

@@ -184,10 +184,50 @@ async def test_a_leader_whose_clock_is_hours_off(tmp_path: Path, ahead: float) -
         state = (await client.api("STREAM.INFO.S"))["state"]
         assert state["first_seq"] == 1 and state["messages"] >= 120
         newest = (await client.api("STREAM.MSG.GET.S", {"seq": state["last_seq"]}))["message"]["time"]
-        stamp = time.mktime(time.strptime(newest[:19], "%Y-%m-%dT%H:%M:%S")) - time.timezone
-        assert abs(stamp - time.time()) < 60
+        assert abs(seconds_of(newest) - time.time()) < 60
         shims[leader.name].set_clock(0.0)
         await eventually(lambda: is_well(leader), 10, "it is well again")
+
+
+@pytest.mark.parametrize("ahead", [7200.0, -7200.0])
+async def test_a_cold_start_at_which_one_clock_is_hours_off(tmp_path: Path, ahead: float) -> None:
+    """The wrong one and one right one are there first: two that differ, and nothing that tells which one is right."""
+    why_not = shim.why_not()
+    if why_not:
+        pytest.skip(why_not)
+    library = shim.build(tmp_path)
+    cluster = ProcessCluster(3, root=tmp_path / "cluster", monitor=True)
+    first, second, late = cluster.nodes
+    for node in cluster.nodes:
+        node.env |= (wall := shim.Shim(library, tmp_path / node.name)).env
+        wall.set_clock(ahead if node is first else 0.0)
+    try:
+        for node in (first, second):
+            node.spawn()
+        for node in (first, second):
+            await node.wait_ready()
+        await asyncio.sleep(1)
+        await late.start()
+        await cluster.wait_meta()
+        async with await second.connect() as client:
+            await create_stream(client, "S", ["s"], 3, max_age=3600 * 10**9)
+            await acks_come_again(client, "s")
+            state = (await client.api("STREAM.INFO.S"))["state"]
+            assert state["messages"] >= 20
+            for seq in (1, state["last_seq"]):
+                stored = (await client.api("STREAM.MSG.GET.S", {"seq": seq}))["message"]["time"]
+                assert abs(seconds_of(stored) - time.time()) < 60
+            await eventually(lambda: is_well(first, False), 5, "the wrong one is told")
+            assert "clock: the wall clock is 7200.0 s" in await reasons(first)
+            await asyncio.sleep(2)
+            assert await is_well(second) and await is_well(late)
+            assert (await cluster.stream_leader("S")) is not first
+    finally:
+        cluster.stop_all()
+
+
+def seconds_of(stamp: str) -> float:
+    return time.mktime(time.strptime(stamp[:19], "%Y-%m-%dT%H:%M:%S")) - time.timezone
 
 
 async def leads(cluster: ProcessCluster, stream: str, node: Node, wanted: bool = True) -> bool:
