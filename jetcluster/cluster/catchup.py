@@ -15,12 +15,13 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from jetcluster.clock import Clock, Rng
-from jetcluster.cluster.exports import CLOSE, OPEN, Exports
+from jetcluster.cluster.exports import CLOSE, OPEN, Exports, Opened
 from jetcluster.cluster.mesh_api import Mesh, MeshError
 from jetcluster.cluster.pull import RETRY_PAUSE, Pull, Transfer
+from jetcluster.raft.membership import Config
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError, KvFullError
 from jetcluster.store.transfer import Giver, Taker
@@ -38,10 +39,9 @@ class Cut:
 
     index: int
     term: int
-    peers: tuple[str, ...]
-    """The voters as of `index`, not as of now: a newer configuration may never be committed."""
+    config: Config
+    """As of `index`, not as of now: a newer one may never be committed."""
     giver: Giver
-    learners: tuple[str, ...] = ()
     size: int = 0
     """About as many bytes, in all."""
     messages: int = 0
@@ -93,7 +93,7 @@ class SnapshotOwner(Protocol):
         """The disk cannot take all of it: what has come leaves the disk again. Raises KvError."""
         ...
 
-    async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()) -> None:
+    async def snapshot_end(self, index: int, term: int, config: Config) -> None:
         """Makes the imported state durable and current, and continues the group after `index`."""
         ...
 
@@ -188,40 +188,37 @@ class CatchUp:
             opened = await self._open(owner, gid, peer, index)
         try:
             pull = await self._transfer(owner, gid, peer, opened, owner.snapshot_begin())
-            peers, learners = tuple(opened["peers"]), tuple(opened.get("learners", ()))
-            await owner.snapshot_end(opened["index"], opened["term"], peers, learners)
+            await owner.snapshot_end(opened.index, opened.term, opened.config)
         except KvFullError:
             # Others need what is left: no half of it is kept, and no whole one fetched again and again.
-            self._too_large[gid] = opened.get("size", 0), self._clock.monotonic() + FULL_SECONDS
+            self._too_large[gid] = opened.size, self._clock.monotonic() + FULL_SECONDS
             await owner.snapshot_abandon()
             raise
         self._too_large.pop(gid, None)
         took = round(self._clock.monotonic() - pull.began, 3)
         figures = {"compared": pull.compared, "fetched": pull.fetched, "seconds": took}
-        self._log.info("caught up from a snapshot", gid=gid, peer=peer, index=opened["index"], **figures)
+        self._log.info("caught up from a snapshot", gid=gid, peer=peer, index=opened.index, **figures)
 
-    async def _open(self, owner: SnapshotOwner, gid: int, peer: str, index: int) -> dict[str, Any]:
+    async def _open(self, owner: SnapshotOwner, gid: int, peer: str, index: int) -> Opened:
         request = json.dumps({"gid": gid, "index": max(index, owner.state_index)}).encode()
-        opened: dict[str, Any] = json.loads(await self._mesh.call(peer, OPEN, request))
+        opened = Opened.decode(await self._mesh.call(peer, OPEN, request))
         size, until = self._too_large.get(gid, (0, 0.0))
         refused = ""
-        if opened["index"] < owner.state_index or not owner.wants_state:
+        if opened.index < owner.state_index or not owner.wants_state:
             refused = "the log was faster"
-        elif opened.get("size", 0) > size // 2 and self._clock.monotonic() < until:
+        elif opened.size > size // 2 and self._clock.monotonic() < until:
             refused = "there is no room for it yet"
         if refused:
-            self._mesh.notify(peer, CLOSE, opened["id"].encode())
+            self._mesh.notify(peer, CLOSE, opened.id.encode())
             raise MeshError(refused)
         return opened
 
-    async def _transfer(
-        self, owner: SnapshotOwner, gid: int, peer: str, opened: dict[str, Any], taker: Taker | None
-    ) -> Pull:
+    async def _transfer(self, owner: SnapshotOwner, gid: int, peer: str, opened: Opened, taker: Taker | None) -> Pull:
         """Without a `taker` it is only seen that the peer can read all of it."""
-        pull = Pull(gid, peer, self._clock.monotonic(), opened.get("size", 0), opened.get("messages", 0))
+        pull = Pull(gid, peer, self._clock.monotonic(), opened.size, opened.messages)
         self.transfers[gid] = pull
         try:
-            await Transfer(self._mesh, self._clock, pull, opened["id"]).run(owner, taker)
+            await Transfer(self._mesh, self._clock, pull, opened.id).run(owner, taker)
         finally:
-            self._mesh.notify(peer, CLOSE, opened["id"].encode())
+            self._mesh.notify(peer, CLOSE, opened.id.encode())
         return pull

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from jetcluster.clock import Clock, Rng
 from jetcluster.cluster.mesh_api import Mesh, MeshError
+from jetcluster.raft.membership import Config, ConfigError, decode_config, encode_config
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
 from jetcluster.store.transfer import END, START, Giver, Range, decode_places, encode_ranges
@@ -44,6 +45,35 @@ ASK_READ = struct.Struct("<16sI")
 """Id of the export and how many bytes to leave out; the places of the spans follow, start and end in turn."""
 
 Spans = list[tuple[bytes, bytes]]
+
+
+@dataclass(slots=True, frozen=True)
+class Opened:
+    """The answer to OPEN."""
+
+    id: str
+    index: int
+    """Of the newest command in the state."""
+    term: int
+    config: Config
+    """Of the group, as of `index`."""
+    size: int
+    messages: int
+
+    def encode(self) -> bytes:
+        fields = {"id": self.id, "index": self.index, "term": self.term, "config": encode_config(self.config).hex()}
+        return json.dumps(fields | {"size": self.size, "messages": self.messages}).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Opened:
+        """Raises MeshError for anything else: what a receiver needs in the end it has before it gives up its own."""
+        try:
+            fields = json.loads(data)
+            index, term, size, messages = (int(fields[name]) for name in ("index", "term", "size", "messages"))
+            config = decode_config(bytes.fromhex(fields["config"]))
+            return cls(str(fields["id"]), index, term, config, size, messages)
+        except (ConfigError, KeyError, TypeError, ValueError) as error:
+            raise MeshError(f"no answer of this version: {error!r}") from error
 
 
 @dataclass(slots=True)
@@ -113,8 +143,7 @@ class Exports:
         now = self._clock.monotonic()
         self._open[export_id.encode()] = _Export(gid, peer, cut.index, cut.giver, now, cut.size, cut.messages)
         owner.snapshot_fetched(peer, cut.index)
-        opened = {"id": export_id, "index": cut.index, "term": cut.term, "peers": cut.peers, "learners": cut.learners}
-        return json.dumps(opened | {"size": cut.size, "messages": cut.messages}).encode()
+        return Opened(export_id, cut.index, cut.term, cut.config, cut.size, cut.messages).encode()
 
     async def _serve_ranges(self, peer: str, payload: bytes) -> bytes:
         export_id, done = ASK_RANGES.unpack_from(payload)

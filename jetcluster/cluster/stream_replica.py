@@ -245,9 +245,9 @@ class StreamReplica:
             raise MeshError(f"this replica of {self.assignment.name} is not sound")
         machine = self.machine
         giver = self.store.export()
-        voters, learners = self.group.members_at(machine.applied_index)
+        config = self.group.members_at(machine.applied_index)
         size, messages = self.store.byte_count, self.store.messages
-        return Cut(machine.applied_index, machine.applied_term, voters, giver, learners, size, messages)
+        return Cut(machine.applied_index, machine.applied_term, config, giver, size, messages)
 
     def snapshot_fetched(self, peer: str, index: int) -> None:
         self.group.fetches(peer, index)
@@ -281,7 +281,7 @@ class StreamReplica:
         self.store.import_wipe()
         await self.store.reclaim()
 
-    async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()) -> None:
+    async def snapshot_end(self, index: int, term: int, config: Config) -> None:
         self._taker = None
         for _ in self.store.import_end():
             await asyncio.sleep(0)
@@ -289,12 +289,12 @@ class StreamReplica:
         if self.machine.applied_index != index:
             raise MeshError(f"the snapshot of {index} holds the state of {self.machine.applied_index}")
         self.checkpoints = Checkpoints(index, self.machine.hash)
-        self._keep_members(Members(index, Config(peers, learners)))
+        self._keep_members(Members(index, config))
         await self.context.kv.flush()
         self.installing = False
         self.suspect = self.doubt = ""
         self.repair.rebuilt()
-        self.group.install(index, term, peers, learners)
+        self.group.install(index, term, config)
         self._config_changed()
         self.consumers.refresh()
 
