@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from jetcluster.clock import Clock, Rng
 from jetcluster.cluster.exports import CLOSE, OPEN, Exports, Opened
 from jetcluster.cluster.mesh_api import Mesh, MeshError
 from jetcluster.cluster.pull import RETRY_PAUSE, Pull, Transfer
+from jetcluster.cluster.troubles import Troubles
 from jetcluster.raft.membership import Config
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError, KvFullError
@@ -106,7 +109,8 @@ class CatchUp:
         self._clock = clock
         self._owners = owners
         self._log = log
-        self._exports = Exports(mesh, clock, rng, owners, log)
+        self._troubles = Troubles(clock, log)
+        self._exports = Exports(mesh, clock, rng, owners, log, self._troubles)
         self._pulls: dict[int, asyncio.Task[None]] = {}
         self._stopped = False
         self.transfers: dict[int, Pull] = {}
@@ -148,6 +152,7 @@ class CatchUp:
     def forget(self, gid: int) -> None:
         """The replica goes away: its pull ends before it takes another step, nobody reads its state any more."""
         self._too_large.pop(gid, None)
+        self._troubles.over(gid)
         task = self._pulls.get(gid)
         if task is not None:
             task.cancel()
@@ -170,7 +175,7 @@ class CatchUp:
         try:
             await self._fetch(self._owners[gid], gid, peer, index)
         except MeshError as error:
-            self._log.debug("catch-up interrupted", gid=gid, peer=peer, error=str(error))
+            self._troubles.failed(gid, peer, error)
             await asyncio.sleep(RETRY_PAUSE)
         except (DamagedError, KvError) as error:
             self._log.error("catch-up failed", gid=gid, peer=peer, error=str(error) or repr(error))
@@ -187,7 +192,7 @@ class CatchUp:
             await self._transfer(owner, gid, peer, opened, None)
             opened = await self._open(owner, gid, peer, index)
         try:
-            pull = await self._transfer(owner, gid, peer, opened, owner.snapshot_begin())
+            pull = await self._transfer(owner, gid, peer, opened, partial(self._begin, owner, opened))
             await owner.snapshot_end(opened.index, opened.term, opened.config)
         except KvFullError:
             # Others need what is left: no half of it is kept, and no whole one fetched again and again.
@@ -195,6 +200,7 @@ class CatchUp:
             await owner.snapshot_abandon()
             raise
         self._too_large.pop(gid, None)
+        self._troubles.over(gid)
         took = round(self._clock.monotonic() - pull.began, 3)
         figures = {"compared": pull.compared, "fetched": pull.fetched, "seconds": took}
         self._log.info("caught up from a snapshot", gid=gid, peer=peer, index=opened.index, **figures)
@@ -203,22 +209,32 @@ class CatchUp:
         request = json.dumps({"gid": gid, "index": max(index, owner.state_index)}).encode()
         opened = Opened.decode(await self._mesh.call(peer, OPEN, request))
         size, until = self._too_large.get(gid, (0, 0.0))
-        refused = ""
-        if opened.index < owner.state_index or not owner.wants_state:
-            refused = "the log was faster"
-        elif opened.size > size // 2 and self._clock.monotonic() < until:
+        refused = _overtaken(owner, opened)
+        if not refused and opened.size > size // 2 and self._clock.monotonic() < until:
             refused = "there is no room for it yet"
         if refused:
             self._mesh.notify(peer, CLOSE, opened.id.encode())
             raise MeshError(refused)
         return opened
 
-    async def _transfer(self, owner: SnapshotOwner, gid: int, peer: str, opened: Opened, taker: Taker | None) -> Pull:
-        """Without a `taker` it is only seen that the peer can read all of it."""
+    def _begin(self, owner: SnapshotOwner, opened: Opened) -> Taker:
+        """The peer has shown that it gives what it opened, and that the two sides understand each other."""
+        if refused := _overtaken(owner, opened):
+            raise MeshError(refused)
+        return owner.snapshot_begin()
+
+    async def _transfer(
+        self, owner: SnapshotOwner, gid: int, peer: str, opened: Opened, begin: Callable[[], Taker] | None
+    ) -> Pull:
+        """Without `begin` it is only seen that the peer can read all of it."""
         pull = Pull(gid, peer, self._clock.monotonic(), opened.size, opened.messages)
         self.transfers[gid] = pull
         try:
-            await Transfer(self._mesh, self._clock, pull, opened.id).run(owner, taker)
+            await Transfer(self._mesh, self._clock, pull, opened.id).run(owner, begin)
         finally:
             self._mesh.notify(peer, CLOSE, opened.id.encode())
         return pull
+
+
+def _overtaken(owner: SnapshotOwner, opened: Opened) -> str:
+    return "the log was faster" if opened.index < owner.state_index or not owner.wants_state else ""

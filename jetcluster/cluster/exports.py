@@ -25,6 +25,7 @@ from jetcluster.store.transfer import END, START, Giver, Range, decode_places, e
 if TYPE_CHECKING:
     from jetcluster.cluster.catchup import SnapshotOwner
     from jetcluster.cluster.context import Log
+    from jetcluster.cluster.troubles import Troubles
 
 MAX_OPEN_EXPORTS = 16
 """Per node; a peer beyond that is told to ask again."""
@@ -38,7 +39,11 @@ LIST_COST = 16 << 20
 """What one answer announces: about 30 KB of digests. Over a link of 50 ms it lets 300 MB per second be compared."""
 CHUNK_BYTES = 512 * 1024
 
-OPEN, RANGES, READ, CLOSE = "snapshot.open", "snapshot.ranges", "snapshot.read", "snapshot.close"
+OPEN, RANGES, READ, CLOSE = "snapshot.open.2", "snapshot.ranges", "snapshot.read", "snapshot.close"
+"""The number goes up with every change of what the two sides say to each other, and of what is in a state that a
+version before would not understand. So the first call of a pair that does not fit is refused, and nothing given up."""
+OPEN_BEFORE = "snapshot.open"
+"""Of the version before, which gives up its own state as soon as this is answered."""
 ASK_RANGES = struct.Struct("<16sQ")
 """Id of the export and how many bytes the asker is done with; the place where to begin follows."""
 ASK_READ = struct.Struct("<16sI")
@@ -94,13 +99,23 @@ class _Export:
 class Exports:
     """Of one node. `owners` have the states, by group."""
 
-    def __init__(self, mesh: Mesh, clock: Clock, rng: Rng, owners: Mapping[int, SnapshotOwner], log: Log) -> None:
+    def __init__(
+        self,
+        mesh: Mesh,
+        clock: Clock,
+        rng: Rng,
+        owners: Mapping[int, SnapshotOwner],
+        log: Log,
+        troubles: Troubles,
+    ) -> None:
         self._clock = clock
+        self._troubles = troubles
         self._rng = rng
         self._owners = owners
         self._log = log
         self._open: dict[bytes, _Export] = {}
         mesh.serve(OPEN, self._serve_open)
+        mesh.serve(OPEN_BEFORE, self._refuse_before)
         mesh.serve(RANGES, self._serve_ranges)
         mesh.serve(READ, self._serve_read)
         mesh.on_notice(CLOSE, self._on_close)
@@ -144,6 +159,10 @@ class Exports:
         self._open[export_id.encode()] = _Export(gid, peer, cut.index, cut.giver, now, cut.size, cut.messages)
         owner.snapshot_fetched(peer, cut.index)
         return Opened(export_id, cut.index, cut.term, cut.config, cut.size, cut.messages).encode()
+
+    async def _refuse_before(self, peer: str, payload: bytes) -> bytes:
+        self._troubles.other_version(int(json.loads(payload)["gid"]), peer, "it asks as versions before did")
+        raise MeshError("this node runs a later version: upgrade the one that asks")
 
     async def _serve_ranges(self, peer: str, payload: bytes) -> bytes:
         export_id, done = ASK_RANGES.unpack_from(payload)
