@@ -85,22 +85,6 @@ replace(MirrorReads, "_confirms", lambda self, origin: False)
 """,
         ),
         Plant(
-            "relaxed-is-damage", "power-relaxed", frozenset({"unhealed"}),
-            "what a sync_interval lost counts as damage, so nobody votes",
-            """
-from jetcluster.raft.grouplog import GroupLog
-replace(GroupLog, "settle_relaxed", lambda self: None)
-""",
-        ),
-        Plant(
-            "acks-alone", "memory", frozenset({"lost", "moved", "diverged", "unhealed"}),
-            "a leader counts as a majority by itself",
-            """
-from jetcluster.raft import group
-replace(group, "quorum_index", lambda voters, reached: max(reached.values()))
-""",
-        ),
-        Plant(
             "silent-damage", "rot-two", frozenset({"unannounced", "unhealed"}),
             "damaged records are kept to oneself, and stay",
             """

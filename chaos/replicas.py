@@ -15,6 +15,9 @@ from tests.cluster.harness import HarnessError
 
 HEAL_WITHIN = 90.0
 BATCH = 1000
+TRIES = 3
+REJOIN = 2.0
+"""Seconds until a replica that had no leader, as all others stood still, is one of the readers again."""
 
 
 async def api(
@@ -56,17 +59,29 @@ async def read_stored(target: Target, history: History, workload: str, stream: s
     Raises HarnessError. A replica that was not read whole is not in the history."""
     last = int((await api(target, f"STREAM.INFO.{stream}"))["state"]["last_seq"])
     for name in names:
-        others = [other for other in target.names if target.own_copies and other != name and target.alive(other)]
-        async with await Client.connect(target.url(name), within=5.0) as client:
-            await _wait_direct(client, name, stream, last)
-            await target.pause(*others)
+        for left in reversed(range(TRIES)):
             try:
-                await _read(client, history, workload, stream, name)
+                await _read_alone(target, history, workload, stream, name, last)
             except TROUBLE as error:
-                raise HarnessError(f"{name} does not show its copy of {stream}: {error!r}") from error
-            finally:
-                await target.resume(*others)
+                if not left:
+                    raise HarnessError(f"{name} does not show its copy of {stream}: {error!r}") from error
+                await wait_current(target, stream)
+                await asyncio.sleep(REJOIN)
+            else:
+                break
         await wait_current(target, stream)
+
+
+async def _read_alone(target: Target, history: History, workload: str, stream: str, name: str, last: int) -> None:
+    """Raises HarnessError, or one of `TROUBLE`: that replica does not answer just now."""
+    others = [other for other in target.names if target.own_copies and other != name and target.alive(other)]
+    async with await Client.connect(target.url(name), within=5.0) as client:
+        await _wait_direct(client, name, stream, last)
+        await target.pause(*others)
+        try:
+            await _read(client, history, workload, stream, name)
+        finally:
+            await target.resume(*others)
 
 
 async def _wait_direct(client: Client, name: str, stream: str, last: int) -> None:

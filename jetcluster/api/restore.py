@@ -40,6 +40,8 @@ IDLE_SECONDS: Final = 5.0
 """So long a restore waits for its next chunk."""
 MAX_WAITING_BYTES: Final = 32 << 20
 """Chunks that arrived and are not worked on yet; a client that waits for the answers has one."""
+CHUNK_OVERHEAD: Final = 512
+"""What a chunk that waits takes beside its bytes: there may be any number of empty ones."""
 COMMAND_BYTES: Final = 1 << 20
 MAX_CONSUMERS_BYTES: Final = 64 << 20
 """Of all consumers in an archive: they are created when the messages are there."""
@@ -126,7 +128,7 @@ class Receiver:
         self._subscription = self._bus.subscribe(self.subject, self._on_chunk)
 
     def _on_chunk(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        self._waiting_bytes += len(payload)
+        self._waiting_bytes += len(payload) + CHUNK_OVERHEAD
         self._waiting.put_nowait(_Chunk(reply, payload))
         if self._waiting_bytes > MAX_WAITING_BYTES:
             self._bus.unsubscribe(self._subscription)
@@ -173,7 +175,7 @@ class Receiver:
                     self._context.log.warning("restore was not continued", stream=self._assignment.name)
                     return False
                 reply = chunk.reply
-                self._waiting_bytes -= len(chunk.data)
+                self._waiting_bytes -= len(chunk.data) + CHUNK_OVERHEAD
                 if not reply:
                     self._context.log.warning("restore chunk without a reply subject", stream=self._assignment.name)
                     return False

@@ -197,6 +197,7 @@ class DirectoryStore(Store):
                 file.flush()
                 os.fsync(file.fileno())
             beside.replace(path)
+            self._sync()
         except BaseException:
             with contextlib.suppress(OSError):
                 beside.unlink()
@@ -209,6 +210,15 @@ class DirectoryStore(Store):
                 path.unlink()
             else:
                 path.replace(path.with_suffix(f"{_SUFFIX}.deleted"))
+            self._sync()
+
+    def _sync(self) -> None:
+        """A name that was given or taken away stays so when the power fails: what was revoked must not come back."""
+        descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def _path(self, account: str) -> Path:
         return self.directory / f"{account}{_SUFFIX}"

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from jetcluster.errors import INSUFFICIENT_RESOURCES, by_code
@@ -34,6 +35,13 @@ Key = tuple[str, bool]
 """Account, and whether it is about memory streams."""
 
 
+@dataclass(slots=True)
+class _Share:
+    key: Key
+    led: int
+    held: int
+
+
 class AccountRoom:
     """One per node. Nothing is limited until `begin`."""
 
@@ -52,6 +60,8 @@ class AccountRoom:
         """Bytes of the streams led here, all replicas counted; never less than they have."""
         self._held: Counter[bool] = Counter()
         """Bytes of the replicas here, by storage; never less."""
+        self._shares: dict[int, _Share] = {}
+        """What each replica here is counted with."""
         self._elsewhere: dict[str, Counter[Key]] = {}
         self._told: Counter[Key] = Counter()
         self._tell_at = 0.0
@@ -80,11 +90,29 @@ class AccountRoom:
                 raise RefusedError(_NODE_FULL)
         self._led[key] += size * copies
         self._held[memory] += size
+        share = self._shares.get(replica.assignment.gid)
+        if share is not None:
+            share.led += size * copies
+            share.held += size
+        else:
+            self._shares[replica.assignment.gid] = _Share(key, size * copies, size)
 
-    def tick(self) -> None:
+    def forget(self, gid: int) -> None:
+        """The replica is gone."""
+        share = self._shares.pop(gid, None)
+        if share is not None:
+            self._led[share.key] -= share.led
+            self._held[share.key[1]] -= share.held
+
+    def tick(self, stirred: Iterable[StreamReplica] | None = None) -> None:
+        """`stirred`: replicas in which something may have happened since the last tick; None: in any."""
         context = self._context
         assert context is not None
-        self._count()
+        if stirred is None:
+            self._count()
+        else:
+            for replica in stirred:
+                self._count_one(replica)
         now = context.clock.monotonic()
         told = Counter({key: size for key, size in self._led.items() if self._limited(key)})
         if now >= self._tell_at and (told != self._told or now >= self._tell_at + WARN_SECONDS):
@@ -104,12 +132,19 @@ class AccountRoom:
 
     def _count(self) -> None:
         self._led, self._held = Counter(), Counter()
+        self._shares.clear()
         for replica in self._replicas.values():
-            assignment = replica.assignment
-            size = replica.store.byte_count + replica.ingest.pending_bytes
-            self._held[assignment.memory] += size
-            if replica.leading:
-                self._led[assignment.account, assignment.memory] += size * assignment.replicas
+            self._count_one(replica)
+
+    def _count_one(self, replica: StreamReplica) -> None:
+        assignment = replica.assignment
+        self.forget(assignment.gid)
+        size = replica.store.byte_count + replica.ingest.pending_bytes
+        key = assignment.account, assignment.memory
+        share = self._shares[assignment.gid] = _Share(key, size * assignment.replicas if replica.leading else 0, size)
+        self._held[assignment.memory] += size
+        if share.led:
+            self._led[key] += share.led
 
     def _on_notice(self, peer: str, payload: bytes) -> None:
         """Whatever is not in the peer's newest list is not taken any more."""

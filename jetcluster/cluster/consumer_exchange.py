@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import Clock
 from jetcluster.cluster.mesh_api import MeshError
+from jetcluster.consumer import turn
 from jetcluster.raft.api import RaftError, Role
 from jetcluster.stream.commands import CONSUMER_TURN, HEAD
 
@@ -67,7 +68,8 @@ class ConsumerExchange:
             return
         (gid,) = _GID.unpack_from(payload)
         replica = self._replicas.get(gid)
-        if replica is None or not self._propose(replica, payload[_GID.size :]):
+        body = payload[_GID.size :]
+        if replica is None or not turn.is_sound(body) or not self._propose(replica, body):
             (session,) = struct.unpack_from("<Q", payload, _GID.size + 8)
             self._context.mesh.notify(peer, REFUSED_NOTICE, _REFUSED.pack(gid, session))
 
@@ -104,6 +106,7 @@ class ConsumerExchange:
 
     def _leave(self, replica: StreamReplica, peer: str, *, leaving: bool) -> None:
         policy = replica.consumers.policy
+        replica.wake()
         if leaving:
             policy.leave(peer)
             replica.consumers.moves.move()

@@ -25,16 +25,13 @@ class ConsumerExpiry:
         self._background = background
         self._running: set[int] = set()
 
-    def tick(self) -> None:
-        for gid, replica in self._replicas.items():
-            self._look(gid, replica)
-
     def watch(self, replica: StreamReplica) -> None:
         """What its owners ask for is done at once: a threshold may be shorter than the time between ticks."""
         gid = replica.assignment.gid
-        replica.consumers.tell_unused = lambda: self._look(gid, replica)
+        replica.consumers.tell_unused = lambda: self.look(gid, replica)
 
-    def _look(self, gid: int, replica: StreamReplica) -> None:
+    def look(self, gid: int, replica: StreamReplica) -> None:
+        """Asks again for what is left."""
         if replica.consumers.unused and gid not in self._running:
             self._running.add(gid)
             self._background.spawn(self._expire(gid, replica))

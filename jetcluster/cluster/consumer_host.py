@@ -9,7 +9,6 @@ still, or lost its leader for a while, begins a new session first: it may have l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from jetcluster.cluster.advisories import advisories
@@ -20,6 +19,7 @@ from jetcluster.cluster.consumer_moves import ConsumerMoves
 from jetcluster.cluster.consumer_owners import ConsumerOwners
 from jetcluster.cluster.consumer_turns import ConsumerTurns
 from jetcluster.cluster.consumer_wakes import ConsumerWakes, OwnerWakes
+from jetcluster.cluster.rounds import TICK
 from jetcluster.consumer.delivery import DELETED, MOVED, SHUTDOWN
 from jetcluster.consumer.owner import ConsumerOwner, Surroundings
 from jetcluster.consumer.ports import Turns, Wakes
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from jetcluster.cluster.context import NodeContext
     from jetcluster.cluster.stream_replica import StreamReplica
 
-STOOD_STILL = 1.0
-"""Seconds without a tick of this process after which others may have taken over."""
 OUT_OF_TOUCH = 2.0
 """Seconds without a live leader after which owners stop."""
 TELL_SECONDS = 2.0
@@ -134,11 +132,13 @@ class ConsumerHost:
         self._to_start: dict[int, ConsumerState] = {}
         self._start_scheduled = False
         self._stopped = False
-        self._beat = self._contact = context.clock.monotonic()
+        self._contact = context.clock.monotonic()
+        self._in_touch = True
+        self._stops = context.pulse.stops(self._contact)
         self._errors = 0
         self.turns = ConsumerTurns(
             self._peer,
-            send=partial(exchange.send_turn, replica),
+            send=self._send,
             session_of=self._session,
             owners=lambda: [hosted.owner for hosted in self._hosted.values()],
             on_room=self._on_room,
@@ -256,16 +256,23 @@ class ConsumerHost:
         if self._stopped:
             return
         if not self.table.count and not self.turns.wanted:
-            self._beat = self.context.clock.monotonic()  # most streams have no consumers: they cost nothing here
-            return
+            return  # most streams have no consumers: they cost nothing here
         self._check_awake()
-        self._beat = self.context.clock.monotonic()
         self._check_touch()
         self._check_replicas()
         self.refresh()
         self.turns.tick()
         self.tell_leaving()
         self.moves.move()
+
+    @property
+    def unsettled(self) -> bool:
+        """Ticks have something to do, or to see for themselves."""
+        if self._stopped or not (self.table.count or self.turns.wanted):
+            return False
+        if self._going or self._leaving or self.unused or self.turns.unsettled or self.moves.wanted:
+            return True
+        return bool(self._to_start) or self.owns > len(self._hosted)
 
     def tell_leaving(self) -> None:
         """A replica that cannot serve its consumers asks the leader to give them to another one."""
@@ -281,6 +288,7 @@ class ConsumerHost:
     def hand_over(self) -> None:
         """This node goes: other replicas are to own what it owns."""
         self._going = True
+        self.replica.wake()
         self.tell_leaving()
 
     @property
@@ -301,9 +309,15 @@ class ConsumerHost:
         known = self.table.session_of(self._peer)
         return known[0] if known is not None else 0
 
+    def _send(self, session: int, body: bytes) -> bool:
+        self.replica.wake()  # it may get lost
+        return self._exchange.send_turn(self.replica, session, body)
+
     def _check_awake(self) -> None:
-        if self.context.clock.monotonic() - self._beat > STOOD_STILL:
-            self._beat = self.context.clock.monotonic()
+        """Others may have taken over while this process stood still."""
+        stops = self.context.pulse.stops(self.context.clock.monotonic())
+        if stops != self._stops:
+            self._stops = stops
             self.turns.lose()
 
     def _check_replicas(self) -> None:
@@ -319,8 +333,12 @@ class ConsumerHost:
         group, now = self.replica.group, self.context.clock.monotonic()
         leader = group.leader
         if group.role is Role.LEADER or (leader is not None and self.context.raft.is_alive(leader)):
-            self._contact = now
-        elif now - self._contact > OUT_OF_TOUCH and self.turns.is_open:
+            self._contact, self._in_touch = now, True
+            return
+        if self._in_touch:  # the replica may have rested: nobody looked for a while
+            self._in_touch = False
+            self._contact = max(self._contact, group.leaderless_since or now - TICK)
+        if now - self._contact > OUT_OF_TOUCH and self.turns.is_open:
             self.turns.lose()
 
     def _may_run(self) -> bool:

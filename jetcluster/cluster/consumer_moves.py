@@ -34,7 +34,7 @@ class ConsumerMoves:
         lag = {peer.peer: status.commit_index - peer.match_index for peer in status.peers}
         return [
             peer
-            for peer in self._present()
+            for peer in self.present()
             if (self._replica.sound if peer == self._context.me else lag.get(peer, CAUGHT_UP) < CAUGHT_UP)
         ]
 
@@ -43,7 +43,7 @@ class ConsumerMoves:
         replica = self._replica
         if not replica.leading or not self._table.count:
             return
-        present = self._present()
+        present = self.present()
         now = self._context.clock.monotonic()
         if not self._policy.must_move(present) or now < self._again_at:
             return
@@ -51,11 +51,16 @@ class ConsumerMoves:
         if moves and replica.try_propose(encode_moves(self._context.clock.time_ns(), moves)):
             self._again_at = now + REPEAT
 
+    @property
+    def wanted(self) -> bool:
+        """This replica leads, and a consumer has no owner that is there and wants to stay."""
+        return self._replica.leading and bool(self._table.count) and self._policy.must_move(self.present())
+
     def moved(self) -> None:
         """A command of ours was applied: the next one may follow at once."""
         self._again_at = 0.0
 
-    def _present(self) -> list[str]:
+    def present(self) -> list[str]:
         """Voters with a place that are heard."""
         context, replica = self._context, self._replica
         now = context.clock.monotonic()

@@ -136,6 +136,11 @@ class ConsumerTurns:
         return self._session > 0
 
     @property
+    def unsettled(self) -> bool:
+        """`tick` has something to wait for."""
+        return self._begun_at is not None or bool(self._in_flight)
+
+    @property
     def in_flight(self) -> int:
         return len(self._in_flight)
 

@@ -10,6 +10,8 @@ from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.cluster.account_room import AccountRoom
 from jetcluster.cluster.meta_state import Assignment, Node
 from jetcluster.cluster.placement import PlacementRules
+from jetcluster.cluster.pulse import Pulse
+from jetcluster.cluster.rounds import Rounds
 from jetcluster.consumer.ports import DeliveryBus
 from jetcluster.latency import Latency
 from jetcluster.objects.host import ObjectLimits
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from jetcluster.cluster.catchup import CatchUp
     from jetcluster.cluster.leaders import LeaderTable
     from jetcluster.cluster.mesh_core import MeshCore
+    from jetcluster.cluster.stream_replica import StreamReplica
     from jetcluster.cluster.turn_commit import TurnCommit
     from jetcluster.raft.node import RaftNode
 
@@ -67,6 +70,8 @@ class NodeContext:
     """A message was deleted whose bytes are to leave the journal as well (`flusher`)."""
     system_account: str = "$SYS"
     account_room: AccountRoom = field(default_factory=AccountRoom)
+    pulse: Pulse = field(default_factory=Pulse)
+    rounds: Rounds[StreamReplica] = field(default_factory=Rounds)
     object_limits: ObjectLimits = field(default_factory=ObjectLimits)
     placement_rules: Callable[[], PlacementRules] = PlacementRules
     max_buffered: tuple[int, int] = (PENDING_MESSAGES, PENDING_BYTES)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from jetcluster.clock import Clock, Rng
 from jetcluster.cluster.mesh_api import Mesh, MeshError
+from jetcluster.raft.codec import MAX_NUMBER
 from jetcluster.raft.membership import Config, ConfigError, decode_config, encode_config
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
@@ -74,11 +75,11 @@ class Opened:
         """Raises MeshError for anything else: what a receiver needs in the end it has before it gives up its own."""
         try:
             fields = json.loads(data)
-            index, term, size, messages = (int(fields[name]) for name in ("index", "term", "size", "messages"))
+            index, term, size, messages = (_number(fields[name]) for name in ("index", "term", "size", "messages"))
             config = decode_config(bytes.fromhex(fields["config"]))
             return cls(str(fields["id"]), index, term, config, size, messages)
         except (ConfigError, KeyError, TypeError, ValueError) as error:
-            raise MeshError(f"no answer of this version: {error!r}") from error
+            raise MeshError(f"no answer to go on with: {error!r}") from error
 
 
 @dataclass(slots=True)
@@ -226,6 +227,13 @@ class Exports:
     def _drop(self, gone: Callable[[_Export], bool]) -> None:
         for export_id in [i for i, export in self._open.items() if gone(export)]:
             del self._open[export_id]
+
+
+def _number(value: object) -> int:
+    """An index, a term or a count: the journal could hold no other, and none comes back from beyond."""
+    if type(value) is not int or not 0 <= value <= MAX_NUMBER:
+        raise ValueError(f"{value} is no index and no term")
+    return value
 
 
 def _spans(data: bytes) -> Spans:

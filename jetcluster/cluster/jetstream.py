@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from jetcluster.cluster.administration import Administration
@@ -39,11 +40,13 @@ from jetcluster.cluster.meta_state import (
     StreamRemoved,
     StreamUpdated,
 )
+from jetcluster.cluster.node_watch import NodeWatch
 from jetcluster.cluster.proposals import OutcomeUnknownError
 from jetcluster.cluster.read_confirm import COMMIT_METHOD, LAST_METHOD
 from jetcluster.cluster.registry import NodeRegistry
 from jetcluster.cluster.requests import Body, LeaderRequests
 from jetcluster.cluster.restart_safety import RestartSafety
+from jetcluster.cluster.rounds import TICK
 from jetcluster.cluster.scrubber import Scrubber
 from jetcluster.cluster.store_care import StoreCare
 from jetcluster.cluster.stream_replica import StreamReplica
@@ -53,7 +56,6 @@ from jetcluster.errors import ApiError
 from jetcluster.model.limits import AccountLimits
 from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftError
 
-TICK = 0.25
 SETTLE_METHOD = "meta.settle"
 SETTLE_SECONDS = 2.0
 USED_METHOD = "store.used"
@@ -148,6 +150,7 @@ class JetStream:
             expected_nodes=expected_nodes,
             settled=settled,
         )
+        self._watch = NodeWatch(context)
         self._ticker: Any = None
         self._unassigned_told = False
         self._stopped = False
@@ -338,6 +341,7 @@ class JetStream:
             return
         self.replicas[gid] = replica
         self._owners[gid] = replica
+        self.context.rounds.add(gid, replica)
         self._expiry.watch(replica)
 
     def _updated(self, assignment: Assignment) -> None:
@@ -368,6 +372,8 @@ class JetStream:
         self.context.leaders.forget(gid)
         self.rescues.forget(gid)
         if replica is not None:
+            self.context.rounds.remove(gid)
+            self.context.account_room.forget(gid)
             replica.stop(deleted=deleted)
             self.context.raft.stop_group(gid)
             replica.store.remove()
@@ -396,10 +402,6 @@ class JetStream:
                 self.context.leaders.follow(gid, *hint)
 
     def _tend_assignments(self) -> None:
-        for gid, replica in self.replicas.items():
-            if replica.retiring and gid not in self._retiring:
-                self._retiring.add(gid)
-                self.background.spawn(self._retire(replica))
         self.flusher.soon |= bool(self._blocked)  # each flush takes a tombstone one step further
         for gid in list(self._blocked):
             if not self._leftovers.is_deleted(gid):
@@ -507,18 +509,31 @@ class JetStream:
         self.joining.tick()
         self.meta_rescue.tick()
         self.rescues.tick()
-        for replica in self.replicas.values():
-            self._guarded(replica.tick, replica.assignment.name)
+        if self._watch.changed():
+            self.context.rounds.wake_all()
+        stirred = self.context.rounds.due(self.context.clock.monotonic())
+        for gid, replica in stirred:
+            self._tick_of(gid, replica)
         self._guarded(self._tend_assignments, "assignments")
         self._guarded(self.drift.tick, "drift check")
         self._guarded(self._store_care.tick, "data store")
-        self._guarded(self._expiry.tick, "unused consumers")
-        self._guarded(self.context.account_room.tick, "account limits")
+        self._guarded(partial(self.context.account_room.tick, [replica for _, replica in stirred]), "account limits")
         self.context.catchup.tick()
         self._guarded(self._report_unassigned, "data of streams that are not placed here")
         self.flusher.tick()
         delay = 0.05 if self.joining.looking else TICK
         self._ticker = self.context.timers.call_later(delay, self._tick)
+
+    def _tick_of(self, gid: int, replica: StreamReplica) -> None:
+        self._guarded(lambda: self._look_after(gid, replica), replica.assignment.name)
+
+    def _look_after(self, gid: int, replica: StreamReplica) -> None:
+        rest = replica.tick()
+        if replica.retiring and gid not in self._retiring:
+            self._retiring.add(gid)
+            self.background.spawn(self._retire(replica))
+        self._expiry.look(gid, replica)
+        self.context.rounds.rest(gid, self.context.clock.monotonic(), rest)
 
     def _guarded(self, tick: Callable[[], None], what: str) -> None:
         """The clock of the node goes on whatever happens in one stream."""
@@ -534,7 +549,8 @@ class JetStream:
     def _look_at(self, gid: int) -> None:
         replica = self.replicas.get(gid)
         if replica is not None and not self._stopped:
-            self._guarded(replica.tick, replica.assignment.name)
+            replica.wake()
+            self._tick_of(gid, replica)
 
     def _report_unassigned(self) -> None:
         """Once, when this node has applied what the meta group had decided so far."""

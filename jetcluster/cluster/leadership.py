@@ -35,7 +35,8 @@ class Leadership:
         self._led = False
         """The group had a leader since this process started: before that there is nothing to lose."""
         self._lost = False
-        self._tell_at = 0.0
+        self._tell_at: float | None = None
+        """Next, while there is no leader."""
 
     def elected(self) -> None:
         """This replica leads now."""
@@ -46,8 +47,10 @@ class Leadership:
         now = self._context.clock.monotonic()
         if self._replica.group.leader is not None or self._replica.retiring:
             self._led, self._lost = True, False
-            self._tell_at = now + LOST_SECONDS
-        elif self._led and now >= self._tell_at:
+            self._tell_at = None
+        elif self._led and self._tell_at is None:
+            self._tell_at = (self._replica.group.leaderless_since or now) + LOST_SECONDS
+        elif self._led and self._tell_at is not None and now >= self._tell_at:
             self._tell_at = now + REPEAT_SECONDS
             name = self._replica.assignment.name
             if not self._lost:

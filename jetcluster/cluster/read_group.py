@@ -175,6 +175,11 @@ class ReadGroup:
             self._join_when_current()
 
     @property
+    def unsettled(self) -> bool:
+        """Ticks have something to do, or to see for themselves: a mirror's lag, another replica's part in the group."""
+        return self.upstream is not None or self._joining is not None or (self._allowed and not self.joined)
+
+    @property
     def _leaderless(self) -> bool:
         """Nobody leads the group for long, as far as this replica knows, and others could: it may have been removed."""
         since = self._replica.group.leaderless_since
@@ -182,6 +187,7 @@ class ReadGroup:
 
     def leave(self) -> None:
         """Takes no more requests; batches under way are finished."""
+        self._replica.wake()
         if self.upstream is not None:
             self.upstream.leave()
         for subscription in self._subscriptions:

@@ -24,6 +24,7 @@ from jetcluster.cluster.object_service import ObjectService
 from jetcluster.cluster.proposals import Proposals, resolver
 from jetcluster.cluster.read_group import ReadGroup
 from jetcluster.cluster.repair import Repair
+from jetcluster.cluster.rounds import LONGEST_REST
 from jetcluster.consumer.table import ConsumerTable
 from jetcluster.model.advisory import Advisories, batch_abandoned_events
 from jetcluster.objects.layout import STREAM_PREFIX
@@ -40,7 +41,7 @@ from jetcluster.stream.duties import LeaderDuties
 from jetcluster.stream.ingest import Ingest
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.ports import SIDE_MEMBERS
-from jetcluster.stream.results import BatchResult, PublishResult
+from jetcluster.stream.results import BatchResult, JobStep, PublishResult
 from jetcluster.stream.rules import StreamRules
 
 CONFIRM_SECONDS = 2.0
@@ -59,6 +60,8 @@ class StreamReplica:
         """Why the own state is not to be trusted; it is being replaced by the leader's then."""
         self.doubt: str = ""
         """Why it may be wrong: it differs from the leader's, and who is right is not known yet."""
+        self.resting = False
+        """It is left out of the ticks (`cluster.rounds`)."""
         self.divergences = 0
         """How often this replica was found to differ from its leader."""
         self.leader_since_ns = 0
@@ -81,7 +84,7 @@ class StreamReplica:
             self.bus if self.objects is None else self.objects.replies,
             context.clock,
             context.timers.call_soon,
-            AtomicStage(self.machine.rules, context.batch_room, context.clock, self._tell_abandoned),
+            AtomicStage(self.machine.rules, context.batch_room, context.clock, self._tell_abandoned, self.wake),
             domain=context.domain or None,
             no_ack=rules.no_ack,
             max_pending_messages=context.max_buffered[0],
@@ -134,6 +137,8 @@ class StreamReplica:
     # ---- raft.api.StateMachine
 
     def apply(self, index: int, term: int, command: bytes) -> None:
+        if self.resting:
+            self.wake()
         last_seq = self.store.last_seq
         try:
             result = self.machine.apply(index, term, command)
@@ -150,6 +155,10 @@ class StreamReplica:
         if isinstance(result, PublishResult | BatchResult):
             self.ingest.on_applied(index, result)
             return
+        if isinstance(result, JobStep):
+            if result.done:
+                self.proposals.applied(result.job, result.removed)
+            return
         kind = command[0]
         if kind == commands.UPDATE_CONFIG:
             self._config_changed()
@@ -163,6 +172,7 @@ class StreamReplica:
 
     def on_role(self, role: Role, term: int, leader: str | None) -> None:
         gid = self.assignment.gid
+        self.wake()
         if role is not Role.LEADER:
             self._unlisten()
             self.mirrors.end()
@@ -177,6 +187,7 @@ class StreamReplica:
 
     def open(self) -> None:
         """The node knows now that the stream exists (`NodeContext.meta_current`)."""
+        self.wake()
         if self.leading:
             self._take_over(self.group.term)
         else:
@@ -205,6 +216,7 @@ class StreamReplica:
             self.objects.dropped(first_index)
 
     def on_members(self, members: Members) -> None:
+        self.wake()
         known = self._members()
         if known is None or known.config != members.config:
             self._keep_members(members)
@@ -257,6 +269,7 @@ class StreamReplica:
 
     def snapshot_begin(self) -> Taker:
         self.installing = True
+        self.wake()
         self.reads.abort()
         # A new leader might hold the log that the old one had forgotten: it must not be applied to half a state.
         self.group.suspend()
@@ -297,6 +310,7 @@ class StreamReplica:
         self.group.install(index, term, config)
         self._config_changed()
         self.consumers.refresh()
+        self.wake()
 
     # ---- lifecycle
 
@@ -344,6 +358,7 @@ class StreamReplica:
 
     def health_changed(self) -> None:
         """The node's health is another one (`health.node_health`)."""
+        self.wake()
         if not self.group.stopped:
             self.reads.tick()
             self.consumers.refresh()
@@ -352,6 +367,7 @@ class StreamReplica:
         """The meta group changed the stream's configuration; the leader puts it into the stream's own log, where every
         replica takes it at the same place among the messages."""
         self.assignment = assignment
+        self.wake()
         self.group.fence(assignment.fenced)
         if self.retiring and not self.leading:
             self.reads.leave()
@@ -363,12 +379,17 @@ class StreamReplica:
         """The stream has no place here any more. This replica still votes until its group has done without it."""
         return self.context.me not in self.assignment.peers
 
-    def tick(self) -> None:
-        """Called a few times per second."""
+    def wake(self) -> None:
+        """Something happened that the next tick may have to look at."""
+        if self.resting:
+            self.context.rounds.wake(self.assignment.gid)
+
+    def tick(self) -> float:
+        """Called a few times per second, but for the time that it answered last, as long as nothing calls `wake`."""
         if self.group.stopped:
             self._halt()
             self.consumers.tell_leaving()
-            return
+            return 0.0
         if self.leading:
             follow_assignment(self.context, self.group, self.assignment.peers)
             self._propose_config()
@@ -381,6 +402,28 @@ class StreamReplica:
         self.reads.tick()
         self.leadership.tick()
         self.consumers.tick()
+        return self._rest()
+
+    def _rest(self) -> float:
+        """Seconds for which no tick has anything to do, or to see before anybody tells."""
+        group = self.group
+        if not self.leading and (group.role is not Role.FOLLOWER or group.leader is None):
+            return 0.0
+        if group.told_index > group.applied_index or group.lacks_state or self.retiring or not self.trusted:
+            return 0.0
+        if not (self.context.meta_current and self.context.raft.health.vouches):
+            return 0.0
+        if self.reads.unsettled or self.consumers.unsettled:
+            return 0.0
+        return self._leaders_rest() if self.leading else LONGEST_REST
+
+    def _leaders_rest(self) -> float:
+        if set(self.group.peers) != set(self.assignment.peers) or not self._config_is_told():
+            return 0.0
+        uploads = self.objects is not None and self.objects.bucket.uploads is not None
+        if uploads or self.mirrors.links.by_key or len(self.ingest.batches.stage):
+            return 0.0
+        return min(self.duties.rest(), LONGEST_REST)
 
     def stop(self, *, deleted: bool = False) -> None:
         """Leaves the router; data stays. `deleted`: the stream is gone everywhere."""
@@ -404,6 +447,7 @@ class StreamReplica:
 
     def report_damage(self, error: DamagedError) -> None:
         """A stored record fails its checksum here: this replica stops answering reads; the others hold the data."""
+        self.wake()
         self.repair.report(error)
         self.reads.abort()
         self.context.timers.call_soon(self.consumers.refresh)  # an owner may have found it, in the middle of its work
@@ -416,6 +460,7 @@ class StreamReplica:
         self.context.log.error(
             "replica differs from the others; it is rebuilt", stream=self.assignment.name, index=index
         )
+        self.wake()
         self.divergences += 1
         self.suspect = f"differs from the others at {index}"
         self.reads.abort()
@@ -424,6 +469,7 @@ class StreamReplica:
 
     def set_doubt(self, doubt: str) -> None:
         """It is read no more while somebody may be wrong, and nobody knows who; "": it was somebody else."""
+        self.wake()
         known, self.doubt = self.doubt, doubt
         if bool(known) == bool(doubt):
             return
@@ -482,10 +528,14 @@ class StreamReplica:
                         subject, advisories.batch_abandoned(kind, self.assignment.name, batch_id, reason, named)
                     )
 
-    def _propose_config(self) -> None:
+    def _config_is_told(self) -> bool:
         revision = self.assignment.revision
-        if self._config_proposed == revision or self.machine.config_revision >= revision or self.config_is_current():
+        return self._config_proposed == revision or self.machine.config_revision >= revision or self.config_is_current()
+
+    def _propose_config(self) -> None:
+        if self._config_is_told():
             return
+        revision = self.assignment.revision
         now = self.context.clock.time_ns()
         if self.try_propose(commands.encode_update_config(now, self.assignment.config, revision)):
             self._config_proposed = revision

@@ -7,8 +7,8 @@ are described in `api.cluster`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from typing import Any, TypeVar
 
 from jetcluster.cluster.consumer_exchange import until
 from jetcluster.cluster.consumer_requests import ConsumerRequests
@@ -27,6 +27,7 @@ from jetcluster.stream import commands, msg_get
 from jetcluster.stream.info import SubjectsPage, state_object, subjects_page
 
 Body = dict[str, Any]
+T = TypeVar("T")
 PROPOSE_SECONDS = 4.0
 GONE = (10043, 10057)
 """What deleting a message that is not there is refused with."""
@@ -116,7 +117,11 @@ class StreamRequests:
         page = SubjectsPage(0, 0, 0)
         wanted = body.get("subjects_filter") or ""
         if wanted:
-            subjects, page = subjects_page(replica.store, wanted.encode(), int(body.get("offset") or 0))
+            subjects, page = await _in_turns(
+                subjects_page(replica.store, wanted.encode(), int(body.get("offset") or 0))
+            )
+            if not replica.leading or not replica.sound:
+                raise NotLeaderError(replica.group.leader)  # what there was to count may have been replaced
         details = bool(body.get("deleted_details"))
         answer: Body = {
             "state": state_object(
@@ -173,6 +178,17 @@ class StreamRequests:
             raise result
         assert isinstance(result, int)
         return result
+
+
+async def _in_turns(steps: Generator[None, None, T]) -> T:
+    """What `steps` return; everything else of the loop has its turn between them."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+        await asyncio.sleep(0)
 
 
 _HANDLERS: dict[str, Callable[[StreamRequests, StreamReplica, Body], Awaitable[Body]]] = {

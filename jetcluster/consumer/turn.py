@@ -47,6 +47,9 @@ SKIP: Final = 13
 """Body: u64 sequence: nothing up to there is for this consumer, the next delivery starts above it."""
 
 _SEQS: Final = frozenset((DELIVER, REDELIVER, ACK, TERM, PROGRESS, EXHAUSTED, GONE))
+_STEPS: Final = dict.fromkeys(_SEQS, 8) | {NAK: 16, ADVANCE: 16, SKIP: 8, WAIT: 1, UNWAIT: 1, PIN: 1}
+"""Kind -> what the length of a body is a multiple of."""
+_ONE: Final = frozenset((ADVANCE, SKIP))
 _TURN: Final = struct.Struct("<8sQQB")
 _OP: Final = struct.Struct("<IIBI")
 _PAIR: Final = struct.Struct("<QQ")
@@ -93,6 +96,28 @@ def decode(body: bytes) -> Turn:
         return Turn(owner, session, serial, bool(first), list(_ops(body)))
     except (struct.error, ValueError, IndexError) as error:
         raise CommandError(f"consumer turn: {error}") from error
+
+
+def is_sound(body: bytes) -> bool:
+    """Whether `decode` takes it: to be asked of what another node sends before it is put into the log, where bytes that
+    nobody can apply stop every replica. Looks at heads and lengths only."""
+    size, at = len(body), _TURN.size
+    if size < at or body[at - 1] > 1:
+        return False
+    while at < size:
+        if size - at < _OP.size:
+            return False
+        _, _, kind, length = _OP.unpack_from(body, at)
+        at += _OP.size
+        step = _STEPS.get(kind)
+        if step is None or length % step or length > size - at:
+            return False
+        if kind in _ONE and length != step:
+            return False
+        if kind == PIN and (not length or body[at] >= length):
+            return False
+        at += length
+    return True
 
 
 def _ops(body: bytes) -> Iterator[Op]:

@@ -21,11 +21,13 @@ from jetcluster.mirror.inflow import Inflow
 from jetcluster.mirror.ports import Surroundings
 from jetcluster.mirror.start import start_of
 from jetcluster.mirror.upstream import Start, Upstream
+from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin, Subscription
 from jetcluster.store.api import DamagedError
 from jetcluster.stream import times
 from jetcluster.stream.rules import LIMITS, short_hash
+from jetcluster.stream.runs import LATEST_TIME
 
 RESPONSE_SECONDS: Final = 5.0
 NOWHERE: Final = b"_INBOX.nobody"
@@ -74,7 +76,8 @@ class Link:
         self._inflow: Inflow | None = None
         """Not None while live."""
         self._early: list[Message] = []
-        self._dseq = 0
+        self._dseq = self._highest = 0
+        """Delivery and upstream's sequence of this attempt's last message."""
         self._waiting = False
         """For the next attempt."""
         self._nobody = False
@@ -240,7 +243,7 @@ class Link:
                 error = (refused or error) if error is not None else None
                 if error is None:
                     answered(answer)
-            except (ValueError, KeyError, TypeError, AttributeError) as wrong:
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as wrong:
                 error = self.upstream.setup_error(f"not an answer: {type(wrong).__name__}")
             except DamagedError as damage:
                 around.target.report_damage(damage)
@@ -268,7 +271,7 @@ class Link:
 
     def _informed(self, info: dict[str, Any]) -> None:
         identity = short_hash(str(info["created"]).encode())
-        last_seq = int(info["state"]["last_seq"])
+        last_seq = _count(info["state"]["last_seq"])
         self._durable = info["config"].get("retention", LIMITS) != LIMITS
         target, upstream = self._around.target, self.upstream
         cursor = target.cursor(upstream.key)
@@ -312,7 +315,7 @@ class Link:
         name = b"JS_%b_%b-%b" % (b"MIRROR" if upstream.mirror else b"SRC", short_hash(self._own), self._token())
         self._consumer = name.decode()
         deliver = upstream.deliver.encode() + self._token()
-        self._dseq = 0
+        self._dseq = self._highest = 0
         self._subscriptions.append(around.bus.subscribe(deliver, self._receiver()))
         body = upstream.create_request(self._consumer, deliver, self._start, around.bus.account)
         self._ask(upstream.create_subject(self._consumer), body, self._created, self._uncreated)
@@ -324,7 +327,7 @@ class Link:
         kind = "MIRROR" if upstream.mirror else "SRC"
         self._consumer = f"JS_{kind}_{short_hash(around.target.origin + b' ' + upstream.key).decode()}"
         deliver = upstream.deliver.encode() + self._token()
-        self._dseq = 0
+        self._dseq = self._highest = 0
 
         def bound(answer: dict[str, Any]) -> None:
             if answer["delivered"]["consumer_seq"]:
@@ -347,9 +350,9 @@ class Link:
         self._fail(self.upstream.setup_error(f"no answer about a consumer of stream {self.upstream.name}"))
 
     def _created(self, answer: dict[str, Any]) -> None:
-        delivered, pending = answer["delivered"], int(answer["num_pending"])
+        delivered, pending = answer["delivered"], _count(answer["num_pending"])
         # Once something was delivered this is no longer where the consumer began, and that may still be on its way.
-        began = int(delivered["stream_seq"]) if not delivered["consumer_seq"] else 0
+        began = _count(delivered["stream_seq"]) if not delivered["consumer_seq"] else 0
         self._consumer = str(answer["name"])
         around, start = self._around, self._start
         self._inflow = Inflow(around, self.upstream, self._identity, start.after, self._refuse)
@@ -401,6 +404,11 @@ class Link:
         if dseq != self._dseq + 1:
             self._again(f"delivery {dseq} follows {self._dseq}")
             return
+        if not (self._highest < seq <= FARTHEST_SEQ and abs(ts) <= LATEST_TIME and 0 <= pending <= FARTHEST_SEQ):
+            # In the log it could not be applied, by no replica.
+            self._fail(self.upstream.setup_error(f"message {seq} at {ts} ns, {pending} behind it, is out of bounds"))
+            return
+        self._highest = seq
         self._dseq = dseq
         self.seq, self.last_ts = seq, ts
         self.lag = pending - 1 if pending else 0
@@ -433,3 +441,10 @@ class Link:
         if not self._durable or not self._dseq:
             return b""
         return b"NATS/1.0\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n\r\n" % (self._dseq, self.seq)
+
+
+def _count(value: object) -> int:
+    """A sequence or a count in an answer. Raises ValueError."""
+    if type(value) is not int or not 0 <= value <= FARTHEST_SEQ:
+        raise ValueError(f"{value!r} is no number of this kind")
+    return value

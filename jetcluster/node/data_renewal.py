@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from jetcluster.cluster.identity import MARKER_NAME
+from jetcluster.cluster.identity import MARKER_NAME, write_durably
 from jetcluster.store import keys, transfer
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import ALL_KINDS, BlockStore
@@ -41,18 +41,14 @@ class Renewal(NamedTuple):
 
 def mark(directory: Path, reason: str) -> None:
     """Has the data renewed at the next start. Durable once this returns. Raises OSError."""
-    path = directory / DATA / MARKER
-    with path.open("w") as file:
-        file.write(reason + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    _sync(path.parent)
+    write_durably(directory / DATA / MARKER, reason)
 
 
 def recently_renewed(directory: Path, now: float) -> bool:
     """`now`: seconds since the Unix epoch."""
-    stamps = [int(path.name.rpartition("-")[2]) for path in (directory / QUARANTINE).glob("data-*")]
-    return bool(stamps) and now - max(stamps) < COOL_DOWN
+    stamps = [path.name.removeprefix("data-") for path in (directory / QUARANTINE).glob("data-*")]
+    # Not what somebody put there, and nothing of a time that is still to come: the clock was wrong then.
+    return any(stamp.isdecimal() and 0 <= now - int(stamp) < COOL_DOWN for stamp in stamps)
 
 
 def settle(directory: Path) -> None:

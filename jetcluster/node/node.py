@@ -17,6 +17,7 @@ from jetcluster.config.options import Options
 from jetcluster.logs import Logger
 from jetcluster.node.node_jetstream import NodeJetStream, StorageError
 from jetcluster.node.server_options import server_options
+from jetcluster.node.stop_watch import StopWatch
 from jetcluster.node.system_account import SystemAccount
 from jetcluster.server.listener import ListenError, host_port
 from jetcluster.server.server import Server
@@ -63,6 +64,8 @@ class Node:
         self.again = False
         """It is to start again once it has stopped."""
         self.stopped = asyncio.Event()
+        self.on_stop: Callable[[], None] = lambda: None
+        """Called when the stop begins."""
         self._started = False
         self._stopping = False
         self._stop_asked = False
@@ -113,6 +116,7 @@ class Node:
             return
         self._stopping = True
         self.log.info("Initiating Shutdown...")
+        self.on_stop()
         if self.operator is not None:
             self.operator.stop()
         if self.system is not None:
@@ -350,12 +354,17 @@ def run(options: Options, log: Logger, read_options: Callable[[], Options] | Non
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     except ImportError:
         runner = asyncio.Runner()
-    with runner:
-        return runner.run(_main(options, log, read_options))
+    watch = StopWatch(log)
+    try:
+        with runner:
+            return runner.run(_main(options, log, read_options, watch))
+    finally:
+        watch.cancel()
 
 
-async def _main(options: Options, log: Logger, read_options: Callable[[], Options] | None) -> int:
+async def _main(options: Options, log: Logger, read_options: Callable[[], Options] | None, watch: StopWatch) -> int:
     node = Node(options, log, read_options)
+    node.on_stop = watch.start
     try:
         await node.start()
     except (ListenError, StorageError, OSError) as error:

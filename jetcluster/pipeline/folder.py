@@ -31,6 +31,9 @@ class Folder(Protocol):
     def create(self, path: str, text: str) -> None:
         """The whole file appears at once, or not at all. Raises TakenError, OSError."""
 
+    def settle(self, path: str) -> None:
+        """What somebody else wrote into a folder stays when the power fails, once this returns. Raises OSError."""
+
     def remove(self, path: str) -> None:
         """A file, or a folder with all in it; nothing where there is none."""
 
@@ -63,11 +66,21 @@ class LocalFolder:
             raise TakenError(f"{target} exists already: does another job write to {self._top}?") from None
         finally:
             temporary.unlink()
-        directory = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        self._settle_up(target.parent)
+
+    def settle(self, path: str) -> None:
+        target = self._top / path
+        for one in target.rglob("*"):
+            _sync(one)
+        self._settle_up(target)
+
+    def _settle_up(self, folder: Path) -> None:
+        """A folder and those that it is in, as they may be new: without its name there is nothing of it."""
+        while folder != self._top:
+            _sync(folder)
+            folder = folder.parent
+        _sync(self._top)
+        _sync(self._top.parent)
 
     def remove(self, path: str) -> None:
         target = self._top / path
@@ -75,6 +88,14 @@ class LocalFolder:
             shutil.rmtree(target)
         else:
             target.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class HadoopFolder:
@@ -118,6 +139,9 @@ class HadoopFolder:
         if self._system.exists(target) or not self._system.rename(temporary, target):
             self._system.delete(temporary, False)
             raise TakenError(f"{self.url}/{path} exists already: does another job write there?")
+
+    def settle(self, path: str) -> None:
+        """Nothing: what is closed there is as durable as that file system makes it."""
 
     def remove(self, path: str) -> None:
         self._system.delete(self._path(path), True)

@@ -109,5 +109,6 @@ def check_chain(found: list[Manifest], where: str) -> None:
 
 
 def commit(folder: Folder, manifest: Manifest) -> None:
-    """From here on the batch exists. Raises TakenError, OSError."""
+    """From here on the batch exists, and its rows with it. Raises TakenError, OSError."""
+    folder.settle(manifest.directory)  # Spark does not: after a power failure there would be a manifest of empty files
     folder.create(path(manifest.number), manifest.to_json())

@@ -31,6 +31,11 @@ class RaftConfig:
     """A node that is not well hands nothing over before it has been so for so long: two heartbeats of the others."""
     give_way: float = 0.5
     """How long a node that should not lead tries to hand a group over before it resigns."""
+    give_way_pause: float = 2.0
+    """Until it tries again when the other one could not keep up with it."""
+    deferrals: int = 5
+    """Elections that a replica whose node is not well leaves to the others, one of which is well, before it stands:
+    that one may not have the log to win."""
     stall: float = 1.0
     """A batch that was not answered for so long on a live link is sent again."""
     transfer_timeout: float = 1.0

@@ -24,6 +24,8 @@ class Election:
         self._asked = 0
         """Term that PreVote is being asked for; 0 when it is not."""
         self._granted: set[str] = set()
+        self._deferred = 0
+        """Elections left to others since there was a leader."""
 
     def schedule(self, bounds: tuple[float, float], sooner: bool = False) -> None:
         """Campaigns in a random time within `bounds`; with `sooner`, only if that is earlier than planned."""
@@ -40,8 +42,9 @@ class Election:
             group.wake_at(when)
 
     def stop(self) -> None:
+        """There is a leader, or nothing to win."""
         self.at = None
-        self._asked = 0
+        self._asked = self._deferred = 0
 
     def on_time(self, now: float) -> None:
         if self.at is not None and now >= self.at:
@@ -56,7 +59,8 @@ class Election:
         if group.log.config.voters == (group.me,):
             self.campaign()
             return
-        if not group.node.may_lead(group.log.config.voters):
+        if self._deferred < group.config.deferrals and not group.node.may_lead(group.log.config.voters):
+            self._deferred += 1
             self.schedule(group.config.retry)  # somebody else should; if nobody does, this node may be well by then
             return
         self._asked = group.term + 1

@@ -30,6 +30,7 @@ from jetcluster.raft.codec import CONFIG, REGULAR
 from jetcluster.raft.election import Election
 from jetcluster.raft.engine import Engine, Outbox
 from jetcluster.raft.grouplog import GroupLog, JournalDamageError
+from jetcluster.raft.handover import HandOver
 from jetcluster.raft.held import HeldFrames, is_durable
 from jetcluster.raft.membership import Config, Members, is_quorum, quorum_index
 from jetcluster.raft.read_index import ReadRounds
@@ -68,9 +69,6 @@ class Group(Outbox):
         self._timed = (0, 0.0)
         """(index, when) of a proposal whose commit is being timed; index 0: none is."""
         self._held = HeldFrames()
-        self._transfer: tuple[str, float, bool] | None = None
-        self._giving_way = 0.0
-        """Since when this node tries to have somebody else lead (`give_way`); 0.0: it does not."""
         self._members = log.config
         self._shut_out: tuple[str, ...] = ()
         self.fenced = frozenset(log.config.fenced)
@@ -83,6 +81,7 @@ class Group(Outbox):
         self.election = Election(self)
         self.reads = ReadRounds(self)
         self.changes = Changes(self)
+        self.hand_over = HandOver(self)
         self.rejoin = Rejoin(self)
         self.snapshots = Snapshots(self)
         self.receiver = Receiver(self)
@@ -112,7 +111,7 @@ class Group(Outbox):
         """See `api.RaftGroup`."""
         if self.role is not Role.LEADER or self.stopped:
             raise NotLeaderError(self.leader if self.leader != self.me else None)
-        if self._transfer is not None:
+        if self.hand_over.target is not None:
             raise LeavingError(None)
         size = len(command)
         if size > self.config.max_entry:
@@ -140,29 +139,7 @@ class Group(Outbox):
     def transfer(self, peer: str | None = None) -> bool:
         """Starts to hand the leadership to `peer`, or to the most advanced voter; proposals are refused meanwhile.
         False when there is nobody to hand it to."""
-        if self.role is not Role.LEADER or self.stopped or self._transfer is not None:
-            return False
-        flows = [
-            f
-            for f in self.replicator.flows.values()
-            if f.connected and not f.recovering and f.peer in self.peers and peer in (None, f.peer)
-        ]
-        if not flows:
-            return False
-        target = max(flows, key=lambda f: (self.node.is_well(f.peer), f.match)).peer
-        until = self.now() + self.config.transfer_timeout
-        self._transfer = (target, until, False)
-        self.wake_at(until)
-        self.mark()
-        return True
-
-    def give_way(self) -> None:
-        """This node should not lead, and another voter may: hands over, or resigns where that does not succeed. Called
-        again as long as both are so."""
-        if self._transfer is not None and self._giving_way and self.now() - self._giving_way >= self.config.give_way:
-            self.resign()
-        elif self.transfer() and not self._giving_way:
-            self._giving_way = self.now()
+        return self.hand_over.begin(peer)
 
     def resign(self) -> None:
         """Leads no more, whoever does then: peers are told, and hold an election at once."""
@@ -346,7 +323,7 @@ class Group(Outbox):
             self._held.keep_term(term)
         if led and (role is not Role.LEADER or term != old_term):
             self.ready = False
-            self._transfer = None
+            self.hand_over.stop()
             self.replicator.stop()
             self._resign(old_term)
             self._dropped()
@@ -365,7 +342,6 @@ class Group(Outbox):
     def _lead(self) -> None:
         self.election.stop()
         self.reads.begin()
-        self._giving_way = 0.0
         self._first_own = self.log.last_index
         self._uncommitted = self.log.bytes_after(self.applied_index)
         self.replicator.start()
@@ -463,8 +439,7 @@ class Group(Outbox):
             self._commit()
             self.replicator.flush()
         self._apply()
-        if self._transfer is not None:
-            self._try_transfer()
+        self.hand_over.proceed()
 
     def _commit(self) -> None:
         engine = self.engine
@@ -563,16 +538,6 @@ class Group(Outbox):
             for flow in list(self.replicator.flows.values()):
                 self.changes.on_progress(flow)
 
-    def _try_transfer(self) -> None:
-        assert self._transfer is not None
-        target, until, sent = self._transfer
-        flow = self.replicator.flows.get(target)
-        if flow is None or not flow.connected or self.now() >= until:
-            self._transfer = None
-        elif not sent and flow.match == self.log.last_index:
-            self.send(target, codec.encode_timeout_now(self.term))
-            self._transfer = (target, until, True)
-
     def on_time(self, now: float) -> None:
         """A moment that was asked for with `wake_at` has come."""
         if self.stopped:
@@ -580,8 +545,7 @@ class Group(Outbox):
         self.election.on_time(now)
         self.snapshots.on_time(now)
         self.replicator.on_time(now)
-        if self._transfer is not None:
-            self._try_transfer()
+        self.hand_over.proceed()
         self.sync()
 
     def next_time(self) -> float | None:
@@ -592,7 +556,7 @@ class Group(Outbox):
                 self.election.at,
                 self.snapshots.at,
                 self.replicator.check_at,
-                self._transfer[1] if self._transfer else None,
+                self.hand_over.until,
             )
             if t is not None
         ]

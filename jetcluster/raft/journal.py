@@ -463,7 +463,8 @@ class Journal:
             self.failed = error
             self._on_fatal(error)
         else:
-            self._set_synced(seq)
+            # A batch that the full disk has refused, and that is tried again, was sealed and is not there.
+            self._set_synced(min(seq, self._seq - 2) if self._write_failed else seq)
 
     def _set_synced(self, seq: int) -> None:
         self._synced = max(self._synced, seq)

@@ -9,6 +9,7 @@ follower may believe in it for as long as the link is up and not silent.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,10 +27,14 @@ from jetcluster.raft.membership import Config, Members
 from jetcluster.raft.retention import PinLimits
 
 _CONTROL_GID = 0
-_FADING = 0.98
-"""Per heartbeat: what was five seconds ago counts a third."""
+_WINDOW = 5.0
+"""Seconds: a pause of the event loop so long ago counts a third."""
 _STANDS_STILL = 2.5
-"""Seconds of the last five or so."""
+"""Seconds of the window in which the loop stood still make the node one that should not lead."""
+_PAUSE = 0.25
+"""Shorter pauses are what a busy machine does to everybody."""
+_LONGEST_PAUSE = 1.0
+"""A longer one counts as this: it is over, and what counts is that they come again and again."""
 
 
 @dataclass(slots=True)
@@ -439,7 +444,9 @@ class RaftNode:
         period = self.config.heartbeat
         stall = now - self._last_beat - period
         self._last_beat = now
-        self._stood_still = self._stood_still * _FADING + max(stall, 0.0)
+        self._stood_still *= math.exp(-(period + max(stall, 0.0)) / _WINDOW)
+        if stall > _PAUSE:
+            self._stood_still += min(stall, _LONGEST_PAUSE)
         if stall > 2 * period:
             # This process stood still; frames of that time are still unread. Nobody is to be suspected for it.
             for state in self._peers.values():
@@ -471,7 +478,7 @@ class RaftNode:
         led = [group for group in self.groups.values() if group.engine.leads() and not group.stopped]
         for group in led[: self.config.hand_overs]:
             if not self.may_lead(group.peers):
-                group.give_way()
+                group.hand_over.give_way()
 
     def _journal_trouble(self) -> str:
         """A journal that fails outright ends the process; one that hangs does not say so."""
@@ -486,7 +493,7 @@ class RaftNode:
     def _loop_trouble(self) -> str:
         if self._stood_still < _STANDS_STILL:
             return ""
-        return f"the event loop stood still for {self._stood_still:.1f} of the last seconds"
+        return f"the event loop stood still for half of the last {_WINDOW:.0f} seconds"
 
     def _suspect(self, now: float) -> None:
         silent = False

@@ -15,6 +15,7 @@ from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.kv import Kv
 from jetcluster.store.matches import Matches, kept_of
 from jetcluster.store.queries import Queries
+from jetcluster.store.slices import Slices
 from jetcluster.store.state_record import Counters, decode_state, encode_state
 from jetcluster.store.subject_index import SubjectIndex
 from jetcluster.store.view import View, Views
@@ -44,6 +45,7 @@ class BlockStore:
         self._writer = BlockWriter(
             kv, stream, self._blocks, self._index, self._reader, self._cache, self._matches, memory
         )
+        self.slices = Slices(self._blocks, self._index, self._reader, self._delete, self.compact)
         self._last_seq = 0
         self._last_ts = 0
         self._added = 0
@@ -193,6 +195,12 @@ class BlockStore:
         if 0 < max_bytes < self._blocks.bytes:
             self.compact(self._writer.first_within(max_bytes) or self._last_seq + 1)
         return before - self._blocks.messages
+
+    def cut_excess(self, max_msgs: int, max_bytes: int) -> tuple[int, bool]:
+        """As `enforce` for limits of the whole stream, but at most one piece (`slices.Step`): how many messages went,
+        and whether that was all."""
+        target = self.slices.excess(max_msgs, max_bytes, self._writer.first_within)
+        return self.slices.cut(min(target, self._last_seq + 1)) if target else (0, True)
 
     def expire(self, before_ts: int) -> int:
         """Removes all messages with a time below `before_ts`; returns how many."""

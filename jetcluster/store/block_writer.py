@@ -25,6 +25,10 @@ POSTING_COST = 1.2
 SCAN_COST = 0.8
 """Microseconds: dropping a block by itself, each of its postings, and passing one posting in a scan of them all."""
 
+REST = 1_024
+ANEW = 8
+"""So many messages at most are indexed anew, when so many times more before them go."""
+
 MANY_BLOCKS = 64
 """A cut of fewer blocks is not worth the estimate."""
 
@@ -79,6 +83,9 @@ class BlockWriter:
         """Removes all messages below live sequence `target`."""
         blocks = self._blocks
         head_first = blocks.firsts[blocks.find(target)]
+        if little_stays(blocks, target, REST):
+            self._cut_to_rest(target, blocks.find(target))
+            return
         if self._one_scan_is_cheaper(head_first):
             self._cut_in_one_scan(target, head_first)
             return
@@ -275,6 +282,23 @@ class BlockWriter:
         blocks.set_bits(at, dead, size)
         self._cache.drop(self._stream, first)
 
+    def _cut_to_rest(self, target: int, at: int) -> None:
+        """As `cut`; reads only what stays, from block `at` on."""
+        blocks, stream = self._blocks, self._stream
+        head_first = blocks.firsts[at]
+        gone = blocks.live_seqs(at, 0, target - 1)
+        gone_bytes = self._record_bytes(self._reader.batch(at), head_first, gone) if gone else 0
+        rest = [(first, self._reader.batch(i)) for i, first in enumerate(blocks.firsts) if i >= at and blocks.lives[i]]
+        self._kv.delete_range(keys.stream_prefix(keys.POSTING, stream), keys.stream_end(keys.POSTING, stream))
+        for kind_key in (keys.block, keys.info):
+            self._kv.delete_range(kind_key(stream, 0), kind_key(stream, head_first))
+        self._cache.drop_stream(stream)
+        self._index.clear()
+        blocks.drop_below(at)
+        blocks.cut(target, gone_bytes)
+        for first, batch in rest:
+            self._index.add_rest(batch, first, blocks.bits.get(first, 0), blocks.dead_bits(blocks.find_block(first)))
+
     def _one_scan_is_cheaper(self, head_first: int) -> bool:
         """For a cut that drops a large part of many blocks, as when an old stream expires after a pause."""
         blocks = self._blocks
@@ -330,6 +354,12 @@ class _Sums(Sequence[int]):
     def __getitem__(self, i: int | slice) -> int | Sequence[int]:
         assert isinstance(i, int)
         return self._at(i)
+
+
+def little_stays(blocks: BlockTable, target: int, rest: int) -> bool:
+    """At most `rest` messages from `target` on, and so many go that it is cheaper to index those anew."""
+    stays = blocks.live_at_or_above(target)
+    return stays <= rest and blocks.messages - stays > ANEW * stays + MANY_BLOCKS
 
 
 def _bits_of(seqs: list[int], first: int) -> int:

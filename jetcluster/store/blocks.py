@@ -99,6 +99,10 @@ class BlockTable:
         self._head = 0
         self._dropped = 0
 
+    @property
+    def live_blocks(self) -> int:
+        return len(self.firsts) - self._dropped
+
     def add(self, first: int, count: int, ts: int, size: int, bits: int = 0) -> None:
         """Appends a block behind all others; `first_seq` must be set right before."""
         self.firsts.append(first)

@@ -18,6 +18,24 @@ def is_literal(subject_filter: bytes) -> bool:
     return b"*" not in tokens and tokens[-1] != b">"
 
 
+def bounds(subject_filter: bytes) -> tuple[bytes, bytes | None]:
+    """Every subject that matches is at or behind the first and, unless it is None, before the second."""
+    tokens = subject_filter.split(b".")
+    depth = 0
+    while depth < len(tokens) and tokens[depth] != b"*" and not (depth == len(tokens) - 1 and tokens[depth] == b">"):
+        depth += 1
+    start = b".".join(tokens[:depth])
+    if depth == len(tokens):
+        return start, start + b"\0"
+    return (start + b".", start + b"/") if depth else (b"", None)
+
+
+def only_rest(subject_filter: bytes) -> bool:
+    """True when its only wildcard is a final `>`: it takes everything within its `bounds`."""
+    tokens = subject_filter.split(b".")
+    return tokens[-1] == b">" and b"*" not in tokens
+
+
 @lru_cache(256)
 def matcher(subject_filter: bytes) -> Matcher:
     """A callable that gives something true for the subjects the filter matches.

@@ -7,7 +7,7 @@ All subjects below a prefix of whole tokens lie side by side, so a literal token
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from jetcluster.store import filters
 
@@ -16,6 +16,9 @@ CHUNK = 1024
 PATIENCE = 64
 WORTH = 4
 """After so many steps from token to token, each must have passed so many subjects: else looking at all is cheaper."""
+
+SETTLED = 16_384
+"""So many new subjects are sorted in at once: whoever asks then never has to sort a million."""
 
 _BEHIND_DOT = b"/"
 """The byte behind b".": a prefix that ends with it ends the range of those that end with the dot."""
@@ -28,6 +31,8 @@ class SortedSubjects:
     def __init__(self) -> None:
         self._runs: list[list[bytes]] = []
         self._new: list[bytes] = []
+        self._turn = self._place = 0
+        """The run, and the place in it, where the next `prune` goes on."""
 
     def add(self, subject: bytes) -> None:
         self._new.append(subject)
@@ -39,6 +44,50 @@ class SortedSubjects:
     def rebuild(self, subjects: list[bytes]) -> None:
         self._runs.clear()
         self._new = subjects
+
+    def settle(self) -> None:
+        """After subjects were added: sorts them in when they are many."""
+        if len(self._new) >= SETTLED:
+            self._sort()
+
+    def prune(self, alive: Container[bytes], most: int) -> None:
+        """Forgets those that are gone among the next `most`, and what is in twice: the whole of it in turns."""
+        if self._turn >= len(self._runs):
+            self._sort()
+            self._turn = self._place = 0
+        if not self._runs:
+            return
+        run, place = self._runs[self._turn], self._place
+        looked = run[place : place + most]
+        kept = list(dict.fromkeys(filter(alive.__contains__, looked)))
+        run[place : place + most] = kept
+        self._place += len(kept)
+        if len(looked) < most:
+            self._turn, self._place = self._turn + 1, 0
+
+    def part(self, low: bytes, high: bytes | None, most: int) -> tuple[list[bytes], bytes | None]:
+        """Some of those at or behind `low` and before `high` (None: to the end), about `most`, in order, each once; and
+        where the rest begins, None when there is none."""
+        self._sort()
+        places: list[tuple[list[bytes], int, int]] = []
+        bound: bytes | None = None
+        for run in self._runs:
+            begin = bisect_left(run, low)
+            end = bisect_left(run, high, begin) if high is not None else len(run)
+            places.append((run, begin, end))
+            if begin + most < end and (bound is None or run[begin + most] < bound):
+                bound = run[begin + most]
+        found: list[bytes] = []
+        for run, begin, end in places:
+            found += run[begin : bisect_left(run, bound, begin, end) if bound is not None else end]
+        found.sort()  # timsort finds the runs and merges them
+        return list(dict.fromkeys(found)), bound
+
+    def last(self, alive: Container[bytes]) -> bytes | None:
+        """The last one of those that there are."""
+        self._sort()
+        found = [next(filter(alive.__contains__, reversed(run)), None) for run in self._runs]
+        return max((subject for subject in found if subject is not None), default=None)
 
     def select(self, subject_filter: bytes) -> Iterator[bytes]:
         """Those that match. Not to be continued after an `add` or a `rebuild`."""

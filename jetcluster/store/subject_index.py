@@ -26,11 +26,13 @@ from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
 from jetcluster.store.blocks import BlockTable
 from jetcluster.store.kv import KeyValue, Kv
-from jetcluster.store.sorted_subjects import SortedSubjects
+from jetcluster.store.sorted_subjects import CHUNK, SortedSubjects
 
 WHOLE_BLOCK = b"*"
 FILTERS_KEPT = 8
 HINTS_KEPT = 65_536
+FORGET = 1024
+"""Whenever so many subjects are gone, those that are gone are taken out of a part of what is kept of all."""
 _COUNT_BITS = 32
 _COUNT_MASK = (1 << _COUNT_BITS) - 1
 _CRC = struct.Struct("<I")
@@ -65,6 +67,8 @@ class SubjectIndex:
         self._arrivals: list[bytes] = []
         """Every subject in order of arrival, so that a kept filter only looks at those that came since."""
         self._filters: OrderedDict[bytes, tuple[dict[bytes, None], int]] = OrderedDict()
+        self._forgotten = 0
+        """Subjects gone since a part of them was last taken out of `_sorted`."""
         self._first_hints: dict[bytes, int] = {}
         """Sequences that once were a subject's first one, of subjects with several: as long as it lives it still is,
         and after that seeks start there, behind the tombstones of a busy subject."""
@@ -150,10 +154,15 @@ class SubjectIndex:
             self._first_hints.pop(subject, None)
             for matched, _ in self._filters.values():
                 matched.pop(subject, None)
-            if len(self._arrivals) > 2 * len(self.table) + 1024:
+            self._forgotten += 1
+            if self._forgotten >= FORGET:
+                self._forgotten = 0
+                self._sorted.prune(self.table, 2 * FORGET)
+            if len(self._arrivals) > 2 * len(self.table) + FORGET:
                 self._arrivals = list(self.table)
-                self._sorted.rebuild(list(self.table))
                 self._filters.clear()
+                if len(self._arrivals) < FORGET:
+                    self._sorted.rebuild(list(self.table))
             return
         if left == 1:
             self._first_hints.pop(subject, None)
@@ -178,6 +187,7 @@ class SubjectIndex:
         if len(subjects) == batch.count:
             self._kv.put_new(keys.postings(self._stream, subjects, range(first, first + batch.count)), b"")
             self._add_each(subjects, first)
+            self._sorted.settle()
             return
         if len(subjects) == 1:
             key = keys.posting_prefix(self._stream, subjects[0]) + keys.seq_suffix(first)
@@ -194,6 +204,15 @@ class SubjectIndex:
             else:
                 self._put_positions(subject, first, positions)
         self._kv.put_new(keys.postings(self._stream, single, seqs), b"")
+
+    def add_rest(self, batch: Batch, first: int, bits: int, dead: int) -> None:
+        """Postings and counts of a block of which `bits` were deleted and `dead` are gone, after a `clear` that took
+        the postings too."""
+        self.put_postings(batch, first, bits)
+        for subject, positions in zip(batch.subjects, batch.positions(), strict=True):
+            alive = _alive(positions, dead)
+            if alive:
+                self._add(subject, len(alive), first + alive[-1])
 
     def put_postings(self, batch: Batch, first: int, dead: int) -> None:
         if len(batch.subjects) == 1:
@@ -490,6 +509,29 @@ class SubjectIndex:
         if filters.is_literal(subject_filter):
             return len(self.table) == 1 and subject_filter in self.table
         return len(self.matching(subject_filter)) == len(self.table)
+
+    def spans_all(self, subject_filter: bytes) -> bool:
+        """As `covers_all`, but looks at no more than the first and the last subject."""
+        if not filters.only_rest(subject_filter):
+            return len(self.table) == 1 and subject_filter in self.table
+        low, high = filters.bounds(subject_filter)
+        first, _ = self.from_cursor(b">", b"", 1)
+        last = self._sorted.last(self.table)
+        return bool(first) and last is not None and low <= first[0] and (high is None or last < high)
+
+    def from_cursor(self, subject_filter: bytes, cursor: bytes, most: int) -> tuple[list[bytes], bytes | None]:
+        """The first `most` subjects, in byte order from `cursor` on, that begin as those that match do; and the next
+        cursor, None when these are fewer and so the last ones."""
+        low, high = filters.bounds(subject_filter)
+        at: bytes | None = max(low, cursor)
+        found: list[bytes] = []
+        while at is not None and len(found) < most:
+            part, at = self._sorted.part(at, high, max(most, CHUNK))
+            found += filter(self.table.__contains__, part)
+        if len(found) < most:
+            return found, None
+        del found[most:]
+        return found, found[-1] + b"\0"
 
     def matching(self, subject_filter: bytes) -> dict[bytes, None]:
         """The matching subjects; kept for the next call with this filter. Not to be changed."""

@@ -95,14 +95,23 @@ class _Open:
 
 
 class AtomicStage:
-    __slots__ = ("_abandoned", "_clock", "_expecting", "_limits", "_open", "_room", "_rules", "expected")
+    __slots__ = ("_abandoned", "_clock", "_expecting", "_limits", "_open", "_opened", "_room", "_rules", "expected")
 
-    def __init__(self, rules: StreamRules, room: BatchRoom, clock: Clock, abandoned: Abandoned) -> None:
+    def __init__(
+        self,
+        rules: StreamRules,
+        room: BatchRoom,
+        clock: Clock,
+        abandoned: Abandoned,
+        opened: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`opened` is called for each new batch: `tick` is wanted until there is none."""
         self._rules = rules
         self._room = room
         self._limits = room.limits
         self._clock = clock
         self._abandoned = abandoned
+        self._opened = opened
         self._open: dict[bytes, _Open] = {}
         self.expected = b""
         """Header block that the next message has if it is like the one before it, but for the sequence; b"" when that
@@ -163,6 +172,7 @@ class AtomicStage:
             if len(self._open) >= self._limits.per_stream or self._room.open >= self._limits.total:
                 return _TOO_MANY
             batch = self._open[batch_id] = _Open()
+            self._opened()
             self._room.open += 1
         refused = self._check(batch_id, batch, sequence, commit, headers)
         if refused is not None:

@@ -1,9 +1,12 @@
 """The commands in a stream's log: their bytes.
 
-    u8 kind | u8 flags (0) | u64 time, nanoseconds, stamped by the leader | body      (little-endian)
+    u8 kind | u8 flags | u64 time, nanoseconds, stamped by the leader | body      (little-endian)
 
 Every command carries the leader's time, because `apply` never reads a clock. Decoding is strict: a follower that does
 not understand a command must stop (`CommandError`), not skip it, or it would drift apart from the others.
+
+One flag is known, SLICED, on commands that may remove many messages: they remove a bounded number of them, and what is
+left is a job (`jobs`) that CONTINUE goes on with. Without it, as in logs of versions before, all go in one step.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ FIRE: Final = 10
 RESTORE: Final = 16
 RESTORE_END: Final = 17
 REPLACE: Final = 32
+CONTINUE: Final = 33
 CONSUMER_CREATE: Final = 18
 CONSUMER_DELETE: Final = 19
 CONSUMER_TURN: Final = 20
@@ -40,6 +44,9 @@ CONSUMER_OWNER: Final = 23
 FIRST_EXTENDED: Final = 18
 LAST_EXTENDED: Final = 31
 # 9 and 11..15 are kept for fast batches. 18..31 go to the machine's extension (`consumer`).
+
+SLICED: Final = 1
+_MAY_BE_SLICED: Final = frozenset((PURGE, EXPIRE, UPDATE_CONFIG, REPLACE))
 
 HEAD: Final = struct.Struct("<BBQ")
 _PURGE_BODY: Final = struct.Struct("<QQ")
@@ -71,6 +78,7 @@ class Purge(NamedTuple):
     """b"" for the whole stream."""
     seq: int
     keep: int
+    sliced: bool = False
 
 
 class DeleteMsg(NamedTuple):
@@ -85,6 +93,14 @@ class Expire(NamedTuple):
     this place of the log, so an update that lengthens it cannot be overtaken by an expiry proposed before."""
 
     ts: int
+    sliced: bool = False
+    """It removes some of them, and what is left is due at once."""
+
+
+class Continue(NamedTuple):
+    """Go on with the oldest job."""
+
+    ts: int
 
 
 class UpdateConfig(NamedTuple):
@@ -92,6 +108,7 @@ class UpdateConfig(NamedTuple):
     config: dict[str, Any]
     revision: int = 0
     """Orders configurations: an older one than that in force changes nothing. 0 always counts."""
+    sliced: bool = False
 
 
 class BatchPart(NamedTuple):
@@ -175,6 +192,7 @@ Command = (
     | Restore
     | RestoreEnd
     | Replace
+    | Continue
     | Sourced
     | Extended
 )
@@ -197,8 +215,8 @@ def encode_atomic(ts: int, batch: bytes, *, plain: bool, allow_msg_id: bool) -> 
     return [*parts, HEAD.pack(BATCH_COMMIT, 0, ts) + _COMMIT_BODY.pack(options, count) + rest]
 
 
-def encode_purge(ts: int, filter: bytes = b"", seq: int = 0, keep: int = 0) -> bytes:
-    return HEAD.pack(PURGE, 0, ts) + _PURGE_BODY.pack(seq, keep) + filter
+def encode_purge(ts: int, filter: bytes = b"", seq: int = 0, keep: int = 0, *, sliced: bool = True) -> bytes:
+    return HEAD.pack(PURGE, sliced, ts) + _PURGE_BODY.pack(seq, keep) + filter
 
 
 def encode_delete_msg(ts: int, seq: int, *, erase: bool = True) -> bytes:
@@ -210,8 +228,12 @@ def erases(command: bytes) -> bool:
     return command[0] == DELETE_MSG and not command.startswith(_NO_ERASE, HEAD.size + _U64.size)
 
 
-def encode_expire(ts: int) -> bytes:
-    return HEAD.pack(EXPIRE, 0, ts)
+def encode_expire(ts: int, *, sliced: bool = True) -> bytes:
+    return HEAD.pack(EXPIRE, sliced, ts)
+
+
+def encode_continue(ts: int) -> bytes:
+    return HEAD.pack(CONTINUE, 0, ts)
 
 
 def encode_fire(ts: int, firings: Sequence[Firing]) -> bytes:
@@ -221,9 +243,11 @@ def encode_fire(ts: int, firings: Sequence[Firing]) -> bytes:
     return b"".join(parts)
 
 
-def encode_replace(ts: int, guards: Sequence[Guard], purges: Sequence[bytes], batch: bytes = b"") -> bytes:
+def encode_replace(
+    ts: int, guards: Sequence[Guard], purges: Sequence[bytes], batch: bytes = b"", *, sliced: bool = True
+) -> bytes:
     """`batch`: an encoded `Batch` of what is to be stored, b"" for nothing."""
-    return HEAD.pack(REPLACE, 0, ts) + replacing.encode_body(guards, purges, batch)
+    return HEAD.pack(REPLACE, sliced, ts) + replacing.encode_body(guards, purges, batch)
 
 
 def encode_restore(ts: int, runs: bytes) -> bytes:
@@ -240,8 +264,8 @@ def encode_sourced(ts: int, body: bytes) -> bytes:
     return HEAD.pack(SOURCED, 0, ts) + body
 
 
-def encode_update_config(ts: int, config: Mapping[str, Any], revision: int = 0) -> bytes:
-    return HEAD.pack(UPDATE_CONFIG, 0, ts) + _U64.pack(revision) + dump_config(config)
+def encode_update_config(ts: int, config: Mapping[str, Any], revision: int = 0, *, sliced: bool = True) -> bytes:
+    return HEAD.pack(UPDATE_CONFIG, sliced, ts) + _U64.pack(revision) + dump_config(config)
 
 
 def encode_extended(ts: int, kind: int, body: bytes) -> bytes:
@@ -275,7 +299,7 @@ def decode(command: bytes) -> Command:
     if len(command) < HEAD.size:
         raise CommandError(f"{len(command)} bytes")
     kind, flags, ts = HEAD.unpack_from(command)
-    if flags:
+    if flags and (flags != SLICED or kind not in _MAY_BE_SLICED):
         raise CommandError(f"kind {kind} with unknown flags {flags:#x}")
     try:
         return _decode_body(kind, ts, command)
@@ -295,10 +319,10 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
     if kind == EXPIRE:
         if len(command) != at:
             raise ValueError("trailing bytes")
-        return Expire(ts)
+        return Expire(ts, bool(command[1]))
     if kind == PURGE:
         seq, keep = _PURGE_BODY.unpack_from(command, at)
-        return Purge(ts, command[at + _PURGE_BODY.size :], seq, keep)
+        return Purge(ts, command[at + _PURGE_BODY.size :], seq, keep, bool(command[1]))
     if kind == DELETE_MSG:
         (seq,) = _U64.unpack_from(command, at)
         rest = command[at + _U64.size :]
@@ -309,13 +333,17 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
         return _decode_fire(ts, command)
     if kind == UPDATE_CONFIG:
         (revision,) = _U64.unpack_from(command, at)
-        return UpdateConfig(ts, load_config(command[at + _U64.size :]), revision)
+        return UpdateConfig(ts, load_config(command[at + _U64.size :]), revision, bool(command[1]))
     if kind == RESTORE:
         return Restore(ts, decode_runs(command, at))
     if kind == SOURCED:
         return sourced.decode_body(ts, command, at)
     if kind == REPLACE:
-        return replacing.decode_body(ts, command, at)
+        return replacing.decode_body(ts, command, at)._replace(sliced=bool(command[1]))
+    if kind == CONTINUE:
+        if len(command) != at:
+            raise ValueError("trailing bytes")
+        return Continue(ts)
     if kind == RESTORE_END:
         return RestoreEnd(ts, *_RESTORE_END.unpack(command[at:]))
     if FIRST_EXTENDED <= kind <= LAST_EXTENDED:

@@ -15,6 +15,10 @@ MAX_DIGITS: Final = 4096
 """Longest increment and total. Upstream only the header block bounds them; adding and printing numbers of 64 KB for
 every message is quadratic work that one client could order."""
 
+_MAX_PAYLOAD: Final = 2 * MAX_DIGITS
+_MAX_DEPTH: Final = 16
+"""Of what is taken for a stored total: one of ours has an object and a number in it."""
+
 _INTEGER: Final = re.compile(rb"[+-]?[0-9]+")
 _INVALID: Final = errors.by_code(10171)
 _DISABLED: Final = errors.by_code(10168)
@@ -103,6 +107,10 @@ class Totals:
 def value_of(payload: bytes) -> int | None:
     """The total in a stored payload; None when it is no counter's. Upstream counts on from 0 where "val" is not a
     number; here such a counter is broken too, rather than silently set back."""
+    if len(payload) > _MAX_PAYLOAD or payload.count(b"[") + payload.count(b"{") > _MAX_DEPTH:
+        return (
+            None  # unread: how deep a decoder can go depends on the calls that it is in, and differs between replicas
+        )
     try:
         stored = json.loads(payload)
     except ValueError:

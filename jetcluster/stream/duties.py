@@ -1,5 +1,5 @@
 """`LeaderDuties`: what the leader of a stream does besides taking publishes: it proposes that messages expire and that
-schedules fire when their time has come, and republishes what is stored.
+schedules fire when their time has come, that long commands go on, and republishes what is stored.
 
 Pure: the owner of the replica calls it, and passes the clock, the bus and a way to propose.
 """
@@ -7,6 +7,7 @@ Pure: the owner of the replica calls it, and passes the clock, the bus and a way
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any, Final
 
 from jetcluster.clock import Clock
@@ -18,6 +19,8 @@ from jetcluster.stream.republish import Republish
 EXPIRY_SLACK: Final = 50_000_000
 """How long after its time, nanoseconds, a message may linger before its removal is proposed: batches removals. What has
 a TTL goes in time, as in nats-server, unless something has just gone."""
+_OPEN_JOBS: Final = frozenset((commands.CONTINUE, commands.PURGE, commands.UPDATE_CONFIG, commands.REPLACE))
+"""Commands after which there may be a job to go on with."""
 SOON: Final = 500_000_000
 """A timer is set for TTLs that end within so many nanoseconds; for later ones there are ticks to come."""
 
@@ -31,6 +34,7 @@ class LeaderDuties:
         "_call_later",
         "_call_soon",
         "_clock",
+        "_continuing",
         "_expiring",
         "_firing",
         "_leading",
@@ -61,12 +65,14 @@ class LeaderDuties:
         self._expiring = False
         """An EXPIRE is in the log and not applied yet."""
         self._firing = False
+        self._continuing = False
+        """A CONTINUE is in the log and not applied yet, or about to be."""
         self._republish: Republish | None = None
 
     def begin(self) -> None:
         """This replica leads from now on."""
         self._leading = True
-        self._expiring = self._firing = False
+        self._expiring = self._firing = self._continuing = False
         self.config_changed()
 
     def end(self) -> None:
@@ -84,6 +90,8 @@ class LeaderDuties:
         if not self._leading:
             return
         now = self._clock.time_ns()
+        if self._machine.jobs and not self._continuing:
+            self._go_on()
         if not self._expiring:
             due = self._machine.next_expiry
             if due is not None and due + EXPIRY_SLACK <= now:
@@ -96,9 +104,30 @@ class LeaderDuties:
                 self._firing = True
                 self._firing = self._propose(command) and self._firing
 
+    def rest(self) -> float:
+        """Seconds for which `tick` has nothing to do, unless a command is applied. Schedules are asked for in any
+        case."""
+        machine = self._machine
+        if not self._leading:
+            return inf
+        if machine.rules.allow_msg_schedules:
+            return 0.0
+        expiry, ttl = machine.next_expiry, machine.next_ttl
+        times = [expiry + EXPIRY_SLACK] if expiry is not None else []
+        if ttl is not None:
+            times.append(ttl - SOON)
+        return (min(times) - self._clock.time_ns()) / 1e9 if times else inf
+
     def _expire(self, now: int) -> None:
         self._expiring = True  # before: a group of one may apply it at once
         self._expiring = self._propose(commands.encode_expire(now)) and self._expiring
+
+    def _go_on(self) -> None:
+        """One piece of a job in the log at a time: what else there is to do comes between them."""
+        self._continuing = False
+        if self._leading and self._machine.jobs:
+            self._continuing = True
+            self._continuing = self._propose(commands.encode_continue(self._clock.time_ns())) and self._continuing
 
     def _await_ttl(self, now: int, earliest: int) -> None:
         due = self._machine.next_ttl
@@ -125,7 +154,13 @@ class LeaderDuties:
             messages, republish.messages = republish.messages, []
             for subject, headers, payload in messages:
                 self._bus.publish(subject, payload, b"", headers)
-        if kind == commands.EXPIRE:
+        if kind in _OPEN_JOBS:
+            if kind == commands.CONTINUE:
+                self._continuing = False
+            if self._machine.jobs and self._leading and not self._continuing:
+                self._continuing = True
+                self._call_soon(self._go_on)
+        elif kind == commands.EXPIRE:
             self._expiring = False
             due = self._machine.next_expiry if self._leading else None
             if due is not None and due + EXPIRY_SLACK <= self._machine.clock:

@@ -1,7 +1,8 @@
 """`Expiry`: what leaves a stream because of its age: max_age, Nats-TTL, and the markers that take its place (ADR-43).
 
 Messages go when an EXPIRE command is applied, at the time stamped into it, on all replicas alike. max_age without TTLs
-and markers is one cut of the store; the rest is decided message by message, at most MOST of them per command.
+and markers cuts the stream's beginning off; the rest is decided message by message, at most MOST of them per command.
+Either way a command removes a bounded number, and what is left is due at once.
 """
 
 from __future__ import annotations
@@ -73,8 +74,9 @@ class Expiry:
             return aged if due is None else due
         return min(due, aged)
 
-    def run(self, now: int) -> tuple[int, Batch | None]:
-        """Removes what is due at `now`: how many went, and the markers to be stored in the same command."""
+    def run(self, now: int, *, sliced: bool) -> tuple[int, Batch | None]:
+        """Removes what is due at `now`, when `sliced` at most one piece of it: how many went, and the markers to be
+        stored in the same command."""
         store, rules = self._store, self.rules
         if self._never and not store.messages:
             self._never = False
@@ -84,7 +86,7 @@ class Expiry:
         removed = 0
         marking = bool(rules.subject_delete_marker_ttl) and not rules.sealed
         if bound and not marking and not self._never:
-            removed = store.expire(bound)
+            removed = self._cut(bound) if sliced else store.expire(bound)
         elif bound:
             doomed = self._aged(bound)
         doomed += self._ttls.take(now, MOST)
@@ -93,6 +95,12 @@ class Expiry:
         doomed = sorted(set(doomed))
         markers = self._markers(doomed) if marking else None
         return removed + store.delete_all(doomed), markers
+
+    def _cut(self, bound: int) -> int:
+        store = self._store
+        if not store.messages or store.first_ts >= bound:
+            return 0
+        return store.slices.cut(store.seq_at_time(bound))[0]
 
     def _next_aged(self) -> int | None:
         max_age, store = self.rules.max_age, self._store

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Generator
+from typing import Any, Final, NamedTuple, Protocol
 
 from jetcluster.stream import times
 from jetcluster.stream.ports import ReadStore
@@ -44,13 +45,34 @@ def state_object(
     return found
 
 
-def subjects_page(store: ReadStore, filter: bytes, offset: int = 0) -> tuple[dict[str, int], SubjectsPage]:
-    """Message counts of the subjects matching `filter` and where the page lies; sorted as soon as there is more than
-    one page."""
-    counts = dict(store.subject_counts(filter))
-    total = len(counts)
+class SubjectSlices(Protocol):
+    """See `ports.Slices`."""
+
+    def survey(self, subject_filter: bytes, cursor: bytes) -> tuple[list[bytes], bytes | None]: ...
+
+
+class Counted(Protocol):
+    @property
+    def slices(self) -> SubjectSlices: ...
+
+    def count_of(self, subject: bytes) -> int: ...
+
+
+def subjects_page(
+    store: Counted, subject_filter: bytes, offset: int = 0
+) -> Generator[None, None, tuple[dict[str, int], SubjectsPage]]:
+    """Message counts of the subjects matching `subject_filter`, sorted, and where the page lies. Returned after as many
+    steps of some milliseconds as it takes; between them the store may change, and each step is of its own moment."""
+    found: dict[str, int] = {}
     offset = max(offset, 0)  # one behind the end is echoed as it is
-    names = list(counts) if total <= SUBJECTS_PAGE and not offset else sorted(counts)
-    page = names[offset : offset + SUBJECTS_PAGE]
-    subjects = {name.decode(errors="replace"): counts[name] for name in page}
-    return subjects, SubjectsPage(total, offset, SUBJECTS_PAGE)
+    total = 0
+    cursor: bytes | None = b""
+    while cursor is not None:
+        subjects, cursor = store.slices.survey(subject_filter, cursor)
+        first = max(offset - total, 0)
+        for name in subjects[first : first + SUBJECTS_PAGE - len(found)]:
+            found[name.decode(errors="replace")] = store.count_of(name)
+        total += len(subjects)
+        if cursor is not None:
+            yield
+    return found, SubjectsPage(total, offset, SUBJECTS_PAGE)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from jetcluster.stream.commands import (
     BatchCommit,
     BatchPart,
     CommandError,
+    Continue,
     DeleteMsg,
     Expire,
     Extended,
@@ -39,10 +41,11 @@ from jetcluster.stream.commands import (
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.firing import fire
+from jetcluster.stream.jobs import JobError, Jobs
 from jetcluster.stream.ports import SIDE_CONFIG, Extension, MachineStore
 from jetcluster.stream.publish import Admission, mapped
 from jetcluster.stream.replacing import Replace
-from jetcluster.stream.results import BatchResult, Result, digest_bytes
+from jetcluster.stream.results import BatchResult, JobStep, Result, digest_bytes
 from jetcluster.stream.rules import INTEREST, StreamRules
 from jetcluster.stream.scheduler import FindZone, Scheduler, system_zone
 from jetcluster.stream.schedules import Schedules
@@ -97,6 +100,7 @@ class StreamMachine:
         self._schedules: Schedules
         self._parts: BatchParts
         self._cursors: Cursors
+        self._jobs: Jobs
         self._extension = extension
         self.reload()
 
@@ -108,6 +112,10 @@ class StreamMachine:
         self._dedupe = DedupeWindow(self.store, self.rules.duplicate_window)
         self._expiry = Expiry(self.store, self.rules)
         self._schedules = Schedules(self.store)
+        try:
+            self._jobs = Jobs(self.store, self.rules, self._removed, self._purged)
+        except JobError as error:
+            raise StateError(f"stream {self.name}: {error}") from error
         self._admit_by(self.rules, state[_STATE.size :] if state is not None else b"")
         self._parts = BatchParts(self.store)
         self._cursors = Cursors(self.store)
@@ -135,13 +143,18 @@ class StreamMachine:
             result = 0
         elif isinstance(decoded, Extended):
             result = self._extend(index, decoded)
+        elif isinstance(decoded, Continue):
+            self.clock = max(self.clock, decoded.ts)
+            result = self._jobs.step()
+            self._follow_jobs()
         elif isinstance(decoded, Sourced):
             self.clock = max(self.clock, decoded.ts)
             result = sourced.apply(decoded, self._cursors, self._admission, self.store, self.clock)
             self.clock = max(self.clock, self.store.state.last_ts)
         else:
             self.clock = max(self.clock, decoded.ts)
-            result = self._administer(decoded)
+            result = self._administer(index, decoded)
+            self._follow_jobs()
         if self._extension is not None and self.store.first_seq != first_seq:
             self._extension.trimmed()
         if self._parts and not isinstance(decoded, BatchPart):
@@ -171,6 +184,11 @@ class StreamMachine:
     def cursor(self, key: bytes) -> Cursor | None:
         """How far a link (`rules.links`) has come; None when it never began."""
         return self._cursors.get(key)
+
+    @property
+    def jobs(self) -> int:
+        """Commands that the leader's CONTINUE goes on with."""
+        return len(self._jobs)
 
     @property
     def next_expiry(self) -> int | None:
@@ -228,6 +246,7 @@ class StreamMachine:
         self._staging = Staging(rules, self.store, self._dedupe, self._expiry, self._schedules)
         self._staging.last_msg_id = last_msg_id
         self._staging.on_append = self._on_append
+        self._follow_jobs()
         if self._extension is not None and rules.retention == INTEREST:
             self._staging.on_stored = self._extension.stored
         self._admission = Admission(self.name, rules, self.store, self._dedupe, self._staging)
@@ -276,26 +295,37 @@ class StreamMachine:
         return self._extension.apply(command.kind, self.clock, index, command.body)
 
     def _administer(
-        self, command: Purge | DeleteMsg | Expire | Fire | UpdateConfig | Restore | RestoreEnd | Replace
-    ) -> int | ApiError:
+        self, index: int, command: Purge | DeleteMsg | Expire | Fire | UpdateConfig | Restore | RestoreEnd | Replace
+    ) -> int | JobStep | ApiError:
         if isinstance(command, Expire):
-            return self._expire(command.ts)
+            return self._expire(command.ts, sliced=command.sliced)
         if isinstance(command, Fire):
             return self._store_own(fire(self.store, self.rules, self._schedules, command.firings))
         if isinstance(command, Purge):
-            return self._purge(command)
+            return self._purge(index, command)
         if isinstance(command, DeleteMsg):
             return self._delete(command.seq, erase=command.erase)
         if isinstance(command, Restore | RestoreEnd):
             return self._take_back(command)
         if isinstance(command, Replace):
-            return self._replace(command)
-        return self._update(StreamRules.from_config(command.config), command)
+            return self._replace(index, command)
+        return self._update(index, StreamRules.from_config(command.config), command)
 
-    def _replace(self, command: Replace) -> int | ApiError:
-        removed = replacing.make_room(self.store, self.rules, command)
-        if isinstance(removed, ApiError) or command.batch is None:
+    def _replace(self, index: int, command: Replace) -> int | ApiError:
+        refused = replacing.refusal(self.store, self.rules, command)
+        if refused is not None:
+            return refused
+        removed = 0
+        sliced = command.sliced and self._jobs.has_room(len(command.purges))
+        for number, subject_filter in enumerate(command.purges):
+            if sliced:
+                part = self._jobs.purge(index, number, subject_filter, 0, 0, at_once=True)
+                removed += part if isinstance(part, int) else 0
+            else:
+                removed += self.store.purge(subject_filter)
+        if command.batch is None:
             return removed
+        self._follow_jobs()
         self._store_own(command.batch, roomy=True)
         return self.store.last_seq
 
@@ -311,10 +341,10 @@ class StreamMachine:
         self.clock = max(self.clock, self.store.state.last_ts)
         return result
 
-    def _expire(self, now: int) -> int:
+    def _expire(self, now: int, *, sliced: bool) -> int:
         """`now` is the command's own time, not `clock`: a message with a stamp of the future, from a leader whose clock
         was wrong, must not make everything before it look old."""
-        removed, markers = self._expiry.run(now)
+        removed, markers = self._expiry.run(now, sliced=sliced)
         self._store_own(markers)
         return removed
 
@@ -326,7 +356,7 @@ class StreamMachine:
         self.clock = base + batch.count - 1
         return self._admission.store_own(batch, base, roomy=roomy)
 
-    def _purge(self, command: Purge) -> int | ApiError:
+    def _purge(self, index: int, command: Purge) -> int | JobStep | ApiError:
         """shared/reference/streams.md 5.7."""
         if self.rules.sealed:
             return _SEALED
@@ -336,10 +366,11 @@ class StreamMachine:
             return _BAD_REQUEST
         if command.seq == 1:
             return 0
+        if command.sliced:
+            return self._jobs.purge(index, 0, command.filter, command.seq, command.keep)
         if command.filter not in (b"", b">"):
             removed = self.store.purge(command.filter, before=command.seq or None, keep=command.keep)
-            if self._extension is not None:
-                self._extension.removed(())
+            self._removed(())
             return removed
         if command.keep:
             removed = self.store.purge(keep=command.keep)
@@ -347,9 +378,20 @@ class StreamMachine:
             return _BAD_REQUEST
         else:
             removed = self.store.compact(command.seq or self.store.last_seq + 1)
+        self._purged()
+        return removed
+
+    def _removed(self, seqs: Sequence[int]) -> None:
+        if self._extension is not None:
+            self._extension.removed(seqs)
+
+    def _purged(self) -> None:
         if self._extension is not None:
             self._extension.purged()
-        return removed
+
+    def _follow_jobs(self) -> None:
+        """After jobs came or went."""
+        self._staging.behind = self._jobs.within if self._jobs else None
 
     def _delete(self, seq: int, *, erase: bool) -> int | ApiError:
         if self.rules.sealed:
@@ -367,7 +409,7 @@ class StreamMachine:
             return 1
         return errors.by_code(10043, seq=seq)
 
-    def _update(self, rules: StreamRules, command: UpdateConfig) -> int:
+    def _update(self, index: int, rules: StreamRules, command: UpdateConfig) -> int:
         """Shrunk limits hold at once. `first_seq` counts in the first configuration only. A new leader whose node is
         behind proposes the configuration it knows: that must not bring back narrower limits of the past."""
         if 0 < command.revision <= self.config_revision:
@@ -378,14 +420,32 @@ class StreamMachine:
         self.configured = True
         record = _REVISION.pack(self.config_revision) + commands.dump_config(rules.config)
         self.store.side_put(SIDE_CONFIG, b"", record)
-        self.rules = rules
+        old, self.rules = self.rules, rules
         if rules.duplicate_window != self._dedupe.window:
             self._dedupe.set_window(rules.duplicate_window)
-        self._expiry.rules = rules
+        self._expiry.rules = self._jobs.rules = rules
         self._cursors.keep(rules.links)
         self._admit_by(rules, self._staging.last_msg_id)
         if self._extension is not None:
             self._extension.configure(rules)
-        subjects = [subject for subject, _ in self.store.subject_counts(b">")] if rules.max_msgs_per_subject else []
-        removed = enforce(self.store, rules, subjects) if rules.evicts else 0
-        return removed + self._expire(command.ts)
+        removed = self._shrink(index, old) if command.sliced else self._shrink_at_once()
+        return removed + self._expire(command.ts, sliced=command.sliced)
+
+    def _shrink(self, index: int, old: StreamRules) -> int:
+        """Enforces limits that are new."""
+        rules, store = self.rules, self.store
+        if not rules.evicts:
+            return 0
+        limit, before = _per_subject(rules), _per_subject(old)
+        lower = bool(limit) and (not before or old.restoring or limit < before)
+        return self._jobs.limit(index, per_subject=lower and store.messages - store.num_subjects >= limit)
+
+    def _shrink_at_once(self) -> int:
+        rules, store = self.rules, self.store
+        subjects = [subject for subject, _ in store.subject_counts(b">")] if rules.max_msgs_per_subject else []
+        return enforce(store, rules, subjects) if rules.evicts else 0
+
+
+def _per_subject(rules: StreamRules) -> int:
+    """Messages that a subject may have before older ones go; 0: any number."""
+    return 0 if rules.discard_new_per_subject else rules.max_msgs_per_subject

@@ -48,9 +48,75 @@ class ReadStore(MessageStore, Protocol):
     def subject_counts(self, filter: bytes) -> list[tuple[bytes, int]]: ...
 
 
+class Slices(Protocol):
+    """Removals in pieces (`store.slices`), of which the same commands make the same on every replica."""
+
+    def cut(self, target: int) -> tuple[int, bool]:
+        """Removes messages below `target`, oldest first: how many went, and whether that was all."""
+        ...
+
+    def newest(self, keep: int, end: int) -> int:
+        """The lowest sequence of the `keep` newest messages below `end`; 0 when there are not more."""
+        ...
+
+    def spans_all(self, subject_filter: bytes) -> bool:
+        """True when all subjects match, as far as it takes no look at each."""
+        ...
+
+    def survey(self, subject_filter: bytes, cursor: bytes) -> tuple[list[bytes], bytes | None]:
+        """Matching subjects from `cursor` on, in byte order, and where to go on; None: there are no more."""
+        ...
+
+    def count(self, subjects: Sequence[bytes]) -> int:
+        """Their messages."""
+        ...
+
+    def is_scattered(self, messages: int) -> bool:
+        """True when it is cheaper to look so many messages up than to walk through all blocks."""
+        ...
+
+    def few(self, subjects: Sequence[bytes], end: int) -> list[int]:
+        """All messages below `end` of subjects that have few, ascending."""
+        ...
+
+    def remove_few(self, seqs: list[int]) -> bool:
+        """Removes the ascending live `seqs`, unless they take more than one piece."""
+        ...
+
+    def remove_subjects(
+        self, subject_filter: bytes, cursor: bytes, seq: int, end: int
+    ) -> tuple[list[int], bytes | None, int]:
+        """Removes messages below `end` of the matching subjects, from subject `cursor` and its sequence `seq` on. What
+        went, and where to go on."""
+        ...
+
+    def remove_matching(self, subject_filter: bytes, seq: int, end: int) -> tuple[list[int], int | None]:
+        """Removes messages within seq..end-1 that match. What went, and where to go on."""
+        ...
+
+    def remove_excess(self, limit: int, seq: int, end: int) -> tuple[list[int], int | None]:
+        """Removes messages within seq..end-1 whose subject has more than `limit`. What went, and where to go on."""
+        ...
+
+    def nth_back(self, subject_filter: bytes, nth: int, end: int) -> tuple[int, int]:
+        """Looks for the `nth` newest matching message below `end`. (0, its sequence), or (how many are still to be
+        found, where to go on), with the sequence 0 when there are not so many."""
+        ...
+
+
 class MachineStore(ReadStore, Protocol):
     """All of it goes into the same open write batch as the messages, so after a crash the messages, the machine's
     state and the side tables are those of one applied index."""
+
+    @property
+    def slices(self) -> Slices: ...
+
+    @property
+    def num_subjects(self) -> int: ...
+
+    def cut_excess(self, max_msgs: int, max_bytes: int) -> tuple[int, bool]:
+        """As `enforce` for limits of the whole stream, but at most one piece: how many went, whether that was all."""
+        ...
 
     def enforce(
         self,
@@ -117,6 +183,8 @@ SIDE_EXHAUSTED = 11
 
 SIDE_SOURCES = 12
 """Rows of `sourced.Cursors`."""
+SIDE_JOBS = 13
+"""Rows of `jobs.Jobs`."""
 SIDE_MEMBERS = 14
 """One row, key b"": the Raft configuration in force at the applied index (`cluster.stream_replica`)."""
 

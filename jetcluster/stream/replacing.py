@@ -35,6 +35,8 @@ class Replace(NamedTuple):
     """Filters: what matches goes."""
     batch: Batch | None
     """What is stored then. No limit refuses it: it takes the place of what went."""
+    sliced: bool = False
+    """What takes long to purge may go after it."""
 
 
 def encode_body(guards: Sequence[Guard], purges: Sequence[bytes], batch: bytes) -> bytes:
@@ -66,9 +68,8 @@ def decode_body(ts: int, raw: bytes, at: int) -> Replace:
     return Replace(ts, guards, purges, Batch.decode(raw, at, verify=False) if at < len(raw) else None)
 
 
-def make_room(store: MachineStore, rules: StreamRules, command: Replace) -> int | ApiError:
-    """Purges what is to go; how many messages that were. An error, and nothing done, when it may not be: 10071 says
-    that a guard does not hold."""
+def refusal(store: MachineStore, rules: StreamRules, command: Replace) -> ApiError | None:
+    """Why it may not be: 10071 says that a guard does not hold."""
     if rules.sealed:
         return _SEALED
     if rules.deny_purge:
@@ -77,4 +78,4 @@ def make_room(store: MachineStore, rules: StreamRules, command: Replace) -> int 
         actual = store.last_seq_of(subject)
         if actual != seq:
             return errors.by_code(errors.WRONG_LAST_SEQUENCE, seq=actual)
-    return sum(store.purge(subject_filter) for subject_filter in command.purges)
+    return None

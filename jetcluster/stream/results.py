@@ -43,6 +43,19 @@ class BatchResult(NamedTuple):
     error: ApiError | None
 
 
+class JobStep(NamedTuple):
+    """A long command has come so far, and goes on with the next CONTINUE unless it is done (`jobs`)."""
+
+    job: int
+    """Index of the command."""
+    removed: int
+    """Messages so far."""
+    done: bool
+
+    def digest_bytes(self) -> bytes:
+        return b"j%d:%d:%d" % self
+
+
 class Digestible(Protocol):
     """What a command of the machine's extension gives."""
 
@@ -53,7 +66,8 @@ class Digestible(Protocol):
 
 Result = PublishResult | BatchResult | int | ApiError | Digestible
 """PublishResult of PUBLISH; BatchResult of BATCH_COMMIT; 0 of BATCH_PART; number of messages removed by PURGE,
-DELETE_MSG and EXPIRE (and by UPDATE_CONFIG, 0); REPLACE gives the sequence of the last message stored, or removed
+DELETE_MSG and EXPIRE (and by UPDATE_CONFIG, 0); JobStep of CONTINUE (0 when there is no job), and of a PURGE that is
+not done yet; REPLACE gives the sequence of the last message stored, or removed
 messages when it stores none; ApiError when the command was refused."""
 
 

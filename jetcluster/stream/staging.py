@@ -11,7 +11,7 @@ a check of a wildcard, the last room of a discard-new stream. Storing a message 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from jetcluster.errors import ApiError
@@ -38,6 +38,7 @@ OnAppend = Callable[[Batch, int, int], None]
 """(batch, first sequence, time of the first message), right before it is stored."""
 OnStored = Callable[[int, int], None]
 """(first, last sequence), right after they were stored and before limits are enforced; it may remove them again."""
+Within = Callable[[Sequence[bytes]], list[bytes]]
 Message = tuple[bytes, bytes, bytes]
 """Subject, header block, payload."""
 
@@ -59,6 +60,7 @@ class Staging:
         "_staged",
         "_store",
         "_stored",
+        "behind",
         "has_effects",
         "last_msg_id",
         "next_seq",
@@ -95,6 +97,9 @@ class Staging:
         """Nats-Msg-Id of the last message stored, b"" when it had none."""
         self.on_append: OnAppend | None = None
         self.on_stored: OnStored | None = None
+        self.behind: Within | None = None
+        """Set while long commands are not done (`jobs`): which of some subjects have to keep to their limit. What else
+        there is too much of goes with those commands."""
 
     def begin(self, batch: Batch, base: int, first_seq: int = 0) -> None:
         """The k-th stored message of `batch` gets the time `base + k`, and the sequence `first_seq + k`; 0: those that
@@ -245,6 +250,7 @@ class Staging:
         return Batch.of(subjects, headers, payloads)
 
     def _append(self, batch: Batch, first_seq: int, ts: int) -> None:
+        within = self.behind(batch.subjects) if self.behind is not None else None
         seq = first_seq
         for piece in _blocks(batch):
             if self.on_append is not None:
@@ -254,7 +260,10 @@ class Staging:
             ts += piece.count
         if self.on_stored is not None:
             self.on_stored(first_seq, seq - 1)  # before the limits: what is not kept pushes nothing out
-        if self._rules.evicts:
+        if within is not None:
+            if not self._rules.discard_new_per_subject:
+                self._store.enforce(0, 0, self._rules.max_msgs_per_subject, within)
+        elif self._rules.evicts:
             enforce(self._store, self._rules, batch.subjects)
 
     def _effects(self, seq: int, ts: int, message: Message, fields: dict[bytes, bytes]) -> None:

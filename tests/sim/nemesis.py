@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from jetcluster.clock import Rng, SeededRng
 from jetcluster.raft import records
 from jetcluster.raft.disk import MemoryDisk
 
@@ -27,6 +28,8 @@ class Nemesis:
             "slow-disk": self.slow_disk,
             "transfer": self.transfer,
         }
+        self._ailments = SeededRng(world.seed) if world.seed % 2 == 0 else None
+        """For half of the runs; apart from the others, which stay as they are."""
         self.actions = [table[name] for name in world.scenario.faults]
         self.actions += [self.crash_all] if self.rng.random() < 0.5 else []
         if world.scenario.spares:
@@ -45,6 +48,8 @@ class Nemesis:
         if world.healed:
             return
         world.at(self.rng.expovariate(1 / world.scenario.fault_every), self.strike)
+        if self._ailments is not None and self._ailments.uniform(0, 1) < 0.2:
+            self._ail(self._ailments)
         self.rng.choice(self.actions)()
 
     def _name(self) -> str:
@@ -121,6 +126,14 @@ class Nemesis:
             if node is not None and node.paused_until <= self.world.now:
                 self.world.log("TRANSFER", gid, node.name)
                 node.raft.groups[gid].transfer()
+
+    def _ail(self, rng: Rng) -> None:
+        """A node that should not lead, sometimes until long after the end: the others are to find somebody who does."""
+        names = list(self.world.nodes)
+        node = self.world.nodes[names[int(rng.uniform(0, len(names)))]]
+        self.world.log("AIL", node.name)
+        self.world.stats["ailments"] += 1
+        node.ill_until = self.world.now + (1e9 if rng.uniform(0, 1) < 0.3 else rng.uniform(0.05, 1.5))
 
     def corrupt(self) -> None:
         """Bit rot in what the victim has written, found at its next start."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jetcluster.clock import SeededRng
-from jetcluster.health.node_health import NodeHealth
+from jetcluster.health.node_health import Aspect, NodeHealth
 from jetcluster.raft.api import MembershipError, NotLeaderError, RaftError
 from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.disk import MemoryDisk
@@ -42,6 +42,7 @@ FAST = RaftConfig(
     journal_hangs=0.25,
     second_opinion=0.1,
     give_way=0.15,
+    give_way_pause=0.3,
     stall=0.15,
     transfer_timeout=0.2,
     offer_retry=0.2,
@@ -208,6 +209,7 @@ class SimNode:
         self.dead = True
         self.paused_until = 0.0
         self.slow_until = 0.0
+        self.ill_until = 0.0
         self.reports: list[str] = []
 
     def boot(self) -> None:
@@ -225,6 +227,7 @@ class SimNode:
             world.log(self.name, "DAMAGE", [d.why for d in self.journal.damage])
         world.checks.restarted(self)
         health = NodeHealth(timers, calm=0.1)
+        health.watch(Aspect.MEMORY, lambda: "hardly any is left" if world.now < self.ill_until else "")
         self.raft = RaftNode(self.name, self.journal, self, timers, rng, timers, FAST, self._report, health)
         for gid, peers in list(self.assigned.items()):
             self.create(gid, peers)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jetcluster.auth.resolver import StoreError, UrlStore
+from jetcluster.auth.resolver import DirectoryStore, StoreError, UrlStore
 from jetcluster.config.operator_options import URL, ResolverOptions
 from jetcluster.config.options import TlsOptions
 from tests.signer import Operator
@@ -97,3 +97,27 @@ def test_https_with_authorities_of_ones_own(tmp_path: Path) -> None:
         assert UrlStore(options, TlsOptions(ca_file=str(authority.file))).ask(ACCOUNT.public) == ACCOUNT.jwt
         with pytest.raises(OSError, match=r"(?i)certificate"):
             UrlStore(options).ask(ACCOUNT.public)
+
+
+def test_what_was_revoked_does_not_come_back_when_the_power_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the file before nor its name is left on the disk once `save` and `delete` have returned."""
+    operator = Operator()
+    account = operator.account("A")
+    kept = DirectoryStore(ResolverOptions("full", str(tmp_path), allow_delete=True))
+    looks: list[tuple[str, list[str]]] = []
+
+    def fsync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").resolve()
+        looks.append((path.name, sorted(one.name for one in tmp_path.iterdir())))
+
+    monkeypatch.setattr("os.fsync", fsync)
+    assert kept.save(account.public, account.jwt)
+    assert looks == [
+        (f"{account.public}.tmp", [f"{account.public}.tmp"]),
+        (tmp_path.name, [f"{account.public}.jwt"]),
+    ]
+    looks.clear()
+    assert kept.delete(account.public)
+    assert looks == [(tmp_path.name, [f"{account.public}.jwt.deleted"])]

@@ -42,7 +42,9 @@ class Node:
         self, size: int = 0, *, account: str = "A", copies: int = 1, memory: bool = False, led: bool = True
     ) -> Any:
         replica = SimpleNamespace(
-            assignment=SimpleNamespace(account=account, memory=memory, replicas=copies, name="S"),
+            assignment=SimpleNamespace(
+                gid=len(self.replicas), account=account, memory=memory, replicas=copies, name="S"
+            ),
             store=SimpleNamespace(byte_count=size),
             ingest=SimpleNamespace(pending_bytes=0),
             leading=led,
@@ -145,3 +147,23 @@ def test_the_node_has_a_limit_for_what_it_holds() -> None:
     node.room.tick()
     assert node.taken(node.stream(), 100) == 5
     assert (node.error.code, node.error.err_code) == (503, 10023)
+
+
+def test_a_tick_counts_again_only_what_was_stirred() -> None:
+    node = Node(storage=1000)
+    one, two, three = (node.stream(100) for _ in range(3))
+    node.room.tick()
+    assert node.room._led["A", False] == 300
+    node.room.take(one, 50)
+    one.store.byte_count = 0
+    two.store.byte_count = 0
+    node.room.tick([one])
+    assert node.room._led["A", False] == 200, "what was taken for it, and what it had, is gone"
+    assert node.room._held[False] == 200
+    node.room.forget(three.assignment.gid)
+    assert node.room._led["A", False] == 100
+    two.leading = False
+    two.store.byte_count = 30
+    node.room.tick([two])
+    assert (node.room._led["A", False], node.room._held[False]) == (0, 30)
+    node.room.forget(77)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from dataclasses import replace
 from typing import Any
 
@@ -46,6 +47,23 @@ async def test_older_state_is_never_taken() -> None:
         pair = Pair(source, target)
         await pair.pull(wanted)
         assert target.log == []
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [(1 << 62, 1), (1 << 63, 1), (1 << 64, 1), (-1, 1), (9, 1 << 62), (9, 1 << 64), (9, -1), (9.5, 1), (9, None)],
+)
+@virtual_time
+async def test_a_state_of_an_index_or_term_that_cannot_be_is_not_taken(numbers: tuple[Any, Any]) -> None:
+    """The journal could not hold it: the node would end, again at each start."""
+    source, target = Owner(9, b"1"), Owner(0, b"old")
+    target.index = -5
+    index, term = numbers
+    cut = source.snapshot_export()
+    source.snapshot_export = lambda: dataclasses.replace(cut, index=index, term=term)  # type: ignore[method-assign]
+    pair = Pair(source, target)
+    await pair.pull(-9)
+    assert (target.log, target.values) == ([], [b"old"])
 
 
 @virtual_time

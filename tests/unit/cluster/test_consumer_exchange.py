@@ -162,3 +162,24 @@ async def test_a_turn_that_a_full_leader_refuses_is_tried_again() -> None:
                 node.context.turn_commit.failing = ""
             await cluster.until(lambda: len(client.got) == 1, what="the message")  # noqa: B023
             await client.ack(client.got[0])
+
+
+@virtual_time
+async def test_a_turn_that_nobody_could_apply_does_not_get_into_the_log() -> None:
+    """Of a node of another version, say. In the log it would stop all replicas of the stream, for good."""
+    async with Cluster() as cluster:
+        await filled(cluster, 10)
+        leader = await cluster.led("S")
+        await consumer(leader, "c")
+        home = cluster.followers("S")[0]
+        await owned_by(cluster, "c", home)
+        me = home.mesh.me.peer_id.encode()
+        head = leader.replica("S").assignment.gid.to_bytes(4, "little") + me
+        session = host(home).turns._session.to_bytes(8, "little")
+        for body in (b"", bytes(8), bytes(8) + b"\x02", bytes(9) + b"junk", bytes(9) + bytes(8) + b"\xff" + bytes(4)):
+            home.mesh.notify(leader.mesh.me.peer_id, TURN_NOTICE, head + session + body)
+        await asyncio.sleep(1)
+        assert not any(node.replica("S").failed for node in cluster)
+        client = Puller(home, "S", "c")
+        await client.fetch(10)
+        assert {int(message[1].split(b".")[5]) for message in client.got} == set(range(1, 11))

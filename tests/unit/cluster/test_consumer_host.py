@@ -162,7 +162,7 @@ async def test_a_node_that_stood_still_serves_nobody_before_it_knows_that_it_is_
         local = Puller(home, "S", "c")
         await local.fetch(5)
         sessions = host(home).turns.lost
-        host(home)._beat -= 1.5
+        home.context.pulse._at -= 1.5
         local.pull(5)
         await asyncio.sleep(0.0)
         await asyncio.sleep(0.0)

@@ -431,7 +431,7 @@ async def test_a_restart_in_the_middle_of_shrinking_leaves_the_group_its_majorit
         leader = cluster.leader("S")
         rest = [node for node in cluster if node is not leader]
         for node in cluster:
-            node.replica("S").tick = lambda: None  # type: ignore[method-assign]  # the leader takes no step
+            node.replica("S").tick = lambda: 0.0  # type: ignore[method-assign]  # the leader takes no step
         assignment = await cluster.update("S", 1)
         assert assignment.peers == (leader.me,)
         await asyncio.sleep(1)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from jetcluster.errors import ApiError
+from jetcluster.raft.api import NotLeaderError
+from jetcluster.store import slices
 from jetcluster.store.api import DamagedError
 from tests.unit.cluster.nodes import ACCOUNT, Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
@@ -175,3 +177,33 @@ async def test_a_repeated_delete_that_finds_its_work_done_is_a_success() -> None
         assert await ask(cluster["B"], "msg_delete", seq=1, repeated=True) == {"deleted": 0}
         with pytest.raises(ApiError):
             await ask(cluster["B"], "msg_delete", seq=1)
+
+
+@virtual_time
+async def test_counting_subjects_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a leader that is none any more when it has counted does not answer."""
+    monkeypatch.setattr(slices, "STEP", slices.Step(subjects=2))
+    async with Cluster() as cluster:
+        await cluster.create("S", subjects=["s.>"])
+        for number in range(20):
+            await cluster["A"].publish(b"s.%d" % number)
+        leader = cluster.leader("S")
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        requests = leader.js._streams
+        counting = asyncio.get_running_loop().create_task(count_turns())
+        found = await requests._info(leader.replica("S"), {"subjects_filter": "s.*"})
+        counting.cancel()
+        assert len(found["state"]["subjects"]) == 20 and found["page"][0] == 20
+        assert turns >= 10
+        asked = asyncio.get_running_loop().create_task(requests._info(leader.replica("S"), {"subjects_filter": "s.*"}))
+        await asyncio.sleep(0)
+        monkeypatch.setattr(type(leader.replica("S")), "leading", False)
+        with pytest.raises(NotLeaderError):
+            await asked

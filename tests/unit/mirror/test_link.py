@@ -548,6 +548,56 @@ def test_sources_come_and_go() -> None:
     assert not rig.bus.subs
 
 
+# ---- numbers that cannot be
+
+
+NUMBERS = [-1, 1 << 63, 1 << 64, 1 << 200, float("inf"), float("nan"), True, "5", None]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_an_answer_with_numbers_that_cannot_be_fails_the_attempt_and_no_more(number: Any) -> None:
+    rig = begun()
+    rig.inform(number)
+    assert "not an answer" in rig.error
+    for delivered, pending in ((number, 0), (0, number)):
+        rig.run(2.5)
+        rig.inform(3)
+        rig.accept(delivered, pending)
+        assert "not an answer" in rig.error and not rig.log
+    rig.run(2.5)
+    rig.live(last_seq=3)
+    rig.send(1)
+    rig.commit()
+    assert rig.stored() == [(1, b"1")]
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        (0, 10**18, 0), (-3, 10**18, 0), (1 << 63, 10**18, 0), (1 << 64, 10**18, 0), (1, 10**18, 0),
+        (3, 1 << 62, 0), (3, -(1 << 63), 0), (3, 10**18, -1), (3, 10**18, 1 << 63),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("config", [MIRROR, SOURCE])
+def test_a_delivery_with_numbers_that_cannot_be_gets_nowhere_near_the_log(
+    config: dict[str, Any], numbers: tuple[int, int, int]
+) -> None:
+    """What cannot be applied stops all replicas of the stream, and each again when it starts."""
+    rig = begun(**config)
+    rig.live(last_seq=9)
+    rig.send(1, 2)
+    seq, ts, pending = numbers
+    rig.bus.arrive(rig.deliver, b"up", b"$JS.ACK.UP.C.1.%d.3.%d.%d" % (seq, ts, pending), b"", b"x")
+    rig.commit()
+    assert "out of bounds" in rig.error and not rig.link.live
+    rig.run(2.5)
+    rig.live(last_seq=9)
+    rig.send(3, 4)
+    rig.commit()
+    assert [payload for _, payload in rig.stored()] == [b"1", b"2", b"3", b"4"][-len(rig.stored()) :]
+    assert rig.stored()[-1] == (4 if config is MIRROR else rig.store.last_seq, b"4")
+
+
 # ---- how close a mirror is
 
 

@@ -115,3 +115,23 @@ def test_a_renewal_cut_off_is_finished_or_begun_anew(directory: Path) -> None:
     kv, renewal = open_data(directory, renewable=True, now=NOW)
     assert renewal is None and messages(kv, WHOLE) == 200
     kv.close()
+
+
+def test_one_renewal_after_the_other_is_told_from_what_else_lies_in_the_quarantine(directory: Path) -> None:
+    quarantine = directory / "quarantine"
+    assert not data_renewal.recently_renewed(directory, NOW)
+    for name in ("data-mine", "data-1-copy", "data-", f"data-{int(NOW) + 10**8}", f"data-{int(NOW) - 601}"):
+        (quarantine / name).mkdir(parents=True)
+    assert not data_renewal.recently_renewed(directory, NOW), "of a name, or of a clock that was ahead"
+    (quarantine / f"data-{int(NOW) - 599}").mkdir()
+    assert data_renewal.recently_renewed(directory, NOW)
+
+
+def test_a_crash_leaves_no_mark_without_its_reason(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(descriptor: int) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("os.fsync", fails)
+    with pytest.raises(OSError):
+        data_renewal.mark(directory, "a test")
+    assert not (directory / "data" / data_renewal.MARKER).exists()

@@ -461,6 +461,27 @@ def test_a_barrier_does_not_wait_for_a_full_disk() -> None:
         assert called == [1, 2]
 
 
+def test_a_barrier_vouches_for_nothing_that_a_full_disk_refused() -> None:
+    """A kill comes between the refusal and the next attempt: what never was on the disk is not missed."""
+    bench = Bench()
+    log = bench.log()
+    fill(log, 5)
+    bench.settle()
+    synced = bench.journal.synced
+    with faults.armed("journal.write", faults.fail(errno.ENOSPC)):
+        fill(log, 5)
+        bench.journal._kick()
+        bench.settle(0.01)
+        called: list[int] = []
+        bench.journal.barrier(lambda: called.append(1))
+        bench.settle(0.02)
+        assert called == [1]
+        assert (bench.journal.synced, log.durable_index) == (synced, 5)
+        found = bench.crash()
+    assert not found.damage
+    assert found.groups[1].last_index == 5
+
+
 def test_a_barrier_waits_for_a_disk_that_hangs() -> None:
     bench = Bench()
     log = bench.log()

@@ -218,13 +218,98 @@ def test_a_loop_that_stands_still_for_most_of_the_time() -> None:
     net.run(0.5)
     node = net["A"].node
     beat = node._beat
-    for _ in range(5):
+    for _ in range(8):
         node._beat_handle.cancel()
         net.run(0.7)
         beat()
     assert "stood still" in node.health.reasons[0]
     net.run(20.0)
     assert node.health.well
+
+
+@pytest.mark.parametrize(("late", "times"), [(0.15, 200), (10.0, 1), (60.0, 1)])
+def test_a_busy_machine_and_a_pause_that_is_over_make_no_node_ill(late: float, times: int) -> None:
+    """A scheduler that comes round late delays everybody; who was suspended for a minute works again."""
+    net = Loopback()
+    net.start(leader="A")
+    net.run(0.5)
+    node = net["A"].node
+    for _ in range(times):
+        node._beat_handle.cancel()
+        net.run(node.config.heartbeat + late)
+        node._beat()
+        assert node.health.well
+
+
+def lagging(net: Loopback, name: str) -> list[bool]:
+    """`name` gets no entries for as long as the list says so."""
+    drop = [True]
+
+    def passes(source: str, target: str, gid: int, frame: bytes) -> bool:
+        if not gid or target != name or not drop[0]:
+            return True
+        message = codec.decode(frame)
+        return not (isinstance(message, codec.Append) and message.entries)
+
+    net.filter = passes
+    return drop
+
+
+def test_a_leader_stays_while_the_only_voter_that_is_well_lags() -> None:
+    """C has the whole log and is not well either. If A resigned, B could not win and the two others would not stand."""
+    net = Loopback()
+    leader = net.start(leader="A")
+    net.run(1.0)
+    drop = lagging(net, "B")
+    index = leader.propose(b"acknowledged by A and C")
+    net.run(0.3)
+    ail(net, "C")
+    net.run(0.3)
+    ail(net, "A")
+    for _ in range(30):
+        net.run(0.1)
+        assert leader.role is Role.LEADER
+    leader.propose(b"taken meanwhile")
+    drop[0] = False
+    net.until(lambda: (found := net.leader()) is not None and found.me == "B", seconds=5.0)
+    assert net["B"].group().last_index > index
+
+
+def test_a_leader_stays_while_the_only_voter_that_is_well_fetches_its_state() -> None:
+    net = Loopback()
+    leader = net.start(leader="A")
+    net.run(1.0)
+    net.isolate("B")
+    for number in range(20):
+        leader.propose(b"%d" % number)
+    net.run(1.0)
+    for name in "AC":
+        group = net[name].group()
+        group.log.compact(group.applied_index)
+    net.connect("A", "B")
+    net.run(1.0)
+    assert net["B"].machine().snapshots
+    ail(net, "A")
+    ail(net, "C")
+    for _ in range(30):
+        net.run(0.1)
+        assert leader.role is Role.LEADER
+
+
+def test_those_that_are_not_well_elect_one_of_them_where_the_one_that_is_cannot_win() -> None:
+    net = Loopback()
+    leader = net.start(leader="A")
+    net.run(1.0)
+    drop = lagging(net, "B")
+    leader.propose(b"acknowledged by A and C")
+    net.run(0.3)
+    ail(net, "A")
+    ail(net, "C")
+    net.run(0.1)
+    leader.resign()
+    drop[0] = False
+    net.until(lambda: (found := net.leader()) is not None and found.me == "B", seconds=10.0)
+    assert net["B"].group().last_index == net["A"].group().last_index
 
 
 def test_a_term_that_leaps_is_refused() -> None:

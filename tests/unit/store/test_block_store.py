@@ -52,6 +52,8 @@ class StoreMachine(RuleBasedStateMachine):
         # what only large streams do must be done by these small ones too
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(block_writer, "MANY_BLOCKS", 0 if small else 64)
+        self.patch.setattr(block_writer, "ANEW", 0 if seek else 8)
+        self.patch.setattr(subject_index, "FORGET", 2 if small else 1024)
         self.patch.setattr(block_writer, "REWRITE_BYTES", 0 if small else 4096)
         self.patch.setattr(queries, "WINDOW", 3 if small else 512)
         self.patch.setattr(view, "WINDOW", 3 if small else 512)

@@ -36,6 +36,49 @@ def test_select_finds_what_a_look_at_each_subject_finds(
                 assert sorted(found) == sorted(filters.select(subject_filter, known))
 
 
+@given(
+    groups=st.lists(st.sets(SUBJECTS, max_size=40), max_size=5),
+    gone=st.sets(SUBJECTS, max_size=20),
+    most=st.integers(1, 7),
+    asked=FILTERS,
+)
+def test_parts_are_all_of_it_in_order(groups: list[set[bytes]], gone: set[bytes], most: int, asked: bytes) -> None:
+    """Whatever was pruned, and with subjects that came again."""
+    index = SortedSubjects()
+    for group in groups:
+        for subject in group:
+            index.add(subject)
+        list(index.select(b">"))
+    known = set().union(*groups) - gone
+    low, high = filters.bounds(asked)
+    for _ in range(4):
+        found: list[bytes] = []
+        at: bytes | None = low
+        while at is not None:
+            part, at = index.part(at, high, most)
+            found += part
+        assert found == sorted(set(found))
+        assert set(filters.select(asked, known)) <= set(found)
+        assert all(low <= subject and (high is None or subject < high) for subject in found)
+        assert index.last(known) == max(known, default=None)
+        index.prune(known, most)
+    for _ in range(100):
+        index.prune(known, 50)
+    assert [subject for run in index._runs for subject in run if subject in gone] == []
+
+
+def test_new_subjects_are_sorted_in_when_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sorted_subjects, "SETTLED", 3)
+    index = SortedSubjects()
+    for subject in (b"c", b"a"):
+        index.add(subject)
+        index.settle()
+    assert index._runs == []
+    index.add(b"b")
+    index.settle()
+    assert index._runs == [[b"a", b"b", b"c"]]
+
+
 def test_rebuild_forgets_what_is_gone() -> None:
     index = SortedSubjects()
     for subject in (b"a", b"b"):

@@ -47,6 +47,11 @@ def test_increment(value: str, expected: int | None) -> None:
         (b"junk", None),
         (b"", None),
         (b"\xff", None),
+        (b"[" * 4000, None),
+        (b"[" * 500_000, None),
+        (b'{"val":' * 5000, None),
+        (b'{"val":"1","x":"' + b"9" * 100_000 + b'"}', None),
+        (b'{"val":"1","x":{"y":[2]}}', 1),
     ],
 )
 def test_value(payload: bytes, expected: int | None) -> None:
@@ -103,9 +108,11 @@ def test_on_another_stream(value: str, code: int) -> None:
     assert isinstance(verdict, tuple) and verdict[0] == code
 
 
-def test_broken_counter() -> None:
+@pytest.mark.parametrize("stored", [b"not a counter", b"[" * 500_000])
+def test_broken_counter(stored: bytes) -> None:
+    """As it may come out of an archive. Apply must not raise, however deep it is."""
     stream = Stream(subjects=["a"])
-    stream.one("a", payload=b"not a counter")
+    stream.one("a", payload=stored)
     stream.machine.apply(3, 1, _update({"name": "S", "allow_msg_counter": True}))
     stream.index = 3
     assert stream.one("a", "Nats-Incr: 1", payload=b"") == (10172, "message counter is broken")

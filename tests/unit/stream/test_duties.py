@@ -161,3 +161,41 @@ def test_republish_only_while_leading_and_as_configured_now() -> None:
     leader.stream.one("d")
     leader.duties.applied(commands.PUBLISH)
     assert [subject for subject, _, _ in leader.bus.sent] == [b"r.b", b"q.c"]
+
+
+def test_a_job_is_gone_on_with_until_it_is_done_one_piece_at_a_time() -> None:
+    stream = Stream()
+    stream.store.slices.step = 3
+    leader = Leader(stream)
+    leader.duties.begin()
+    stream.publish(*[(f"a.{n}", b"", b"x") for n in range(10)], ("b", b"", b"x"))
+    leader.log.append(commands.encode_purge(stream.now, b"a.*"))
+    leader.apply()
+    kinds = []
+    while leader.soon:
+        assert len(leader.soon) == 1
+        leader.soon.pop()()
+        assert len(leader.log) <= 1
+        leader.duties.tick()
+        assert len(leader.log) <= 1
+        kinds += leader.apply()
+    assert set(kinds) == {commands.CONTINUE} and len(kinds) > 3
+    assert stream.seqs() == [11]
+    assert leader.tick(1) == []
+
+
+def test_a_new_leader_goes_on_with_a_job_and_a_refused_piece_is_proposed_again() -> None:
+    stream = Stream()
+    stream.store.slices.step = 3
+    stream.publish(*[(f"a.{n}", b"", b"x") for n in range(10)], ("b", b"", b"x"))
+    stream.apply(commands.encode_purge(stream.now, b"a.*"))
+    leader = Leader(stream)
+    assert leader.tick(0) == []
+    leader.duties.begin()
+    leader.accepting = False
+    assert leader.tick(0) == []
+    leader.accepting = True
+    assert leader.tick(0) == [commands.CONTINUE]
+    leader.duties.end()
+    leader.soon.pop()()
+    assert leader.tick(0) == []

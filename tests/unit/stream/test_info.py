@@ -45,15 +45,35 @@ def test_wire_order_and_details() -> None:
     assert state["bytes"] == 3 * 32
 
 
+def page(store: NaiveStore, subject_filter: bytes, offset: int = 0) -> tuple[dict[str, int], SubjectsPage]:
+    steps = info.subjects_page(store, subject_filter, offset)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: tuple[dict[str, int], SubjectsPage] = end.value
+            return found
+
+
 def test_subjects() -> None:
-    assert info.subjects_page(filled(), b">") == ({"a": 1, "b": 2, "c": 1}, SubjectsPage(3, 0, 100_000))
-    assert info.subjects_page(filled(), b"zz") == ({}, SubjectsPage(0, 0, 100_000))
+    assert page(filled(), b">") == ({"a": 1, "b": 2, "c": 1}, SubjectsPage(3, 0, 100_000))
+    assert page(filled(), b"zz") == ({}, SubjectsPage(0, 0, 100_000))
     assert "subjects" not in info.state_object(filled(), subjects={})
 
 
-def test_subjects_are_paged(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", [1, 2, 1000])
+def test_subjects_are_paged(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     monkeypatch.setattr(info, "SUBJECTS_PAGE", 2)
-    assert info.subjects_page(filled(), b">") == ({"a": 1, "b": 2}, SubjectsPage(3, 0, 2))
-    assert info.subjects_page(filled(), b">", 2) == ({"c": 1}, SubjectsPage(3, 2, 2))
-    assert info.subjects_page(filled(), b">", (1 << 63) - 1)[0] == {}
-    assert info.subjects_page(filled(), b">", 9) == ({}, SubjectsPage(3, 9, 2))
+    store = filled()
+    store.slices.step = step
+    assert page(store, b">") == ({"a": 1, "b": 2}, SubjectsPage(3, 0, 2))
+    assert page(store, b">", 1) == ({"b": 2, "c": 1}, SubjectsPage(3, 1, 2))
+    assert page(store, b">", 2) == ({"c": 1}, SubjectsPage(3, 2, 2))
+    assert page(store, b">", (1 << 63) - 1)[0] == {}
+    assert page(store, b">", 9) == ({}, SubjectsPage(3, 9, 2))
+
+
+def test_subjects_are_counted_in_steps() -> None:
+    store = filled()
+    store.slices.step = 1
+    assert len(list(info.subjects_page(store, b">"))) == 2

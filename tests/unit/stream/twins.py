@@ -42,6 +42,77 @@ class NaiveView:
     def close(self) -> None: ...
 
 
+class NaiveSlices:
+    """`ports.Slices`, `step` messages at a time."""
+
+    def __init__(self, store: NaiveStore) -> None:
+        self.store = store
+        self.step = 1_000
+
+    def _below(self, filter: bytes, end: int, start: int = 0) -> list[int]:
+        rows = self.store.rows.values()
+        return sorted(m.seq for m in rows if start <= m.seq < end and fits(filter, m.subject))
+
+    def cut(self, target: int) -> tuple[int, bool]:
+        doomed = self._below(b">", target)
+        if len(doomed) <= self.step:
+            return self.store.compact(target), True
+        return self.store.compact(doomed[self.step]), False
+
+    def newest(self, keep: int, end: int) -> int:
+        below = self._below(b">", end)
+        return below[-keep] if len(below) > keep else 0
+
+    def spans_all(self, subject_filter: bytes) -> bool:
+        return all(fits(subject_filter, m.subject) for m in self.store.rows.values())
+
+    def survey(self, subject_filter: bytes, cursor: bytes) -> tuple[list[bytes], bytes | None]:
+        found = [subject for subject, _ in self.store.subjects(subject_filter) if subject >= cursor]
+        return found[: self.step], found[self.step] if len(found) > self.step else None
+
+    def count(self, subjects: Sequence[bytes]) -> int:
+        return sum(map(self.store.count_of, subjects))
+
+    def is_scattered(self, messages: int) -> bool:
+        return messages * 2 < len(self.store.rows)
+
+    def few(self, subjects: Sequence[bytes], end: int) -> list[int]:
+        return sorted(m.seq for m in self.store.rows.values() if m.subject in subjects and m.seq < end)
+
+    def remove_few(self, seqs: list[int]) -> bool:
+        return len(seqs) <= self.step and self.store.delete_all(seqs) == len(seqs)
+
+    def remove_subjects(
+        self, subject_filter: bytes, cursor: bytes, seq: int, end: int
+    ) -> tuple[list[int], bytes | None, int]:
+        rows = sorted((m.subject, m.seq) for m in self.store.rows.values() if m.seq < end)
+        left = [row for row in rows if row >= (cursor, seq) and fits(subject_filter, row[0])]
+        gone = sorted(row[1] for row in left[: self.step])
+        self.store.delete_all(gone)
+        return (gone, *left[self.step]) if len(left) > self.step else (gone, None, 0)
+
+    def remove_matching(self, subject_filter: bytes, seq: int, end: int) -> tuple[list[int], int | None]:
+        left = self._below(subject_filter, end, seq)
+        self.store.delete_all(left[: self.step])
+        return left[: self.step], left[self.step] if len(left) > self.step else None
+
+    def remove_excess(self, limit: int, seq: int, end: int) -> tuple[list[int], int | None]:
+        gone: list[int] = []
+        for at in self._below(b">", end, seq):
+            if self.store.count_of(self.store.rows[at].subject) > limit:
+                if len(gone) == self.step:
+                    return gone, at
+                self.store.delete_all([at])
+                gone.append(at)
+        return gone, None
+
+    def nth_back(self, subject_filter: bytes, nth: int, end: int) -> tuple[int, int]:
+        below = self._below(subject_filter, end)
+        if nth <= min(self.step, len(below)):
+            return 0, below[-nth]
+        return (nth - self.step, below[-self.step]) if len(below) > self.step else (nth, 0)
+
+
 class NaiveStore:
     """`MachineStore` in the most obvious way: everything is a scan over a dict of messages."""
 
@@ -54,6 +125,7 @@ class NaiveStore:
         self.machine_state: bytes | Callable[[], bytes] | None = None
         self.side: dict[tuple[int, bytes], bytes] = {}
         self.appends = 0
+        self.slices = NaiveSlices(self)
 
     def size(self, message: Msg) -> int:
         own = len(message.subject) + len(message.headers) + len(message.payload)
@@ -173,6 +245,18 @@ class NaiveStore:
         self.first_seq = min(self.rows, default=first_seq)
         self.last_seq = max(self.last_seq, first_seq - 1)
         return dropped
+
+    @property
+    def num_subjects(self) -> int:
+        return self.state.num_subjects
+
+    def cut_excess(self, max_msgs: int, max_bytes: int) -> tuple[int, bool]:
+        before = len(self.rows)
+        while self.rows and ((0 < max_msgs < len(self.rows)) or (0 < max_bytes < self.byte_count)):
+            if before - len(self.rows) == self.slices.step:
+                return before - len(self.rows), False
+            self._drop([min(self.rows)])
+        return before - len(self.rows), True
 
     def enforce(
         self,

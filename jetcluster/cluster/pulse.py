@@ -1,0 +1,28 @@
+"""Whether this process stood still for so long that others may have taken over what it owns."""
+
+from __future__ import annotations
+
+from typing import Final
+
+STOOD_STILL: Final = 1.0
+"""Seconds without a tick."""
+
+
+class Pulse:
+    """Of one node. Times are those of its monotonic clock."""
+
+    def __init__(self) -> None:
+        self._at: float | None = None
+        self._stops = 0
+
+    def beat(self, now: float) -> None:
+        """A tick."""
+        self.stops(now)
+        self._at = now
+
+    def stops(self, now: float) -> int:
+        """How often it stood still so far; a stop that lasts until `now` counts."""
+        if self._at is not None and now - self._at > STOOD_STILL:
+            self._stops += 1
+            self._at = now
+        return self._stops

@@ -1,0 +1,75 @@
+"""Which replicas of a node are looked at in a tick: those in which something is under way, in every one; of the others
+those whose time has come, so that idle streams cost next to nothing.
+
+A replica rests for as long as it says itself (`StreamReplica.tick`). Whatever makes it due sooner wakes it: it is then
+looked at by the next tick, as if it had never rested.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final, Generic, Protocol, TypeVar
+
+TICK: Final = 0.25
+"""Seconds between two ticks of a node."""
+LONGEST_REST: Final = 5.0
+_SPREAD: Final = 16
+"""Parts of the last second of it, so that replicas which came at once are not looked at all at once."""
+
+
+class Resting(Protocol):
+    """`StreamReplica`, as far as its rest goes."""
+
+    resting: bool
+
+
+R = TypeVar("R", bound=Resting)
+
+
+class Rounds(Generic[R]):
+    """Of one node. Groups have ids, by which they are known here."""
+
+    def __init__(self) -> None:
+        self._awake: dict[int, R] = {}
+        self._asleep: dict[int, tuple[float, R]] = {}
+        self._times: list[tuple[float, int]] = []
+        """A heap; an entry counts only if `_asleep` says the same."""
+
+    def add(self, gid: int, replica: R) -> None:
+        replica.resting = False
+        self._awake[gid] = replica
+
+    def remove(self, gid: int) -> None:
+        self._awake.pop(gid, None)
+        self._asleep.pop(gid, None)
+
+    def wake(self, gid: int) -> None:
+        """The next tick looks at it."""
+        found = self._asleep.pop(gid, None)
+        if found is not None:
+            self.add(gid, found[1])
+
+    def wake_all(self) -> None:
+        for gid in list(self._asleep):
+            self.wake(gid)
+        self._times.clear()
+
+    def rest(self, gid: int, now: float, seconds: float) -> None:
+        """There is nothing to do in it for so long, unless it is woken."""
+        replica = self._awake.get(gid)
+        if replica is None or seconds <= TICK:
+            return
+        until = now + min(seconds, LONGEST_REST - gid % _SPREAD / _SPREAD)
+        del self._awake[gid]
+        replica.resting = True
+        self._asleep[gid] = until, replica
+        heapq.heappush(self._times, (until, gid))
+
+    def due(self, now: float) -> list[tuple[int, R]]:
+        """Who is to be looked at now."""
+        while self._times and self._times[0][0] <= now:
+            until, gid = heapq.heappop(self._times)
+            found = self._asleep.get(gid)
+            if found is not None and found[0] == until:
+                self.wake(gid)
+        return list(self._awake.items())

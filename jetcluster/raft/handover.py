@@ -1,0 +1,94 @@
+"""A leader that hands its group over: the target catches up, while proposals are refused, and is told to campaign.
+
+Leadership transfer is section 3.10 of the Raft dissertation. Here it is also what a node does that is not well
+(`health.node_health`): its groups go to voters that are. Only where one of these could win at once, though: if a
+leader gave up for a voter that lags, nobody would lead until somebody as advanced does, who may be no better.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jetcluster.raft import codec
+from jetcluster.raft.api import Role
+
+if TYPE_CHECKING:
+    from jetcluster.raft.flow import Flow
+    from jetcluster.raft.group import Group
+
+
+class HandOver:
+    """Of one group; does something on its leader only."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self.target: str | None = None
+        """To whom; None while the leader means to stay."""
+        self.until: float | None = None
+        """When it is given up."""
+        self._told = False
+        self._way_since: float | None = None
+        """Since when `give_way` has been trying."""
+        self._not_before = 0.0
+        """`give_way` found nobody who could take over; it looks again then."""
+
+    def begin(self, peer: str | None = None) -> bool:
+        """To `peer`, or to the most advanced voter, a well one first. False when there is none, or one is under way."""
+        group = self._group
+        if group.role is not Role.LEADER or group.stopped or self.target is not None:
+            return False
+        flows = [flow for flow in self._heirs() if peer in (None, flow.peer)]
+        if not flows:
+            return False
+        self._start(max(flows, key=lambda flow: (group.node.is_well(flow.peer), flow.match)).peer)
+        return True
+
+    def give_way(self) -> None:
+        """This node should not lead: has a voter lead that is well and has all that is committed, or stays while there
+        is none. Resigns if that one cannot be told within `RaftConfig.give_way`. Called again as long as it is so."""
+        group = self._group
+        now = group.now()
+        if self._way_since is not None and self.target is not None:
+            if now - self._way_since < group.config.give_way:
+                return
+            flow = group.replicator.flows.get(self.target)
+            if flow is not None and self._could_win(flow):
+                group.resign()
+            else:
+                self.stop()
+                self._not_before = now + group.config.give_way_pause
+        elif self.target is None and now >= self._not_before:
+            flows = [flow for flow in self._heirs() if group.node.is_well(flow.peer) and self._could_win(flow)]
+            if flows:
+                self._way_since = now
+                self._start(max(flows, key=lambda flow: flow.match).peer)
+
+    def proceed(self) -> None:
+        """Something has moved, or time has passed."""
+        if self.target is None or self.until is None:
+            return
+        group = self._group
+        flow = group.replicator.flows.get(self.target)
+        if flow is None or not flow.connected or group.now() >= self.until:
+            self.stop()
+        elif not self._told and flow.match == group.log.last_index:
+            group.send(self.target, codec.encode_timeout_now(group.term))
+            self._told = True
+
+    def stop(self) -> None:
+        self.target = self.until = self._way_since = None
+        self._told = False
+
+    def _start(self, peer: str) -> None:
+        group = self._group
+        self.target, self.until, self._told = peer, group.now() + group.config.transfer_timeout, False
+        group.wake_at(self.until)
+        group.mark()
+
+    def _heirs(self) -> list[Flow]:
+        group = self._group
+        flows = group.replicator.flows.values()
+        return [flow for flow in flows if flow.connected and not flow.recovering and flow.peer in group.peers]
+
+    def _could_win(self, flow: Flow) -> bool:
+        return flow.match >= self._group.commit_index

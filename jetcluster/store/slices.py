@@ -1,0 +1,276 @@
+"""`Slices`: removals from a stream that may be long, in pieces whose cost is bounded.
+
+A piece is bounded by counts (`Step`): subjects and messages looked at, messages removed, blocks and bytes touched. All
+of them follow from the commands applied, never from time, caches or what the process did before: every replica cuts
+its pieces at the same places. Who asks keeps the place, and asks again from there (`stream.jobs`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from jetcluster.store import filters
+from jetcluster.store.batch import Batch
+from jetcluster.store.block_reader import BlockReader
+from jetcluster.store.block_writer import REST, little_stays
+from jetcluster.store.blocks import BlockTable
+from jetcluster.store.keys import MAX_SEQ
+from jetcluster.store.subject_index import SubjectIndex
+
+SCATTERED = 4
+"""Messages per block of the stream above which all blocks are walked, instead of each subject looked up."""
+
+
+class Step(NamedTuple):
+    """What one piece may cost. One subject, one block and one message are always allowed."""
+
+    subjects: int = 10_000
+    """Looked at in the index."""
+    messages: int = 2_000
+    """Removed one by one, from wherever they are."""
+    looked: int = 20_000
+    """Messages in the blocks that are walked."""
+    blocks: int = 256
+    """Read, of which messages are removed or which are walked."""
+    size: int = 16 << 20
+    """Bytes of their messages."""
+    cut: int = 8_192
+    """Messages removed from the stream's beginning, which costs less each."""
+    cut_blocks: int = 1_024
+    rest: int = REST
+    """What is before so few messages goes in one piece: it costs what stays, not what goes."""
+
+
+STEP = Step()
+"""The same on every replica; tests make it small."""
+
+
+class Slices:
+    """`remove` and `compact` are the store's."""
+
+    def __init__(
+        self,
+        blocks: BlockTable,
+        index: SubjectIndex,
+        reader: BlockReader,
+        remove: Callable[[Sequence[int]], None],
+        compact: Callable[[int], int],
+    ) -> None:
+        self._blocks = blocks
+        self._index = index
+        self._reader = reader
+        self._remove = remove
+        self._compact = compact
+        self.step = STEP
+
+    # -- from the beginning ---------------------------------------------------------------------------------------
+
+    def cut(self, target: int) -> tuple[int, bool]:
+        """Removes messages below sequence `target`, oldest first; how many went, and whether that was all. When it was
+        all, the stream begins at `target` or behind it."""
+        blocks, step = self._blocks, self.step
+        live = blocks.next_live(target)
+        if live is None or little_stays(blocks, live, step.rest):
+            return self._compact(target), True
+        messages = size = 0
+        at = first = blocks.live_from(0)
+        while blocks.firsts[at] + blocks.counts[at] <= live:
+            messages += blocks.lives[at]
+            size += blocks.sizes[at]
+            if at > first and (messages > step.cut or size > step.size or at - first >= step.cut_blocks):
+                return self._compact(blocks.firsts[at]), False
+            at = blocks.live_from(at + 1)
+        return self._compact(target), True
+
+    def excess(self, max_msgs: int, max_bytes: int, first_within: Callable[[int], int | None]) -> int:
+        """The sequence below which messages go when only so many or so large a rest may stay (<= 0: no limit); 0 when
+        nothing has to go."""
+        blocks = self._blocks
+        target = 0
+        if 0 < max_msgs < blocks.messages:
+            target = blocks.nth_oldest(blocks.messages - max_msgs)
+        if 0 < max_bytes < blocks.bytes:
+            target = max(target, first_within(max_bytes) or MAX_SEQ)
+        return target
+
+    def newest(self, keep: int, end: int) -> int:
+        """The lowest sequence of the `keep` newest messages below `end`; 0 when there are not more."""
+        later = self._blocks.live_at_or_above(end)
+        if self._blocks.messages - later <= keep:
+            return 0
+        return self._blocks.nth_newest(later + keep - 1)
+
+    # -- by subject -----------------------------------------------------------------------------------------------
+
+    def spans_all(self, subject_filter: bytes) -> bool:
+        """True when all subjects match, as far as it takes no look at each."""
+        return self._index.spans_all(subject_filter)
+
+    def survey(self, subject_filter: bytes, cursor: bytes) -> tuple[list[bytes], bytes | None]:
+        """Matching subjects from `cursor` on, in byte order, and where to go on; None: there are no more."""
+        subjects, behind = self._index.from_cursor(subject_filter, cursor, self.step.subjects)
+        return filters.select(subject_filter, subjects), behind
+
+    def count(self, subjects: Sequence[bytes]) -> int:
+        return sum(map(self._index.count_of, subjects))
+
+    def is_scattered(self, messages: int) -> bool:
+        """True when it is cheaper to look the messages' subjects up than to walk through all blocks."""
+        return messages <= SCATTERED * self._blocks.live_blocks
+
+    def few(self, subjects: Sequence[bytes], end: int) -> list[int]:
+        """All messages below `end` of subjects that have few, ascending."""
+        found: list[int] = []
+        for subject in subjects:
+            found += self._index.seqs(subject, 0, end, MAX_SEQ)
+        found.sort()
+        return found
+
+    def remove_few(self, seqs: list[int]) -> bool:
+        """Removes the ascending live `seqs`, unless they take more than one piece."""
+        if len(seqs) > self.step.messages or self._affordable(seqs, _Spent()) < len(seqs):
+            return False
+        if seqs:
+            self._remove(seqs)
+        return True
+
+    def remove_subjects(
+        self, subject_filter: bytes, cursor: bytes, seq: int, end: int
+    ) -> tuple[list[int], bytes | None, int]:
+        """Removes messages below `end` of the matching subjects, one subject after the other, from subject `cursor` and
+        its sequence `seq` on. What went, ascending, and where to go on."""
+        subjects, behind = self.survey(subject_filter, cursor)
+        doomed: list[int] = []
+        spent = _Spent()
+        place = 0
+        for subject in subjects:
+            room = self.step.messages - len(doomed)
+            if not room:
+                behind, place = subject, 0
+                break
+            found = self._index.seqs(subject, seq if subject == cursor else 0, end, room + 1)
+            taken = min(self._affordable(found, spent), room)
+            doomed += found[:taken]
+            if taken < len(found):
+                behind, place = subject, found[taken]
+                break
+        doomed.sort()
+        if doomed:
+            self._remove(doomed)
+        return doomed, behind, place
+
+    def _affordable(self, seqs: Sequence[int], spent: _Spent) -> int:
+        """How many of the live `seqs` can go before too many blocks are touched."""
+        blocks, step = self._blocks, self.step
+        for i, seq in enumerate(seqs):
+            if spent.first <= seq < spent.behind:
+                continue
+            at = blocks.containing(seq)
+            size = blocks.sizes[at]
+            if spent.blocks and (spent.blocks >= step.blocks or spent.size + size > step.size):
+                return i
+            spent.blocks += 1
+            spent.size += size
+            spent.first = blocks.firsts[at]
+            spent.behind = spent.first + blocks.counts[at]
+        return len(seqs)
+
+    # -- block by block -------------------------------------------------------------------------------------------
+
+    def remove_matching(self, subject_filter: bytes, seq: int, end: int) -> tuple[list[int], int | None]:
+        """Removes messages within seq..end-1 that match, oldest first. What went, and where to go on."""
+        matches = filters.matcher(subject_filter)
+
+        def choose(batch: Batch, first: int, live: Sequence[int]) -> Sequence[int]:
+            return _on_subjects(batch, first, live, {i for i, s in enumerate(batch.subjects) if matches(s)})
+
+        return self._walk(seq, end, choose)
+
+    def remove_excess(self, limit: int, seq: int, end: int) -> tuple[list[int], int | None]:
+        """Removes messages within seq..end-1 whose subject has more than `limit`, oldest first. As long as nothing
+        below `seq` is such a message, what goes are always the oldest of their subjects."""
+        count_of = self._index.count_of
+        left: dict[bytes, int] = {}
+
+        def choose(batch: Batch, first: int, live: Sequence[int]) -> Sequence[int]:
+            subjects = batch.subjects
+            over = {i for i, subject in enumerate(subjects) if left.get(subject, count_of(subject)) > limit}
+            chosen = []
+            for seq in _on_subjects(batch, first, live, over):
+                subject = subjects[batch.subject_number(seq - first)]
+                count = left.get(subject, count_of(subject))
+                if count > limit:
+                    left[subject] = count - 1
+                    chosen.append(seq)
+            return chosen
+
+        return self._walk(seq, end, choose)
+
+    def nth_back(self, subject_filter: bytes, nth: int, end: int) -> tuple[int, int]:
+        """Looks for the `nth` newest matching message below `end`. (0, its sequence), or (how many are still to be
+        found, where to go on), with the sequence 0 when there are not so many."""
+        blocks, step = self._blocks, self.step
+        matches = filters.matcher(subject_filter)
+        looked = size = seen = 0
+        at = blocks.live_back(bisect_right(blocks.firsts, end - 1) - 1)
+        while at >= 0:
+            size += blocks.sizes[at]
+            if seen and (seen >= step.blocks or looked >= step.looked or size > step.size):
+                return nth, blocks.firsts[at] + blocks.counts[at]
+            seen += 1
+            looked += blocks.lives[at]
+            batch = self._reader.batch(at)
+            wanted = {i for i, subject in enumerate(batch.subjects) if matches(subject)}
+            found = _on_subjects(batch, blocks.firsts[at], blocks.live_seqs(at, 0, end - 1), wanted)
+            if len(found) >= nth:
+                return 0, found[-nth]
+            nth -= len(found)
+            at = blocks.live_back(at - 1)
+        return nth, 0
+
+    def _walk(
+        self, seq: int, end: int, choose: Callable[[Batch, int, Sequence[int]], Sequence[int]]
+    ) -> tuple[list[int], int | None]:
+        blocks, step = self._blocks, self.step
+        doomed: list[int] = []
+        looked = size = seen = 0
+        behind: int | None = None
+        at = blocks.from_seq(seq)
+        while at < len(blocks.firsts) and blocks.firsts[at] < end:
+            first = blocks.firsts[at]
+            size += blocks.sizes[at]
+            if seen and (seen >= step.blocks or looked >= step.looked or size > step.size):
+                behind = first
+                break
+            seen += 1
+            looked += blocks.lives[at]
+            chosen = choose(self._reader.batch(at), first, blocks.live_seqs(at, seq, end - 1))
+            room = step.messages - len(doomed)
+            doomed += chosen[:room]
+            if len(chosen) > room:
+                behind = chosen[room]
+                break
+            at = blocks.live_from(at + 1)
+        if doomed:
+            self._remove(doomed)
+        return doomed, behind
+
+
+class _Spent:
+    """Of a piece, on messages that are looked up: blocks in turn, their bytes, and where the last one lies."""
+
+    def __init__(self) -> None:
+        self.blocks = self.size = 0
+        self.first = self.behind = 0
+
+
+def _on_subjects(batch: Batch, first: int, live: Sequence[int], wanted: set[int]) -> Sequence[int]:
+    """Those of the sequences `live` of a block that are on the `wanted` of its subjects, by number."""
+    if not wanted:
+        return ()
+    if len(wanted) == len(batch.subjects):
+        return live
+    number = batch.subject_number
+    return [seq for seq in live if number(seq - first) in wanted]

@@ -1,0 +1,106 @@
+"""Long commands in a cluster: pieces go through the log, whoever leads (stream/jobs.py, stream/duties.py)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from jetcluster.store import slices
+from jetcluster.store.slices import Step
+from jetcluster.stream import commands
+from tests.unit.cluster.nodes import Cluster
+from tests.unit.cluster.test_stream_requests import ask
+from tests.unit.cluster.virtual_loop import virtual_time
+
+SMALL = Step(subjects=2, messages=3, looked=4, blocks=2, size=400, cut=3, cut_blocks=2, rest=1)
+
+
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "STEP", SMALL)
+
+
+async def filled(cluster: Cluster, count: int = 60) -> None:
+    await cluster.create("S", subjects=["s.>"])
+    for number in range(count):
+        await cluster["A"].publish(b"s.%d" % number, b"x")
+    await cluster.equal("S")
+
+
+@virtual_time
+async def test_the_answer_comes_when_all_is_gone_and_publishes_go_on_meanwhile() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster)
+        purging = asyncio.get_running_loop().create_task(ask(cluster["B"], "purge", filter="s.*", seq=51))
+        leader = cluster.leader("S").replica("S")
+        await cluster.until(lambda: bool(leader.machine.jobs), what="the job")
+        acks = [await cluster["C"].publish(b"s.late") for _ in range(5)]
+        assert leader.machine.jobs and not purging.done()
+        assert await purging == {"purged": 50}
+        assert leader.store.messages == 15 and not leader.machine.jobs
+        assert [ack["seq"] for ack in acks] == [61, 62, 63, 64, 65]
+        await cluster.equal("S")
+
+
+@virtual_time
+@pytest.mark.parametrize("crash", [False, True])
+async def test_the_next_leader_goes_on(crash: bool) -> None:
+    async with Cluster() as cluster:
+        await filled(cluster)
+        leader = cluster.leader("S")
+        replica = leader.replica("S")
+        target = cluster.followers("S")[0]
+        replica.group.propose(commands.encode_purge(1, b"s.*"))
+        await cluster.until(lambda: replica.store.messages < 50, what="some pieces")
+        if crash:
+            cluster.crash(leader.name)
+        else:
+            assert replica.group.transfer(target.me)
+            await cluster.until(lambda: not replica.leading, what="the transfer")
+        left = [node for node in cluster if node.name != leader.name]
+        await cluster.until(lambda: any(node.replica("S").leading for node in left), what="another leader")
+        await cluster.until(lambda: all(not node.replica("S").machine.jobs for node in left), what="the end of the job")
+        assert [node.replica("S").store.messages for node in left] == [0, 0]
+        if crash:
+            cluster.restart(leader.name)
+        await cluster.equal("S")
+
+
+@virtual_time
+async def test_who_asked_gets_the_answer_although_the_leader_changed_under_way() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster)
+        leader, target = cluster.leader("S"), cluster.followers("S")[0]
+        purging = asyncio.get_running_loop().create_task(ask(cluster["B"], "purge", filter="s.*"))
+        await cluster.until(lambda: leader.replica("S").store.messages < 50, what="some pieces")
+        assert leader.replica("S").group.transfer(target.me)
+        await cluster.until(lambda: target.replica("S").leading, what="the transfer")
+        answer = await purging
+        assert 0 <= answer["purged"] <= 60
+        assert target.replica("S").store.messages == 0
+
+
+@virtual_time
+async def test_a_replica_that_comes_back_in_the_middle_takes_the_job_over_with_the_state() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster)
+        away = cluster.followers("S")[0].name
+        cluster.crash(away)
+        leader = (await cluster.led("S")).replica("S")
+        leader.group.propose(commands.encode_purge(1, b"s.*"))
+        await cluster.until(lambda: leader.store.messages < 50, what="some pieces")
+        cluster.restart(away)
+        await cluster.equal("S")
+        assert cluster[away].replica("S").store.messages == 0
+
+
+@virtual_time
+async def test_an_update_is_answered_at_once_and_its_limits_hold_in_the_end() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster)
+        await cluster.update("S", subjects=["s.>"], max_msgs=10)
+        leader = cluster.leader("S").replica("S")
+        await cluster.until(lambda: leader.store.messages == 10, what="the limit")
+        await cluster.equal("S")
+        assert leader.store.first_seq == 51

@@ -1,0 +1,63 @@
+"""What of a turn can be put into the log: exactly what apply can take."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from jetcluster.consumer import turn
+from jetcluster.consumer.turn import Op
+from jetcluster.stream.commands import CommandError
+
+OPS = [
+    Op(1, 1, turn.DELIVER, [1, 2, 3]),
+    Op(1, 1, turn.REDELIVER, [1]),
+    Op(2, 1, turn.ACK, [(1 << 64) - 1]),
+    Op(1, 7, turn.NAK, [(1, 5), (2, 0)]),
+    Op(1, 1, turn.ADVANCE, (9, 3)),
+    Op(1, 1, turn.SKIP, 4),
+    Op(1, 1, turn.WAIT, b"_INBOX.x"),
+    Op(1, 1, turn.UNWAIT, b""),
+    Op(1, 1, turn.PIN, (b"group", b"pinned")),
+    Op(1, 1, turn.PIN, (b"", b"")),
+    Op(1, 1, turn.ACK, []),
+]
+
+
+def decodes(body: bytes) -> bool:
+    try:
+        turn.decode(body)
+    except CommandError:
+        return False
+    return True
+
+
+def test_whatever_is_sound_can_be_applied_and_nothing_else() -> None:
+    rng = random.Random(7)
+    bodies = [turn.encode(b"12345678", 1, 1, rng.sample(OPS, rng.randrange(len(OPS)))) for _ in range(300)]
+    assert all(map(turn.is_sound, bodies))
+    sound = 0
+    for _ in range(20_000):
+        body = bytearray(rng.choice(bodies))
+        for _ in range(rng.randrange(1, 3)):
+            kind = rng.randrange(3)
+            if kind == 0:
+                body[rng.randrange(len(body))] = rng.choice((0, 1, 2, 8, 13, 14, 16, 127, 255))
+            elif kind == 1:
+                del body[rng.randrange(len(body)) :]
+            else:
+                body += rng.randbytes(rng.randrange(20))
+            if not body:
+                break
+        found = turn.is_sound(bytes(body))
+        assert found is decodes(bytes(body)), bytes(body)
+        sound += found
+    assert 1000 < sound < 15_000
+
+
+def test_to_look_at_a_large_turn_takes_no_time() -> None:
+    body = turn.encode(b"12345678", 1, 1, [Op(1, 1, turn.ACK, list(range(50_000)))])
+    start = time.process_time()
+    for _ in range(100):
+        turn.is_sound(body)
+    assert time.process_time() - start < 0.05
