@@ -3,7 +3,7 @@
     python -m scripts.bench_flood [--connections 200] [--seconds 30] [--size 512] [--replies] [--send-buffer 0]
 
 Three nodes, one stream with three replicas. The flood is spread over all nodes; on each node one publisher sends a
-message, waits for its ack (up to 120 s), sends the next one 50 ms later; and STREAM.INFO is asked for every half
+message, waits for its ack (up to 60 s), sends the next one 50 ms later; and STREAM.INFO is asked for every half
 second. Prints one line of JSON: the longest wait for an ack during the flood and after it, how long after the end of
 the flood acks were back under 0.1 s for good, the same of STREAM.INFO, changes of leaders, the nodes' largest resident
 sets, and how many acked messages are missing in the end. `--send-buffer` bounds what the kernel holds for each

@@ -9,6 +9,7 @@ state of a handshake, some 50 KB, is made for those that have begun one.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Sequence
@@ -17,6 +18,8 @@ from typing import Any
 from jetcluster.cluster.open_port import addresses
 from jetcluster.config.tls_alerts import alerts_on, say_goodbye
 
+_LOG = logging.getLogger("jetcluster.server")
+
 MAX_HANDSHAKES = 1024
 """Under way at a time; further ones wait for their turn, within their time."""
 MAX_SILENT = 16_384
@@ -24,6 +27,8 @@ MAX_SILENT = 16_384
 BACKLOG = 1024
 PAUSE = 0.1
 """Seconds after an accept that failed, for want of file descriptors."""
+LOG_EVERY = 10.0
+"""Seconds between two lines about such accepts."""
 SHUTDOWN_TIMEOUT = 2.0
 """Seconds for the other end to say goodbye to ours."""
 HELLO = 0x16
@@ -55,6 +60,7 @@ class TlsListener:
         self._room = asyncio.Semaphore(MAX_HANDSHAKES)
         self._tasks: set[asyncio.Task[None]] = set()
         self._ports: list[socket.socket] = []
+        self._failure_told = -LOG_EVERY
 
     async def start(self, host: str, port: int) -> Address:
         """Listens; returns the address. Raises OSError. Port 0 is any free one."""
@@ -113,14 +119,21 @@ class TlsListener:
             await self._silent.acquire()
             try:
                 connection, address = await loop.sock_accept(port)
-            except OSError:
+            except OSError as error:
                 self._silent.release()
+                self._log_failed(error)
                 await asyncio.sleep(PAUSE)
                 continue
             except asyncio.CancelledError:
                 self._silent.release()
                 raise
             self._spawn(self._take(connection, (str(address[0]), int(address[1]))))
+
+    def _log_failed(self, error: OSError) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._failure_told >= LOG_EVERY:
+            self._failure_told = now
+            _LOG.error("Error accepting a connection: %s", error.strerror or error)
 
     async def _take(self, connection: socket.socket, address: Address) -> None:
         try:

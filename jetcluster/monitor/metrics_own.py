@@ -71,6 +71,7 @@ def storage_metrics(out: Exposition, node: NodeView) -> None:
     for name, help, value in (
         ("journal_batches", "Journal writes", journal.counters.batches),
         ("journal_bytes", "Bytes written to the journal", journal.counters.bytes),
+        ("journal_shortages", "Writes of the journal that waited for a file descriptor", journal.counters.shortages),
         ("journal_full", "Times the journal found its disk full", journal.counters.full_episodes),
         ("journal_pins_given_up", "Logs not kept for a catch-up, for want of space", journal.counters.pins_given_up),
         ("journal_read_failures", "Journal records that could not be read back", journal.counters.read_failures),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import SystemClock, SystemRng
 from jetcluster.config.options import Options
+from jetcluster.health.descriptors import DescriptorWatch, raise_limit
 from jetcluster.logs import Logger
 from jetcluster.node.node_jetstream import NodeJetStream, StorageError
 from jetcluster.node.server_options import server_options
@@ -73,6 +74,7 @@ class Node:
 
     async def start(self) -> None:
         options, loop = self.options, asyncio.get_running_loop()
+        files = raise_limit()
         from jetcluster.auth.authenticator import Authenticator
 
         authenticator: Authenticator | None = None
@@ -84,10 +86,13 @@ class Node:
             authenticator = self.operator.authenticator(options)
         authenticator = authenticator or Authenticator(options)
         self.server = Server(server_options(options), authenticator, self.clock, self.rng, loop)
+        self.server.crowd.watch = DescriptorWatch()
         if self.operator is not None:
             self.server.look_up = self.operator.look_up
         self._handle_signals(loop)
         self._log_start()
+        if files[0] != files[1]:
+            self.log.info(f"Limit of open files raised from {files[0]} to {files[1]}")
         self._write_pid_file()
         self.jetstream = NodeJetStream(self)
         await self.jetstream.start()

@@ -464,6 +464,7 @@ class NodeJetStream:
         clock = self._node.clock
         health = NodeHealth(clock, ClusterClock(clock, on_moved=moved))
         health.watch(Aspect.MEMORY, MemoryWatch(clock).trouble)
+        health.watch(Aspect.DESCRIPTORS, self._node.server.crowd.trouble)
         return health
 
     def _raft_report(self, gid: int, text: str) -> None:

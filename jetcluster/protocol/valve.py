@@ -22,7 +22,7 @@ class Waiter(Protocol):
 
 
 class Valve:
-    __slots__ = ("changed", "closed", "first", "listed", "opened", "waiting")
+    __slots__ = ("changed", "closed", "due", "first", "listed", "opened", "waiting")
 
     def __init__(self, changed: Callable[[bool], None] | None = None) -> None:
         """`changed` is told with each change whether it is closed now."""
@@ -32,6 +32,9 @@ class Valve:
         """In the order in which they came."""
         self.first: deque[Waiter] = deque()
         """Those that had sent little: they have their turn before the others."""
+        self.due = 0
+        """How many of those that waited when it opened last have not had their turn, and have it though it closed again
+        at once: of two nodes that wait for a third, the slower one would never find it open."""
         self.listed = False
         """Its owner (`opened`) knows that somebody waits."""
         self.opened: Callable[[Valve], None] | None = None
@@ -58,6 +61,7 @@ class Valve:
     def open(self) -> None:
         if self.closed:
             self.closed = False
+            self.due = len(self.first) + bool(self.waiting)
             if self.opened is not None and len(self):
                 self.opened(self)
             if self.changed is not None:

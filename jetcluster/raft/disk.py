@@ -12,6 +12,7 @@ from typing import Protocol
 
 from jetcluster import faults
 from jetcluster.clock import Rng
+from jetcluster.health.descriptors import SHORTAGE
 
 SEGMENT_SUFFIX = ".wal"
 _MAX_CHUNKS = 1024  # IOV_MAX on Linux
@@ -74,6 +75,12 @@ class FileDisk:
         self._plain_fds: dict[int, int] = {}
         self._unsynced: set[int] = set()
         directory.mkdir(parents=True, exist_ok=True)
+        self._directory_fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+        self._spare: int | None = None
+        """Given up for a segment's when there are no more descriptors."""
+        self._read_spare: int | None = None
+        """The same for reading an old segment, until that is read."""
+        self._fill_spares()
 
     def _path(self, number: int) -> Path:
         return self._directory / f"{number:016x}{SEGMENT_SUFFIX}"
@@ -84,6 +91,15 @@ class FileDisk:
             flags = os.O_RDWR | os.O_CLOEXEC | (os.O_DSYNC if self._always_sync else 0)
             fd = self._fds[number] = os.open(self._path(number), flags)
         return fd
+
+    def _fill_spares(self) -> None:
+        try:
+            if self._spare is None:
+                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            if self._read_spare is None:
+                self._read_spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            pass  # tried again at the next look at the free space
 
     def _plain_fd(self, number: int) -> int:
         fd = self._plain_fds.get(number)
@@ -98,23 +114,23 @@ class FileDisk:
         faults.point("journal.create")
         path = self._path(number)
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | (os.O_DSYNC if self._always_sync else 0)
-        fd = os.open(path, flags, 0o640)
+        try:
+            fd = os.open(path, flags, 0o640)
+        except OSError as error:
+            if error.errno not in SHORTAGE or self._spare is None:
+                raise
+            os.close(self._spare)
+            self._spare = None
+            fd = os.open(path, flags, 0o640)
         try:
             os.posix_fallocate(fd, 0, size)
             os.fsync(fd)
-            self._sync_directory()
+            os.fsync(self._directory_fd)
         except OSError:
             os.close(fd)
             path.unlink(missing_ok=True)  # a partial preallocation only holds space that is missing
             raise
         self._fds[number] = fd
-
-    def _sync_directory(self) -> None:
-        fd = os.open(self._directory, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None:
         faults.point("journal.write")
@@ -150,7 +166,25 @@ class FileDisk:
 
     def read(self, number: int, offset: int, length: int) -> bytes:
         faults.point("journal.read")
-        return os.pread(self._fd(number), length, offset)
+        try:
+            fd = self._fd(number)
+        except OSError as error:
+            if error.errno not in SHORTAGE or self._read_spare is None:
+                raise
+            return self._read_with_spare(number, offset, length)
+        return os.pread(fd, length, offset)
+
+    def _read_with_spare(self, number: int, offset: int, length: int) -> bytes:
+        """An entry that cannot be read counts as damaged: a shortage of descriptors must not look like that."""
+        assert self._read_spare is not None
+        os.close(self._read_spare)
+        self._read_spare = None
+        fd = os.open(self._path(number), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(fd, length, offset)
+        finally:
+            os.close(fd)
+            self._fill_spares()
 
     def load(self, number: int) -> bytes:
         return self._path(number).read_bytes()
@@ -164,6 +198,7 @@ class FileDisk:
         self._path(number).unlink(missing_ok=True)
 
     def free_bytes(self) -> int:
+        self._fill_spares()
         stat = os.statvfs(self._directory)
         return stat.f_bavail * stat.f_frsize
 
@@ -172,6 +207,11 @@ class FileDisk:
             for fd in fds.values():
                 os.close(fd)
             fds.clear()
+        for one in (self._directory_fd, self._spare, self._read_spare):
+            if one is not None:
+                os.close(one)
+        self._directory_fd = -1
+        self._spare = self._read_spare = None
 
 
 class MemoryDisk:

@@ -9,7 +9,8 @@ A full disk is a state, not an error: the sealed batch is kept and written again
 publishes, at `scarce` what a leader sends, at `stuck` everything. Meanwhile nothing is retained for slow followers, so
 that what the state machines hold durably frees its segments at once. Any other write error is fatal: after a failed
 fsync the kernel may have dropped the pages, so a retry that "succeeds" would be a lie (fsyncgate, PostgreSQL 2018);
-`on_fatal` ends the process, and nothing is vouched for any more.
+`on_fatal` ends the process, and nothing is vouched for any more. Only a shortage of file descriptors is waited out as
+well: it is met before anything is written.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jetcluster.clock import Rng, Timers
+from jetcluster.health.descriptors import SHORTAGE
 from jetcluster.latency import Latency
 from jetcluster.raft import records
 from jetcluster.raft.disk import Disk
@@ -34,6 +36,8 @@ from jetcluster.raft.retention import Retention
 from jetcluster.raft.writer import Writer
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_SHORTAGE_RETRY = 0.1
+"""Seconds until a segment is made again for which there was no file descriptor."""
 _SPACE_CHECK = 1 << 20
 """The free space is looked up once per so many written bytes: the data store grows as fast."""
 
@@ -78,6 +82,8 @@ class JournalCounters:
     batches: int = 0
     bytes: int = 0
     full_episodes: int = 0
+    shortages: int = 0
+    """Writes that waited for a file descriptor."""
     carried_entries: int = 0
     deleted_segments: int = 0
     read_failures: int = 0
@@ -441,6 +447,11 @@ class Journal:
             self.in_flight = 0
             self._end_barriers()
             self._timers.call_later(self.options.retry_delay, self._retry, batch)
+            return
+        if isinstance(error, OSError) and error.errno in SHORTAGE:
+            self.counters.shortages += 1
+            self.in_flight = 0
+            self._timers.call_later(_SHORTAGE_RETRY, self._retry, batch)
             return
         self.failed = error
         self._on_fatal(error)

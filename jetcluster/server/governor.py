@@ -84,7 +84,7 @@ class Governor:
         left = sum(map(len, open_))  # nobody comes twice in a turn: what is answered goes out in between
         while open_:
             valve = open_.popleft()
-            if valve.closed or not len(valve):
+            if (valve.closed and valve.due <= 0) or not len(valve):
                 valve.listed = False
                 valve.opened = self._list
                 continue
@@ -92,6 +92,7 @@ class Governor:
             if not left or clock.monotonic() >= end:
                 break
             left -= 1
+            valve.due -= 1
             self._turns_given += 1
             who = cast(Governed, self._next(valve).popleft())
             who.take_turn(max(LEAST, MOST // (len(valve) + len(open_))))
@@ -100,6 +101,6 @@ class Governor:
             self._timers.call_soon(self._turn)
 
     def _next(self, valve: Valve) -> deque[Waiter]:
-        if not valve.first or not valve.waiting:
+        if not valve.first or not valve.waiting or valve.closed:
             return valve.first or valve.waiting
         return valve.first if self._turns_given % FIRST else valve.waiting

@@ -93,7 +93,9 @@ class ClientLogin(Connection):
         if not self._greeted:
             self.out.append(writer.info(self.first_info()))
         if not self.server.admit(self):
-            self.close("Maximum Connections Exceeded", "maximum connections exceeded")
+            # A connection that lingers keeps its descriptor, which may be what there are too few of.
+            spare = not self.server.crowd.is_crowded(self)
+            self.close("Maximum Connections Exceeded", "maximum connections exceeded", linger=spare)
             return
         if not self._is_pinned():
             return
@@ -218,6 +220,7 @@ class ClientLogin(Connection):
             # A second CONNECT authenticates anew and loses all subscriptions (sheet 1.3).
             self._drop_subscriptions()
         self._connected = True
+        self.server.crowd.strangers.pop(self.cid, None)
         self._verbose = connect.get("verbose", self._verbose)
         self._pedantic = connect.get("pedantic", self._pedantic)
         self.echo = connect.get("echo", self.echo)

@@ -290,7 +290,8 @@ class Router:
             if client.take(subject, reply, headers, payload, origin):
                 taken += 1
         for interest in route.remote:
-            interest.hold(origin)
+            if interest.valve is not None or interest.peer.valve.closed:
+                interest.hold(origin)
         if not route.queues:
             for peer in route.peers:
                 peer.send_msg(self.account, subject, reply, [], headers, payload)

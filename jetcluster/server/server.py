@@ -15,6 +15,7 @@ from jetcluster.protocol import writer
 from jetcluster.server.accounts import Accounts
 from jetcluster.server.client import Client
 from jetcluster.server.connection import Connection
+from jetcluster.server.crowd import Crowd
 from jetcluster.server.governor import Governor
 from jetcluster.server.identity import new_nonce, new_server_id
 from jetcluster.server.lame_duck import enter_lame_duck
@@ -109,6 +110,7 @@ class Server:
         self.timers = timers
         self.accounts = Accounts(rng)
         self.governor = Governor(clock, timers)
+        self.crowd = Crowd(clock)
         self.server_id = new_server_id(rng)
         self.name = options.server_name or self.server_id
         self.host = options.host
@@ -279,10 +281,12 @@ class Server:
         return self._next_cid
 
     def admit(self, client: ClientLogin) -> bool:
-        """Takes a new connection in; False when max_connections is reached."""
-        if len(self.clients) >= self.options.max_connections:
+        """Takes a new connection in; False when max_connections is reached, or the store needs what descriptors are
+        left."""
+        if len(self.clients) >= self.options.max_connections or not self.crowd.has_room_for(client):
             return False
         self.clients[client.cid] = client
+        self.crowd.strangers[client.cid] = client
         self.total_connections += 1
         return True
 
@@ -305,6 +309,7 @@ class Server:
         """Called once by every connection that ends."""
         if self.clients.pop(client.cid, None) is None:
             return
+        self.crowd.strangers.pop(client.cid, None)
         closed = self.closed_totals.setdefault(client.account, Totals())
         closed.add(client)
         closed.slow_consumers += client.close_reason.startswith("Slow Consumer")

@@ -59,7 +59,7 @@ class TlsPort(TlsListener):
 
     async def _greet(self, connection: socket.socket, client: Client) -> None:
         server, options = self._server, self._server.options
-        if server.is_full:
+        if server.is_full or not server.crowd.has_room_at(connection.fileno()):
             await self._dismiss(connection, writer.info(client.first_info()), _FULL)
             return
         context = options.tls

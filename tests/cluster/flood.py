@@ -14,7 +14,7 @@ from jetcluster.cli.bench_client import Client, ClientError
 from tests.cluster.harness import TOP, Node
 
 PAUSE = 0.05
-PATIENCE = 120.0
+PATIENCE = 60.0
 
 
 def flood(ports: list[int], connections: int, seconds: float, size: int, replies: bool, send_buffer: int) -> int:

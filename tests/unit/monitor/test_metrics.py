@@ -35,7 +35,7 @@ def instrumented(engine: Any, clock: SystemClock) -> Any:
     timed.observe(0.002)
     journal = SimpleNamespace(
         sync_latency=timed, full=False,
-        counters=SimpleNamespace(batches=3, bytes=400, full_episodes=0, read_failures=0, pins_given_up=0),
+        counters=SimpleNamespace(batches=3, bytes=400, full_episodes=0, shortages=0, read_failures=0, pins_given_up=0),
     )  # fmt: skip
     context.raft = SimpleNamespace(
         health=context.raft.health,

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -106,3 +109,35 @@ def test_the_twin_fills_up_in_the_middle_of_a_write() -> None:
     with pytest.raises(OSError, match="No space"):
         disk.write(1, 50, [b"x" * 80], True)
     assert disk.load(1) == bytes(50) + b"x" * 10
+
+
+def test_without_descriptors_a_segment_is_made_and_old_ones_are_read(tmp_path: Path) -> None:
+    earlier = FileDisk(tmp_path)
+    earlier.create(1, 100)
+    earlier.create(2, 100)
+    earlier.write(1, 0, [b"old"], True)
+    earlier.close()
+    disk = FileDisk(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        assert disk.read(1, 0, 3) == b"old"
+        assert disk.read(1, 0, 3) == b"old", "as often as it takes"
+        disk.create(3, 100)
+        disk.write(3, 0, [b"new"], True)
+        with pytest.raises(OSError, match="Too many open files"):
+            disk.create(4, 100)
+        os.close(taken.pop())
+        os.close(taken.pop())
+        assert disk.free_bytes() > 0
+        disk.create(4, 100)
+    finally:
+        for one in taken:
+            os.close(one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert disk.segments() == [1, 2, 3, 4]
+    disk.close()

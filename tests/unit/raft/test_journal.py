@@ -183,6 +183,28 @@ def test_a_full_disk_is_a_state_that_ends() -> None:
     assert len(content(bench.crash().groups[1])) == 10
 
 
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
+def test_a_shortage_of_descriptors_is_waited_out(error: int) -> None:
+    bench = Bench()
+    log = bench.log()
+    fill(log, 5)
+    bench.settle()
+    with faults.armed("journal.create", faults.fail(error)):
+        for _ in range(20):
+            fill(log, 5)
+            bench.settle()
+        bench.settle(1.0)
+        waiting = log.last_index
+        assert log.durable_index < waiting, "a segment was needed"
+        assert bench.fatal == []
+        assert not bench.journal.in_flight, "nothing hangs"
+        assert not bench.journal.full, "nor is the disk full"
+        assert bench.journal.counters.shortages > 2
+    bench.settle(0.2)
+    assert log.durable_index == waiting
+    assert bench.crash().groups[1].last_index == waiting
+
+
 def test_a_partial_write_on_a_full_disk_is_undone() -> None:
     bench = Bench()
     log = bench.log()

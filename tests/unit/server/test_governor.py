@@ -182,6 +182,25 @@ class TestValves:
         assert peers[0].transport.reading
         assert not any(peer.transport.reading for peer in peers[1:])
 
+    def test_a_valve_that_was_open_for_a_moment_only_lets_those_that_wait_have_a_turn(self) -> None:
+        """Two notices of another node, read at once."""
+        bench = Bench()
+        taker = Taker(bench)
+        taker.valve.close()
+        heavy, light = bench.client(), [bench.client() for _ in range(3)]
+        flood(heavy, b"h", 10)
+        for peer in light:
+            flood(peer, b"l", 1)
+        bench.time.advance(0)
+        taker.valve.open()
+        taker.valve.close()
+        bench.time.advance(0)
+        assert all(peer.transport.reading for peer in light)
+        assert taker.names() == b"hlllh", "who has sent much sends one more"
+        assert not heavy.transport.reading
+        bench.time.advance(0)
+        assert taker.names() == b"hlllh"
+
     def test_other_requests_of_others_go_on(self) -> None:
         bench = Bench()
         taker = Taker(bench)
