@@ -14,14 +14,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from jetcluster.clock import Clock, Rng
-from jetcluster.cluster.exports import CLOSE, OPEN, Exports
+from jetcluster.cluster.exports import CLOSE, OPEN, Exports, Opened
 from jetcluster.cluster.mesh_api import Mesh, MeshError
 from jetcluster.cluster.pull import RETRY_PAUSE, Pull, Transfer
-from jetcluster.raft.codec import MAX_NUMBER
+from jetcluster.cluster.troubles import Troubles
+from jetcluster.raft.membership import Config
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError, KvFullError
 from jetcluster.store.transfer import Giver, Taker
@@ -39,10 +42,9 @@ class Cut:
 
     index: int
     term: int
-    peers: tuple[str, ...]
-    """The voters as of `index`, not as of now: a newer configuration may never be committed."""
+    config: Config
+    """As of `index`, not as of now: a newer one may never be committed."""
     giver: Giver
-    learners: tuple[str, ...] = ()
     size: int = 0
     """About as many bytes, in all."""
     messages: int = 0
@@ -94,7 +96,7 @@ class SnapshotOwner(Protocol):
         """The disk cannot take all of it: what has come leaves the disk again. Raises KvError."""
         ...
 
-    async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()) -> None:
+    async def snapshot_end(self, index: int, term: int, config: Config) -> None:
         """Makes the imported state durable and current, and continues the group after `index`."""
         ...
 
@@ -107,7 +109,8 @@ class CatchUp:
         self._clock = clock
         self._owners = owners
         self._log = log
-        self._exports = Exports(mesh, clock, rng, owners, log)
+        self._troubles = Troubles(clock, log)
+        self._exports = Exports(mesh, clock, rng, owners, log, self._troubles)
         self._pulls: dict[int, asyncio.Task[None]] = {}
         self._stopped = False
         self.transfers: dict[int, Pull] = {}
@@ -149,6 +152,7 @@ class CatchUp:
     def forget(self, gid: int) -> None:
         """The replica goes away: its pull ends before it takes another step, nobody reads its state any more."""
         self._too_large.pop(gid, None)
+        self._troubles.over(gid)
         task = self._pulls.get(gid)
         if task is not None:
             task.cancel()
@@ -171,7 +175,7 @@ class CatchUp:
         try:
             await self._fetch(self._owners[gid], gid, peer, index)
         except MeshError as error:
-            self._log.debug("catch-up interrupted", gid=gid, peer=peer, error=str(error))
+            self._troubles.failed(gid, peer, error)
             await asyncio.sleep(RETRY_PAUSE)
         except (DamagedError, KvError) as error:
             self._log.error("catch-up failed", gid=gid, peer=peer, error=str(error) or repr(error))
@@ -188,48 +192,49 @@ class CatchUp:
             await self._transfer(owner, gid, peer, opened, None)
             opened = await self._open(owner, gid, peer, index)
         try:
-            pull = await self._transfer(owner, gid, peer, opened, owner.snapshot_begin())
-            peers, learners = tuple(opened["peers"]), tuple(opened.get("learners", ()))
-            await owner.snapshot_end(opened["index"], opened["term"], peers, learners)
+            pull = await self._transfer(owner, gid, peer, opened, partial(self._begin, owner, opened))
+            await owner.snapshot_end(opened.index, opened.term, opened.config)
         except KvFullError:
             # Others need what is left: no half of it is kept, and no whole one fetched again and again.
-            self._too_large[gid] = opened.get("size", 0), self._clock.monotonic() + FULL_SECONDS
+            self._too_large[gid] = opened.size, self._clock.monotonic() + FULL_SECONDS
             await owner.snapshot_abandon()
             raise
         self._too_large.pop(gid, None)
+        self._troubles.over(gid)
         took = round(self._clock.monotonic() - pull.began, 3)
         figures = {"compared": pull.compared, "fetched": pull.fetched, "seconds": took}
-        self._log.info("caught up from a snapshot", gid=gid, peer=peer, index=opened["index"], **figures)
+        self._log.info("caught up from a snapshot", gid=gid, peer=peer, index=opened.index, **figures)
 
-    async def _open(self, owner: SnapshotOwner, gid: int, peer: str, index: int) -> dict[str, Any]:
+    async def _open(self, owner: SnapshotOwner, gid: int, peer: str, index: int) -> Opened:
         request = json.dumps({"gid": gid, "index": max(index, owner.state_index)}).encode()
-        opened: dict[str, Any] = json.loads(await self._mesh.call(peer, OPEN, request))
-        if not all(_is_number(opened.get(key, 0)) for key in ("index", "term", "size", "messages")):
-            raise MeshError(f"{peer} has a state of index {opened.get('index')} and term {opened.get('term')}")
+        opened = Opened.decode(await self._mesh.call(peer, OPEN, request))
         size, until = self._too_large.get(gid, (0, 0.0))
-        refused = ""
-        if opened["index"] < owner.state_index or not owner.wants_state:
-            refused = "the log was faster"
-        elif opened.get("size", 0) > size // 2 and self._clock.monotonic() < until:
+        refused = _overtaken(owner, opened)
+        if not refused and opened.size > size // 2 and self._clock.monotonic() < until:
             refused = "there is no room for it yet"
         if refused:
-            self._mesh.notify(peer, CLOSE, opened["id"].encode())
+            self._mesh.notify(peer, CLOSE, opened.id.encode())
             raise MeshError(refused)
         return opened
 
+    def _begin(self, owner: SnapshotOwner, opened: Opened) -> Taker:
+        """The peer has shown that it gives what it opened, and that the two sides understand each other."""
+        if refused := _overtaken(owner, opened):
+            raise MeshError(refused)
+        return owner.snapshot_begin()
+
     async def _transfer(
-        self, owner: SnapshotOwner, gid: int, peer: str, opened: dict[str, Any], taker: Taker | None
+        self, owner: SnapshotOwner, gid: int, peer: str, opened: Opened, begin: Callable[[], Taker] | None
     ) -> Pull:
-        """Without a `taker` it is only seen that the peer can read all of it."""
-        pull = Pull(gid, peer, self._clock.monotonic(), opened.get("size", 0), opened.get("messages", 0))
+        """Without `begin` it is only seen that the peer can read all of it."""
+        pull = Pull(gid, peer, self._clock.monotonic(), opened.size, opened.messages)
         self.transfers[gid] = pull
         try:
-            await Transfer(self._mesh, self._clock, pull, opened["id"]).run(owner, taker)
+            await Transfer(self._mesh, self._clock, pull, opened.id).run(owner, begin)
         finally:
-            self._mesh.notify(peer, CLOSE, opened["id"].encode())
+            self._mesh.notify(peer, CLOSE, opened.id.encode())
         return pull
 
 
-def _is_number(value: object) -> bool:
-    """Of an index, a term or a count: the journal could hold no other, and none comes back from beyond."""
-    return type(value) is int and 0 <= value <= MAX_NUMBER
+def _overtaken(owner: SnapshotOwner, opened: Opened) -> str:
+    return "the log was faster" if opened.index < owner.state_index or not owner.wants_state else ""

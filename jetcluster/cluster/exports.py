@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from jetcluster.clock import Clock, Rng
 from jetcluster.cluster.mesh_api import Mesh, MeshError
+from jetcluster.raft.codec import MAX_NUMBER
+from jetcluster.raft.membership import Config, ConfigError, decode_config, encode_config
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
 from jetcluster.store.transfer import END, START, Giver, Range, decode_places, encode_ranges
@@ -24,6 +26,7 @@ from jetcluster.store.transfer import END, START, Giver, Range, decode_places, e
 if TYPE_CHECKING:
     from jetcluster.cluster.catchup import SnapshotOwner
     from jetcluster.cluster.context import Log
+    from jetcluster.cluster.troubles import Troubles
 
 MAX_OPEN_EXPORTS = 16
 """Per node; a peer beyond that is told to ask again."""
@@ -37,13 +40,46 @@ LIST_COST = 16 << 20
 """What one answer announces: about 30 KB of digests. Over a link of 50 ms it lets 300 MB per second be compared."""
 CHUNK_BYTES = 512 * 1024
 
-OPEN, RANGES, READ, CLOSE = "snapshot.open", "snapshot.ranges", "snapshot.read", "snapshot.close"
+OPEN, RANGES, READ, CLOSE = "snapshot.open.2", "snapshot.ranges", "snapshot.read", "snapshot.close"
+"""The number goes up with every change of what the two sides say to each other, and of what is in a state that a
+version before would not understand. So the first call of a pair that does not fit is refused, and nothing given up."""
+OPEN_BEFORE = "snapshot.open"
+"""Of the version before, which gives up its own state as soon as this is answered."""
 ASK_RANGES = struct.Struct("<16sQ")
 """Id of the export and how many bytes the asker is done with; the place where to begin follows."""
 ASK_READ = struct.Struct("<16sI")
 """Id of the export and how many bytes to leave out; the places of the spans follow, start and end in turn."""
 
 Spans = list[tuple[bytes, bytes]]
+
+
+@dataclass(slots=True, frozen=True)
+class Opened:
+    """The answer to OPEN."""
+
+    id: str
+    index: int
+    """Of the newest command in the state."""
+    term: int
+    config: Config
+    """Of the group, as of `index`."""
+    size: int
+    messages: int
+
+    def encode(self) -> bytes:
+        fields = {"id": self.id, "index": self.index, "term": self.term, "config": encode_config(self.config).hex()}
+        return json.dumps(fields | {"size": self.size, "messages": self.messages}).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Opened:
+        """Raises MeshError for anything else: what a receiver needs in the end it has before it gives up its own."""
+        try:
+            fields = json.loads(data)
+            index, term, size, messages = (_number(fields[name]) for name in ("index", "term", "size", "messages"))
+            config = decode_config(bytes.fromhex(fields["config"]))
+            return cls(str(fields["id"]), index, term, config, size, messages)
+        except (ConfigError, KeyError, TypeError, ValueError) as error:
+            raise MeshError(f"no answer to go on with: {error!r}") from error
 
 
 @dataclass(slots=True)
@@ -64,13 +100,23 @@ class _Export:
 class Exports:
     """Of one node. `owners` have the states, by group."""
 
-    def __init__(self, mesh: Mesh, clock: Clock, rng: Rng, owners: Mapping[int, SnapshotOwner], log: Log) -> None:
+    def __init__(
+        self,
+        mesh: Mesh,
+        clock: Clock,
+        rng: Rng,
+        owners: Mapping[int, SnapshotOwner],
+        log: Log,
+        troubles: Troubles,
+    ) -> None:
         self._clock = clock
+        self._troubles = troubles
         self._rng = rng
         self._owners = owners
         self._log = log
         self._open: dict[bytes, _Export] = {}
         mesh.serve(OPEN, self._serve_open)
+        mesh.serve(OPEN_BEFORE, self._refuse_before)
         mesh.serve(RANGES, self._serve_ranges)
         mesh.serve(READ, self._serve_read)
         mesh.on_notice(CLOSE, self._on_close)
@@ -113,8 +159,11 @@ class Exports:
         now = self._clock.monotonic()
         self._open[export_id.encode()] = _Export(gid, peer, cut.index, cut.giver, now, cut.size, cut.messages)
         owner.snapshot_fetched(peer, cut.index)
-        opened = {"id": export_id, "index": cut.index, "term": cut.term, "peers": cut.peers, "learners": cut.learners}
-        return json.dumps(opened | {"size": cut.size, "messages": cut.messages}).encode()
+        return Opened(export_id, cut.index, cut.term, cut.config, cut.size, cut.messages).encode()
+
+    async def _refuse_before(self, peer: str, payload: bytes) -> bytes:
+        self._troubles.other_version(int(json.loads(payload)["gid"]), peer, "it asks as versions before did")
+        raise MeshError("this node runs a later version: upgrade the one that asks")
 
     async def _serve_ranges(self, peer: str, payload: bytes) -> bytes:
         export_id, done = ASK_RANGES.unpack_from(payload)
@@ -178,6 +227,13 @@ class Exports:
     def _drop(self, gone: Callable[[_Export], bool]) -> None:
         for export_id in [i for i, export in self._open.items() if gone(export)]:
             del self._open[export_id]
+
+
+def _number(value: object) -> int:
+    """An index, a term or a count: the journal could hold no other, and none comes back from beyond."""
+    if type(value) is not int or not 0 <= value <= MAX_NUMBER:
+        raise ValueError(f"{value} is no index and no term")
+    return value
 
 
 def _spans(data: bytes) -> Spans:

@@ -178,9 +178,9 @@ class MetaReplica:
     def snapshot_export(self) -> Cut:
         if self.group is None or self.group.stopped:
             raise MeshError("the meta group does not run here")
-        voters, learners = self.group.members_at(self.machine.applied_index)
+        config = self.group.members_at(self.machine.applied_index)
         giver = Giver(MemSnapshot(_pieces(self.machine.snapshot())), _PIECES)
-        return Cut(self.machine.applied_index, self.applied_term, voters, giver, learners)
+        return Cut(self.machine.applied_index, self.applied_term, config, giver)
 
     def snapshot_fetched(self, peer: str, index: int) -> None:
         if self.group is not None:
@@ -196,7 +196,7 @@ class MetaReplica:
     async def snapshot_abandon(self) -> None:
         self._import = MemKv()
 
-    async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()) -> None:
+    async def snapshot_end(self, index: int, term: int, config: Config) -> None:
         assert self.group is not None
         data, self._import = b"".join(value for _, value in self._import.scan(b"", b"\xff")), MemKv()
         if index < self.machine.applied_index:
@@ -205,11 +205,11 @@ class MetaReplica:
         effects = self.machine.restore(data)
         self.applied_term = term
         self.save()
-        self._keep_members(Members(index, Config(peers, learners)))
+        self._keep_members(Members(index, config))
         # In the same step as the state itself: a restart must not find a state whose effects are missing.
         self._on_effects(effects)
         await self.context.kv.flush()
-        self.group.install(index, term, peers, learners)
+        self.group.install(index, term, config)
 
 
 def _pieces(data: bytes) -> list[KeyValue]:

@@ -124,6 +124,7 @@ class ObjectService:
         self._replica.ingest.on_message(subject, reply, headers, payload, origin)
 
     def _propose(self, command: bytes, done: Done) -> bool:
+        command = self._replica.understood(command) or command
         try:
             index = self._replica.group.propose(command, reserve=True)
         except RaftError as error:

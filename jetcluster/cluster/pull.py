@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -71,16 +71,20 @@ class Transfer:
         self._view: Snapshot | None = None
         self._work = 0
 
-    async def run(self, owner: SnapshotOwner, taker: Taker | None) -> None:
-        """Makes what `taker` writes to equal to the peer's; without one all is only announced, which shows that the
-        peer can read it. Raises MeshError, DamagedError, KvError."""
+    async def run(self, owner: SnapshotOwner, begin: Callable[[], Taker] | None) -> None:
+        """Makes what the taker writes to equal to the peer's; without one all is only announced, which shows that the
+        peer can read it. `begin` gives the taker, and is called when the first announcement has come: what gives up a
+        state must not do so for a peer that says no. Raises MeshError, DamagedError, KvError, and what `begin` does."""
         place = START
+        taker: Taker | None = None
         try:
             ahead = self._begin(self._ask_ranges(place))
             while place != END:
                 found = decode_ranges(place, await self._end(ahead))
                 if not found:
                     raise MeshError(f"{self._pull.peer} announced nothing")
+                if begin is not None and taker is None:
+                    taker = begin()
                 place = found[-1].end
                 if place != END:
                     ahead = self._begin(self._ask_ranges(place))

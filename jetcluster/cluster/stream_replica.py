@@ -39,6 +39,7 @@ from jetcluster.stream import commands
 from jetcluster.stream.atomic_stage import AtomicStage
 from jetcluster.stream.duties import LeaderDuties
 from jetcluster.stream.ingest import Ingest
+from jetcluster.stream.levels import LEVEL, lowered
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.ports import SIDE_MEMBERS
 from jetcluster.stream.results import BatchResult, JobStep, PublishResult
@@ -257,9 +258,9 @@ class StreamReplica:
             raise MeshError(f"this replica of {self.assignment.name} is not sound")
         machine = self.machine
         giver = self.store.export()
-        voters, learners = self.group.members_at(machine.applied_index)
+        config = self.group.members_at(machine.applied_index)
         size, messages = self.store.byte_count, self.store.messages
-        return Cut(machine.applied_index, machine.applied_term, voters, giver, learners, size, messages)
+        return Cut(machine.applied_index, machine.applied_term, config, giver, size, messages)
 
     def snapshot_fetched(self, peer: str, index: int) -> None:
         self.group.fetches(peer, index)
@@ -294,7 +295,7 @@ class StreamReplica:
         self.store.import_wipe()
         await self.store.reclaim()
 
-    async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()) -> None:
+    async def snapshot_end(self, index: int, term: int, config: Config) -> None:
         self._taker = None
         for _ in self.store.import_end():
             await asyncio.sleep(0)
@@ -302,12 +303,12 @@ class StreamReplica:
         if self.machine.applied_index != index:
             raise MeshError(f"the snapshot of {index} holds the state of {self.machine.applied_index}")
         self.checkpoints = Checkpoints(index, self.machine.hash)
-        self._keep_members(Members(index, Config(peers, learners)))
+        self._keep_members(Members(index, config))
         await self.context.kv.flush()
         self.installing = False
         self.suspect = self.doubt = ""
         self.repair.rebuilt()
-        self.group.install(index, term, peers, learners)
+        self.group.install(index, term, config)
         self._config_changed()
         self.consumers.refresh()
         self.wake()
@@ -546,10 +547,18 @@ class StreamReplica:
         except DamagedError as error:
             self.report_damage(error)
 
+    def understood(self, command: bytes) -> bytes | None:
+        """`command` as all nodes of the group apply it (`stream.levels`); None: not now."""
+        config = self.group.members_at(self.group.last_index)
+        return command if self.context.raft.level_of(config) >= LEVEL else lowered(command, self.machine.clock)
+
     def try_propose(self, command: bytes) -> bool:
         """Puts a command into the log, whose outcome nobody waits for; False: not now."""
+        fitting = self.understood(command)
+        if fitting is None:
+            return False
         try:
-            self.group.propose(command, reserve=True)
+            self.group.propose(fitting, reserve=True)
         except RaftError as error:
             # Not lost: the next tick, or the next leader, compares again and proposes again.
             self.context.log.debug("proposal refused", stream=self.assignment.name, error=str(error))
@@ -558,7 +567,7 @@ class StreamReplica:
 
     async def propose(self, command: bytes, seconds: float) -> Any:
         """A control-plane command through the log. Raises RaftError, OutcomeUnknownError."""
-        return await self.proposals.propose(self.group, command, seconds)
+        return await self.proposals.propose(self.group, self.understood(command) or command, seconds)
 
     async def confirm_leadership(self) -> bool:
         """True once this replica is proven to lead and has applied all that was committed before the call."""

@@ -143,8 +143,8 @@ class StreamRequests:
         """Who belongs to the group by its newest committed configuration."""
         if not await replica.confirm_leadership():
             raise NotLeaderError(replica.group.leader)
-        voters, learners = replica.group.members_at(replica.group.commit_index)
-        return {"voters": voters, "learners": learners}
+        config = replica.group.members_at(replica.group.commit_index)
+        return {"voters": config.voters, "learners": config.learners}
 
     async def _purge(self, replica: StreamReplica, body: Body) -> Body:
         now = self._context.clock.time_ns()

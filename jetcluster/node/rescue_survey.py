@@ -237,7 +237,7 @@ def look(store: StoreView, assignment: Assignment, *, verify: bool = False) -> R
         if log is None and store.kv.get(keys.stream_prefix(keys.STATE, gid)) is None:
             return None
         if store.kv.get(keys.stream_prefix(keys.INSTALLING, gid)) is not None:
-            return _unusable(view, "its state was being fetched from another replica, and is gone")
+            return _unusable(view, _half_fetched(view, assignment, verify=verify))
         _judge_log(view)
         _replay(view, assignment, verify=verify)
     except (DamagedError, KvError, StateError) as error:
@@ -249,6 +249,28 @@ def _unusable(view: ReplicaView, why: str) -> ReplicaView:
     view.problems.append(why)
     view.usable = False
     return view
+
+
+def _half_fetched(view: ReplicaView, assignment: Assignment, *, verify: bool) -> str:
+    """What is there of a state while another replica's takes its place, record by record. It may be all of the old one:
+    whether it is cannot be told, so nobody goes on with it, but what can be read is shown."""
+    kv, mark = view.store.kv, keys.stream_prefix(keys.INSTALLING, assignment.gid)
+    text = "its state was being fetched from another replica, and is in part of before and in part of that one"
+    kv.delete(mark)  # in memory only
+    try:
+        store = BlockStore(kv, assignment.gid, memory=StreamRules.from_config(assignment.config).memory)
+        for _ in store.scan(b">", 1) if verify else ():
+            pass
+    except DamagedError:
+        info = keys.INFO, assignment.gid
+        blocks = sum(1 for _ in kv.scan(keys.stream_prefix(*info), keys.stream_end(*info)))
+        return f"{text}: {blocks} blocks of messages are there, and do not fit together"
+    finally:
+        kv.put(mark, b"")
+    view.state = store.state
+    if not store.messages:
+        return f"{text}: no messages are there"
+    return f"{text}: what is there fits together" + (", and can be read" if verify else "")
 
 
 def _judge_log(view: ReplicaView) -> None:

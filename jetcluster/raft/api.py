@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from jetcluster.raft.membership import Members
+from jetcluster.raft.membership import Config, Members
 
 META_GROUP = 1
 
@@ -194,13 +194,14 @@ class RaftGroup(Protocol):
         it for the peer, until that has caught up or is silent for long, or the disk wants the space."""
         ...
 
-    def members_at(self, index: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """(voters, learners) as of `index`, which the log has not gone beyond forgetting: what travels with a state."""
+    def members_at(self, index: int) -> Config:
+        """As of `index`, which the log has not gone beyond forgetting. It travels with a state, as a whole: a replica
+        that does not know of a rescue, and of whom it left out, would follow those again."""
         ...
 
-    def install(self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()) -> None:
-        """The state machine now holds (durably) the state of `index`; the log continues after it. `peers` and
-        `learners` are the members as of that index (`members_at` of the replica that gave the state)."""
+    def install(self, index: int, term: int, config: Config) -> None:
+        """The state machine now holds (durably) the state of `index`; the log continues after it. `config` is the one
+        as of that index (`members_at` of the replica that gave the state)."""
         ...
 
     def fence(self, peers: tuple[str, ...]) -> None:

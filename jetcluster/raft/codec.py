@@ -138,6 +138,8 @@ class Heartbeat(NamedTuple):
     """What the sender believes to be the time, 0 while nobody has confirmed it (`health.cluster_clock`)."""
     well: bool = True
     """Nothing keeps the sender from leading (`health.node_health`)."""
+    level: int = 0
+    """Which commands the sender's state machines understand, as their owner numbers it."""
 
 
 class Digest(NamedTuple):
@@ -175,7 +177,7 @@ _SNAP_OFFER = struct.Struct("<BBQQQ")
 _REJOIN = struct.Struct("<BBQI")
 _REJOIN_REPLY = struct.Struct("<BBQIQ")
 _OLD_HEARTBEAT = struct.Struct("<BBQ")
-_HEARTBEAT = struct.Struct("<BBQQQB")
+_HEARTBEAT = struct.Struct("<BBQQQBB")
 _DIGEST = struct.Struct("<BBI")
 _LED = struct.Struct("<IQQ")
 
@@ -242,10 +244,10 @@ def encode_rejoin_reply(term: int, context: int, index: int) -> bytes:
     return _REJOIN_REPLY.pack(VERSION, REJOIN_REPLY, term, context, index)
 
 
-def encode_heartbeat(sequence: int, wall_ns: int, trusted_ns: int, well: bool) -> bytes:
+def encode_heartbeat(sequence: int, wall_ns: int, trusted_ns: int, well: bool, level: int = 0) -> bytes:
     """Times before 1970 and after 2116 are told as none."""
     times = (ns if 0 < ns <= MAX_NUMBER else 0 for ns in (wall_ns, trusted_ns))
-    return _HEARTBEAT.pack(VERSION, HEARTBEAT, sequence, *times, well)
+    return _HEARTBEAT.pack(VERSION, HEARTBEAT, sequence, *times, well, level)
 
 
 def encode_digest(groups: list[tuple[int, int, int]]) -> bytes:
@@ -377,8 +379,8 @@ def decode_control(frame: bytes) -> Control:
     if frame[1] == HEARTBEAT:
         if len(frame) == _OLD_HEARTBEAT.size:
             return Heartbeat(_exactly(_OLD_HEARTBEAT, frame)[2])
-        _, _, sequence, wall_ns, trusted_ns, well = _exactly(_HEARTBEAT, frame)
-        return Heartbeat(sequence, wall_ns, trusted_ns, _flag(well))
+        _, _, sequence, wall_ns, trusted_ns, well, level = _exactly(_HEARTBEAT, frame)
+        return Heartbeat(sequence, wall_ns, trusted_ns, _flag(well), level)
     if frame[1] == DIGEST:
         if len(frame) < _DIGEST.size:
             raise CodecError("digest: truncated")

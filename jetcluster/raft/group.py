@@ -176,13 +176,12 @@ class Group(Outbox):
         """See `api.RaftGroup`."""
         self.replicator.fetches(peer, index)
 
-    def members_at(self, index: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        config = self.log.config_at(index)
-        return config.voters, config.learners
+    def members_at(self, index: int) -> Config:
+        return self.log.config_at(index)
 
-    def install(self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()) -> None:
+    def install(self, index: int, term: int, config: Config) -> None:
         if not self.stopped:
-            self.snapshots.install(index, term, Config(peers, learners))
+            self.snapshots.install(index, term, config)
 
     def status(self) -> GroupStatus:
         log = self.log

@@ -6,7 +6,9 @@ Every command carries the leader's time, because `apply` never reads a clock. De
 not understand a command must stop (`CommandError`), not skip it, or it would drift apart from the others.
 
 One flag is known, SLICED, on commands that may remove many messages: they remove a bounded number of them, and what is
-left is a job (`jobs`) that CONTINUE goes on with. Without it, as in logs of versions before, all go in one step.
+left is a job (`jobs`) that CONTINUE goes on with; what is due is due at the command's own time. Without it, as in logs
+of versions before, all go in one step, and what is due is due at the machine's clock: a log is replayed as it was
+applied. Which of both a leader proposes: `levels`.
 """
 
 from __future__ import annotations
@@ -94,7 +96,8 @@ class Expire(NamedTuple):
 
     ts: int
     sliced: bool = False
-    """It removes some of them, and what is left is due at once."""
+    """It removes some of them, and what is left is due at once. Without it, all go that are due at the machine's
+    clock, which is never behind `ts` and may be far ahead of it."""
 
 
 class Continue(NamedTuple):

@@ -298,7 +298,7 @@ class StreamMachine:
         self, index: int, command: Purge | DeleteMsg | Expire | Fire | UpdateConfig | Restore | RestoreEnd | Replace
     ) -> int | JobStep | ApiError:
         if isinstance(command, Expire):
-            return self._expire(command.ts, sliced=command.sliced)
+            return self._expire(command)
         if isinstance(command, Fire):
             return self._store_own(fire(self.store, self.rules, self._schedules, command.firings))
         if isinstance(command, Purge):
@@ -341,10 +341,11 @@ class StreamMachine:
         self.clock = max(self.clock, self.store.state.last_ts)
         return result
 
-    def _expire(self, now: int, *, sliced: bool) -> int:
-        """`now` is the command's own time, not `clock`: a message with a stamp of the future, from a leader whose clock
-        was wrong, must not make everything before it look old."""
-        removed, markers = self._expiry.run(now, sliced=sliced)
+    def _expire(self, command: Expire | UpdateConfig) -> int:
+        """At the command's own time, not `clock`: a message with a stamp of the future, from a leader whose clock was
+        wrong, must not make everything before it look old. In logs of versions before it did."""
+        now = command.ts if command.sliced else self.clock
+        removed, markers = self._expiry.run(now, sliced=command.sliced)
         self._store_own(markers)
         return removed
 
@@ -366,16 +367,17 @@ class StreamMachine:
             return _BAD_REQUEST
         if command.seq == 1:
             return 0
+        whole = command.filter in (b"", b">")
+        if whole and command.seq > FARTHEST_SEQ:
+            return _BAD_REQUEST
         if command.sliced:
             return self._jobs.purge(index, 0, command.filter, command.seq, command.keep)
-        if command.filter not in (b"", b">"):
+        if not whole:
             removed = self.store.purge(command.filter, before=command.seq or None, keep=command.keep)
             self._removed(())
             return removed
         if command.keep:
             removed = self.store.purge(keep=command.keep)
-        elif command.seq > FARTHEST_SEQ:
-            return _BAD_REQUEST
         else:
             removed = self.store.compact(command.seq or self.store.last_seq + 1)
         self._purged()
@@ -429,7 +431,7 @@ class StreamMachine:
         if self._extension is not None:
             self._extension.configure(rules)
         removed = self._shrink(index, old) if command.sliced else self._shrink_at_once()
-        return removed + self._expire(command.ts, sliced=command.sliced)
+        return removed + self._expire(command)
 
     def _shrink(self, index: int, old: StreamRules) -> int:
         """Enforces limits that are new."""

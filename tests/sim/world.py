@@ -20,7 +20,7 @@ from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.disk import MemoryDisk
 from jetcluster.raft.group import Group
 from jetcluster.raft.journal import Journal, JournalOptions
-from jetcluster.raft.membership import Config, Members
+from jetcluster.raft.membership import Members
 from jetcluster.raft.node import RaftNode
 from jetcluster.raft.writer import Done, Job
 from tests.sim.checks import Checks, Violation
@@ -477,9 +477,9 @@ class World:
         self.stats["snapshots"] += 1
         self.log(node.name, "INSTALL", gid, there.index, there.term)
         term = there.term if there.index else 0
-        voters, learners = source.raft.groups[gid].members_at(there.index)
+        config = source.raft.groups[gid].members_at(there.index)
         group.suspend()
-        machine.replace(there.entries, there.index, term, Members(there.index, Config(voters, learners)))
+        machine.replace(there.entries, there.index, term, Members(there.index, config))
         machine.fetching = True
         # The state is durable now; a crash before the journal knows of it is part of the game.
         self.at(self.rng.uniform(0.0, 0.03), self._install, node, life, gid, machine)
@@ -494,7 +494,7 @@ class World:
         members = machine.members
         assert members is not None
         self.checks.installed(node, gid, machine.index)
-        node.raft.groups[gid].install(machine.index, machine.term, members.config.voters, members.config.learners)
+        node.raft.groups[gid].install(machine.index, machine.term, members.config)
         self.checks.after_event(node)
 
     # -- clients

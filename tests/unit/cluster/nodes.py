@@ -32,6 +32,7 @@ from jetcluster.raft.writer import InlineWriter
 from jetcluster.server.accounts import Accounts
 from jetcluster.store.kv import KvError, KvFullError
 from jetcluster.store.mem_kv import MemKv, SortedKeys
+from jetcluster.stream.levels import LEVEL
 from tests.unit.cluster.virtual_loop import VirtualLoop
 
 ACCOUNT = "$G"
@@ -166,7 +167,9 @@ class Node:
         self.journal = Journal(disk, InlineWriter(loop), loop, rng, cluster.options, self.fatal.append)
         self.journal.open()
         clock = SkewedClock(cluster, name, loop)
-        self.raft = RaftNode(self.me, self.journal, self.mesh, clock, rng, loop, cluster.config, self._report)
+        self.raft = RaftNode(
+            self.me, self.journal, self.mesh, clock, rng, loop, cluster.config, self._report, level=LEVEL
+        )
         self.mesh.on_raft = self.raft.on_frame
         self.mesh.on_read_end = self.raft.end_of_batch
         owners: dict[int, SnapshotOwner] = {}

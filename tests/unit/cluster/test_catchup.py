@@ -83,7 +83,7 @@ async def test_trouble_of_the_giver_ends_the_pull_and_says_so() -> None:
     source, target = Owner(9, b"1", b"bad", b"3"), Owner()
     pair = Pair(source, target)
     await pair.pull()
-    assert (source.log, target.log, target.index) == (["export failed"], ["begin"], 0)
+    assert (source.log, target.log, target.index) == (["export failed"], [], 0), "nothing is given up for a refusal"
     assert len(pair.logs[0].events("error")) == 1
     assert pair.sides[0].exports == 0
     source.set(b"ok")

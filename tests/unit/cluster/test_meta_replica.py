@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.cluster.meta_replica import STATE_KEY
 from jetcluster.cluster.proposals import OutcomeUnknownError
 from jetcluster.raft.api import NotLeaderError, RaftError
+from jetcluster.raft.membership import Config, Members
 from tests.unit.cluster.nodes import ACCOUNT, Cluster
 from tests.unit.cluster.virtual_loop import virtual_time
 from tests.unit.store.shipping import steps
@@ -94,6 +96,26 @@ async def test_before_there_is_a_group_nothing_can_be_asked() -> None:
 
 
 @virtual_time
+async def test_a_state_comes_with_all_that_a_rescue_left_behind() -> None:
+    """Who was fenced off, and how often: in what is given, and in what the receiver writes down."""
+    async with Cluster("AB") as cluster:
+        await cluster.create("S", 1)
+        await asyncio.sleep(0.1)
+        meta = cluster["A"].js.meta
+        rescued = replace(meta.group.members_at(meta.machine.applied_index), rescue=2, fenced=("X" * 8,))
+        meta.group.install(meta.machine.applied_index, meta.applied_term, rescued)
+        cut = meta.snapshot_export()
+        assert cut.config == rescued
+        taker = meta.snapshot_begin()
+        for _ in steps(cut.giver, taker, meta._import):
+            pass
+        meta._keep_members(Members(0, Config(("A",))))
+        await meta.snapshot_end(cut.index, cut.term, cut.config)
+        assert meta._members() == Members(cut.index, rescued)
+        assert meta.group.log.rescues == 2 and meta.group.fenced == {"X" * 8}
+
+
+@virtual_time
 async def test_an_older_snapshot_is_not_taken_over() -> None:
     async with Cluster() as cluster:
         old = cluster["A"].js.meta.snapshot_export()
@@ -104,7 +126,7 @@ async def test_an_older_snapshot_is_not_taken_over() -> None:
         for _ in steps(old.giver, taker, meta.context.kv):
             pass
         with pytest.raises(MeshError):
-            await meta.snapshot_end(old.index, old.term, old.peers)
+            await meta.snapshot_end(old.index, old.term, old.config)
         assert cluster["A"].js.assignment(ACCOUNT, "S") is not None
 
 

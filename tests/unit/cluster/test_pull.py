@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jetcluster.cluster import exports, pull
+from jetcluster.cluster.exports import OPEN
 from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.cluster.pull import Pull, Transfer, _spans
 from jetcluster.store import transfer
@@ -124,11 +125,11 @@ async def test_an_answer_of_another_size_ends_the_transfer_and_all_that_was_aske
 
     Answers(pair, third)
     await asyncio.sleep(0.1)
-    opened = await pair.meshes[1].call(pair.ids[0], "snapshot.open", b'{"gid": %d, "index": 1}' % GID)
+    opened = await pair.meshes[1].call(pair.ids[0], OPEN, b'{"gid": %d, "index": 1}' % GID)
     export_id = opened.decode().split('"id": "')[1][:16]
     running = Transfer(pair.meshes[1], pair.loop, Pull(GID, pair.ids[0], 0.0, 0, 0), export_id)
     with pytest.raises(MeshError, match=r"gave \d+ bytes"):
-        await running.run(target, target.snapshot_begin())
+        await running.run(target, target.snapshot_begin)
     assert target.values == [b"0", b"1"]
     assert len(asyncio.all_tasks()) == 1
 

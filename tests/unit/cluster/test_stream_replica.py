@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
 from jetcluster.cluster.mesh_api import MeshError
+from jetcluster.raft.membership import Config, Members
 from jetcluster.stream import commands
 from tests.unit.cluster.nodes import ACCOUNT, Cluster, NoRespondersError
 from tests.unit.cluster.virtual_loop import virtual_time
+from tests.unit.store.shipping import steps
 
 
 @virtual_time
@@ -26,6 +29,27 @@ async def test_a_configuration_reaches_all_replicas_at_the_same_place_in_the_log
             replica = node.replica("S")
             assert (replica.store.first_seq, replica.store.last_seq, replica.store.messages) == (17, 21, 5)
             assert replica.config_is_current() and replica.machine.rules.max_msgs == 5
+
+
+@virtual_time
+async def test_a_state_comes_with_all_that_a_rescue_left_behind() -> None:
+    """Who was fenced off, and how often: in what is given, and in what the receiver writes down."""
+    async with Cluster("AB") as cluster:
+        await cluster.create("S", 1)
+        await cluster["A"].publish(b"s", b"1")
+        replica = (await cluster.led("S")).replica("S")
+        machine, group = replica.machine, replica.group
+        rescued = replace(group.members_at(machine.applied_index), rescue=2, fenced=("X" * 8,))
+        group.install(machine.applied_index, machine.applied_term, rescued)
+        cut = replica.snapshot_export()
+        assert cut.config == rescued
+        taker = replica.snapshot_begin()
+        for _ in steps(cut.giver, taker, replica.context.kv):
+            pass
+        replica._keep_members(Members(0, Config(("A",))))
+        await replica.snapshot_end(cut.index, cut.term, cut.config)
+        assert replica._members() == Members(cut.index, rescued)
+        assert group.log.rescues == 2 and group.fenced == {"X" * 8}
 
 
 @virtual_time

@@ -10,6 +10,7 @@ from jetcluster.clock import SeededRng, Timers
 from jetcluster.cluster.catchup import CatchUp, Cut, SnapshotOwner
 from jetcluster.cluster.exports import READ
 from jetcluster.cluster.mesh_memory import InMemoryMesh, MemoryNetwork
+from jetcluster.raft.membership import Config
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError
@@ -19,6 +20,7 @@ from tests.unit.cluster.nodes import ListLog
 from tests.unit.cluster.virtual_loop import VirtualLoop
 
 GID = 5
+CONFIG = Config(("A", "B"), ("L",), 3, ("X", "Y"))
 SIDE = keys.stream_prefix(keys.SIDE, GID)
 
 
@@ -82,7 +84,7 @@ class Owner:
     def snapshot_export(self) -> Cut:
         snapshot = Unreadable(list(self.kv.scan(b"", b"\xff")))
         size = sum(8 + 4 + len(value) for value in self.values)
-        return Cut(self.index, 1, ("A", "B"), Giver(snapshot, GID), ("L",), size, 10 * len(self.values))
+        return Cut(self.index, 1, CONFIG, Giver(snapshot, GID), size, 10 * len(self.values))
 
     def snapshot_fetched(self, peer: str, index: int) -> None:
         self.fetched.append((peer, index))
@@ -101,8 +103,8 @@ class Owner:
         self.set()
         self.taken = 0
 
-    async def snapshot_end(self, index: int, term: int, peers: tuple[str, ...], learners: tuple[str, ...] = ()) -> None:
-        assert (peers, learners) == (("A", "B"), ("L",))
+    async def snapshot_end(self, index: int, term: int, config: Config) -> None:
+        assert config == CONFIG, "as of the state, and whole"
         self.log.append("end")
         self.index = index
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from jetcluster.cluster import left_out
+from jetcluster.node.rescue_store import describe
 from jetcluster.node.rescue_survey import ReplicaView, StoreError, jetstream_folder, locked, opened, survey
 from jetcluster.store import keys
 from jetcluster.store.rocks_kv import RocksKv
@@ -81,15 +82,43 @@ def test_a_state_ahead_of_its_log(site: Site) -> None:
     assert replica.state is not None and replica.state.messages == 33 * PER_COMMAND
 
 
-def test_a_state_that_was_being_fetched_is_of_no_use(site: Site) -> None:
-    site.fill("n1", {"S": (40, 12)})
+def half_fetched(site: Site, *gone: int) -> None:
+    """Kinds of records that were given up and have not come."""
     kv = RocksKv(site.folder("n1") / "data")
-    kv.put(keys.stream_prefix(keys.INSTALLING, site.gids["S"]), b"")
+    gid = site.gids["S"]
+    kv.put(keys.stream_prefix(keys.INSTALLING, gid), b"")
+    for kind in gone:
+        kv.delete_range(keys.stream_prefix(kind, gid), keys.stream_end(kind, gid))
     kv.commit()
     kv.flush_now()
     kv.close()
+
+
+def test_a_state_that_was_being_fetched_is_not_used_and_what_there_is_of_it_is_shown(site: Site) -> None:
+    """Nothing of it may have been replaced yet."""
+    site.fill("n1", {"S": (40, 12)})
+    half_fetched(site)
+    fits = "what is there fits together"
+    for verify, said in ((False, fits), (True, f"{fits}, and can be read")):
+        replica = look(site, "n1", verify=verify)["A/S"]["n1"]
+        assert not replica.usable and replica.problems[0].endswith(said)
+        assert replica.state is not None and replica.state.messages == 10 * PER_COMMAND
+        assert "20 messages" in describe(replica)
+    with opened(site.folders("n1")) as stores:
+        for _ in range(2):
+            (view,) = survey(stores, "A/S")
+            assert not view.replicas[0].usable, "however often it is looked at"
+
+
+def test_of_a_state_that_was_being_fetched_the_parts_may_not_fit_or_nothing_may_be_there(site: Site) -> None:
+    site.fill("n1", {"S": (40, 12)})
+    half_fetched(site, keys.POSTING)
     replica = look(site, "n1")["A/S"]["n1"]
-    assert not replica.usable and "being fetched" in replica.problems[0] and replica.state is None
+    assert not replica.usable and replica.state is None
+    assert "10 blocks of messages are there, and do not fit together" in replica.problems[0]
+    half_fetched(site, keys.BLOCK, keys.INFO, keys.STATE, keys.SIDE)
+    replica = look(site, "n1")["A/S"]["n1"]
+    assert not replica.usable and "no messages are there" in replica.problems[0]
 
 
 def test_a_log_that_begins_behind_its_state_is_of_no_use(site: Site) -> None:

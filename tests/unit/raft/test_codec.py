@@ -102,8 +102,8 @@ def test_numbers_that_no_log_reaches_are_refused(name: str) -> None:
 
 
 def test_control_frames() -> None:
-    beat = codec.encode_heartbeat(9, 1_700_000_000_000_000_000, 12, well=False)
-    assert codec.decode_control(beat) == codec.Heartbeat(9, 1_700_000_000_000_000_000, 12, False)
+    beat = codec.encode_heartbeat(9, 1_700_000_000_000_000_000, 12, well=False, level=7)
+    assert codec.decode_control(beat) == codec.Heartbeat(9, 1_700_000_000_000_000_000, 12, False, 7)
     assert codec.decode_control(codec.encode_heartbeat(9, -5, 1 << 63, well=True)) == codec.Heartbeat(9, 0, 0, True)
     assert codec.decode_control(struct.pack("<BBQ", 1, 32, 9)) == codec.Heartbeat(9), "of a node of before"
     groups = [(1, 2, 3), (4_000_000_000, 5, 6)]

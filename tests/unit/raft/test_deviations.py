@@ -448,7 +448,7 @@ def test_d16_a_peer_behind_the_log_is_offered_a_snapshot_and_goes_on_after_it() 
     assert (source, index) == ("A", leader.machine_index)
     assert leader.replicator.flows["C"].state is FlowState.SNAPSHOT
     net["C"].machine().applied = list(net["A"].machine().applied)
-    net["C"].group().install(index, term, leader.peers)
+    net["C"].group().install(index, term, Config(leader.peers))
     leader.propose(b"after")
     net.run(0.3)
     assert net["C"].machine().commands() == net["A"].machine().commands()
@@ -466,7 +466,7 @@ def test_d16_an_older_state_is_not_asked_for_and_leaves_no_gap() -> None:
     everything = list(net["C"].machine().applied)
     end, commit = group.last_index, group.commit_index
     net["C"].machine().applied = [e for e in everything if e[0] <= 5]  # the owner put an older state in place
-    group.install(5, 1, leader.peers)
+    group.install(5, 1, Config(leader.peers))
     net.run(0.05)
     assert net["C"].machine().applied == everything
     assert (group.last_index, group.commit_index) == (end, commit)
@@ -477,7 +477,7 @@ def test_d16_a_state_that_contradicts_the_log_stops_the_replica() -> None:
     leader = net.start()
     crowd(net, leader, 10)
     net.run(0.1)
-    net["C"].group().install(5, 9, leader.peers)
+    net["C"].group().install(5, 9, Config(leader.peers))
     assert "contradicts" in net["C"].group().stopped
 
 
@@ -502,7 +502,7 @@ def test_d16c_an_installed_snapshot_keeps_the_log_behind_it() -> None:
     end = group.last_index
     group.applied_index = group.machine_index = 5
     group.engine.restore(5, 5)
-    group.install(12, leader.term, leader.peers)
+    group.install(12, leader.term, Config(leader.peers))
     assert group.applied_index == 12
     assert group.last_index == end
 

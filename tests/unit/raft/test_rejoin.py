@@ -227,7 +227,7 @@ def test_a_fetched_state_whose_members_are_not_known_leads_to_no_second_majority
     assert net["F"].machine().snapshots[-1][0] == "A", "it fetches the state again, with its members"
     at, term = leader.applied_index, leader.log.term_at(leader.applied_index)
     assert term is not None
-    group.install(at, term, *leader.members_at(at))
+    group.install(at, term, leader.members_at(at))
     net.until(lambda: not group.status().damaged)
     assert set(group.peers) == {"A", "D", "F"}
 
@@ -346,7 +346,7 @@ def test_who_kept_more_than_the_majority_after_a_power_failure_goes_its_way(flus
     at, term = found.applied_index, found.log.term_at(found.applied_index)
     assert term is not None
     assert at < 20, "C had more"
-    group.install(at, term, *found.members_at(at))
+    group.install(at, term, found.members_at(at))
     index = found.propose(b"new")
     net.until(lambda: group.applied_index >= index)
     assert net["C"].machine().commands()[-1] == b"new"

@@ -101,6 +101,33 @@ def test_those_that_were_left_out_come_back_as_a_majority_and_change_nothing() -
     assert ours[0].commit_index >= index
 
 
+def test_one_that_fetched_its_state_after_a_rescue_knows_of_it_and_keeps_the_lost_ones_out() -> None:
+    """It never saw the forced configuration, which came with the state. It outlives a restart, too."""
+    net = lost("ABCDEFG", "CDEG")
+    for name in "AB":
+        net.cut("F", name)
+    term = term_above(net, "ABF")
+    for name in "ABF":
+        rescue.promise(net[name].group(), term, "A")
+    net.until(lambda: all(rescue.promised(net[name].group(), term, "A") for name in "ABF"))
+    leader = net["A"].group()
+    place = (leader.log.last_term, leader.log.last_index)
+    rescue.force(leader, term, ("A", "B", "F"), (), place, b"rescued")
+    net.until(lambda: leads(net, "A", "B"))
+    leader = net[net.leader().me].group()  # type: ignore[union-attr]
+    at = leader.applied_index
+    config = leader.members_at(at)
+    assert config == Config(("A", "B", "F"), (), 1, ("C", "D", "E", "G"))
+    group = net["F"].group()
+    group.suspend()
+    group.install(at, leader.log.term_at(at), config)
+    assert (group.log.rescues, group.fenced) == (1, frozenset("CDEG"))
+    net.run(0.2)
+    net.crash("F", lose=False)
+    node = net.restart("F")
+    assert node.node.rescues(1) == 1 and node.node.journal.groups[1].config.fenced == ("C", "D", "E", "G")
+
+
 def test_a_fenced_peer_is_heard_again_once_it_is_a_member() -> None:
     net = lost("ABC", "BC")
     rescued(net, "A", "A")

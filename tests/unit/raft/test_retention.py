@@ -12,6 +12,7 @@ from jetcluster.raft.flow import FlowState
 from jetcluster.raft.group import Group
 from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.journal import JournalOptions
+from jetcluster.raft.membership import Config
 from jetcluster.raft.retention import PinLimits
 from tests.unit.raft.journals import Bench, content, fill
 from tests.unit.raft.loopback import Loopback, Recorder
@@ -52,11 +53,11 @@ class Transfer:
         self.leader.fetches("C", at)
         self.net.time.call_later(self.seconds, self._end, at, self.leader.log.term_at(at), self.leader.members_at(at))
 
-    def _end(self, at: int, term: int, members: tuple[tuple[str, ...], tuple[str, ...]]) -> None:
+    def _end(self, at: int, term: int, members: Config) -> None:
         self.busy = False
         machine: Recorder = self.net["C"].machine()
         machine.applied[:] = [entry for entry in self.net["A"].machine().applied if entry[0] <= at]
-        self.net["C"].group().install(at, term, *members)
+        self.net["C"].group().install(at, term, members)
 
     def _load(self) -> None:
         if self.alive:

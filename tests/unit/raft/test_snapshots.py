@@ -22,7 +22,7 @@ def test_a_replica_whose_state_is_lost_asks_by_itself_and_applies_without_a_gap(
     assert net["B"].machine().applied == []
     _, index, term = net["B"].machine().snapshots[0]
     net["B"].machine().applied = list(net["A"].machine().applied)
-    replica.install(index, term, replica.peers)
+    replica.install(index, term, Config(replica.peers))
     leader = net.leader()
     assert leader is not None
     leader.propose(b"after")
@@ -52,7 +52,7 @@ def test_the_log_is_pinned_while_a_peer_fetches_and_released_after() -> None:
     assert leader.log.pin == offered
     assert leader.log.base_index <= offered
     _, index, term = net["C"].machine().snapshots[0]
-    net["C"].group().install(index, term, leader.peers)
+    net["C"].group().install(index, term, Config(leader.peers))
     net.run(0.2)
     leader.compact(leader.machine_index)
     assert leader.log.pin >= leader.machine_index
@@ -101,7 +101,7 @@ def test_a_group_of_one_that_lost_its_state_tells_its_owner() -> None:
     net.restart("A").create(1, ("A",))
     net.until(lambda: bool(net["A"].machine().snapshots))
     assert net["A"].machine().snapshots[0] == ("A", base, 1)
-    net["A"].group().install(base, 1, ("A",))
+    net["A"].group().install(base, 1, Config(("A",)))
     net.run(0.1)
     index = net["A"].group().propose(b"x")
     net.run(0.1)
@@ -122,7 +122,7 @@ def test_a_suspended_replica_applies_nothing_until_its_state_is_replaced() -> No
     source, index, term = net["C"].machine().snapshots[0]
     assert (source, index) == ("A", 11)
     net["C"].machine().applied = [e for e in net["A"].machine().applied if e[0] <= index]
-    group.install(index, term, group.peers)
+    group.install(index, term, Config(group.peers))
     net.run(0.1)
     assert net["C"].machine().applied == net["A"].machine().applied
 
@@ -151,9 +151,9 @@ def test_a_state_travels_with_the_members_of_its_index() -> None:
     net.filter = lambda source, target, gid, frame: gid == 0
     leader.changes._append(leader.log.config.without("B"))
     assert leader.peers == ("A", "C"), "in its log, and nobody else's"
-    assert leader.members_at(at) == (("A", "B", "C"), ("D",))
+    assert leader.members_at(at) == Config(("A", "B", "C"), ("D",))
     replica = net["E"].create(1, ("A",))
-    replica.install(at, leader.term, *leader.members_at(at))
+    replica.install(at, leader.term, leader.members_at(at))
     assert replica.log.config == Config(("A", "B", "C"), ("D",))
     net["E"].node.journal._kick()
     net.run(0.01)
@@ -174,7 +174,7 @@ def test_an_offer_that_was_on_its_way_while_a_state_was_installed_is_none_any_mo
     net.run(0.2)
     net["C"].machine().applied = [e for e in net["A"].machine().applied if e[0] <= index]
     late = codec.encode_snap_offer(leader.term, leader.machine_index, leader.term, leader.log.config)
-    group.install(index, term, leader.peers)
+    group.install(index, term, Config(leader.peers))
     assert not group.lacks_state
     net["C"].node.on_frame("A", 1, late)
     assert group.lacks_state, "as far as it can know"
@@ -197,7 +197,7 @@ def test_a_state_from_elsewhere_that_the_leaders_log_reaches_back_to_is_gone_on_
     index = offered - 10
     assert leader.log.base_index < index
     net["C"].machine().applied = [e for e in net["A"].machine().applied if e[0] <= index]
-    net["C"].group().install(index, leader.term, leader.peers)
+    net["C"].group().install(index, leader.term, Config(leader.peers))
     net.run(0.1)
     assert net["C"].group().applied_index == leader.last_index
     assert len(net["C"].machine().snapshots) == 1

@@ -1,0 +1,28 @@
+"""What a leader may put into the log while some nodes of its group run a version of before.
+
+A node that does not understand a command stops that replica, rather than drift apart from the others. So a leader
+proposes what all members understand: nodes tell their LEVEL with every heartbeat, and one that has not been heard yet
+counts as one of before. The meaning of a command is in the command alone: replicas of all versions apply it alike, and
+so does a later one that replays the log.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from jetcluster.stream.commands import EXPIRE, HEAD, UPDATE_CONFIG
+
+LEVEL: Final = 1
+"""Of this version: it understands the flag SLICED and CONTINUE. Nodes that tell none are of level 0."""
+AHEAD: Final = 1_000_000_000
+"""Clocks of leaders may differ by so many nanoseconds, and a command of before removes so much too early at most."""
+
+
+def lowered(command: bytes, clock: int) -> bytes | None:
+    """`command` as a version before understands it, which means without its flags. None for one that removes what is
+    due while the machine's `clock` is far ahead of it: versions before count from there. It can wait, what it would
+    remove does not come back."""
+    kind, _, ts = HEAD.unpack_from(command)
+    if kind in (EXPIRE, UPDATE_CONFIG) and clock > ts + AHEAD:
+        return None
+    return command[:1] + b"\0" + command[2:]

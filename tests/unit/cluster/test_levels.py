@@ -1,0 +1,99 @@
+"""A cluster in which one node runs a version of before: what leaders put into the log (stream/levels.py)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from jetcluster.stream import commands
+from jetcluster.stream.commands import EXPIRE, PURGE, SLICED, UPDATE_CONFIG
+from jetcluster.stream.levels import AHEAD, LEVEL
+from tests.unit.cluster.nodes import Cluster, Node
+from tests.unit.cluster.virtual_loop import virtual_time
+
+SECOND = 1_000_000_000
+
+
+def heard(node: Node) -> list[tuple[int, int]]:
+    """(kind, flags) of what its replica is given from now on, without publishes."""
+    machine, found = node.replica("S").machine, []
+    apply = machine.apply
+
+    def applied(index: int, term: int, command: bytes) -> object:
+        if command[0] != commands.PUBLISH:
+            found.append((command[0], command[1]))
+        return apply(index, term, command)
+
+    machine.apply = applied  # type: ignore[method-assign, assignment]
+    return found
+
+
+@virtual_time
+async def test_commands_are_lowered_until_the_last_node_of_the_group_is_upgraded() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        old = cluster.followers("S")[0]
+        old.raft._level = 0
+        await asyncio.sleep(1)
+        found = heard(cluster.leader("S"))
+        await cluster.update("S", ask=old.name, max_age=2 * SECOND)
+        for number in range(5):
+            await old.publish(b"s", b"%d" % number)
+        await asyncio.sleep(3)
+        assert cluster.leader("S").replica("S").store.messages == 0, "expired, as the version before does it"
+        assert set(found) == {(UPDATE_CONFIG, 0), (EXPIRE, 0)}
+        await cluster.equal("S")
+
+        old.raft._level = LEVEL
+        await asyncio.sleep(1)
+        found.clear()
+        await cluster.update("S", ask=old.name, max_age=SECOND)
+        await old.publish(b"s", b"6")
+        await asyncio.sleep(2)
+        assert set(found) == {(UPDATE_CONFIG, SLICED), (EXPIRE, SLICED)}
+        await cluster.equal("S")
+
+
+@virtual_time
+async def test_one_that_was_never_heard_counts_as_one_of_before_and_others_do_not() -> None:
+    async with Cluster("ABCD") as cluster:
+        await cluster.create("S", 3)
+        leader = cluster.leader("S")
+        config = leader.replica("S").group.members_at(leader.replica("S").group.last_index)
+        await asyncio.sleep(1)
+        assert leader.raft.level_of(config) == LEVEL
+        other = next(node for node in cluster if not node.has("S"))
+        other.raft._level = 0
+        await asyncio.sleep(1)
+        assert leader.raft.level_of(config) == LEVEL, "it is no member"
+        assert leader.raft.level_of(config.with_learner(other.me)) == 0
+        assert leader.raft.level_of(config.with_learner("X" * 8)) == 0
+        gone = cluster.followers("S")[0]
+        await cluster.stop(gone.name)
+        await asyncio.sleep(5)
+        assert leader.raft.level_of(config) == LEVEL, "it said so, and comes back as what it was or later"
+
+
+@virtual_time
+async def test_a_clock_of_the_future_waits_for_the_last_node_instead_of_removing_what_is_not_due() -> None:
+    """A leader with a wrong clock has stamped a message. Versions before would count from there."""
+    async with Cluster() as cluster:
+        await cluster.create("S", max_age=60 * SECOND)
+        old = cluster.followers("S")[0]
+        old.raft._level = 0
+        await asyncio.sleep(1)
+        await old.publish(b"s", b"1")
+        leader = cluster.leader("S").replica("S")
+        ahead = leader.context.clock.time_ns() + 3600 * SECOND
+        assert ahead > leader.machine.clock + AHEAD
+        found = heard(cluster.leader("S"))
+        await leader.propose(commands.encode_delete_msg(ahead, 99), 5)
+        await asyncio.sleep(70)
+        assert leader.store.messages == 1 and not {EXPIRE, UPDATE_CONFIG} & {kind for kind, _ in found}
+        await leader.propose(commands.encode_purge(leader.context.clock.time_ns(), b"nothing"), 5)
+        assert found[-1] == (PURGE, 0)
+        await old.publish(b"s", b"2")
+        old.raft._level = LEVEL
+        await asyncio.sleep(2)
+        assert (EXPIRE, SLICED) in found
+        assert leader.store.first_seq == 2 and leader.store.messages == 1, "only what is due by the time that it is"
+        await cluster.equal("S")
