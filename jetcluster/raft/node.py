@@ -9,11 +9,11 @@ follower may believe in it for as long as the link is up and not silent.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from jetcluster.clock import Clock, Rng, TimerHandle, Timers
+from jetcluster.health.loop_watch import LoopWatch
 from jetcluster.health.node_health import Aspect, NodeHealth
 from jetcluster.latency import Latency
 from jetcluster.raft import codec
@@ -27,14 +27,6 @@ from jetcluster.raft.membership import Config, Members
 from jetcluster.raft.retention import PinLimits
 
 _CONTROL_GID = 0
-_WINDOW = 5.0
-"""Seconds: a pause of the event loop so long ago counts a third."""
-_STANDS_STILL = 2.5
-"""Seconds of the window in which the loop stood still make the node one that should not lead."""
-_PAUSE = 0.25
-"""Shorter pauses are what a busy machine does to everybody."""
-_LONGEST_PAUSE = 1.0
-"""A longer one counts as this: it is over, and what counts is that they come again and again."""
 
 
 @dataclass(slots=True)
@@ -117,13 +109,12 @@ class RaftNode:
         self._last_beat = clock.monotonic()
         self._writing = (0, 0.0)
         """The journal's batch in flight, and when it was first seen there."""
-        self._stood_still = 0.0
-        """Seconds that the event loop did not turn lately, fading."""
+        self._loop = LoopWatch()
         self._closed = False
         journal.on_durable = self._on_durable
         self.health.watch(Aspect.JOURNAL, self._journal_trouble)
         self.health.watch(Aspect.SPACE, lambda: "no space is left on the disk" if journal.full else "")
-        self.health.watch(Aspect.LOOP, self._loop_trouble)
+        self.health.watch(Aspect.LOOP, lambda: self._loop.trouble)
         journal.retention.pins = PinLimits(
             self.config.pin_bytes, self.config.pin_share, self.config.pin_most, self.config.pin_entries
         )
@@ -493,9 +484,7 @@ class RaftNode:
         period = self.config.heartbeat
         stall = now - self._last_beat - period
         self._last_beat = now
-        self._stood_still *= math.exp(-(period + max(stall, 0.0)) / _WINDOW)
-        if stall > _PAUSE:
-            self._stood_still += min(stall, _LONGEST_PAUSE)
+        self._loop.beat(period, stall)
         if stall > 2 * period:
             # This process stood still; frames of that time are still unread. Nobody is to be suspected for it.
             for state in self._peers.values():
@@ -541,11 +530,6 @@ class RaftNode:
         elif seq and now - since >= self.config.journal_hangs:
             return f"a write has not returned for {now - since:.1f} s"
         return ""
-
-    def _loop_trouble(self) -> str:
-        if self._stood_still < _STANDS_STILL:
-            return ""
-        return f"the event loop stood still for half of the last {_WINDOW:.0f} seconds"
 
     def _suspect(self, now: float) -> None:
         silent = False
