@@ -5,6 +5,8 @@
  *                   W <device> <inode> <offset> <length>    written, not yet durable
  *                   S <device> <inode> <size>               durable up to here: everything written before
  * Writes through descriptors with O_DSYNC or O_SYNC are durable when they return and are not recorded.
+ *
+ * CHAOS_HANG      file: while it exists, writes to and syncs of files below the directory CHAOS_HANG_IN do not return
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -13,6 +15,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -23,9 +26,12 @@
 
 static volatile int64_t *skew;
 static int record = -1;
+static const char *hang, *hang_in;
 
 __attribute__((constructor)) static void setup(void)
 {
+    hang = getenv("CHAOS_HANG");
+    hang_in = getenv("CHAOS_HANG_IN");
     const char *clock_path = getenv("CHAOS_CLOCK"), *record_path = getenv("CHAOS_WRITES");
     int fd = clock_path ? open(clock_path, O_RDONLY | O_CLOEXEC) : -1;
     if (fd >= 0) {
@@ -71,6 +77,21 @@ time_t time(time_t *out)
 }
 
 /* -- the disk */
+
+static void wait_for_disk(int fd)
+{
+    char link[64], path[4096];
+    int saved = errno;
+    while (hang && hang_in && access(hang, F_OK) == 0) {
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(link, path, sizeof path - 1);
+        path[n > 0 ? n : 0] = 0;
+        if (strncmp(path, hang_in, strlen(hang_in)))
+            break;
+        usleep(10000);
+    }
+    errno = saved;
+}
 
 static void put(const char *line, int length)
 {
@@ -118,6 +139,7 @@ static int synced(int rc, const struct stat *before)
         struct stat st; \
         if (!real) \
             real = dlsym(RTLD_NEXT, #name); \
+        wait_for_disk(fd); \
         int known = recorded(fd, &st); \
         return synced(real(fd), known ? &st : NULL); \
     }
@@ -128,6 +150,7 @@ static int synced(int rc, const struct stat *before)
         static ssize_t(*real) arguments; \
         if (!real) \
             real = dlsym(RTLD_NEXT, #name); \
+        wait_for_disk(fd); \
         ssize_t n = real(__VA_ARGS__); \
         wrote(fd, offset, n); \
         return n; \

@@ -32,6 +32,9 @@ POINTS = frozenset(
         "journal.write",  # before a batch is written (and synced)
         "journal.synced",  # after a batch is durable, before anybody is told
         "journal.read",  # before an old entry is read back from its segment
+        "store.write",  # before a batch goes to RocksDB, in memory and on the event loop: nothing real hangs here
+        "store.flush",  # after a memtable is durable, in a thread, before anybody is told
+        "store.read",  # before records are read
         "raft.apply",  # before a committed command is applied
         "raft.flush",  # before AppendEntries leave
         "archive.written",  # the Parquet of a batch is there, its manifest is not

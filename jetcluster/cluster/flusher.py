@@ -18,7 +18,7 @@ from jetcluster.store.kv import KvError
 FLUSH_SECONDS = 30.0
 """Longest time between flushes of dirty data; what is older is not replayed after a crash."""
 FLUSH_PAUSE = 1.0
-"""At least so long between two flushes that the journal's size asks for."""
+"""At least so long between two flushes that the journal's size asks for, and after one that failed."""
 
 
 class Flusher:
@@ -42,11 +42,13 @@ class Flusher:
         self._last = context.clock.monotonic()
         self._forgot_at = self._last - FLUSH_SECONDS
         self._failing = False
+        context.kv.before_flush = self._journal_synced
 
     def tick(self) -> None:
         waited = self._context.clock.monotonic() - self._last
-        asked = self._context.raft.wants_compaction or self._context.kv.wants_flush
-        wanted = self.soon or (asked and waited >= FLUSH_PAUSE)
+        kv = self._context.kv
+        asked = self._context.raft.wants_compaction or kv.wants_flush or kv.due or self._failing
+        wanted = self.soon or (asked and waited >= FLUSH_PAUSE) or (kv.due and not self._failing)
         if (wanted or waited >= FLUSH_SECONDS) and (self.running is None or self.running.done()):
             self._last = self._context.clock.monotonic()
             self.soon = False
@@ -87,6 +89,12 @@ class Flusher:
             context.raft.journal.forget_old()
         else:
             context.erased |= erased
+
+    async def _journal_synced(self) -> None:
+        """What is flushed must not be ahead of the journal that it came from."""
+        synced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._context.raft.journal.barrier(lambda: None if synced.done() else synced.set_result(None))
+        await synced
 
     def _marks(self) -> list[tuple[RaftGroup, int]]:
         """What the journal may forget once everything of this moment is durable."""

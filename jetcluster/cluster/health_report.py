@@ -28,6 +28,7 @@ class HealthReport:
         commits = context.turn_commit
         health.watch(Aspect.SPACE, lambda: commits.failing if commits.full else "")
         health.watch(Aspect.STORE, lambda: "" if commits.full else commits.failing)
+        health.watch(Aspect.STORE, context.kv.trouble)
         health.on_change(self._changed)
 
     def _changed(self, trouble: Trouble, began: bool) -> None:

@@ -127,6 +127,9 @@ class JetStream:
         self._blocked: set[int] = set()
         """Streams assigned here whose earlier replica is not yet gone for good (`leftovers`)."""
         self.flusher = Flusher(context, self.meta, self.replicas, self._leftovers, self._is_of_before)
+        context.turn_commit.on_due = self.flusher.tick
+        context.turn_commit.on_room = context.raft.apply_again
+        context.raft.may_apply = lambda: not context.kv.overloaded
         self._expiry = ConsumerExpiry(self.replicas, self.stream_request, self.background)
         self.administration = Administration(context, self.meta, self.service, self.replicas, self.stream_request)
         self.registry = NodeRegistry(

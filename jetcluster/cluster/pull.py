@@ -26,6 +26,8 @@ RESUME_SECONDS = 25.0
 """A peer out of reach is asked again for so long; less than it keeps the export."""
 TIMEOUT = 10.0
 RETRY_PAUSE = 0.2
+STORE_PAUSE = 0.05
+"""Until what the store had no room for is tried again."""
 AHEAD = 4
 """Chunks asked for at a time."""
 
@@ -140,6 +142,9 @@ class Transfer:
             self._pull.fetched += size
             await self._pause(wanted.range.cost)
         taker.commit()
+        while taker.overloaded:
+            await asyncio.sleep(STORE_PAUSE)
+            taker.commit()
 
     async def _pause(self, cost: int) -> None:
         """Lets others work now and then."""

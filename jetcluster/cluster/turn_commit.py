@@ -3,11 +3,13 @@
 The Raft journal is the log that makes acks safe; this commit only moves what was applied from the open batch into
 RocksDB, so it may come after the acks, and some turns later: of a key-value bucket under load most of what was applied
 is replaced by then, and never written. When it fails (disk full) the open batch is kept, reads go on seeing it, and the
-commit is repeated.
+commit is repeated. A commit that would have to wait for the disk is put off and repeated as well; nothing fails then,
+but when too much piles up the replicas apply no more until there is room again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jetcluster.clock import Timers
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from jetcluster.cluster.context import Log
 
 RETRY_SECONDS = 0.5
+LOOK_SECONDS = 0.05
+"""Until a commit that had to be put off is tried again."""
 HOLD_SECONDS = 0.3
 """The longest time from one commit to the next, when something was applied. Nothing waits for it: what makes the store
 durable, or reads a snapshot of it, commits by itself."""
@@ -37,6 +41,10 @@ class TurnCommit:
         """Why the last commit failed; new writes should be refused while it does. "" when it did not."""
         self.full = False
         """It failed because the disk is full: what is there can be read."""
+        self.on_room: Callable[[], None] = lambda: None
+        """The store takes more: what was not applied for its sake can be."""
+        self.on_due: Callable[[], None] = lambda: None
+        """The store should be flushed at once."""
 
     def mark(self) -> None:
         """Something was applied in this turn."""
@@ -84,3 +92,10 @@ class TurnCommit:
             if self.failing:
                 self._log.warning("the data store can be written again")
             self.failing, self.full = "", False
+            if self._kv.open_bytes:
+                self._scheduled = True
+                self._timers.call_later(LOOK_SECONDS, self._commit)
+            if not self._kv.overloaded:
+                self.on_room()
+            if self._kv.due:
+                self.on_due()

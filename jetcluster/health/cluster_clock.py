@@ -1,19 +1,23 @@
 """`ClusterClock`: wall time that one bad clock cannot move.
 
 What is stamped into logs decides what expires, when schedules fire and which message ids count as repeated, on all
-replicas; so a clock that is hours ahead deletes data everywhere. Every node tells its wall clock with its heartbeats.
-A wall clock is compared as its *base*: wall time minus monotonic time, which is constant as long as a clock runs as it
-should.
+replicas; so a clock that is hours ahead deletes data everywhere, and one that is hours behind does so once it is set
+right. Every node tells its wall clock with its heartbeats. A wall clock is compared as its *base*: wall time minus
+monotonic time, which is constant as long as a clock runs as it should.
 
-The *reference* is the base that the node believes in. Rules, in this order:
+The *reference* is the base that the node believes in. *Majority* is one of all nodes that belong to the cluster, heard
+or not. Rules, in this order:
 
-1. The clocks that agree with the reference (within LIMIT) carry it on; it follows their lower median. A clock that
-   jumps away is left behind, this node's own as any other.
-2. Clocks that do not agree with it take it over once they are a majority of those heard, agree among each other, and
-   have done so for HOLD seconds: somebody has set the clocks of the cluster right. A node that nobody is heard by is
-   a majority of one.
-3. At the start the reference is that of the peers, if they have one, else the lower median of what is heard. Of two
-   clocks that differ the lower one counts: to expire something late loses nothing.
+1. At the start there is no reference: the node reads its own clock, and `established` is False, so that it does not
+   lead. It takes the reference of peers that have one, else that of a majority whose clocks agree (within LIMIT). Of
+   clocks of which no majority agrees none can be told to be right. Where all nodes are heard and the clocks of a
+   majority are less than a minute apart, so much is accepted after as many seconds: nobody is left who could outvote
+   them.
+2. A majority that agrees with the reference carries it on, by the lower median. A clock that jumps is left behind,
+   this node's own as any other. Without a majority the reference goes on by the monotonic clock.
+3. A majority that does not agree with it, and agrees on another time for HOLD seconds, takes it over: somebody has set
+   the clocks of the cluster right.
+4. A node that had no majority for HOLD seconds takes that of the majority at once when it is back.
 
 As long as the own clock agrees it is read as it is; otherwise the reference goes on by the monotonic clock. Marzullo's
 algorithm (1984) and NTP's selection (RFC 5905, section 11.2.1) are of the same mind: a majority that agrees is right.
@@ -22,7 +26,7 @@ algorithm (1984) and NTP's selection (RFC 5905, section 11.2.1) are of the same 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,6 +40,10 @@ HOLD: Final = 30.0
 """Seconds that a majority must have agreed on another time before it is believed."""
 FRESH: Final = 3.0
 """A peer that was not heard for so many seconds tells no time."""
+DOUBT: Final = 2.0
+"""Seconds after which a start at which clocks disagree is a trouble, not only the order in which peers are heard."""
+ROUGH: Final = 60.0
+"""Seconds by which clocks may differ at most at a start at which all are heard."""
 KEPT: Final = 20
 """Readings per peer: a delay makes a clock look late, so the latest one of them is right."""
 
@@ -44,7 +52,7 @@ KEPT: Final = 20
 class _Heard:
     bases: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT))
     trusted: int | None = None
-    """The peer's own reference, once it has one that others have confirmed."""
+    """The peer's own reference, once it has one."""
     at: float = 0.0
 
     @property
@@ -64,8 +72,16 @@ class ClusterClock:
         self._reference = self._base()
         self._low = self._reference - limit
         self._high = self._reference + limit
-        self._confirmed = False
-        """Others agree with the reference, or gave it: it is no longer only what this node believes."""
+        self.others: Callable[[], Collection[str] | None] = lambda: None
+        """The other nodes of the cluster, heard or not; None while that is not known."""
+        self.established = False
+        """There is a reference, a majority's: this node may stamp."""
+        self._secure_at = 0.0
+        """When a majority agreed with the reference last."""
+        self._doubt_since: float | None = None
+        """Since when a clock is heard that disagrees, while there is no reference."""
+        self._all_since: float | None = None
+        """Since when all nodes are heard, while there is no reference."""
         self._apart_since: float | None = None
         self._apart_at = 0
 
@@ -91,8 +107,17 @@ class ClusterClock:
 
     @property
     def trusted_ns(self) -> int:
-        """What others may take over as the time; 0 while nobody has confirmed it."""
-        return self._reference + int(self._system.monotonic() * SECOND) if self._confirmed else 0
+        """What others may take over as the time. 0 while there is no reference; also when no majority has agreed with
+        it for long and the own clock does not either: one of the two is wrong."""
+        now = self._system.monotonic()
+        if not self.established or (now - self._secure_at >= HOLD and not self._agrees(self._base())):
+            return 0
+        return self._reference + int(now * SECOND)
+
+    @property
+    def disputed(self) -> bool:
+        """There is no reference, and somebody's clock disagrees with this one."""
+        return not self.established and self._doubt_since is not None
 
     @property
     def skew(self) -> float:
@@ -102,6 +127,8 @@ class ClusterClock:
     @property
     def trouble(self) -> str:
         """Why the own clock is not to be trusted; "" while it is."""
+        if self._doubt_since is not None and self._system.monotonic() - self._doubt_since >= DOUBT:
+            return "the wall clocks of the servers differ, and no majority of them agrees on the time"
         skew = self._base() - self._reference
         if abs(skew) <= self._limit:
             return ""
@@ -119,7 +146,7 @@ class ClusterClock:
         known.bases.append(wall_ns - uptime)
         known.trusted = trusted_ns - uptime if trusted_ns else None
         known.at = now
-        if not self._confirmed:
+        if not self.established or now - self._secure_at >= HOLD:
             self.settle()
 
     def forget(self, peer: str) -> None:
@@ -131,30 +158,85 @@ class ClusterClock:
     def settle(self) -> None:
         """Looks at all clocks again."""
         now = self._system.monotonic()
-        heard = [known for known in self._peers.values() if now - known.at <= FRESH]
-        bases = [self._base(), *(known.base for known in heard)]
-        if heard and not self._confirmed:
-            trusted = [known.trusted for known in heard if known.trusted is not None]
-            self._refer_to(_lower_median(trusted or bases))
-            self._confirmed = True
-        agreeing = [base for base in bases if abs(base - self._reference) <= self._limit]
-        if agreeing:
+        heard = {peer: known for peer, known in self._peers.items() if now - known.at <= FRESH}
+        bases = [self._base(), *(known.base for known in heard.values())]
+        others = self.others()
+        majority = (len(heard.keys() | set(others or ())) + 1) // 2 + 1
+        if not self.established:
+            self._establish(heard, bases, others, majority, now)
+        else:
+            self._keep_secure(list(heard.values()), bases, majority, now)
+        agreeing = [base for base in bases if self._agrees(base)]
+        if len(agreeing) >= majority:
             self._refer_to(_lower_median(agreeing))
-        self._look_for_another(bases, now)
+        self._look_for_another(bases, majority, now)
 
-    def _look_for_another(self, bases: list[int], now: float) -> None:
-        apart = [base for base in bases if abs(base - self._reference) > self._limit]
+    def _establish(
+        self, heard: dict[str, _Heard], bases: list[int], others: Collection[str] | None, majority: int, now: float
+    ) -> None:
+        trusted = [known.trusted for known in heard.values() if known.trusted is not None]
+        if trusted:
+            self._refer_to(_lower_median(trusted))
+        else:
+            if self._agrees(bases[0]):
+                self._refer_to(bases[0])
+            if others is None:
+                return
+            united = _largest_group(bases, self._margin(heard.keys() >= set(others), now))
+            if len(united) < majority:
+                self._note_doubt(bases, now)
+                return
+            self._refer_to(_lower_median(united))
+        self.established = True
+        self._secure_at = now
+        self._doubt_since = self._apart_since = None
+
+    def _margin(self, all_heard: bool, now: float) -> int:
+        if not all_heard:
+            self._all_since = None
+        elif self._all_since is None:
+            self._all_since = now
+        waited = 0.0 if self._all_since is None else now - self._all_since
+        return max(self._limit, int(min(waited, ROUGH) * SECOND))
+
+    def _note_doubt(self, bases: list[int], now: float) -> None:
+        if all(abs(base - bases[0]) <= self._limit for base in bases):
+            self._doubt_since = None
+        elif self._doubt_since is None:
+            self._doubt_since = now
+
+    def _keep_secure(self, heard: list[_Heard], bases: list[int], majority: int, now: float) -> None:
+        """A majority carries the reference; a node that was without one for long takes what it finds on its return."""
+        carried = sum(self._agrees(known.base) or self._agrees(known.trusted) for known in heard)
+        if 1 + carried >= majority:
+            self._secure_at = now
+        elif now - self._secure_at >= HOLD and len(bases) >= majority:
+            trusted = [known.trusted for known in heard if known.trusted is not None]
+            united = trusted or _largest_group(bases, self._limit)
+            if trusted or len(united) >= majority:
+                self._secure_at = now
+                self._move_to(_lower_median(united))
+
+    def _look_for_another(self, bases: list[int], majority: int, now: float) -> None:
+        apart = [base for base in bases if not self._agrees(base)]
         other = _lower_median(apart) if apart else 0
         united = [base for base in apart if abs(base - other) <= self._limit]
-        if 2 * len(united) <= len(bases):
+        if len(united) < majority:
             self._apart_since = None
         elif self._apart_since is None or abs(other - self._apart_at) > self._limit:
             self._apart_since, self._apart_at = now, other
         elif now - self._apart_since >= HOLD:
-            self._apart_since = None
-            moved = (other - self._reference) / SECOND
-            self._refer_to(other)
-            self._on_moved(moved)
+            self._move_to(other)
+
+    def _agrees(self, base: int | None) -> bool:
+        return base is not None and self._low <= base <= self._high
+
+    def _move_to(self, base: int) -> None:
+        self._apart_since = None
+        moved = base - self._reference
+        self._refer_to(base)
+        if abs(moved) > self._limit:
+            self._on_moved(moved / SECOND)
 
     def _refer_to(self, base: int) -> None:
         self._reference = base
@@ -166,3 +248,9 @@ class ClusterClock:
 
 def _lower_median(values: list[int]) -> int:
     return sorted(values)[(len(values) - 1) // 2]
+
+
+def _largest_group(bases: list[int], margin: int) -> list[int]:
+    """The most of them that are within `margin` of one of them."""
+    groups = ([other for other in bases if abs(other - base) <= margin] for base in sorted(bases))
+    return max(groups, key=len)

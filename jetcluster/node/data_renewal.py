@@ -25,6 +25,7 @@ from jetcluster.store.rocks_kv import RocksKv
 
 DATA, NEXT, QUARANTINE = "data", "data.next", "quarantine"
 MARKER = "DAMAGED"
+SMALL_DISK = 1 << 30
 CHUNK = 1 << 20
 COOL_DOWN = 600.0
 """Seconds between two renewals: a disk that rots faster is no longer worth it."""
@@ -65,13 +66,20 @@ def open_data(directory: Path, *, renewable: bool, now: float) -> tuple[RocksKv,
     reason = (data / MARKER).read_text().strip() if (data / MARKER).exists() else ""
     if not reason or not renewable:
         try:
-            return RocksKv(data), None
+            return _open_kept(data), None
         except KvDamagedError as error:
             if not renewable:
                 raise
             reason = str(error)
     renewal = _renew(directory, reason, int(now))
-    return RocksKv(data), renewal
+    return _open_kept(data), renewal
+
+
+def _open_kept(data: Path) -> RocksKv:
+    """On a small disk RocksDB flushes by itself as well, early: where it did not, an import that was given up for want
+    of room was seen to keep it."""
+    data.mkdir(parents=True, exist_ok=True)
+    return RocksKv(data, owner_flushes=shutil.disk_usage(data).total >= SMALL_DISK)
 
 
 def _renew(directory: Path, reason: str, stamp: int) -> Renewal:

@@ -8,25 +8,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 from jetcluster.cluster import left_out
 from jetcluster.cluster.identity import IdentityError, NodeIdentity, load_identity, new_id, save_identity, tampered
-from jetcluster.cluster.mesh import Credentials, MeshOptions, MeshTls, NodeMesh, Route
+from jetcluster.cluster.mesh import MeshOptions, NodeMesh
 from jetcluster.cluster.mesh_api import MeshError, NodeInfo
 from jetcluster.cluster.mesh_core import MeshCore
 from jetcluster.cluster.mesh_info import encode_info
 from jetcluster.cluster.mesh_interest import MeshInterest
 from jetcluster.config.lexer import ConfigError
-from jetcluster.config.options import AuthorizationOptions, ClusterOptions, JetStreamOptions, TlsOptions
+from jetcluster.config.options import ClusterOptions
 from jetcluster.model.limits import AccountLimits
 from jetcluster.node.capacity import Capacity
+from jetcluster.node.part_options import (
+    batch_limits,
+    credentials,
+    journal_options,
+    max_buffered,
+    mesh_tls,
+    object_limits,
+    route,
+)
 from jetcluster.server.listener import ListenError, host_port
 from jetcluster.stream.levels import LEVEL
 
@@ -39,14 +46,12 @@ if TYPE_CHECKING:
     from jetcluster.cluster.placement import PlacementRules
     from jetcluster.health.node_health import NodeHealth
     from jetcluster.node.node import Node
-    from jetcluster.objects.host import ObjectLimits
-    from jetcluster.raft.journal import Journal, JournalOptions
+    from jetcluster.raft.journal import Journal
     from jetcluster.raft.node import RaftNode
     from jetcluster.raft.writer import ThreadWriter
     from jetcluster.server.leafnodes import LeafNodes
     from jetcluster.server.ws_port import WsPort
     from jetcluster.store.rocks_kv import RocksKv
-    from jetcluster.stream.atomic_stage import BatchLimits
 
 DEFAULT_ACCOUNT = "$G"
 ENTRY_OVERHEAD = 512 * 1024
@@ -61,7 +66,6 @@ MEET_SECONDS = 0.25
 SETTLE_SECONDS = 2.0
 """Longest wait of a server that stands alone for its own streams."""
 STEP_ASIDE_SECONDS = 2.0
-MIN_SEGMENT = 4 * 1024 * 1024
 MARK_NAME = "journal.mark"
 """Beside the journal and the data (`raft.mark`)."""
 
@@ -197,8 +201,8 @@ class NodeJetStream:
             self.mesh.update_me(replace(self.mesh.me, tags=tuple(self._options.server_tags)))
         if isinstance(self.mesh, NodeMesh) and {"cluster", "cluster.routes"} & set(changed):
             cluster = self._options.cluster
-            self.mesh.set_authorization(_credentials(cluster.authorization))
-            self.mesh.set_routes(tuple(_route(url) for url in cluster.routes))
+            self.mesh.set_authorization(credentials(cluster.authorization))
+            self.mesh.set_routes(tuple(route(url) for url in cluster.routes))
             if cluster.cluster_advertise != self.mesh.options.advertise:
                 self.mesh.set_advertise(cluster.cluster_advertise)
         if "accounts" in changed and self._api_context is not None:
@@ -209,7 +213,7 @@ class NodeJetStream:
     def renew_tls(self, cluster: ClusterOptions) -> None:
         """Of routes, out of a new configuration: for handshakes to come. Raises ConfigError."""
         if cluster.tls is not None and isinstance(self.mesh, NodeMesh):
-            self.mesh.set_tls(_mesh_tls(cluster, cluster.tls))
+            self.mesh.set_tls(mesh_tls(cluster, cluster.tls))
 
     async def step_aside(self) -> None:
         if self.jetstream is not None:
@@ -267,9 +271,9 @@ class NodeJetStream:
             host=cluster.host,
             port=max(cluster.port, 0),
             advertise=cluster.cluster_advertise,
-            authorization=_credentials(cluster.authorization),
-            routes=tuple(_route(url) for url in cluster.routes),
-            tls=_mesh_tls(cluster, cluster.tls) if cluster.tls is not None else None,
+            authorization=credentials(cluster.authorization),
+            routes=tuple(route(url) for url in cluster.routes),
+            tls=mesh_tls(cluster, cluster.tls) if cluster.tls is not None else None,
             max_frame=max_frame,
         )
         return NodeMesh(me, mesh_options, clock=self._node.clock, rng=self._node.rng)
@@ -339,10 +343,10 @@ class NodeJetStream:
             account_room=AccountRoom(
                 capacity.own_limits, lambda memory: capacity.max_memory if memory else capacity.max_storage
             ),
-            batch_room=BatchRoom(_batch_limits(self._options.jetstream)),
-            object_limits=_object_limits(self._options.jetstream),
+            batch_room=BatchRoom(batch_limits(self._options.jetstream)),
+            object_limits=object_limits(self._options.jetstream),
             placement_rules=self._placement_rules,
-            max_buffered=_max_buffered(self._options.jetstream),
+            max_buffered=max_buffered(self._options.jetstream),
         )
         try:
             self.jetstream = JetStream(
@@ -541,75 +545,3 @@ def _size(count: float) -> str:
 def _router_port_error(host: str, port: int, error: OSError) -> str:
     why = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
     return f"Error listening on router port: {port} - listen tcp {host_port(host, port)}: bind: {why}"
-
-
-def journal_options(directory: Path, sync_interval: float | None) -> JournalOptions:
-    """Everything shrinks with the disk: a small volume is neither to be full from the start nor of journal alone."""
-    from jetcluster.raft.journal import JournalOptions
-
-    total = shutil.disk_usage(directory).total
-    usual = JournalOptions()
-    return JournalOptions(
-        segment_bytes=min(usual.segment_bytes, max(total // 32, MIN_SEGMENT)),
-        reserve_bytes=min(usual.reserve_bytes, total // 10),
-        retain_bytes=min(usual.retain_bytes, total // 32),
-        node_retain_bytes=min(usual.node_retain_bytes, total // 8),
-        sync_interval=sync_interval,
-    )
-
-
-def _credentials(authorization: AuthorizationOptions) -> Credentials | None:
-    if not authorization.user:
-        return None
-    return Credentials(authorization.user, authorization.password)
-
-
-def _mesh_tls(cluster: ClusterOptions, tls: TlsOptions) -> MeshTls:
-    """Raises ConfigError when files are unusable."""
-    from jetcluster.config.tls import client_context, server_context
-
-    check = None
-    if tls.pinned_certs or tls.check_known_urls or tls.verify_and_map:
-        from jetcluster.auth.certificates import route_check
-
-        user = cluster.authorization.user if tls.verify_and_map else None
-        check = route_check(tls.pinned_certs, cluster.routes if tls.check_known_urls else None, user)
-    return MeshTls(server_context(tls, mutual=True), client_context(tls), tls.timeout, check)
-
-
-def _route(url: str) -> Route:
-    """`nats://[user:password@]host:port`."""
-    parts = urlsplit(url if "://" in url else f"nats://{url}")
-    credentials = None
-    if parts.username:
-        credentials = Credentials(unquote(parts.username), unquote(parts.password or ""))
-    return Route(parts.hostname or "127.0.0.1", parts.port or 6222, credentials)
-
-
-def _object_limits(options: JetStreamOptions) -> ObjectLimits:
-    from jetcluster.objects.host import ObjectLimits
-
-    default = ObjectLimits()
-    uploads, idle = options.max_object_uploads, options.object_idle_timeout
-    return default._replace(uploads=uploads or default.uploads, idle=idle or default.idle)
-
-
-def _max_buffered(jetstream: JetStreamOptions) -> tuple[int, int]:
-    from jetcluster.stream.backlog import PENDING_BYTES, PENDING_MESSAGES
-
-    messages, size = jetstream.max_buffered_msgs, jetstream.max_buffered_size
-    return messages if messages > 0 else PENDING_MESSAGES, size if size > 0 else PENDING_BYTES
-
-
-def _batch_limits(options: JetStreamOptions) -> BatchLimits:
-    """Zero is the default of each, as in nats-server."""
-    from jetcluster.stream.atomic_stage import BatchLimits
-
-    default = BatchLimits()
-    return BatchLimits(
-        per_stream=options.max_batch_inflight_per_stream or default.per_stream,
-        total=options.max_batch_inflight_total or default.total,
-        messages=options.max_batch_size or default.messages,
-        timeout=options.max_batch_timeout or default.timeout,
-        allow_msg_id=options.batch_allow_msg_id,
-    )

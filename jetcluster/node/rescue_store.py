@@ -21,7 +21,8 @@ from jetcluster.clock import Rng
 from jetcluster.cluster import rescue_record
 from jetcluster.cluster.rescue_record import RescueRecord
 from jetcluster.model.times import rfc3339
-from jetcluster.node.node_jetstream import MARK_NAME, journal_options
+from jetcluster.node.node_jetstream import MARK_NAME
+from jetcluster.node.part_options import journal_options
 from jetcluster.node.rescue_survey import ReplicaView, StoreView, StreamView
 from jetcluster.raft.journal import Journal, file_journal
 from jetcluster.raft.mark import FileMark

@@ -25,6 +25,8 @@ class RaftConfig:
     """Added for a replica that waits for a snapshot: somebody with the state should lead."""
     digest: float = 2.0
     """Between two lists of "the groups I lead"."""
+    clock_wait: float = 2.0
+    """How long a group of one waits at its start for a majority's time, while nobody is heard who disagrees."""
     journal_hangs: float = 1.0
     """A write to the journal that takes so long is taken for one that does not return."""
     second_opinion: float = 0.25

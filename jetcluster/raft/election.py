@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 class Election:
     def __init__(self, group: Group) -> None:
         self._group = group
+        self._since = group.now()
         self.at: float | None = None
         """When to campaign; None while there is a leader, or nothing to win."""
         self._asked = 0
@@ -56,6 +57,9 @@ class Election:
         if not group.may_campaign():
             self.stop()
             return
+        if not self.may_stamp():
+            self.schedule(group.config.retry)
+            return
         if group.log.config.voters == (group.me,):
             self.campaign()
             return
@@ -70,6 +74,11 @@ class Election:
             if peer != group.me:
                 group.send(peer, frame)
         self.schedule(group.config.retry)
+
+    def may_stamp(self) -> bool:
+        """What a leader stamps must be the cluster's time, not only that of the own clock."""
+        group = self._group
+        return group.node.may_stamp(group.log.config.voters, self._since)
 
     def campaign(self) -> None:
         group = self._group

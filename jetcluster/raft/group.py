@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from jetcluster import faults
 from jetcluster.raft import codec
 from jetcluster.raft.api import (
+    META_GROUP,
     BackpressureError,
     EntryTooLargeError,
     GroupStatus,
@@ -219,7 +220,7 @@ class Group(Outbox):
         self._tell_members()
         if self.log.damaged and self.log.fetching:
             self.snapshots.require()
-        if campaign and self.log.last_index == 0 and self.term == 0 and self.may_campaign():
+        if campaign and not self.log.last_index and not self.term and self.may_campaign() and self.election.may_stamp():
             self.election.campaign()  # all logs are empty: there is nothing that PreVote could protect
         elif self.log.config.voters == (self.me,):
             self.election.schedule((0.0, 0.0))
@@ -473,6 +474,9 @@ class Group(Outbox):
         if applied >= limit or self.snapshots.needed:
             if self.reads.waiting:
                 self.reads.serve()
+            return
+        if self.gid != META_GROUP and not self.node.may_apply():
+            self.node.hold(self)
             return
         start = self.now()
         until = start + self.config.apply_slice

@@ -19,13 +19,14 @@ import errno
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from jetcluster.clock import Rng, Timers
 from jetcluster.health.descriptors import SHORTAGE
 from jetcluster.latency import Latency
 from jetcluster.raft import records
+from jetcluster.raft.batches import OpenBatch, SealedBatch
 from jetcluster.raft.disk import Disk
 from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.mark import Mark, NoMark
@@ -65,19 +66,6 @@ class JournalOptions:
 
 
 @dataclass(slots=True)
-class _Sealed:
-    seq: int
-    segment: int
-    offset: int
-    chunks: list[bytes]
-    marks: list[tuple[GroupLog, tuple[int, int]]]
-    moves: list[tuple[GroupLog, int, int, int, int]]
-    new_segment: bool
-    sync: bool
-    size: int
-
-
-@dataclass(slots=True)
 class JournalCounters:
     batches: int = 0
     bytes: int = 0
@@ -89,15 +77,6 @@ class JournalCounters:
     read_failures: int = 0
     pins_given_up: int = 0
     """Logs that were kept for peers that catch up, and took too much space."""
-
-
-@dataclass(slots=True)
-class _OpenBatch:
-    chunks: list[bytes] = field(default_factory=list)
-    count: int = 0
-    logs: dict[GroupLog, None] = field(default_factory=dict)
-    moves: list[tuple[GroupLog, int, int, int, int]] = field(default_factory=list)
-    sync: bool = False
 
 
 class Journal:
@@ -136,7 +115,7 @@ class Journal:
         self._on_fatal = on_fatal or _raise
         self._mark = mark if mark is not None else NoMark()
         self._marked = 0
-        self._open = _OpenBatch()
+        self._open = OpenBatch()
         self._active: dict[GroupLog, None] = {}
         """Logs with something new, or with more in memory than an idle one is to have."""
         self.retention = Retention(self, 1)
@@ -346,7 +325,7 @@ class Journal:
             return
         self._submit(self._seal())
 
-    def _seal(self) -> _Sealed:
+    def _seal(self) -> SealedBatch:
         opened = self._open
         fresh = self._fresh_segment
         head_at = 1 if fresh else 0
@@ -357,7 +336,7 @@ class Journal:
         opened.chunks[head_at] = records.batch_head(
             self._seq, synced, self._end - head_end, opened.count, self._seed, self._top_gid
         )
-        sealed = _Sealed(
+        sealed = SealedBatch(
             self._seq,
             self.segment,
             self._start,
@@ -371,7 +350,7 @@ class Journal:
         self._active.update(opened.logs)
         self._seq += 1
         self._fresh_segment = False
-        self._open = _OpenBatch()
+        self._open = OpenBatch()
         if self._end >= self.options.segment_bytes or self._roll:
             forced, self._roll = self._roll, False
             self._begin_segment(self.segment + 1, anew=forced)
@@ -380,12 +359,12 @@ class Journal:
         self.restatement.step()
         return sealed
 
-    def _submit(self, batch: _Sealed) -> None:
+    def _submit(self, batch: SealedBatch) -> None:
         self._busy = True
         self.in_flight = batch.seq
         self._writer.submit(functools.partial(self._write, batch), functools.partial(self._written, batch))
 
-    def _write(self, batch: _Sealed) -> None:
+    def _write(self, batch: SealedBatch) -> None:
         """In the writer thread."""
         if batch.new_segment:
             if batch.segment - 1 in self._seeds and batch.seq - 1 > self._synced:
@@ -396,7 +375,7 @@ class Journal:
         if batch.sync:
             self.sync_latency.observe(time.perf_counter() - start)
 
-    def _create(self, batch: _Sealed) -> None:
+    def _create(self, batch: SealedBatch) -> None:
         try:
             self._disk.create(batch.segment, self.options.segment_bytes)
         except OSError as error:
@@ -408,7 +387,7 @@ class Journal:
             assert head is not None
             batch.chunks[0] = records.segment_head(batch.segment, head.nonce, batch.size)
 
-    def _written(self, batch: _Sealed, error: BaseException | None) -> None:
+    def _written(self, batch: SealedBatch, error: BaseException | None) -> None:
         if self._closed:
             return
         if error is not None:
@@ -439,7 +418,7 @@ class Journal:
         self._kick()  # the disk goes on while the groups do their work
         self.on_durable(logs)
 
-    def _write_error(self, batch: _Sealed, error: BaseException) -> None:
+    def _write_error(self, batch: SealedBatch, error: BaseException) -> None:
         if isinstance(error, OSError) and error.errno in _NO_SPACE:
             if not self._write_failed:
                 self.counters.full_episodes += 1
@@ -456,7 +435,7 @@ class Journal:
         self.failed = error
         self._on_fatal(error)
 
-    def _retry(self, batch: _Sealed) -> None:
+    def _retry(self, batch: SealedBatch) -> None:
         if not self._closed and self.failed is None:
             self._submit(batch)
 

@@ -17,12 +17,13 @@ from jetcluster.clock import Clock, Rng, TimerHandle, Timers
 from jetcluster.health.node_health import Aspect, NodeHealth
 from jetcluster.latency import Latency
 from jetcluster.raft import codec
-from jetcluster.raft.api import StateMachine, Transport
+from jetcluster.raft.api import META_GROUP, StateMachine, Transport
 from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.group import Group
 from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.journal import Journal
 from jetcluster.raft.led import LedGroups
+from jetcluster.raft.levels import Levels
 from jetcluster.raft.membership import Config, Members
 from jetcluster.raft.retention import PinLimits
 
@@ -54,8 +55,6 @@ class _PeerState:
     suspected: bool = False
     well: bool = True
     """By its own account."""
-    level: int = 0
-    """As it told last, over all links."""
 
 
 class RaftNode:
@@ -74,13 +73,13 @@ class RaftNode:
         health: NodeHealth | None = None,
         level: int = 0,
     ) -> None:
-        """`level`: which commands the state machines here understand, told to the peers (`level_of`)."""
         self.me = me
         self.journal = journal
         self.clock = clock
         self.health = health if health is not None else NodeHealth(clock)
         """Looked at with every heartbeat."""
-        self._level = level
+        self.health.time.others = self._others
+        self.levels = Levels(me, level)
         self.rng = rng
         self.timers = timers
         self.config = config or RaftConfig()
@@ -91,6 +90,9 @@ class RaftNode:
         """From a proposal to its commit, on leaders: one entry at a time and group."""
         self.apply_latency = Latency()
         """Of applying what a group has committed, per turn."""
+        self.may_apply: Callable[[], bool] = lambda: True
+        """Groups apply what is committed while this says so; call `apply_again` when it does again. The meta group does
+        not ask: it writes little, and what the node should do with the others is in it."""
         self.losses: list[str] = []
         """What groups without another replica lost to damage of the journal found at this start (monitoring)."""
         self._transport = transport
@@ -99,6 +101,8 @@ class RaftNode:
         self._dirty: dict[int, Group] = {}
         self._stirred: dict[int, Group] = {}
         """Groups in which something happened since the last housekeeping."""
+        self._held: dict[int, Group] = {}
+        """Groups that had something to apply and were not allowed to."""
         self._turn_scheduled = False
         self._working = False
         self._wakes: list[tuple[float, int]] = []
@@ -237,6 +241,7 @@ class RaftNode:
             group.stop("removed")
             self._dirty.pop(gid, None)
             self._stirred.pop(gid, None)
+            self._held.pop(gid, None)
 
     def remove_group(self, gid: int) -> None:
         """Stops the replica and forgets its log."""
@@ -253,6 +258,7 @@ class RaftNode:
         state.up = state.well = True
         state.suspected = False
         state.last_seen = self.clock.monotonic()
+        self._say_alive([peer])  # at once: it may lack nothing but the time to hold an election
         for group in list(self.groups.values()):
             if not group.stopped:
                 group.peer_up(peer)
@@ -321,7 +327,7 @@ class RaftNode:
             self._on_digest(peer, message)
             return
         self._peers[peer].well = message.well
-        self._peers[peer].level = message.level
+        self.levels.heard(peer, message.level)
         if message.wall_ns:
             self.health.time.heard(peer, message.wall_ns, message.trusted_ns)
 
@@ -352,14 +358,28 @@ class RaftNode:
         """It is alive, and says that it may lead."""
         return self.is_alive(peer) and self._peers[peer].well
 
-    def level_of(self, config: Config) -> int:
-        """What all members understand; one that was not heard yet, or is of a version that tells nothing, counts 0."""
-        states = (self._peers.get(peer) for peer in config.others(self.me))
-        return min((state.level if state is not None else 0 for state in states), default=self._level)
-
     def may_lead(self, voters: tuple[str, ...]) -> bool:
         """This node, a group of `voters`: it is well, or none of the others is."""
         return self.health.well or not any(self.is_well(peer) for peer in voters if peer != self.me)
+
+    def may_stamp(self, voters: tuple[str, ...], since: float) -> bool:
+        """This node, a group of `voters` that it holds since then: its time is that of a majority of the nodes, or
+        there is nobody else to ask and to lose by it."""
+        time = self.health.time
+        if not time.established:
+            time.settle()
+        if time.established:
+            return True
+        waited = self.clock.monotonic() - since >= self.config.clock_wait
+        return waited and voters == (self.me,) and not time.disputed
+
+    def _others(self) -> set[str] | None:
+        """The other nodes of the cluster: the meta group knows them."""
+        groups = self.journal.groups
+        meta = groups.get(META_GROUP)
+        logs = [meta] if meta is not None and meta.config.voters else groups.values()
+        voters = {peer for log in logs for peer in log.config.voters}
+        return voters - {self.me} if voters else None
 
     def last_seen(self, peer: str) -> float:
         state = self._peers.get(peer)
@@ -372,6 +392,17 @@ class RaftNode:
         self._dirty[group.gid] = group
         if not self._turn_scheduled and not self._working:
             self._schedule_turn()
+
+    def hold(self, group: Group) -> None:
+        """`group` has something to apply once it may."""
+        self._held[group.gid] = group
+
+    def apply_again(self) -> None:
+        """See `may_apply`."""
+        if self._held:
+            held, self._held = self._held, {}
+            for group in held.values():
+                self.mark(group)
 
     def _schedule_turn(self) -> None:
         if not self._turn_scheduled:
@@ -462,16 +493,9 @@ class RaftNode:
             # This process stood still; frames of that time are still unread. Nobody is to be suspected for it.
             for state in self._peers.values():
                 state.last_seen += stall
-        health = self.health
-        health.look()
-        self._sequence += 1
-        frame = codec.encode_heartbeat(
-            self._sequence, health.time.wall_ns, health.time.trusted_ns, health.well, self._level
-        )
-        for peer, state in self._peers.items():
-            if state.up:
-                self._transport.send_raft(peer, _CONTROL_GID, frame)
-        if not health.well:
+        self.health.look()
+        self._say_alive([peer for peer, state in self._peers.items() if state.up])
+        if not self.health.well:
             self._give_way()
         self._suspect(now)
         if now >= self._digest_at:
@@ -482,6 +506,14 @@ class RaftNode:
             self._housekeep(now)
         self._beat_handle = self.timers.call_later(period, self._beat)
         self.end_of_batch()
+
+    def _say_alive(self, peers: list[str]) -> None:
+        health = self.health
+        self._sequence += 1
+        times = health.time.wall_ns, health.time.trusted_ns
+        frame = codec.encode_heartbeat(self._sequence, *times, health.well, self.levels.own)
+        for peer in peers:
+            self._transport.send_raft(peer, _CONTROL_GID, frame)
 
     def _give_way(self) -> None:
         """What this node leads and a voter that is well could lead goes there. Not before the others have had the time

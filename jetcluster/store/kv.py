@@ -1,21 +1,25 @@
 """`Kv`: ordered bytes to bytes with one open write batch, and what both implementations share.
 
 Writes collect in memory and become visible to a crash in `commit`, all together. The owner of the node commits once
-per event loop turn, *between* commands, so a crash never shows half a command. There is no write-ahead log below:
-the Raft log is one. `flush` makes everything committed so far durable; after a crash exactly the state of some commit
-at or behind the last flush is there, over all streams.
+per event loop turn, *between* commands, so a crash never shows half a command. A commit never waits for a disk: where
+it would have to, the writes stay open, and all reads see them. There is no write-ahead log below: the Raft log is one.
+`flush` makes everything committed so far durable; after a crash exactly the state of some commit at or behind the last
+flush is there, over all streams.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import islice
 from typing import Protocol
 
 KeyValue = tuple[bytes, bytes]
 CHUNK = 8192
 
+MOST_OPEN_BYTES = 8 << 20
+MOST_OPEN_WRITES = 32_768
+"""Open writes that could not be committed: with more of them than either nothing more is to be applied for now."""
 HELD_BYTES = 1 << 20
 HELD_WRITES = 4096
 """An open batch as large as either is committed at the end of the turn: to write it takes some milliseconds."""
@@ -59,6 +63,34 @@ class Kv(Protocol):
     def pressing(self) -> bool:
         """The open writes should be committed at the end of this turn. Else that may wait a while, for what later turns
         delete or overwrite again is then never written."""
+        ...
+
+    @property
+    def overloaded(self) -> bool:
+        """Writes pile up that cannot be committed for now: nothing more should be applied until a commit succeeds."""
+        ...
+
+    @property
+    def due(self) -> bool:
+        """So much was committed since the last flush that the next one should come at once: commits will have to wait
+        for it soon."""
+        ...
+
+    before_flush: Callable[[], Awaitable[None]] | None
+    """Awaited by `flush` before what was committed is made durable. Nothing is committed meanwhile."""
+
+    @property
+    def busy_since(self) -> float | None:
+        """Monotonic seconds when the oldest flush or commit that is under way began; None: none is."""
+        ...
+
+    @property
+    def failing(self) -> str:
+        """Why the last commit, the last flush, or a read of the last seconds failed; "" when none did."""
+        ...
+
+    def trouble(self) -> str:
+        """What is wrong at the moment, for the node's health: what fails, or has taken too long. "" when nothing is."""
         ...
 
     def get(self, key: bytes) -> bytes | None: ...
@@ -114,7 +146,8 @@ class Kv(Protocol):
         ...
 
     def commit(self) -> int:
-        """Writes the open batch; returns `commits`. Raises KvError and keeps the batch when that fails."""
+        """Writes the open batch; returns `commits`. Raises KvError and keeps the batch when that fails. Keeps it, too,
+        where the store would have to wait for its disk (`open_bytes`): it is to be tried again soon."""
         ...
 
     def discard(self, stream: int) -> None:
@@ -122,7 +155,7 @@ class Kv(Protocol):
         ...
 
     def snapshot(self) -> Snapshot:
-        """Commits, then a fixed view of everything. Only between commands."""
+        """Commits, then a fixed view of everything, what stays open included. Only between commands."""
         ...
 
     def pinned_bytes(self) -> int:
@@ -263,6 +296,23 @@ class OpenWrites:
         assert value is not None
         return value
 
+    def copy(self) -> OpenWrites:
+        """Of what reads need."""
+        copied = OpenWrites()
+        copied.values = dict(self.values)
+        copied.ranges = list(self.ranges)
+        copied._unsorted = list(self.values)
+        return copied
+
+    def over(self, pairs: Iterator[KeyValue], start: bytes, end: bytes) -> Iterator[KeyValue]:
+        """`pairs` (ascending, start <= key < end) as these writes leave them. What is written later does not show: a
+        commit during the scan empties the open writes, and the cursor still shows what was there before them."""
+        entries = self.span(start, end)
+        hidden = {key for key, _ in entries}
+        ranges = [(low, high) for low, high in self.ranges if low < end and start < high]
+        newer: list[KeyValue] = [(key, value) for key, value in entries if value is not None]
+        return _merge(newer, _without(pairs, hidden, ranges))
+
     def discard(self, prefix: bytes) -> None:
         """Forgets entries whose key has `prefix` behind its first byte."""
         at = slice(1, 1 + len(prefix))
@@ -282,21 +332,60 @@ class OpenWrites:
         self.size = 0
 
 
+def _without(pairs: Iterator[KeyValue], hidden: set[bytes], ranges: list[tuple[bytes, bytes]]) -> Iterator[KeyValue]:
+    for pair in pairs:
+        key = pair[0]
+        if key not in hidden and not any(low <= key < high for low, high in ranges):
+            yield pair
+
+
+def _merge(newer: list[KeyValue], stored: Iterator[KeyValue]) -> Iterator[KeyValue]:
+    """Both ascending and without a key in common."""
+    position = 0
+    for pair in stored:
+        while position < len(newer) and newer[position][0] < pair[0]:
+            yield newer[position]
+            position += 1
+        yield pair
+    yield from newer[position:]
+
+
 def chunked(pairs: Iterator[KeyValue]) -> Iterator[list[KeyValue]]:
     while chunk := list(islice(pairs, CHUNK)):
         yield chunk
 
 
 class Commits:
-    """Hooks, counters and callbacks around `commit` and `flush`; one per Kv."""
+    """Hooks, counters and callbacks around `commit` and `flush`; one per Kv. The properties are those of a store that
+    never waits and never fails."""
 
     def __init__(self) -> None:
+        self.before_flush: Callable[[], Awaitable[None]] | None = None
         self.commits = 0
         self.durable = 0
         self.wants_flush = False
         self.damage = ""
         self._hooks: list[Callable[[], None]] = []
         self._callbacks: list[Callable[[int], None]] = []
+
+    @property
+    def overloaded(self) -> bool:
+        return False
+
+    @property
+    def due(self) -> bool:
+        return False
+
+    @property
+    def busy_since(self) -> float | None:
+        return None
+
+    @property
+    def failing(self) -> str:
+        return ""
+
+    def trouble(self) -> str:
+        return ""
 
     def at_commit(self, hook: Callable[[], None]) -> None:
         self._hooks.append(hook)

@@ -196,6 +196,8 @@ class MemKv(Commits):
         self.flush_now()
 
     async def flush(self) -> None:
+        if self.before_flush is not None:
+            await self.before_flush()
         self.flush_now()
 
     def flush_now(self) -> None:

@@ -2,6 +2,12 @@
 
 One column family and no write-ahead log. RocksDB writes a batch into one memtable and flushes memtables in order,
 each with a synced table file and a synced manifest record: so after any crash the content is that of some commit.
+
+rocksdict holds the interpreter's lock while it writes, so a write that waits for a disk stops the process, whichever
+thread does it. (A flush and a compaction give the lock back.) A batch goes into memory, which takes no disk, unless
+RocksDB begins a new memtable by itself or has writers wait. Neither happens to a store whose owner flushes: the only
+limit of its memtable is kept here, nothing is written while a flush begins, and RocksDB is told to refuse rather than
+to wait. What cannot be written for now stays open.
 """
 
 from __future__ import annotations
@@ -9,16 +15,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from jetcluster import faults
 from jetcluster.store import keys
 from jetcluster.store.kv import (
     EAGER_COMMITS,
     HELD_BYTES,
     HELD_WRITES,
+    MOST_OPEN_BYTES,
+    MOST_OPEN_WRITES,
     Commits,
     KeyValue,
     KvDamagedError,
@@ -27,6 +37,7 @@ from jetcluster.store.kv import (
     OpenWrites,
     chunked,
 )
+from jetcluster.store.progress import Progress
 
 MEMTABLE = 32 << 20
 """On a small disk less: a full memtable needs that much room to be flushed."""
@@ -37,6 +48,12 @@ MEMTABLES = 3
 BLOCK_CACHE = 32 << 20
 """Bounds of RocksDB's own memory: 3 x 32 MiB of writes under load, nearly nothing when idle, and 32 MiB of blocks
 with index and filter blocks among them. jetcluster's own cache of decoded batches stands above (block_cache.py)."""
+NO_LIMIT = 1 << 30
+"""Of the memtable, as RocksDB is told where the owner flushes: at MEMTABLE a flush is due, and commits wait for it at
+half as much again. So there are never more than twice that, one being flushed and one being written."""
+_SWITCH_LOOK = 0.001
+_STALL_LOOK = 0.1
+"""Seconds between two looks whether a flush has begun, and whether RocksDB takes writes again."""
 
 RESERVE = 64 << 20
 """Free bytes of the file system, or a tenth of it if that is less: the journal takes no publishes below. Commits and
@@ -55,6 +72,8 @@ MAX_OUTDATED = 16
 """Keys per flush whose older values are compacted away: each one rewrites a file of some levels. Those of others go
 when RocksDB compacts by itself."""
 
+_WOULD_WAIT = "Result incomplete"
+_STALLS = ("rocksdb.is-write-stopped", "rocksdb.actual-delayed-write-rate")
 ROOM_CHECK = 1 << 20
 """The free space is looked up once per so many written bytes."""
 
@@ -65,12 +84,18 @@ class RocksSnapshot:
     One scan at a time. It pins table files that compaction has replaced meanwhile; do not keep it for long.
     """
 
-    def __init__(self, cursor: Any) -> None:
+    def __init__(self, cursor: Any, newer: OpenWrites | None) -> None:
+        """`newer`: what could not be committed."""
         self._cursor = cursor
+        self._newer = newer
 
     def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
         if self._cursor is None:
             raise KvError("the database was closed")
+        pairs = self._stored(start, end)
+        yield from pairs if self._newer is None else self._newer.over(pairs, start, end)
+
+    def _stored(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
         for pair in _pairs(self._cursor, None, start):
             if pair[0] >= end:
                 return
@@ -78,13 +103,14 @@ class RocksSnapshot:
 
     def close(self) -> None:
         """Scans raise KvError from here on."""
-        self._cursor = None
+        self._cursor = self._newer = None
 
 
 class RocksKv(Commits):
     """Opens or makes the database in directory `path`. Raises KvError when that fails.
 
     `free_bytes` tells the free space of the file system, `total_bytes` its size; the default asks the operating system.
+    `owner_flushes`: RocksDB flushes nothing by itself, the owner does, not later than when `due`.
     """
 
     def __init__(
@@ -94,6 +120,8 @@ class RocksKv(Commits):
         free_bytes: Callable[[], int] | None = None,
         total_bytes: int | None = None,
         salvage: bool = False,
+        owner_flushes: bool = False,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`salvage`: only to be read; opens with whatever files are there, and says of each read whether it is good."""
         super().__init__()
@@ -105,7 +133,16 @@ class RocksKv(Commits):
         self._eager = 0
         no_wal: Any = rocksdict.WriteOptions()
         no_wal.disable_wal = True  # an attribute; the published stubs call it a method
+        no_wal.no_slowdown = owner_flushes
         self._no_wal = no_wal
+        self._owner_flushes = owner_flushes
+        self._progress = Progress(monotonic)
+        self._stalled = False
+        """RocksDB has refused a write, as it would have had to wait."""
+        self._active = 0
+        """Bytes of the memtable that is written to."""
+        self._switching = False
+        """A flush begins: what is written now might still get into it."""
         self._flushing = asyncio.Lock()
         self._snapshots: WeakSet[RocksSnapshot] = WeakSet()
         self._free_bytes = free_bytes or (lambda: shutil.disk_usage(path).free)
@@ -118,8 +155,9 @@ class RocksKv(Commits):
         path.mkdir(parents=True, exist_ok=True)
         total = shutil.disk_usage(path).total if total_bytes is None else total_bytes
         self._reserve = min(RESERVE, total // 10)
+        self._memtable, table_file = (min(most, max(total // 32, 1 << 20)) for most in (MEMTABLE, TABLE_FILE))
         try:
-            options = _options(rocksdict, *(min(most, max(total // 32, 1 << 20)) for most in (MEMTABLE, TABLE_FILE)))
+            options = _options(rocksdict, NO_LIMIT if owner_flushes else self._memtable, table_file)
             if salvage:
                 options.set_paranoid_checks(False)
                 options.set_disable_auto_compactions(True)
@@ -149,6 +187,33 @@ class RocksKv(Commits):
             self.damage = self.damage or str(failure)
         return failure
 
+    def _unreadable(self, error: Exception) -> KvError:
+        failure = self._failed(error)
+        self._progress.read_failed(failure)
+        return failure
+
+    @property
+    def busy_since(self) -> float | None:
+        return self._progress.busy_since
+
+    @property
+    def failing(self) -> str:
+        return self._progress.failing
+
+    def trouble(self) -> str:
+        return self._progress.trouble()
+
+    @property
+    def overloaded(self) -> bool:
+        held = self._open
+        return self._progress.held_since is not None and (
+            held.size >= MOST_OPEN_BYTES or len(held.values) >= MOST_OPEN_WRITES
+        )
+
+    @property
+    def due(self) -> bool:
+        return self._owner_flushes and self._active >= self._memtable
+
     @property
     def open_bytes(self) -> int:
         return self._open.size if self._open else 0
@@ -173,9 +238,10 @@ class RocksKv(Commits):
             if self._open.in_range(key):
                 return None
         try:
+            faults.point("store.read")
             value: bytes | None = self._db.get(key)
         except Exception as error:
-            raise self._failed(error) from error
+            raise self._unreadable(error) from error
         return value
 
     def put(self, key: bytes, value: bytes) -> None:
@@ -218,15 +284,7 @@ class RocksKv(Commits):
 
     def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
         pairs = self._pairs(start, end)
-        if not self._open:
-            return pairs
-        # what hides stored pairs is copied: a commit during the scan empties the open writes, and the cursor still
-        # shows what was there before them
-        entries = self._open.span(start, end)
-        hidden = {key for key, _ in entries}
-        ranges = [(low, high) for low, high in self._open.ranges if low < end and start < high]
-        newer: list[KeyValue] = [(key, value) for key, value in entries if value is not None]
-        return _merge(newer, _without(pairs, hidden, ranges))
+        return self._open.over(pairs, start, end) if self._open else pairs
 
     def chunks(self, start: bytes, end: bytes) -> Iterator[list[KeyValue]]:
         if self._open or start >= end:
@@ -244,16 +302,37 @@ class RocksKv(Commits):
                 start = chunk[-1][0] + b"\0"
                 yield chunk
         except Exception as error:
-            raise self._failed(error) from error
+            raise self._unreadable(error) from error
         yield from chunked(self._pairs(start, end))
 
     def commit(self) -> int:
         self._run_hooks()
         if not self._open:
             return self.commits
-        self._unchecked += self._open.size
-        if self._unchecked >= ROOM_CHECK:
-            self._check_room(self._open.size)
+        if self._owner_flushes and self._must_wait():
+            self._progress.held()
+            return self.commits
+        try:
+            self._unchecked += self._open.size
+            if self._unchecked >= ROOM_CHECK:
+                self._check_room(self._open.size)
+            if not self._write():
+                self._progress.held()
+                return self.commits
+        except KvError as error:
+            self._progress.commit_failed(error)
+            raise
+        if self._tight:
+            self._note_garbage()
+        self._eager = EAGER_COMMITS if self._open.searched else max(self._eager - 1, 0)
+        self._open.clear()
+        self._progress.committed()
+        self._active = self._size_active()
+        self.commits += 1
+        return self.commits
+
+    def _write(self) -> bool:
+        """Hands the open writes to RocksDB. False: it would have to wait. Raises KvError."""
         batch = self._rocks.WriteBatch(raw_mode=True)
         for start, end in self._open.ranges:  # first: what was put after a range was deleted must stay
             batch.delete_range(start, end)
@@ -263,24 +342,40 @@ class RocksKv(Commits):
             else:
                 batch.put(key, value)
         try:
+            faults.point("store.write")
             self._db.write(batch, self._no_wal)
         except Exception as error:
             self._open.written()
+            if self._owner_flushes and str(error).startswith(_WOULD_WAIT):
+                self._stalled = True
+                return False
             raise self._failed(error) from error
-        if self._tight:
-            self._note_garbage()
-        self._eager = EAGER_COMMITS if self._open.searched else max(self._eager - 1, 0)
-        self._open.clear()
-        self.commits += 1
-        return self.commits
+        return True
+
+    def _must_wait(self) -> bool:
+        if self._switching and not self._has_switched():
+            return True
+        if self._stalled:  # looked up first, as the batch would be made in vain
+            self._stalled = any(self._db.property_int_value(name) for name in _STALLS)
+        return self._stalled or 2 * self._active >= 3 * self._memtable
+
+    def _has_switched(self) -> bool:
+        """What is written from now on is not part of the flush that began."""
+        if self._switching and not self._db.property_int_value("rocksdb.num-entries-active-mem-table"):
+            self._switching, self._active = False, 0
+        return not self._switching
+
+    def _size_active(self) -> int:
+        return self._db.property_int_value("rocksdb.cur-size-active-mem-table") or 0
 
     def discard(self, stream: int) -> None:
         self._open.discard(keys.stream_prefix(0, stream)[1:])
 
     def snapshot(self) -> RocksSnapshot:
         self.commit()
+        newer = self._open.copy() if self._open else None
         try:
-            snapshot = RocksSnapshot(self._db.iter())
+            snapshot = RocksSnapshot(self._db.iter(), newer)
         except Exception as error:
             raise self._failed(error) from error
         self._snapshots.add(snapshot)
@@ -300,10 +395,31 @@ class RocksKv(Commits):
             await asyncio.to_thread(self._compact, ranges)
 
     async def _flush_open(self) -> None:
-        commit = self.commit()
-        if commit > self.durable:
-            await asyncio.to_thread(self._flush_memtable)
-            self._set_durable(commit)
+        with self._progress.flushing():
+            while True:
+                commit = self.commit()
+                left = bool(self._open)  # it has to wait for a flush
+                if commit > self.durable:
+                    await self._flush_committed()
+                    self._set_durable(commit)
+                elif left:
+                    await asyncio.sleep(_STALL_LOOK)
+                if not left:
+                    return
+
+    async def _flush_committed(self) -> None:
+        """Exactly what is committed: what comes meanwhile stays open until the flush has begun."""
+        self._switching = self._owner_flushes
+        try:
+            if self.before_flush is not None:
+                await self.before_flush()
+            flushing = asyncio.ensure_future(asyncio.to_thread(self._flush_memtable))
+            while not flushing.done() and not self._has_switched():  # noqa: ASYNC110 - RocksDB has no event for it
+                await asyncio.sleep(_SWITCH_LOOK)
+        finally:
+            self._switching = False
+        await flushing
+        self._active = self._size_active()
 
     async def flush(self) -> None:
         async with self._flushing:
@@ -320,7 +436,12 @@ class RocksKv(Commits):
     def flush_now(self) -> None:
         commit = self.commit()
         self._flush_memtable()
+        self._active = self._size_active()
         self._set_durable(commit)
+        if self._open and self.commit() == commit:
+            raise KvError("the data store takes no writes for now")
+        if self.commits > commit:
+            self.flush_now()
 
     def close(self) -> None:
         """Open writes are gone, as in a crash; what was committed RocksDB flushes here, as it has no log."""
@@ -352,6 +473,7 @@ class RocksKv(Commits):
         self._check_room(0)
         try:
             self._db.flush(True)
+            faults.point("store.flush")
         except Exception as error:
             raise self._failed(error) from error
 
@@ -392,6 +514,7 @@ class RocksKv(Commits):
         """Bounds are checked here: rocksdict 0.3.29 takes a lower bound for an upper one."""
         covers = self._open.covers if self._open else None
         try:
+            faults.point("store.read")
             cursor = self._db.iter()
             cursor.seek_for_prev(key)
             while cursor.valid():
@@ -403,7 +526,7 @@ class RocksKv(Commits):
                 cursor.prev()
             cursor.status()
         except Exception as error:
-            raise self._failed(error) from error
+            raise self._unreadable(error) from error
         return None
 
     def _pairs(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
@@ -413,10 +536,11 @@ class RocksKv(Commits):
         bounds = self._rocks.ReadOptions()
         bounds.set_iterate_upper_bound(end)
         try:
+            faults.point("store.read")
             cursor = self._db.iter(bounds)
         except Exception as error:
-            raise self._failed(error) from error
-        return _pairs(cursor, bounds, start, self._failed)
+            raise self._unreadable(error) from error
+        return _pairs(cursor, bounds, start, self._unreadable)
 
 
 def _options(rocks: Any, memtable: int, table_file: int) -> Any:
@@ -465,21 +589,3 @@ def _failure(error: Exception) -> KvError:
     if text.startswith("Corruption"):
         return KvDamagedError(text)
     return KvFullError(text) if "No space left" in text else KvError(text)
-
-
-def _without(pairs: Iterator[KeyValue], hidden: set[bytes], ranges: list[tuple[bytes, bytes]]) -> Iterator[KeyValue]:
-    for pair in pairs:
-        key = pair[0]
-        if key not in hidden and not any(low <= key < high for low, high in ranges):
-            yield pair
-
-
-def _merge(newer: list[KeyValue], stored: Iterator[KeyValue]) -> Iterator[KeyValue]:
-    """Both ascending and without a key in common."""
-    position = 0
-    for pair in stored:
-        while position < len(newer) and newer[position][0] < pair[0]:
-            yield newer[position]
-            position += 1
-        yield pair
-    yield from newer[position:]

@@ -6,7 +6,7 @@ All subjects below a prefix of whole tokens lie side by side, so a literal token
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterator
 
 from jetcluster.store import filters
@@ -75,8 +75,11 @@ class SortedSubjects:
             begin = bisect_left(run, low)
             end = bisect_left(run, high, begin) if high is not None else len(run)
             places.append((run, begin, end))
-            if begin + most < end and (bound is None or run[begin + most] < bound):
-                bound = run[begin + most]
+            rest = begin + most
+            if rest < end and run[rest] == low:
+                rest = bisect_right(run, low, rest, end)  # it came and went so often: the rest begins behind it
+            if rest < end and (bound is None or run[rest] < bound):
+                bound = run[rest]
         found: list[bytes] = []
         for run, begin, end in places:
             found += run[begin : bisect_left(run, bound, begin, end) if bound is not None else end]

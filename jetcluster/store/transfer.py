@@ -177,6 +177,11 @@ class Taker:
         """What was taken so far. Raises KvError."""
         self._kv.commit()
 
+    @property
+    def overloaded(self) -> bool:
+        """Nothing more should be taken until a commit succeeds."""
+        return self._kv.overloaded
+
     def give_up_rest(self) -> None:
         """Deletes all own records that were not compared yet: there is no room for them beside the giver's."""
         start = self.place

@@ -13,7 +13,7 @@ import pytest
 from chaos import shim
 from tests.cluster.client import Client, create_stream
 from tests.cluster.harness import Node, ProcessCluster, eventually
-from tests.cluster.test_crash import check_every_node, load
+from tests.cluster.test_crash import check_every_node, load, until_acked
 
 pytestmark = pytest.mark.cluster
 
@@ -63,10 +63,7 @@ async def test_a_leader_whose_journal_hangs(tmp_path: Path) -> None:
     async with drilled(tmp_path, "journal.write=hang") as (cluster, files):
         leader, other = await leader_at_hand(cluster, "S", "s")
         async with load(cluster) as ledger, await other.connect() as client:
-            await create_stream(client, "PROBE", ["probe"], 3)
-            if (await cluster.stream_leader("PROBE")) is not leader:
-                await client.api("STREAM.LEADER.STEPDOWN.PROBE", {"placement": {"preferred": leader.name}})
-                await eventually(lambda: leads(cluster, "PROBE", leader), 10, "the probe's leader")
+            await probe_of(cluster, client, leader)
             files[leader.name].touch()
             resumed = await acks_come_again(client, "probe")
             assert resumed < RESUMED
@@ -101,6 +98,66 @@ async def test_a_follower_whose_journal_hangs(tmp_path: Path) -> None:
         await check_every_node(cluster, ledger)
 
 
+async def probe_of(cluster: ProcessCluster, client: Client, leader: Node) -> None:
+    """A stream PROBE that `leader` leads, too."""
+    await create_stream(client, "PROBE", ["probe"], 3)
+    if (await cluster.stream_leader("PROBE")) is not leader:
+        await client.api("STREAM.LEADER.STEPDOWN.PROBE", {"placement": {"preferred": leader.name}})
+        await eventually(lambda: leads(cluster, "PROBE", leader), 10, "the probe's leader")
+
+
+@pytest.mark.parametrize("fault", ["store.write=eio", "store.flush=eio", "store.read=eio"])
+async def test_a_leader_whose_data_store_fails(tmp_path: Path, fault: str) -> None:
+    async with drilled(tmp_path, fault) as (cluster, files):
+        leader, other = await leader_at_hand(cluster, "S", "s")
+        async with load(cluster) as ledger, await other.connect() as client:
+            await probe_of(cluster, client, leader)
+            files[leader.name].touch()
+            if fault == "store.write=eio":
+                assert await acks_come_again(client, "probe") < RESUMED
+            await eventually(lambda: leads(cluster, "S", leader, False), 40, "another leader: the store is flushed")
+            assert "store: " in await reasons(leader)
+            await until_acked(ledger, 500)
+            files[leader.name].unlink()
+            await eventually(lambda: is_well(leader), 15, "it is well again")
+            assert ledger.longest_gap() < RESUMED
+        await check_every_node(cluster, ledger)
+
+
+async def test_a_leader_whose_data_disk_hangs(tmp_path: Path) -> None:
+    """In the kernel, where RocksDB writes and syncs its files; the journal is on another disk, so to speak. The loop
+    goes on: the server serves, and says itself that it is not well."""
+    why_not = shim.why_not()
+    if why_not:
+        pytest.skip(why_not)
+    library = shim.build(tmp_path)
+    cluster = ProcessCluster(3, root=tmp_path / "cluster", monitor=True)
+    files = {node.name: tmp_path / f"hang-{node.name}" for node in cluster.nodes}
+    for node in cluster.nodes:
+        data = node.store / "jetstream" / "data"
+        node.env |= {"LD_PRELOAD": str(library), "CHAOS_HANG": str(files[node.name]), "CHAOS_HANG_IN": str(data)}
+    async with cluster:
+        leader, other = await leader_at_hand(cluster, "S", "s")
+        async with load(cluster) as ledger, await other.connect() as client, await leader.connect() as near:
+            await probe_of(cluster, client, leader)
+            files[leader.name].touch()
+            end, slowest = time.monotonic() + 60, 0.0
+            while not await leads(cluster, "S", leader, False):
+                start = time.monotonic()
+                await near.request("probe", b"through it", within=5.0)
+                slowest = max(slowest, time.monotonic() - start)
+                assert time.monotonic() < end
+                await asyncio.sleep(0.02)
+            assert slowest < 2.0
+            why = await reasons(leader)
+            assert "store: a flush has not returned for" in why or "store: nothing could be committed for" in why
+            assert await acks_come_again(client, "probe") < RESUMED
+            files[leader.name].unlink()
+            await eventually(lambda: is_well(leader), 15, "it is well again")
+            assert ledger.longest_gap() < RESUMED
+        await check_every_node(cluster, ledger)
+
+
 @pytest.mark.parametrize("ahead", [7200.0, -7200.0])
 async def test_a_leader_whose_clock_is_hours_off(tmp_path: Path, ahead: float) -> None:
     why_not = shim.why_not()
@@ -127,10 +184,50 @@ async def test_a_leader_whose_clock_is_hours_off(tmp_path: Path, ahead: float) -
         state = (await client.api("STREAM.INFO.S"))["state"]
         assert state["first_seq"] == 1 and state["messages"] >= 120
         newest = (await client.api("STREAM.MSG.GET.S", {"seq": state["last_seq"]}))["message"]["time"]
-        stamp = time.mktime(time.strptime(newest[:19], "%Y-%m-%dT%H:%M:%S")) - time.timezone
-        assert abs(stamp - time.time()) < 60
+        assert abs(seconds_of(newest) - time.time()) < 60
         shims[leader.name].set_clock(0.0)
         await eventually(lambda: is_well(leader), 10, "it is well again")
+
+
+@pytest.mark.parametrize("ahead", [7200.0, -7200.0])
+async def test_a_cold_start_at_which_one_clock_is_hours_off(tmp_path: Path, ahead: float) -> None:
+    """The wrong one and one right one are there first: two that differ, and nothing that tells which one is right."""
+    why_not = shim.why_not()
+    if why_not:
+        pytest.skip(why_not)
+    library = shim.build(tmp_path)
+    cluster = ProcessCluster(3, root=tmp_path / "cluster", monitor=True)
+    first, second, late = cluster.nodes
+    for node in cluster.nodes:
+        node.env |= (wall := shim.Shim(library, tmp_path / node.name)).env
+        wall.set_clock(ahead if node is first else 0.0)
+    try:
+        for node in (first, second):
+            node.spawn()
+        for node in (first, second):
+            await node.wait_ready()
+        await asyncio.sleep(1)
+        await late.start()
+        await cluster.wait_meta()
+        async with await second.connect() as client:
+            await create_stream(client, "S", ["s"], 3, max_age=3600 * 10**9)
+            await acks_come_again(client, "s")
+            state = (await client.api("STREAM.INFO.S"))["state"]
+            assert state["messages"] >= 20
+            for seq in (1, state["last_seq"]):
+                stored = (await client.api("STREAM.MSG.GET.S", {"seq": seq}))["message"]["time"]
+                assert abs(seconds_of(stored) - time.time()) < 60
+            await eventually(lambda: is_well(first, False), 5, "the wrong one is told")
+            assert "clock: the wall clock is 7200.0 s" in await reasons(first)
+            await asyncio.sleep(2)
+            assert await is_well(second) and await is_well(late)
+            assert (await cluster.stream_leader("S")) is not first
+    finally:
+        cluster.stop_all()
+
+
+def seconds_of(stamp: str) -> float:
+    return time.mktime(time.strptime(stamp[:19], "%Y-%m-%dT%H:%M:%S")) - time.timezone
 
 
 async def leads(cluster: ProcessCluster, stream: str, node: Node, wanted: bool = True) -> bool:

@@ -78,6 +78,8 @@ class CrashKv(MemKv):
         self.broken = False
         """Commits and flushes fail, with `error`."""
         self.error: KvError = KvFullError("IO error: No space left on device")
+        self.waiting = False
+        """Commits have to wait, and what piles up is too much."""
         self._flushed: dict[bytes, bytes] = dict(values or {})
         for key, value in self._flushed.items():
             self._keys.add(key)
@@ -86,7 +88,15 @@ class CrashKv(MemKv):
     def commit(self) -> int:
         if self.broken:
             raise self.error
-        return super().commit()
+        return self.commits if self.waiting else super().commit()
+
+    @property
+    def open_bytes(self) -> int:
+        return int(self.waiting)
+
+    @property
+    def overloaded(self) -> bool:
+        return self.waiting
 
     def flush_now(self) -> None:
         super().flush_now()

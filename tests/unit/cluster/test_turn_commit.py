@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 from jetcluster.clock import ManualTime
-from jetcluster.cluster.turn_commit import HOLD_SECONDS, RETRY_SECONDS, TurnCommit
+from jetcluster.cluster.turn_commit import HOLD_SECONDS, LOOK_SECONDS, RETRY_SECONDS, TurnCommit
+from jetcluster.raft.journal import JournalOptions
 from jetcluster.store.kv import KvError, KvFullError
-from tests.unit.cluster.nodes import Cluster, CrashKv, ListLog
+from tests.unit.cluster.nodes import ACCOUNT, Cluster, CrashKv, ListLog
 from tests.unit.cluster.virtual_loop import virtual_time
 
 
@@ -69,6 +70,24 @@ def test_a_failed_commit_is_repeated_and_told_once() -> None:
     assert not commit.failing and kv.commits == 1 and len(log.events("warning")) == 1
 
 
+def test_a_commit_that_has_to_wait_is_tried_again_until_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    time, kv, log = ManualTime(), CrashKv(), ListLog()
+    commit = TurnCommit(kv, time, log)
+    told: list[str] = []
+    commit.on_room, commit.on_due = (lambda: told.append("room")), (lambda: told.append("due"))
+    kv.waiting = True
+    kv.put(b"a", b"")
+    commit.mark()
+    time.advance(3.0)
+    assert kv.commits == 0 and not told and not commit.failing
+    kv.waiting = False
+    monkeypatch.setattr(CrashKv, "due", True)
+    time.advance(LOOK_SECONDS)
+    assert kv.commits == 1 and told == ["room", "due"]
+    time.advance(3.0)
+    assert told == ["room", "due"] and not log.lines
+
+
 def test_nothing_is_committed_after_stop() -> None:
     time, kv = ManualTime(), CrashKv()
     commit = TurnCommit(kv, time, ListLog())
@@ -100,3 +119,47 @@ async def test_publishes_are_refused_while_the_store_cannot_be_written_and_taken
         leader.kv.broken = False
         await asyncio.sleep(2 * RETRY_SECONDS)
         assert (await leader.publish(b"s"))["seq"] == 3
+
+
+@virtual_time
+async def test_replicas_apply_no_more_while_the_store_is_overloaded() -> None:
+    """Of streams: what the meta group decides counts still."""
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster["A"].publish(b"s")
+        await cluster.all_read("S")
+        node = cluster.followers("S")[0]
+        replica = node.replica("S")
+        node.kv.waiting = True
+        node.context.turn_commit.mark()
+        for number in range(20):
+            assert (await cluster.leader("S").publish(b"s"))["seq"] == number + 2
+        await asyncio.sleep(1)
+        assert replica.store.last_seq == 1 and replica.group.last_index > replica.machine.applied_index
+        another = asyncio.create_task(cluster.create("T"))
+        await cluster.until(lambda: node.js.assignment(ACCOUNT, "T") is not None, what="it hears of another stream")
+        node.kv.waiting = False
+        await another
+        await cluster.until(lambda: replica.store.last_seq == 21, what="it has applied all")
+        await cluster.equal("S")
+
+
+@virtual_time
+async def test_the_journal_is_synced_before_the_store_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its sync interval: or a power failure leaves data that no log knows of."""
+    flushed: list[int] = []
+    async with Cluster("A", clustered=False, options=JournalOptions(sync_interval=3600.0)) as cluster:
+        await cluster.create("S", 1)
+        node = cluster["A"]
+
+        def flush_now(self: CrashKv) -> None:
+            flushed.append(node.raft.journal.synced)
+
+        for _ in range(3):
+            await node.publish(b"s")
+        written = node.raft.journal.open_seq
+        assert node.raft.journal.synced < written
+        monkeypatch.setattr(CrashKv, "flush_now", flush_now)
+        await node.js.flusher.flush()
+        assert len(flushed) == 1 and flushed[0] >= written
+        monkeypatch.undo()

@@ -145,6 +145,7 @@ class Loopback:
         for name in names:
             self.members[name] = Member(self, name, MemoryDisk())
         self.connect_all()
+        self.run(2 * latency)  # they have heard each other's clocks
 
     def __getitem__(self, name: str) -> Member:
         return self.members[name]

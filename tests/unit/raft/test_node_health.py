@@ -200,6 +200,74 @@ def test_a_leader_with_a_wrong_clock_is_replaced_and_stamps_nothing_wrong(ahead:
     assert net["A"].node.health.well
 
 
+@pytest.mark.parametrize("ahead", [7200.0, -7200.0])
+def test_nobody_leads_before_a_majority_of_the_clocks_agrees(ahead: float) -> None:
+    net = Loopback("ABC")
+    for name in "ABC":
+        net.crash(name)
+    net.ahead["A"] = ahead
+    for name in "AB":
+        net.restart(name).create(1, ("A", "B", "C"), campaign=name == "A")
+    net.connect_all()
+    net.run(40.0)
+    assert net.leader() is None
+    assert net["A"].node.health.reasons == net["B"].node.health.reasons != []
+    net.restart("C").create(1, ("A", "B", "C"))
+    net.connect_all()
+    net.until(lambda: net.leader() is not None, seconds=2.0)
+    net.run(2.0)
+    found = net.leader()
+    assert found is not None
+    assert found.me != "A"
+    assert [Aspect.CLOCK in net[name].node.health.troubles for name in "ABC"] == [True, False, False]
+    assert abs(net["A"].node.health.time.time_ns() - net.time.time_ns()) < 1e6
+
+
+def test_a_replica_without_the_time_does_not_take_a_leadership_over() -> None:
+    net = Loopback()
+    leader = net.start(leader="A")
+    net.run(0.5)
+    net["B"].node.health.time.established = False
+    net["B"].node.health.time.others = lambda: None
+    net.filter = lambda s, t, gid, frame: gid != 0
+    for _ in range(3):
+        net["B"].node.health.time.forget("A")
+        net["B"].node.health.time.forget("C")
+        leader.transfer("B")
+        net.run(0.3)
+        assert net["B"].group().role is Role.FOLLOWER
+
+
+@pytest.mark.parametrize("ahead", [7200.0, -7200.0])
+def test_a_group_of_one_waits_for_the_time_of_the_others(ahead: float) -> None:
+    net = Loopback()
+    net.start(leader="A")
+    net["A"].create(2, ("A",))
+    net.run(1.0)
+    assert net["A"].group(2).ready
+    net.crash("A")
+    net.ahead["A"] = ahead
+    net.restart("A").create(1, ("A", "B", "C"))
+    group = net["A"].create(2, ("A",))
+    net.run(CONFIG.clock_wait - 0.5)
+    assert not group.ready, "there are others, and none was heard"
+    net.connect_all()
+    net.until(lambda: group.ready, seconds=1.0)
+    assert abs(net["A"].node.health.time.time_ns() - net.time.time_ns()) < 1e6
+
+
+def test_a_group_of_one_goes_on_when_there_is_nobody_to_ask() -> None:
+    net = Loopback()
+    net.start(leader="A")
+    net["A"].create(2, ("A",))
+    net.run(1.0)
+    net.crash("A")
+    net.restart("A").create(1, ("A", "B", "C"))
+    group = net["A"].create(2, ("A",))
+    net.run(CONFIG.clock_wait + 0.5)
+    assert group.ready
+
+
 def test_a_full_disk_lets_another_one_lead() -> None:
     net = Loopback(options=dataclasses.replace(SMALL, reserve_bytes=1 << 20))
     net.start(leader="A")

@@ -67,6 +67,15 @@ def test_parts_are_all_of_it_in_order(groups: list[set[bytes]], gone: set[bytes]
     assert [subject for run in index._runs for subject in run if subject in gone] == []
 
 
+def test_a_subject_that_came_and_went_more_often_than_a_part_is_long() -> None:
+    index = SortedSubjects()
+    for _ in range(5):
+        index.add(b"a")
+    index.add(b"b")
+    assert index.part(b"a", None, 2) == ([b"a"], b"b")
+    assert index.part(b"b", None, 2) == ([b"b"], None)
+
+
 def test_new_subjects_are_sorted_in_when_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sorted_subjects, "SETTLED", 3)
     index = SortedSubjects()

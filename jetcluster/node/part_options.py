@@ -1,0 +1,90 @@
+"""What the configuration means to the parts of a node: journal, mesh, batches, uploads."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from jetcluster.cluster.mesh import Credentials, MeshTls, Route
+from jetcluster.config.options import AuthorizationOptions, ClusterOptions, JetStreamOptions, TlsOptions
+
+if TYPE_CHECKING:
+    from jetcluster.objects.host import ObjectLimits
+    from jetcluster.raft.journal import JournalOptions
+    from jetcluster.stream.atomic_stage import BatchLimits
+
+MIN_SEGMENT = 4 * 1024 * 1024
+
+
+def journal_options(directory: Path, sync_interval: float | None) -> JournalOptions:
+    """Everything shrinks with the disk: a small volume is neither to be full from the start nor of journal alone."""
+    from jetcluster.raft.journal import JournalOptions
+
+    total = shutil.disk_usage(directory).total
+    usual = JournalOptions()
+    return JournalOptions(
+        segment_bytes=min(usual.segment_bytes, max(total // 32, MIN_SEGMENT)),
+        reserve_bytes=min(usual.reserve_bytes, total // 10),
+        retain_bytes=min(usual.retain_bytes, total // 32),
+        node_retain_bytes=min(usual.node_retain_bytes, total // 8),
+        sync_interval=sync_interval,
+    )
+
+
+def credentials(authorization: AuthorizationOptions) -> Credentials | None:
+    if not authorization.user:
+        return None
+    return Credentials(authorization.user, authorization.password)
+
+
+def mesh_tls(cluster: ClusterOptions, tls: TlsOptions) -> MeshTls:
+    """Raises ConfigError when files are unusable."""
+    from jetcluster.config.tls import client_context, server_context
+
+    check = None
+    if tls.pinned_certs or tls.check_known_urls or tls.verify_and_map:
+        from jetcluster.auth.certificates import route_check
+
+        user = cluster.authorization.user if tls.verify_and_map else None
+        check = route_check(tls.pinned_certs, cluster.routes if tls.check_known_urls else None, user)
+    return MeshTls(server_context(tls, mutual=True), client_context(tls), tls.timeout, check)
+
+
+def route(url: str) -> Route:
+    """`nats://[user:password@]host:port`."""
+    parts = urlsplit(url if "://" in url else f"nats://{url}")
+    credentials = None
+    if parts.username:
+        credentials = Credentials(unquote(parts.username), unquote(parts.password or ""))
+    return Route(parts.hostname or "127.0.0.1", parts.port or 6222, credentials)
+
+
+def object_limits(options: JetStreamOptions) -> ObjectLimits:
+    from jetcluster.objects.host import ObjectLimits
+
+    default = ObjectLimits()
+    uploads, idle = options.max_object_uploads, options.object_idle_timeout
+    return default._replace(uploads=uploads or default.uploads, idle=idle or default.idle)
+
+
+def max_buffered(jetstream: JetStreamOptions) -> tuple[int, int]:
+    from jetcluster.stream.backlog import PENDING_BYTES, PENDING_MESSAGES
+
+    messages, size = jetstream.max_buffered_msgs, jetstream.max_buffered_size
+    return messages if messages > 0 else PENDING_MESSAGES, size if size > 0 else PENDING_BYTES
+
+
+def batch_limits(options: JetStreamOptions) -> BatchLimits:
+    """Zero is the default of each, as in nats-server."""
+    from jetcluster.stream.atomic_stage import BatchLimits
+
+    default = BatchLimits()
+    return BatchLimits(
+        per_stream=options.max_batch_inflight_per_stream or default.per_stream,
+        total=options.max_batch_inflight_total or default.total,
+        messages=options.max_batch_size or default.messages,
+        timeout=options.max_batch_timeout or default.timeout,
+        allow_msg_id=options.batch_allow_msg_id,
+    )
