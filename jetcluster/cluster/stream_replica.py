@@ -550,7 +550,7 @@ class StreamReplica:
     def understood(self, command: bytes) -> bytes | None:
         """`command` as all nodes of the group apply it (`stream.levels`); None: not now."""
         config = self.group.members_at(self.group.last_index)
-        return command if self.context.raft.level_of(config) >= LEVEL else lowered(command, self.machine.clock)
+        return command if self.context.raft.levels.of(config) >= LEVEL else lowered(command, self.machine.clock)
 
     def try_propose(self, command: bytes) -> bool:
         """Puts a command into the log, whose outcome nobody waits for; False: not now."""

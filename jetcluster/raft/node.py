@@ -23,6 +23,7 @@ from jetcluster.raft.group import Group
 from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.journal import Journal
 from jetcluster.raft.led import LedGroups
+from jetcluster.raft.levels import Levels
 from jetcluster.raft.membership import Config, Members
 from jetcluster.raft.retention import PinLimits
 
@@ -46,8 +47,6 @@ class _PeerState:
     suspected: bool = False
     well: bool = True
     """By its own account."""
-    level: int = 0
-    """As it told last, over all links."""
 
 
 class RaftNode:
@@ -66,14 +65,13 @@ class RaftNode:
         health: NodeHealth | None = None,
         level: int = 0,
     ) -> None:
-        """`level`: which commands the state machines here understand, told to the peers (`level_of`)."""
         self.me = me
         self.journal = journal
         self.clock = clock
         self.health = health if health is not None else NodeHealth(clock)
         """Looked at with every heartbeat."""
         self.health.time.others = self._others
-        self._level = level
+        self.levels = Levels(me, level)
         self.rng = rng
         self.timers = timers
         self.config = config or RaftConfig()
@@ -320,7 +318,7 @@ class RaftNode:
             self._on_digest(peer, message)
             return
         self._peers[peer].well = message.well
-        self._peers[peer].level = message.level
+        self.levels.heard(peer, message.level)
         if message.wall_ns:
             self.health.time.heard(peer, message.wall_ns, message.trusted_ns)
 
@@ -350,11 +348,6 @@ class RaftNode:
     def is_well(self, peer: str) -> bool:
         """It is alive, and says that it may lead."""
         return self.is_alive(peer) and self._peers[peer].well
-
-    def level_of(self, config: Config) -> int:
-        """What all members understand; one that was not heard yet, or is of a version that tells nothing, counts 0."""
-        states = (self._peers.get(peer) for peer in config.others(self.me))
-        return min((state.level if state is not None else 0 for state in states), default=self._level)
 
     def may_lead(self, voters: tuple[str, ...]) -> bool:
         """This node, a group of `voters`: it is well, or none of the others is."""
@@ -506,8 +499,8 @@ class RaftNode:
     def _say_alive(self, peers: list[str]) -> None:
         health = self.health
         self._sequence += 1
-        time = health.time
-        frame = codec.encode_heartbeat(self._sequence, time.wall_ns, time.trusted_ns, health.well, self._level)
+        times = health.time.wall_ns, health.time.trusted_ns
+        frame = codec.encode_heartbeat(self._sequence, *times, health.well, self.levels.own)
         for peer in peers:
             self._transport.send_raft(peer, _CONTROL_GID, frame)
 

@@ -32,7 +32,7 @@ async def test_commands_are_lowered_until_the_last_node_of_the_group_is_upgraded
     async with Cluster() as cluster:
         await cluster.create("S")
         old = cluster.followers("S")[0]
-        old.raft._level = 0
+        old.raft.levels.own = 0
         await asyncio.sleep(1)
         found = heard(cluster.leader("S"))
         await cluster.update("S", ask=old.name, max_age=2 * SECOND)
@@ -43,7 +43,7 @@ async def test_commands_are_lowered_until_the_last_node_of_the_group_is_upgraded
         assert set(found) == {(UPDATE_CONFIG, 0), (EXPIRE, 0)}
         await cluster.equal("S")
 
-        old.raft._level = LEVEL
+        old.raft.levels.own = LEVEL
         await asyncio.sleep(1)
         found.clear()
         await cluster.update("S", ask=old.name, max_age=SECOND)
@@ -60,17 +60,17 @@ async def test_one_that_was_never_heard_counts_as_one_of_before_and_others_do_no
         leader = cluster.leader("S")
         config = leader.replica("S").group.members_at(leader.replica("S").group.last_index)
         await asyncio.sleep(1)
-        assert leader.raft.level_of(config) == LEVEL
+        assert leader.raft.levels.of(config) == LEVEL
         other = next(node for node in cluster if not node.has("S"))
-        other.raft._level = 0
+        other.raft.levels.own = 0
         await asyncio.sleep(1)
-        assert leader.raft.level_of(config) == LEVEL, "it is no member"
-        assert leader.raft.level_of(config.with_learner(other.me)) == 0
-        assert leader.raft.level_of(config.with_learner("X" * 8)) == 0
+        assert leader.raft.levels.of(config) == LEVEL, "it is no member"
+        assert leader.raft.levels.of(config.with_learner(other.me)) == 0
+        assert leader.raft.levels.of(config.with_learner("X" * 8)) == 0
         gone = cluster.followers("S")[0]
         await cluster.stop(gone.name)
         await asyncio.sleep(5)
-        assert leader.raft.level_of(config) == LEVEL, "it said so, and comes back as what it was or later"
+        assert leader.raft.levels.of(config) == LEVEL, "it said so, and comes back as what it was or later"
 
 
 @virtual_time
@@ -79,7 +79,7 @@ async def test_a_clock_of_the_future_waits_for_the_last_node_instead_of_removing
     async with Cluster() as cluster:
         await cluster.create("S", max_age=60 * SECOND)
         old = cluster.followers("S")[0]
-        old.raft._level = 0
+        old.raft.levels.own = 0
         await asyncio.sleep(1)
         await old.publish(b"s", b"1")
         leader = cluster.leader("S").replica("S")
@@ -92,7 +92,7 @@ async def test_a_clock_of_the_future_waits_for_the_last_node_instead_of_removing
         await leader.propose(commands.encode_purge(leader.context.clock.time_ns(), b"nothing"), 5)
         assert found[-1] == (PURGE, 0)
         await old.publish(b"s", b"2")
-        old.raft._level = LEVEL
+        old.raft.levels.own = LEVEL
         await asyncio.sleep(2)
         assert (EXPIRE, SLICED) in found
         assert leader.store.first_seq == 2 and leader.store.messages == 1, "only what is due by the time that it is"
