@@ -207,7 +207,7 @@ class Group(Outbox):
             durable_index=log.durable_index,
             peers=peers,
             ready=self.ready,
-            damaged=log.damaged,
+            damaged=log.damaged and not log.joining,
             needs_snapshot=self.snapshots.needed,
             stopped=self.stopped,
         )

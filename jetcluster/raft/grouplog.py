@@ -60,6 +60,7 @@ class GroupLog:
         "fetching",
         "gid",
         "gseq",
+        "joining",
         "last_index",
         "last_term",
         "pin",
@@ -89,7 +90,7 @@ class GroupLog:
         """(index, configuration), ascending; the first is the one in force at `base_index`."""
         self.commit_hint = 0
         """An index that was committed when last recorded."""
-        self.damaged = False
+        self.damaged = self.joining = False
         """Records of this group were lost after they had been durable: see `rejoin.py`."""
         self.fetching = False
         """The owner was asked to fetch a snapshot: at the next start its state may be ahead of this log."""
@@ -357,7 +358,7 @@ class GroupLog:
 
     def heal(self) -> None:
         """The damage is repaired: from now on this replica counts again."""
-        self.damaged = False
+        self.damaged = self.joining = False
         self._journal.append_state(self, 0)
         self.entry_gseq = self.term_gseq = self.gseq
 
@@ -371,6 +372,12 @@ class GroupLog:
         """What this replica vouched for is not all here; recorded, so that a restart does not forget it."""
         self.damaged = True
         self._journal.append_state(self, 0)
+
+    def mark_joining(self) -> None:
+        """This replica is added to a group that exists. It may have been a member before, and have vouched for what it
+        does not know any more: until it has caught up (`rejoin.py`) it is no better than a damaged one."""
+        self.joining = True
+        self.mark_damaged()
 
     def set_fetching(self, fetching: bool) -> None:
         if fetching != self.fetching:

@@ -165,6 +165,8 @@ class RaftNode:
         log = self.journal.groups.get(gid)
         if log is None:
             log = self.journal.create(gid, Config(tuple(peers)), durable)
+            if self.me not in peers:
+                log.mark_joining()
         log.durable = durable
         if log.damaged and not log.config.voters and tuple(peers) == (self.me,):
             log.adopt(Config((self.me,)))

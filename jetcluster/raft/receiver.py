@@ -88,8 +88,6 @@ class Receiver:
         if message.term < self._group.term:
             self._group.send(peer, codec.encode_vote_reply(self._group.term, False))
             return
-        if self._group.term == 0 and self._group.me not in self._group.log.config.voters:
-            return  # never heard a leader: it may have been a member before, and have voted
         if not self._group.node.health.may_vote:
             return  # a vote is a promise that the journal keeps; this one does not return from its last write
         self._group.engine.receive_vote_request(peer, message.term, message.last_index, message.last_term)

@@ -1,4 +1,5 @@
-"""A replica whose journal was damaged: how it gets back without ever answering for what it forgot.
+"""A replica whose journal was damaged, or that is added to a group: how it gets there without ever answering for what
+it forgot. Who is added may have been a member before, and voters that were away then may still count on it.
 
 It may have acknowledged entries and given votes that it no longer knows of. Until that cannot matter any more it
 neither votes nor campaigns, and marks its acks `recovering`, so that a leader sends it entries but does not count it.
@@ -60,9 +61,10 @@ class Rejoin:
         term, index = self._target
         reached = self._verified_term == term and self._verified >= index
         if reached and log.durable_index >= index:
+            if not log.joining:
+                group.node.report(group, "journal damage repaired from the leader")
             log.heal()
             self._target = None
-            group.node.report(group, "journal damage repaired from the leader")
             if group.leader is not None:
                 group.send_ack(group.leader, self._verified)  # the leader need not send anything for long
 

@@ -351,3 +351,40 @@ def test_who_kept_more_than_the_majority_after_a_power_failure_goes_its_way(flus
     net.until(lambda: group.applied_index >= index)
     assert net["C"].machine().commands()[-1] == b"new"
     assert (group.log.last_index, group.log.last_term) == (found.log.last_index, found.log.last_term)
+
+
+def test_who_is_added_again_does_not_vote_for_those_who_count_on_its_earlier_life() -> None:
+    """B was away while the group moved from A, B, C to A, D. C, whose replica is gone, is added once more and has heard
+    no more than the leader's name when that one dies: with its vote B would lead without anything of since."""
+    net = Loopback("ABCD")
+    for name in "ABC":
+        net[name].create(1, tuple("ABC"), campaign=name == "A")
+    net.until(lambda: net.leader() is not None)
+    leader = net["A"].group()
+    net.run(0.5)
+    net.isolate("B")
+    net["D"].create(1, tuple("ABC"))
+    leader.add_peer("D")
+    net.until(lambda: "D" in leader.peers)
+    for gone in "BC":
+        net.run(0.2)
+        leader.remove_peer(gone)
+        net.until(lambda gone=gone: gone not in leader.peers and leader.log.config_index <= leader.commit_index)  # type: ignore[misc]
+    net["C"].node.remove_group(1)
+    net["C"].machines.clear()
+    index = leader.propose(b"acknowledged by A and D")
+    net.until(lambda: leader.applied_index >= index)
+    net.run(0.2)
+
+    def nothing_but_its_name(source: str, target: str, gid: int, frame: bytes) -> bool:
+        message = codec.decode(frame) if gid and target == "C" else None
+        return not (isinstance(message, codec.Append) and message.entries) and not isinstance(message, codec.SnapOffer)
+
+    net.filter = nothing_but_its_name
+    again = net["C"].create(1, ("A", "D"))
+    leader.add_peer("C")
+    net.until(lambda: again.leader == "A")
+    net.crash("A")
+    net.connect("B", "C")
+    net.run(5.0)
+    assert net["B"].group().role is not Role.LEADER
