@@ -182,7 +182,7 @@ class ReadGroup:
     @property
     def _leaderless(self) -> bool:
         """Nobody leads the group for long, as far as this replica knows, and others could: it may have been removed."""
-        since = self._replica.group.leaderless_since
+        since = self._replica.group.passed_over_since
         return since is not None and self._context.clock.monotonic() - since > LEADERLESS_SECONDS
 
     def leave(self) -> None:

@@ -136,8 +136,9 @@ class RaftGroup(Protocol):
     ready: bool
     """True on a leader whose own no-op is applied (see `StateMachine.on_role`)."""
     leaderless_since: float | None
-    """Monotonic seconds since when this replica knows of no leader although it is connected with a majority of the
-    voters; None while it knows one, or leads, or is cut off."""
+    """Monotonic seconds since when this replica knows of no leader; None while it knows one, or leads."""
+    passed_over_since: float | None
+    """Since when that is so although it is connected with a majority of the voters; None while it is cut off, too."""
 
     @property
     def commit_index(self) -> int: ...

@@ -63,6 +63,7 @@ class Group(Outbox):
         self.role = Role.FOLLOWER
         self.leader: str | None = None
         self.leaderless_since: float | None = None
+        self.passed_over_since: float | None = None
         self.term = 0
         self._told: tuple[Role, int, str | None] | None = None
         self._first_own = 0
@@ -373,11 +374,16 @@ class Group(Outbox):
         self.sync()
 
     def _note_leader(self) -> None:
-        up = {p for p in self.log.config.voters if p == self.me or self.node.is_up(p)}
-        if self.leader is not None or not is_quorum(self.log.config.voters, up):
-            self.leaderless_since = None
-        elif self.leaderless_since is None:
+        if self.leader is not None:
+            self.leaderless_since = self.passed_over_since = None
+            return
+        if self.leaderless_since is None:
             self.leaderless_since = self.now()
+        up = {p for p in self.log.config.voters if p == self.me or self.node.is_up(p)}
+        if not is_quorum(self.log.config.voters, up):
+            self.passed_over_since = None
+        elif self.passed_over_since is None:
+            self.passed_over_since = self.now()
 
     def peer_up(self, peer: str) -> None:
         self._note_leader()
