@@ -200,7 +200,7 @@ class JetStreamApi:
             check_api_level(request.headers)
             check_size(request.payload)
             self._check_sessions(endpoint)
-            async with asyncio.timeout(REQUEST_SECONDS):
+            async with asyncio.timeout(endpoint.seconds or REQUEST_SECONDS):
                 fields = await endpoint.handler(self._context, request, self.counters)
         except ApiError as error:
             refusal = error

@@ -6,7 +6,7 @@ Imports the handlers and with them pydantic: loaded on the first request, not at
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from jetcluster.api import account, consumers, objects, restore, servers, snapshot, streams
@@ -14,6 +14,9 @@ from jetcluster.api.context import ApiContext, Counters
 from jetcluster.api.request import Request
 
 TYPE_PREFIX: Final = "io.nats.jetstream.api.v1."
+
+RESCUE_SECONDS: Final = 14.0
+"""All steps of META.RESCUE at their longest: given up before, it would be told as failed and might have come true."""
 
 Reply = dict[str, Any] | bytes
 """Fields of the success reply after `type`, or the whole reply, rendered already."""
@@ -30,6 +33,8 @@ class Endpoint:
     handler: Callable[[ApiContext, Request, Counters], Awaitable[Reply]]
     in_error: Mapping[str, Any] = field(default_factory=dict)
     """Fields that an error reply holds too: nats-server renders Go's zero values there."""
+    seconds: float | None = None
+    """The longest that an answer may take, where it is not that of all others (`dispatch.REQUEST_SECONDS`)."""
 
 
 _Plain = Callable[[ApiContext, Request], Awaitable[Reply]]
@@ -75,7 +80,7 @@ _ALL: Final = (
     _endpoint("CONSUMER.LEADER.STEPDOWN", 2, "consumer_leader_stepdown_response", consumers.leader_stepdown),
     _endpoint("$OBJ", 1, "", objects.serve),
     _endpoint("META.LEADER.STEPDOWN", 0, "meta_leader_stepdown_response", servers.meta_stepdown),
-    _endpoint("META.RESCUE", 0, "meta_rescue_response", servers.rescue),
+    replace(_endpoint("META.RESCUE", 0, "meta_rescue_response", servers.rescue), seconds=RESCUE_SECONDS),
     _endpoint("SERVER.REMOVE", 0, "meta_server_remove_response", servers.remove),
     _endpoint("SERVER.EVACUATE", 0, "meta_server_remove_response", servers.evacuate),
     _endpoint("ACCOUNT.PURGE", 1, "account_purge_response", servers.purge_account),

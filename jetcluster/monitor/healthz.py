@@ -14,6 +14,8 @@ from jetcluster.monitor.view import NodeView, engine_of
 
 MAX_LAG = 1000
 """Committed entries a replica may still have to apply and count as current: under load it always has some."""
+UNWELL = "HEALTH"
+"""Type of a problem that nats-server does not know: `health.node_health`."""
 NAMED = 10
 """Groups that the answer names; the others are counted."""
 
@@ -43,6 +45,9 @@ def healthz(node: NodeView, query: Query) -> Health:
     if not stream and consumer:
         return _bad_question('"stream" must not be empty when checking consumer health')
     problems = _problems(node, enabled_only, server_only, meta_only, account, stream, consumer)
+    if flag(query, "startup"):
+        # Ours: a server with a full disk or a wrong clock votes and answers reads. Killing it helps nobody.
+        problems = (problem for problem in problems if problem.type != UNWELL)
     if details:
         found = list(problems)
         if not found:
@@ -98,7 +103,7 @@ def _problems(
     health = engine.context.raft.health
     if not health.well and not (health.vouches and (server_only or meta_only)):
         # To a probe that asks whether clients may come, a node that leads nothing but answers is ready.
-        yield Problem("JETSTREAM", "this server is not well: " + "; ".join(health.reasons))
+        yield Problem(UNWELL, "this server is not well: " + "; ".join(health.reasons))
     waiting = _meta_problem(engine)
     if waiting is not None:
         yield waiting

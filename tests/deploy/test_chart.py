@@ -77,7 +77,7 @@ def test_configuration_file_is_ours(tmp_path: Path) -> None:
 
 def test_probes_are_the_three_questions() -> None:
     (container,) = one(documents(PLAIN.read_text()), "StatefulSet")["spec"]["template"]["spec"]["containers"]
-    assert container["startupProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["startupProbe"]["httpGet"]["path"] == "/healthz?startup=true"
     assert container["readinessProbe"]["httpGet"]["path"] == "/healthz?js-server-only=true"
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz?js-enabled-only=true"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jetcluster.api import dispatch
-from jetcluster.cluster import requests
+from jetcluster.cluster import meta_rescue, requests
 from jetcluster.errors import NOT_AVAILABLE, by_code
 from tests.unit.api.fakes import Client
 
@@ -215,3 +215,11 @@ async def test_one_deadline_for_all_that_a_request_asks(monkeypatch: pytest.Monk
         assert reply["error"]["err_code"] == NOT_AVAILABLE
         assert time.monotonic() - start < 0.5, endpoint
         assert asked[1:] == ["lookup"]
+
+
+async def test_a_rescue_may_take_all_of_its_steps() -> None:
+    found = (await dispatch.load_endpoints()).find(["META", "RESCUE"])
+    assert found is not None
+    steps = meta_rescue.LOOK_SECONDS + 3 * meta_rescue.STEP_SECONDS
+    assert found[0].seconds is not None
+    assert found[0].seconds > steps > dispatch.REQUEST_SECONDS

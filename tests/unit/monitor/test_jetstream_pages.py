@@ -183,6 +183,7 @@ async def test_a_node_that_is_not_well(node: Any, aspect: Aspect, ready: bool) -
     assert (found.status, found.body["error"]) == (503, f"this server is not well: {aspect.value}: broken")
     assert health(node, js_enabled_only="1").status == 200, "to start it again would not help"
     assert health(node, js_server_only="1").status == (200 if ready else 503)
+    assert health(node, startup="1").status == 200, "everything is current; it votes, whatever it lacks"
 
 
 @pytest.mark.parametrize(
