@@ -8,7 +8,9 @@ commands.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import socket
 from typing import TYPE_CHECKING, cast
 
 from jetcluster.clock import TimerHandle
@@ -147,6 +149,13 @@ class Connection(asyncio.Protocol):
             self._arm("linger", _LINGER, self._linger_due, self.server.options.write_deadline)
         else:
             transport.close()
+
+    def bound_input(self, size: int) -> None:
+        """The kernel takes in no more than about `size` bytes while nobody reads, and offers the peer as much."""
+        found = self.transport.get_extra_info("socket")
+        if found is not None:
+            with contextlib.suppress(OSError):
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
 
     def _linger_due(self, patience: float) -> None:
         # Output that is still on its way gets what a flush gets; input alone is no reason to stay.

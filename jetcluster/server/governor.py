@@ -43,6 +43,8 @@ class Governor:
         self._open: deque[Valve] = deque()
         """Open valves at which somebody waits: they take turns, too."""
         self._scheduled = False
+        self.waiting = 0
+        """How many wait for their turn, also at closed valves."""
         self._turns_given = 0
         self._began = -1.0
         """When the first heavy read of this turn of the loop was worked on; -1.0: there was none."""
@@ -62,6 +64,7 @@ class Governor:
 
     def wait(self, who: Governed, valve: Valve | None, light: bool) -> None:
         """`who` comes to its next turn behind the others, not before `valve` is open. `light`: it had sent little."""
+        self.waiting += 1
         place = self._turns if valve is None else valve
         (place.first if light else place.waiting).append(who)
         if place.closed:
@@ -94,6 +97,7 @@ class Governor:
             left -= 1
             valve.due -= 1
             self._turns_given += 1
+            self.waiting -= 1
             who = cast(Governed, self._next(valve).popleft())
             who.take_turn(max(LEAST, MOST // (len(valve) + len(open_))))
         if open_ and not self._scheduled:

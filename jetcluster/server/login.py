@@ -63,6 +63,8 @@ class ClientLogin(Connection):
         """What was read and waits for its turn."""
         self._queued = False
         """It waits for a turn (`governor`)."""
+        self._narrowed = False
+        """It was part of a flood."""
         self._valve: Valve | None = None
         """What takes no more of what this client publishes."""
         self._lost: tuple[Exception | None] | None = None

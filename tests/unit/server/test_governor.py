@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import socket
 from collections.abc import Callable
 from typing import Any
 
 from jetcluster.clock import ManualTime
 from jetcluster.protocol.bus import Origin
 from jetcluster.protocol.valve import Valve
+from jetcluster.server.client import CROWD, LIGHT, NARROW
 from jetcluster.server.governor import FIRST, HEAVY, LEAST, MOST, Governor
 from tests.unit.server.support import Bench, FakePeer, Peer
 
@@ -259,6 +261,37 @@ class TestValves:
         far.valve.open()
         bench.time.advance(0)
         assert len(far.sent) == 3
+
+
+class Socket:
+    """What `bound_input` needs of one."""
+
+    def __init__(self) -> None:
+        self.options: list[tuple[int, int, int]] = []
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        self.options.append((level, option, value))
+
+
+def test_the_kernel_takes_in_less_for_each_connection_of_a_flood() -> None:
+    """Or all that it had taken in would come before what is sent after the flood."""
+    bench = Bench()
+    taker = Taker(bench)
+    taker.valve.close()
+    peers = [bench.client() for _ in range(CROWD + 2)]
+    sockets = [Socket() for _ in peers]
+    for peer, found in zip(peers, sockets, strict=True):
+        peer.transport.get_extra_info = lambda name, default=None, found=found: found if name == "socket" else default  # type: ignore[method-assign, assignment]
+    for peer in peers[: CROWD - 1]:
+        flood(peer, b"a", 3 * LIGHT)
+        bench.time.advance(0)
+    assert not any(found.options for found in sockets), "some connections that send much are none"
+    for peer in peers[CROWD - 1 :]:
+        flood(peer, b"a", 3 * LIGHT)
+        bench.time.advance(0)
+    bounded = [found.options for found in sockets if found.options]
+    assert len(bounded) >= 3
+    assert all(options == [(socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW)] for options in bounded), "once each"
 
 
 def test_a_heavy_read_is_told_by_its_size() -> None:
