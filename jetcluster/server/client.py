@@ -36,8 +36,8 @@ LIGHT = 4
 CROWD = 16
 """So many that wait for their turn are a flood: what the kernel takes in for each from then on is bounded, to ..."""
 NARROW = 128 * 1024
-"""... so many bytes (1.3 MB/s over 100 ms). Linux would let it grow to 6 MB each, all of which is worked on after the end
-of the flood, before anything new."""
+"""... so many bytes (1.3 MB/s over 100 ms). Linux would let it grow to 6 MB each, all of which is worked on after the
+end of the flood, before anything new."""
 
 _CONNECT_BEGINS = (b"C", b"c")
 
