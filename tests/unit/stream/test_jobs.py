@@ -402,6 +402,7 @@ def test_the_end_is_that_of_the_same_commands_in_one_step(script: tuple[dict[str
     config, steps = script
     steady, restless, whole = Replica(config), Replica(config), Replica(config, sliced=False)
     limited = bool(config["max_msgs_per_subject"])
+    pushed_out = bool(config["max_msgs"])
     for kind, args in steps:
         if kind == "restart":
             restless.reopen()
@@ -428,6 +429,7 @@ def test_the_end_is_that_of_the_same_commands_in_one_step(script: tuple[dict[str
             if steady.machine.jobs:
                 continue  # the limits in force count, not those that were
             limited = bool(args[1])
+            pushed_out = pushed_out or bool(args[0])
             wanted = {"max_msgs": args[0], "max_msgs_per_subject": args[1]}
             assert steady.update(wanted) == restless.update(wanted)
             whole.update(wanted)
@@ -440,6 +442,11 @@ def test_the_end_is_that_of_the_same_commands_in_one_step(script: tuple[dict[str
         assert steady.everything() == restless.everything()
     assert steady.finish() == restless.finish()
     assert steady.everything() == restless.everything()
+    if pushed_out and steady.seqs() != whole.seqs():
+        # Nothing is pushed out while there are jobs: what made a message one too many may be purged before that ends.
+        assert set(steady.seqs()) > set(whole.seqs())
+        assert len(steady.seqs()) <= (steady.machine.rules.max_msgs or len(steady.seqs()))
+        return
     assert steady.seqs() == whole.seqs()
     assert steady.store.state == whole.store.state
 
