@@ -74,13 +74,15 @@ class Slices:
         live = blocks.next_live(target)
         if live is None or little_stays(blocks, live, step.rest):
             return self._compact(target), True
-        messages = size = 0
-        at = first = blocks.live_from(0)
+        messages = size = seen = 0
+        at = blocks.live_from(0)
         while blocks.firsts[at] + blocks.counts[at] <= live:
             messages += blocks.lives[at]
             size += blocks.sizes[at]
-            if at > first and (messages > step.cut or size > step.size or at - first >= step.cut_blocks):
+            # Live blocks: one without a message is known for a while to who removed it, and to nobody who starts.
+            if seen and (messages > step.cut or size > step.size or seen >= step.cut_blocks):
                 return self._compact(blocks.firsts[at]), False
+            seen += 1
             at = blocks.live_from(at + 1)
         return self._compact(target), True
 
