@@ -17,7 +17,7 @@ def why_not(point: str) -> str:
 
 
 class Drill:
-    """Of one node: the environment it is started with, and a switch per point."""
+    """A node's drills: the environment it is started with, and a switch per point."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

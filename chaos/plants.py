@@ -33,7 +33,7 @@ class Plant:
     code: str
 
     def environment(self, folder: Path, top: Path) -> dict[str, str]:
-        """What a server is to be started with; `top`: where the program is."""
+        """The environment that a server is to be started with; `top`: where the program is."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "sitecustomize.py").write_text(_HEAD + self.code)
         before = os.environ.get("PYTHONPATH", "")

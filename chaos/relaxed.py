@@ -1,4 +1,4 @@
-"""What a `sync_interval` allows: a loss of power takes acks of the last so many seconds, on all nodes, and no others.
+"""The losses that a `sync_interval` allows: acks of the last so many seconds before a power failure, and no others.
 
 The history is rewritten before it is judged: such acks become `info` (nobody knows), for whoever reads it.
 """

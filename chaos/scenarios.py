@@ -14,7 +14,7 @@ class Scenario:
     about: str
     nodes: int = 3
     storage: str = "file"
-    """Of all streams."""
+    """Options of all streams."""
     config: str = ""
     """Added to each node's configuration file."""
     relaxed: float = 0.0

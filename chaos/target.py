@@ -53,7 +53,7 @@ class Target(Protocol):
         ...
 
     def drill(self, name: str) -> Drill:
-        """Of local nodes, where `drill` is not missing."""
+        """The drills of local nodes, where `drill` is not missing."""
         ...
 
     def log(self, name: str) -> str:

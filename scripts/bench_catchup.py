@@ -65,7 +65,7 @@ class Load:
 
 @dataclass
 class Watch:
-    """What the leader takes, four times a second."""
+    """Samples what the leader takes, four times a second."""
 
     leader: Node
     rss: int = 0
@@ -87,7 +87,7 @@ def size_of(path: Path) -> int:
 
 
 async def progress(node: Node) -> dict[str, Any]:
-    """Of the transfer to `node`; empty while there is none."""
+    """State of the transfer to `node`; empty while there is none."""
     try:
         found = (await node.monitor("jsz")).get("catching_up", [])
     except OSError:

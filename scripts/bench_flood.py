@@ -1,4 +1,4 @@
-"""What a flood does to those who wait: connections that publish without waiting, beside publishers that wait for acks.
+"""Measures a flood: connections that publish without waiting, beside publishers that wait for their acks.
 
     python -m scripts.bench_flood [--connections 200] [--seconds 30] [--size 512] [--replies] [--send-buffer 0]
 
@@ -37,7 +37,7 @@ GOALS = {"ack": 2.0, "info": 2.0, "normal_after": 5.0}
 
 
 class Infos:
-    """Who asks a node for STREAM.INFO."""
+    """Asks a node for STREAM.INFO again and again."""
 
     def __init__(self, node: Node) -> None:
         self.node = node

@@ -1,4 +1,4 @@
-"""What streams cost a node in which nothing happens: CPU of the server process.
+"""Measures what streams cost a node in which nothing happens: CPU of the server process.
 
     python -m scripts.bench_idle_streams [0 600 1800]
 

@@ -1,4 +1,4 @@
-"""Who says that its data is damaged: everybody whose data is, and nobody else.
+"""Checks which nodes say that their data is damaged: all whose data is, and no other one.
 
 `damaged`: the server `replica` told it of a stream, or its log says that its data was renewed. The fault
 `rot-two` struck the nodes in its `replica`.

@@ -55,7 +55,7 @@ class Trouble:
         return (len(self.target.names) - 1) // 2
 
     async def leader(self, stream: str = "") -> str:
-        """Of `stream` or any one of the streams, or just a node where none can be asked."""
+        """The leader of `stream` or of any one of the streams, or just a node where none can be asked."""
         try:
             info = await api(self.target, f"STREAM.INFO.{stream or self.dice.choice(self.streams)}")
         except (HarnessError, ClientError):
@@ -94,6 +94,6 @@ class Nemesis:
     are excused (checkers/consumers.py)."""
     strike: Callable[[Trouble], Awaitable[None]]
     needs: frozenset[str] = frozenset()
-    """Of the target: links, shim, disk, files, system, disconnect, drill, drill-store, few-files."""
+    """What it asks of a target: links, shim, disk, files, system, disconnect, drill, drill-store, few-files."""
     nodes: int = 3
     """At least."""

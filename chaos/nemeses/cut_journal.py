@@ -44,7 +44,7 @@ async def cut_journal(trouble: Trouble) -> None:
 
 
 def cut_off(store: Path) -> int:
-    """Of a dead node: shortens the newest segment so that the last `CUT` bytes of what was written are gone (of a short
+    """Shortens a dead node's newest segment so that the last `CUT` bytes of what was written are gone (of a short
     one half), and what was only preallocated. Returns how many bytes of records went."""
     segment = max(store.rglob("journal/*.wal"), key=lambda path: path.name)
     used = len(segment.read_bytes().rstrip(b"\0"))

@@ -22,8 +22,8 @@ CLOSED_WITHIN = 15.0
 
 
 async def no_descriptors(trouble: Trouble) -> None:
-    """Of the leader of the probed stream. It must neither end nor keep the others waiting, and let clients in again
-    when the idle ones are gone."""
+    """Takes the descriptors of the probed stream's leader. It must neither end nor keep the others waiting, and let
+    clients in again when the idle ones are gone."""
     target = trouble.target
     victim = trouble.victim = await trouble.leader(trouble.probed)
     other = trouble.dice.choice([name for name in target.names if name != victim])

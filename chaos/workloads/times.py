@@ -1,6 +1,6 @@
-"""What depends on the time: messages with a lifetime (TTL, max_age), schedules that fire once, message ids that are
-sent again within the window for duplicates (checkers/times.py). Workers look at each when it must be there and when it
-must be gone."""
+"""A load of all that depends on the time: messages with a lifetime (TTL, max_age), schedules that fire once, message
+ids that are sent again within the window for duplicates (checkers/times.py). Workers look at each when it must be there
+and when it must be gone."""
 
 from __future__ import annotations
 

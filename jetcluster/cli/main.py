@@ -138,7 +138,7 @@ def _run(flags: dict[str, bool | int | str]) -> int:
 
 
 def _arm_faults() -> list[str]:
-    """Of a drill; what the log has to say about it. Raises ValueError."""
+    """Begins a drill; returns what the log has to say about it. Raises ValueError."""
     asked = os.environ.get("JETCLUSTER_FAULTS")
     if not asked:
         return []

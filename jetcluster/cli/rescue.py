@@ -70,7 +70,7 @@ def _show(streams: list[StreamView], wanted: str, say: Say) -> int:
 
 
 def report(view: StreamView) -> list[str]:
-    """What is here of a stream, line by line."""
+    """Describes what is here of a stream, line by line."""
     names = [view.names.get(peer, peer) for peer in view.voters]
     lines = [f"{view.label}: R{view.assignment.replicas}, voters {', '.join(names)}"]
     for replica in view.replicas:

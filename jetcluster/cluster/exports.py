@@ -44,7 +44,7 @@ OPEN, RANGES, READ, CLOSE = "snapshot.open.2", "snapshot.ranges", "snapshot.read
 """The number goes up with every change of what the two sides say to each other, and of what is in a state that a
 version before would not understand. So the first call of a pair that does not fit is refused, and nothing given up."""
 OPEN_BEFORE = "snapshot.open"
-"""Of the version before, which gives up its own state as soon as this is answered."""
+"""Method of the version before, which gives up its own state as soon as this is answered."""
 ASK_RANGES = struct.Struct("<16sQ")
 """Id of the export and how many bytes the asker is done with; the place where to begin follows."""
 ASK_READ = struct.Struct("<16sI")
@@ -59,10 +59,10 @@ class Opened:
 
     id: str
     index: int
-    """Of the newest command in the state."""
+    """Term of the newest command in the state."""
     term: int
     config: Config
-    """Of the group, as of `index`."""
+    """The group's configuration as of `index`."""
     size: int
     messages: int
 
@@ -94,11 +94,11 @@ class _Export:
     done: int = 0
     """Bytes of it that the peer has, as far as it said."""
     large: tuple[Spans, bytes] | None = None
-    """What takes more than one answer, while it is being given."""
+    """An export that takes more than one answer, while it is being given."""
 
 
 class Exports:
-    """Of one node. `owners` have the states, by group."""
+    """One per node. `owners` have the states, by group."""
 
     def __init__(
         self,
@@ -249,5 +249,5 @@ def _spans(data: bytes) -> Spans:
 
 
 def rest(messages: int, done: int, size: int) -> int:
-    """Of `messages` in `size` bytes, when `done` bytes are done. Both sizes are near enough for a progress bar."""
+    """How many of `messages` in `size` bytes are left when `done` bytes are done: near enough for a progress bar."""
     return messages - messages * min(done, size) // size if size else messages

@@ -95,7 +95,7 @@ def load_identity(
 
 
 def read_identity(directory: Path) -> NodeIdentity:
-    """Of a store that somebody else uses, or nobody. Raises IdentityError and OSError."""
+    """Reads the identity of a store that somebody else uses, or nobody. Raises IdentityError and OSError."""
     return _parse((directory / FILE_NAME).read_bytes(), directory / FILE_NAME)
 
 

@@ -125,7 +125,7 @@ class MetaMachine:
 
     @property
     def rescues(self) -> tuple[Rescue, ...]:
-        """Of the meta group, oldest first."""
+        """Rescues of the meta group, oldest first."""
         return tuple(self._rescues)
 
     @property

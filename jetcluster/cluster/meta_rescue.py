@@ -43,12 +43,12 @@ LEADERLESS: Final = 5.0
 
 
 class View(NamedTuple):
-    """What one connected server says."""
+    """The answer of one connected server."""
 
     name: str
     server_id: str
     standing: Standing | None
-    """Of its replica of the meta group; None when it has none."""
+    """State of its replica of the meta group; None when it has none."""
     links: frozenset[str]
     leaderless: float
     """Seconds since it last knew of a leader."""

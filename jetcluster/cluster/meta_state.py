@@ -160,7 +160,7 @@ class Rescue:
     """1 for the cluster's first one (`raft.membership.Config.rescue`)."""
     at_ns: int
     by: str
-    """Who asked for it."""
+    """The user who asked for it."""
     survivors: Mapping[str, str]
     """Peer id -> name."""
     lost: Mapping[str, str]

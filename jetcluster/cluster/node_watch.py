@@ -1,4 +1,4 @@
-"""What happens to the node as a whole and may concern any replica: seen once for all of them."""
+"""`NodeWatch` sees once, for all replicas, what happens to the node as a whole and may concern any of them."""
 
 from __future__ import annotations
 

@@ -124,9 +124,11 @@ class ObjectService:
         self._replica.ingest.on_message(subject, reply, headers, payload, origin)
 
     def _propose(self, command: bytes, done: Done) -> bool:
-        command = self._replica.understood(command) or command
+        fitting = self._replica.understood(command)
+        if fitting is None:
+            return False
         try:
-            index = self._replica.group.propose(command, reserve=True)
+            index = self._replica.group.propose(fitting, reserve=True)
         except RaftError as error:
             self._context.log.debug("proposal refused", stream=self._replica.assignment.name, error=str(error))
             return False

@@ -9,7 +9,7 @@ STOOD_STILL: Final = 1.0
 
 
 class Pulse:
-    """Of one node. Times are those of its monotonic clock."""
+    """One per node. Times are those of its monotonic clock."""
 
     def __init__(self) -> None:
         self._at: float | None = None

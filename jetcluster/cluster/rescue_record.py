@@ -1,4 +1,4 @@
-"""What was rescued in a store, and what that cost: a file written by `jetcluster rescue` and told by the server.
+"""The record of what was rescued in a store, and at which cost: written by `jetcluster rescue` and told by the server.
 
 The record is written before the journal is. So one whose group's journal knows nothing of it was begun and not carried
 out: then nothing has changed.
@@ -35,18 +35,18 @@ class RescueRecord:
     stream: str
     gid: int
     number: int
-    """Of the stream's rescues (`raft.membership.Config.rescue`)."""
+    """Number among the stream's rescues (`raft.membership.Config.rescue`)."""
     at_ns: int
     by: str
     """User and host that ran the tool."""
     server: str
-    """Whose replica was kept."""
+    """Peer id of the node whose replica was kept."""
     before: tuple[str, ...]
     """The voters of the configuration that was given up, by name."""
     state: str
-    """What the replica holds, in words."""
+    """The replica's content, in words."""
     lost: tuple[str, ...]
-    """What may be lost, in words."""
+    """The possible losses, in words."""
     told: bool = False
     """A server has said so in its log."""
 

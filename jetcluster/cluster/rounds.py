@@ -27,7 +27,7 @@ R = TypeVar("R", bound=Resting)
 
 
 class Rounds(Generic[R]):
-    """Of one node. Groups have ids, by which they are known here."""
+    """One per node. Groups have ids, by which they are known here."""
 
     def __init__(self) -> None:
         self._awake: dict[int, R] = {}
@@ -66,7 +66,7 @@ class Rounds(Generic[R]):
         heapq.heappush(self._times, (until, gid))
 
     def due(self, now: float) -> list[tuple[int, R]]:
-        """Who is to be looked at now."""
+        """The replicas to be looked at now."""
         while self._times and self._times[0][0] <= now:
             until, gid = heapq.heappop(self._times)
             found = self._asleep.get(gid)

@@ -566,8 +566,12 @@ class StreamReplica:
         return True
 
     async def propose(self, command: bytes, seconds: float) -> Any:
-        """A control-plane command through the log. Raises RaftError, OutcomeUnknownError."""
-        return await self.proposals.propose(self.group, self.understood(command) or command, seconds)
+        """A control-plane command through the log. Raises RaftError (also for a command that nodes of another version
+        cannot apply yet), OutcomeUnknownError."""
+        fitting = self.understood(command)
+        if fitting is None:
+            raise RaftError("not now: a node of an older version would apply this command differently")
+        return await self.proposals.propose(self.group, fitting, seconds)
 
     async def confirm_leadership(self) -> bool:
         """True once this replica is proven to lead and has applied all that was committed before the call."""

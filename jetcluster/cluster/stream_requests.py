@@ -181,7 +181,7 @@ class StreamRequests:
 
 
 async def _in_turns(steps: Generator[None, None, T]) -> T:
-    """What `steps` return; everything else of the loop has its turn between them."""
+    """Runs `steps` to their result; everything else of the loop has its turn between them."""
     while True:
         try:
             next(steps)

@@ -1,4 +1,4 @@
-"""What keeps catch-up from going on, and when that is worth a line in the log that an operator reads."""
+"""`Troubles` keeps what hinders catch-up, and says when that is worth a line in the log that an operator reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_METHOD = ": no such method"
 
 
 class Troubles:
-    """Of one node. What it keeps is one entry per group that tries, and one per peer."""
+    """One per node. It keeps one entry per group that tries, and one per peer."""
 
     def __init__(self, clock: Clock, log: Log) -> None:
         self._clock = clock

@@ -92,8 +92,8 @@ def server_removed(server: str, peer: str, cluster: str) -> Event:
 
 
 def meta_rescue(server: str, server_id: str, before: int, now: int, cluster: str, left_out: Sequence[str]) -> Event:
-    """Of the system account, one for each server that goes on. `before` and `now` are majorities of the meta group;
-    `left_out` is ours: the names of those that must not come back."""
+    """An event for the system account, one for each server that goes on. `before` and `now` are majorities of the meta
+    group; `left_out` is ours: the names of those that must not come back."""
     fields = {"server": server, "server_id": server_id, "prev_quorum": before, "new_quorum": now, "cluster": cluster}
     return Event(f"{PREFIX}SERVER.META_RESCUE".encode(), "meta_rescue", {**fields, "left_out": list(left_out)})
 

@@ -1,4 +1,4 @@
-"""What the configuration means to the parts of a node: journal, mesh, batches, uploads."""
+"""Options of a node's parts, made of its configuration: journal, mesh, batches, uploads."""
 
 from __future__ import annotations
 

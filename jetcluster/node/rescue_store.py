@@ -36,7 +36,7 @@ class RefusedError(Exception):
 
 @dataclass(slots=True, frozen=True)
 class Choice:
-    """What is to be done, and what it costs."""
+    """A plan: what is to be done, and what it costs."""
 
     stream: StreamView
     kept: ReplicaView
@@ -160,7 +160,7 @@ def _write(store: StoreView, change: Callable[[Journal], None], rng: Rng) -> Non
 
 
 def describe(replica: ReplicaView) -> str:
-    """What a replica holds, in words."""
+    """Says in words what a replica holds."""
     term, index = replica.place
     known = f"{replica.committed} known to be committed, {replica.applied[0]} in the data store"
     text = f"log to entry {index} of term {term} ({known})"

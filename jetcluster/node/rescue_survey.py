@@ -1,4 +1,4 @@
-"""What the stores of stopped servers hold of each stream: read for `jetcluster rescue`, without changing anything.
+"""A survey of what the stores of stopped servers hold of each stream, for `jetcluster rescue`: it changes nothing.
 
 A store is looked at as its server would find it at a start: the journal as recovery reads it, the data as of the last
 flush, and on top of that, in memory, the commands of the journal that come after. So the figures are those with which
@@ -115,7 +115,7 @@ class StreamView:
     replicas: list[ReplicaView]
     """In the stores that were given."""
     names: dict[str, str]
-    """Of all nodes, by peer id."""
+    """Names of all nodes, by peer id."""
 
     @property
     def label(self) -> str:
@@ -147,7 +147,7 @@ class StreamView:
 
 
 def jetstream_folder(path: Path) -> Path:
-    """Of a store directory as in the configuration, or of the folder itself. Raises StoreError."""
+    """Opens a store directory as in the configuration, or of the folder itself. Raises StoreError."""
     for folder in (path / "jetstream", path):
         if (folder / "node.json").is_file():
             return folder

@@ -17,7 +17,7 @@ STOP_SECONDS = 120.0
 
 
 class StopWatch:
-    """Of one process."""
+    """One per process."""
 
     def __init__(self, log: Logger) -> None:
         self._log = log

@@ -20,7 +20,7 @@ _ZEROS = bytes(1 << 20)
 
 
 def segment_numbers(directory: Path) -> list[int]:
-    """Of the segments present, ascending."""
+    """Numbers of the segments present, ascending."""
     numbers: list[int] = []
     for path in directory.iterdir():
         if path.suffix == SEGMENT_SUFFIX and len(path.stem) == 16:
@@ -32,7 +32,7 @@ def segment_numbers(directory: Path) -> list[int]:
 
 
 class ReadableDisk(Protocol):
-    """What recovery needs."""
+    """The part that recovery needs."""
 
     def segments(self) -> list[int]:
         """Numbers of the segments present, ascending."""

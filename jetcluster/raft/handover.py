@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class HandOver:
-    """Of one group; does something on its leader only."""
+    """One per group; does something on its leader only."""
 
     def __init__(self, group: Group) -> None:
         self._group = group

@@ -1,4 +1,4 @@
-"""What the nodes of a group understand of its commands, as each tells of itself with every heartbeat."""
+"""`Levels`: which commands the nodes of a group understand, as each tells of itself with every heartbeat."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from jetcluster.raft.membership import Config
 
 
 class Levels:
-    """Of one node, whose own state machines are of level `own`."""
+    """One per node, whose own state machines are of level `own`."""
 
     def __init__(self, me: str, own: int) -> None:
         self.own = own
@@ -18,5 +18,5 @@ class Levels:
         self._told[peer] = level
 
     def of(self, config: Config) -> int:
-        """What all members understand; one that was not heard yet, or is of a version that tells nothing, counts 0."""
+        """The level that all members understand; 0 for who was not heard yet, or is of a version that tells nothing."""
         return min((self._told.get(peer, 0) for peer in config.others(self._me)), default=self.own)

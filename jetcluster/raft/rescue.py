@@ -41,7 +41,7 @@ class RescueError(RaftError):
 
 
 class Standing(NamedTuple):
-    """What one replica says of itself and its group, for those who want to know who is left."""
+    """A replica's account of itself and its group, for those who want to know who is left."""
 
     peer: str
     gid: int

@@ -18,7 +18,7 @@ PER_BATCH = 128
 
 
 class Restatement:
-    """Of one journal."""
+    """One per journal."""
 
     def __init__(self, journal: Journal) -> None:
         self.complete = 0

@@ -1,4 +1,4 @@
-"""What stays in the journal, and when its oldest segment may go.
+"""`Retention` says what stays in the journal, and when its oldest segment may go.
 
 An entry is live until its state machine holds it durably, or longer: a tail of each log is retained for slow followers,
 and a leader pins what peers need next that fetch its state or go on from its log (`Replicator`). Segments go oldest
@@ -30,7 +30,7 @@ others in memory."""
 
 @dataclass(slots=True, frozen=True)
 class PinLimits:
-    """What pins may hold, all groups of a node together."""
+    """Bounds of what pins hold, all groups of a node together."""
 
     bytes: int = 256 << 20
     share: float = 0.25
@@ -42,7 +42,7 @@ class PinLimits:
 
 
 class Retention:
-    """Of one journal."""
+    """One per journal."""
 
     def __init__(self, journal: Journal, oldest: int) -> None:
         self.oldest = oldest

@@ -11,7 +11,7 @@ from bisect import bisect_right
 
 
 class SegmentRuns:
-    """Of one log. Indexes are ascending and without gaps; `last` is the log's last index."""
+    """One per log. Indexes are ascending and without gaps; `last` is the log's last index."""
 
     __slots__ = ("_firsts", "_segments")
 

@@ -12,7 +12,7 @@ from jetcluster.store.kv import Kv, KvDamagedError
 from jetcluster.store.subject_index import check_posting
 
 KINDS = (keys.BLOCK, keys.INFO, keys.POSTING, keys.SIDE, keys.STATE)
-"""Of a stream's records; the one that vouches for the others comes last."""
+"""Kinds of a stream's records; the one that vouches for the others comes last."""
 
 
 class Scrub:

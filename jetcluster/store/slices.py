@@ -24,7 +24,7 @@ SCATTERED = 4
 
 
 class Step(NamedTuple):
-    """What one piece may cost. One subject, one block and one message are always allowed."""
+    """The bounds of one piece. One subject, one block and one message are always allowed."""
 
     subjects: int = 10_000
     """Looked at in the index."""
@@ -261,7 +261,7 @@ class Slices:
 
 
 class _Spent:
-    """Of a piece, on messages that are looked up: blocks in turn, their bytes, and where the last one lies."""
+    """Account of a piece, for messages that are looked up: blocks in turn, their bytes, and where the last one lies."""
 
     def __init__(self) -> None:
         self.blocks = self.size = 0

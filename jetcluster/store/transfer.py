@@ -1,4 +1,4 @@
-"""What two replicas of a stream do not have in common: all that catch-up has to ship.
+"""Finds what two replicas of a stream do not have in common: all that catch-up has to ship.
 
 The giver walks through a fixed view of its records and announces them as **ranges**: where each one ends, how much is
 in it, a digest of it. The receiver makes the digest of what it has between the same bounds, asks for the ranges that

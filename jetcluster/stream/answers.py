@@ -1,4 +1,4 @@
-"""What a publisher is told: `Answers` renders and sends it."""
+"""`Answers` renders and sends what a publisher is told."""
 
 from __future__ import annotations
 

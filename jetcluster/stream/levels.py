@@ -1,4 +1,4 @@
-"""What a leader may put into the log while some nodes of its group run a version of before.
+"""Lowers what a leader puts into the log while some nodes of its group run a version of before.
 
 A node that does not understand a command stops that replica, rather than drift apart from the others. So a leader
 proposes what all members understand: nodes tell their LEVEL with every heartbeat, and one that has not been heard yet
@@ -13,7 +13,7 @@ from typing import Final
 from jetcluster.stream.commands import EXPIRE, HEAD, UPDATE_CONFIG
 
 LEVEL: Final = 1
-"""Of this version: it understands the flag SLICED and CONTINUE. Nodes that tell none are of level 0."""
+"""This version's: it understands the flag SLICED and CONTINUE. Nodes that tell none are of level 0."""
 AHEAD: Final = 1_000_000_000
 """Clocks of leaders may differ by so many nanoseconds, and a command of before removes so much too early at most."""
 

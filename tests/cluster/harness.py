@@ -145,7 +145,7 @@ class Node:
         return self.process is not None and self.process.poll() is None
 
     def limit_files(self, most: int) -> None:
-        """Of every process that is started from now on: so many file descriptors, and it cannot have more."""
+        """Limits every process that is started from now on: so many file descriptors, and it cannot have more."""
         self._command = ["sh", "-c", f'ulimit -n {most}; exec "$0" "$@"', *self._command]
 
     def spawn(self) -> None:

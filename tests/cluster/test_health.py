@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chaos import shim
-from tests.cluster.client import Client, create_stream
+from tests.cluster.client import Client, ClientError, create_stream
 from tests.cluster.harness import Node, ProcessCluster, eventually
 from tests.cluster.test_crash import check_every_node, load, until_acked
 
@@ -44,7 +44,7 @@ async def acks_come_again(client: Client, subject: str) -> float:
         try:
             answer = await client.request(subject, b"probe", within=0.3)
             running = running + 1 if b'"seq"' in answer.data else 0
-        except Exception:
+        except (TimeoutError, ClientError, OSError):
             running = 0
         assert time.monotonic() - start < 30
         await asyncio.sleep(0.01)

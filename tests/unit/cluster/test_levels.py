@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from jetcluster.raft.api import RaftError
 from jetcluster.stream import commands
 from jetcluster.stream.commands import EXPIRE, PURGE, SLICED, UPDATE_CONFIG
 from jetcluster.stream.levels import AHEAD, LEVEL
@@ -89,6 +92,9 @@ async def test_a_clock_of_the_future_waits_for_the_last_node_instead_of_removing
         await leader.propose(commands.encode_delete_msg(ahead, 99), 5)
         await asyncio.sleep(70)
         assert leader.store.messages == 1 and not {EXPIRE, UPDATE_CONFIG} & {kind for kind, _ in found}
+        config = leader.assignment.config
+        with pytest.raises(RaftError, match="not now"):
+            await leader.propose(commands.encode_update_config(leader.context.clock.time_ns(), config, 9), 5)
         await leader.propose(commands.encode_purge(leader.context.clock.time_ns(), b"nothing"), 5)
         assert found[-1] == (PURGE, 0)
         await old.publish(b"s", b"2")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from jetcluster.store.block_store import BlockStore
-from jetcluster.store.kv import Kv
+from jetcluster.store import keys
+from jetcluster.store.batch import Batch
+from jetcluster.store.block_store import ALL_KINDS, BlockStore
+from jetcluster.store.kv import KeyValue, Kv
 from jetcluster.store.transfer import END, START, Giver, Taker, decode_ranges, encode_ranges
 
 
@@ -47,3 +49,26 @@ def ship(giver: Giver, target: BlockStore, kv: Kv, budget: int = 64 << 10) -> Sh
     for _ in target.import_end():
         pass
     return shipped
+
+
+def filled(kv: Kv, stream: int = 1, blocks: int = 20) -> BlockStore:
+    store = BlockStore(kv, stream, memory=False)
+    for i in range(blocks):
+        store.append(Batch.of([b"a", b"b", b"a"], [], [b"%d" % i] * 3), store.last_seq + 1, 1000 * i)
+    store.delete(8)
+    store.compact(5)
+    store.side_put(2, b"id-1", b"\x01")
+    store.side_put(2, b"", b"")
+    store.save_machine_state(b"applied 17")
+    kv.commit()
+    return store
+
+
+def records(kv: Kv, stream: int) -> list[KeyValue]:
+    """All of a stream, without its id."""
+    kv.commit()
+    found: list[KeyValue] = []
+    for kind in ALL_KINDS:
+        pairs = kv.scan(keys.stream_prefix(kind, stream), keys.stream_end(kind, stream))
+        found += [(key[:1] + key[keys.STREAM_PREFIX :], value) for key, value in pairs]
+    return found

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from jetcluster.store import keys, transfer
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
-from jetcluster.store.block_store import ALL_KINDS, BlockStore
+from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KeyValue, Kv, KvDamagedError, KvFullError, Snapshot
 from jetcluster.store.mem_kv import MemKv, MemSnapshot
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.scrub import KINDS
 from jetcluster.store.transfer import END, START, Giver, Range, Taker, decode_places, decode_ranges, encode_places
 from jetcluster.store.transfer import encode_ranges as encode
-from tests.unit.store.shipping import Shipped, ship, steps
+from tests.unit.store.shipping import Shipped, filled, records, ship, steps
 
 OWN = 9
 
@@ -39,29 +39,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> int:
     """Many small ranges."""
     monkeypatch.setattr(transfer, "RANGE_BYTES", 200)
     return 200
-
-
-def filled(kv: Kv, stream: int = 1, blocks: int = 20) -> BlockStore:
-    store = BlockStore(kv, stream, memory=False)
-    for i in range(blocks):
-        store.append(Batch.of([b"a", b"b", b"a"], [], [b"%d" % i] * 3), store.last_seq + 1, 1000 * i)
-    store.delete(8)
-    store.compact(5)
-    store.side_put(2, b"id-1", b"\x01")
-    store.side_put(2, b"", b"")
-    store.save_machine_state(b"applied 17")
-    kv.commit()
-    return store
-
-
-def records(kv: Kv, stream: int) -> list[KeyValue]:
-    """All of a stream, without its id."""
-    kv.commit()
-    found: list[KeyValue] = []
-    for kind in ALL_KINDS:
-        pairs = kv.scan(keys.stream_prefix(kind, stream), keys.stream_end(kind, stream))
-        found += [(key[:1] + key[keys.STREAM_PREFIX :], value) for key, value in pairs]
-    return found
 
 
 def all_ranges(giver: Giver, budget: int = 1 << 30) -> list[Range]:
