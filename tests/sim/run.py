@@ -27,15 +27,17 @@ def run_seed(seed: int, trace: bool = False, scenario: Scenario | None = None) -
     return world, None
 
 
-def run_many(start: int, count: int, seconds: float) -> tuple[int, list[tuple[int, str]], dict[str, int]]:
-    """Runs up to `count` seeds within `seconds`: (how many, failures, summed counters)."""
+def run_many(
+    start: int, count: int, seconds: float, at_least: int = 0
+) -> tuple[int, list[tuple[int, str]], dict[str, int]]:
+    """Runs up to `count` seeds within `seconds`, `at_least` so many: (how many, failures, summed counters)."""
     stats: collections.Counter[str] = collections.Counter()
     failures: list[tuple[int, str]] = []
     began = time.monotonic()
     done = 0
     gc.disable()  # worlds are big and cyclic: collected in the pauses between them, not in their middle
     for seed in range(start, start + count):
-        if time.monotonic() - began > seconds:
+        if done >= at_least and time.monotonic() - began > seconds:
             break
         if done % 20 == 19:
             gc.collect()
@@ -56,6 +58,7 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--at-least", type=int, default=0, help="seeds, however long they take")
     args = parser.parse_args()
     if args.seed is not None:
         world, failure = run_seed(args.seed, args.trace)
@@ -66,7 +69,7 @@ def main() -> int:
         print(failure or "ok")
         return 1 if failure else 0
     began = time.monotonic()
-    done, failures, stats = run_many(args.start, args.seeds, args.seconds)
+    done, failures, stats = run_many(args.start, args.seeds, args.seconds, args.at_least)
     if args.json:
         lines = [(seed, failure.strip().splitlines()[-1]) for seed, failure in failures]
         print(json.dumps({"seeds": done, "failures": lines, "stats": stats}))
