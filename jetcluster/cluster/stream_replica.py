@@ -33,7 +33,7 @@ from jetcluster.raft.api import RaftError, RaftGroup, Role, StorageFullError
 from jetcluster.raft.membership import Config, ConfigError, Members, decode_members, encode_members
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.kv import KvFullError
+from jetcluster.store.room import Room
 from jetcluster.store.transfer import Taker
 from jetcluster.stream import commands
 from jetcluster.stream.atomic_stage import AtomicStage
@@ -66,10 +66,8 @@ class StreamReplica:
         self.divergences = 0
         """How often this replica was found to differ from its leader."""
         self.leader_since_ns = 0
-        self._taker: Taker | None = None
-        """What the running import writes with."""
-        self._reclaimed = 0
-        """How often it has had the disk freed of what was given up for it."""
+        self._room: Room | None = None
+        """For the running import."""
         rules = StreamRules.from_config(assignment.config)
         # Memory streams live in the same store: their Raft log is written but not waited for (`durable`), so they
         # lose nothing to a killed process, and what a power failure takes is what "memory" means.
@@ -275,28 +273,21 @@ class StreamReplica:
         # A new leader might hold the log that the old one had forgotten: it must not be applied to half a state.
         self.group.suspend()
         self.consumers.refresh()
-        self._reclaimed = 0
-        self._taker = self.store.import_begin()
-        return self._taker
+        taker = self.store.import_begin()
+        self._room = Room(self.context.kv, self.store, taker)
+        return taker
 
     async def snapshot_room(self, size: int) -> None:
-        while self.context.kv.spare_bytes < size and self._reclaimed < 2:
-            # What was replaced so far fills the disk, or is in the way together with what may be replaced later.
-            if self._reclaimed and self._taker is not None:
-                self._taker.give_up_rest()
-            self._reclaimed += 1
-            await self.store.reclaim()
-        spare = self.context.kv.spare_bytes
-        if spare < size:
-            raise KvFullError(f"there is no room for the state of {self.assignment.name}: {spare} bytes are left")
+        assert self._room is not None
+        await self._room.make(size)
 
     async def snapshot_abandon(self) -> None:
-        self._taker = None
+        self._room = None
         self.store.import_wipe()
         await self.store.reclaim()
 
     async def snapshot_end(self, index: int, term: int, config: Config) -> None:
-        self._taker = None
+        self._room = None
         for _ in self.store.import_end():
             await asyncio.sleep(0)
         self.machine.reload()  # in place: the duties of a leader and others go on with the same object

@@ -17,7 +17,10 @@ or not. Rules, in this order:
    this node's own as any other. Without a majority the reference goes on by the monotonic clock.
 3. A majority that does not agree with it, and agrees on another time for HOLD seconds, takes it over: somebody has set
    the clocks of the cluster right.
-4. A node that had no majority for HOLD seconds takes that of the majority at once when it is back.
+4. A node that had no majority for HOLD seconds takes that of the majority at once when it is back: that of so many
+   others as make one, or, where its own clock does not agree with its reference either, as make one with itself.
+5. What was said while this node stood still, or by a peer that was silent, may have waited for long, and a reading that
+   waited makes a clock look late. So nothing heard counts in the first second after such a pause (PROVEN).
 
 As long as the own clock agrees it is read as it is; otherwise the reference goes on by the monotonic clock. Marzullo's
 algorithm (1984) and NTP's selection (RFC 5905, section 11.2.1) are of the same mind: a majority that agrees is right.
@@ -42,6 +45,8 @@ FRESH: Final = 3.0
 """A peer that was not heard for so many seconds tells no time."""
 DOUBT: Final = 2.0
 """Seconds after which a start at which clocks disagree is a trouble, not only the order in which peers are heard."""
+PROVEN: Final = 1.0
+"""Seconds after a pause until what is heard counts. What has waited is read within milliseconds."""
 ROUGH: Final = 60.0
 """Seconds by which clocks may differ at most at a start at which all are heard."""
 KEPT: Final = 20
@@ -54,6 +59,7 @@ class _Heard:
     trusted: int | None = None
     """The peer's own reference, once it has one."""
     at: float = 0.0
+    counts_at: float = 0.0
 
     @property
     def base(self) -> int:
@@ -78,6 +84,8 @@ class ClusterClock:
         """There is a reference, a majority's: this node may stamp."""
         self._secure_at = 0.0
         """When a majority agreed with the reference last."""
+        self._settled_at: float | None = None
+        self._counts_at = 0.0
         self._doubt_since: float | None = None
         """Since when a clock is heard that disagrees, while there is no reference."""
         self._all_since: float | None = None
@@ -137,11 +145,13 @@ class ClusterClock:
     def heard(self, peer: str, wall_ns: int, trusted_ns: int) -> None:
         """A heartbeat of `peer`, with what its `wall_ns` and `trusted_ns` were when it left."""
         now = self._system.monotonic()
+        self._note_pause(now)
         known = self._peers.get(peer)
         if known is None:
             known = self._peers[peer] = _Heard()
         elif now - known.at > FRESH:
             known.bases.clear()
+            known.counts_at = now + PROVEN
         uptime = int(now * SECOND)
         known.bases.append(wall_ns - uptime)
         known.trusted = trusted_ns - uptime if trusted_ns else None
@@ -158,7 +168,9 @@ class ClusterClock:
     def settle(self) -> None:
         """Looks at all clocks again."""
         now = self._system.monotonic()
-        heard = {peer: known for peer, known in self._peers.items() if now - known.at <= FRESH}
+        self._note_pause(now)
+        self._settled_at = now
+        heard = {peer: known for peer, known in self._peers.items() if self._counts(known, now)}
         bases = [self._base(), *(known.base for known in heard.values())]
         others = self.others()
         majority = (len(heard.keys() | set(others or ())) + 1) // 2 + 1
@@ -170,6 +182,15 @@ class ClusterClock:
         if len(agreeing) >= majority:
             self._refer_to(_lower_median(agreeing))
         self._look_for_another(bases, majority, now)
+
+    def _note_pause(self, now: float) -> None:
+        """This process, or its machine, stood still."""
+        if self._settled_at is not None and now - self._settled_at > FRESH:
+            self._settled_at = now
+            self._counts_at = now + PROVEN
+
+    def _counts(self, known: _Heard, now: float) -> bool:
+        return now - known.at <= FRESH and now >= max(known.counts_at, self._counts_at)
 
     def _establish(
         self, heard: dict[str, _Heard], bases: list[int], others: Collection[str] | None, majority: int, now: float
@@ -211,11 +232,20 @@ class ClusterClock:
         if 1 + carried >= majority:
             self._secure_at = now
         elif now - self._secure_at >= HOLD and len(bases) >= majority:
-            trusted = [known.trusted for known in heard if known.trusted is not None]
-            united = trusted or _largest_group(bases, self._limit)
-            if trusted or len(united) >= majority:
+            found = self._found(heard, bases, majority)
+            if found:
                 self._secure_at = now
-                self._move_to(_lower_median(united))
+                self._move_to(_lower_median(found))
+
+    def _found(self, heard: list[_Heard], bases: list[int], majority: int) -> list[int]:
+        """What enough of the others believe in, or clocks of a majority that agree; empty when neither is so."""
+        trusted = [known.trusted for known in heard if known.trusted is not None]
+        united = _largest_group(trusted, self._limit) if trusted else []
+        own = 0 if self._agrees(self._base()) else 1
+        if len(united) + own >= majority:
+            return united
+        united = _largest_group(bases, self._limit)
+        return united if len(united) >= majority else []
 
     def _look_for_another(self, bases: list[int], majority: int, now: float) -> None:
         apart = [base for base in bases if not self._agrees(base)]

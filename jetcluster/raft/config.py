@@ -68,6 +68,6 @@ class RaftConfig:
     early_seconds: float = 5.0
     early_groups: int = 1_024
     hand_overs: int = 500
-    """Groups that a node which should not lead hands over per heartbeat."""
+    """Groups that a node which should not lead hands over at a time."""
     max_term_leap: int = 1 << 32
     """Terms by which a message may be ahead: more elections than this were never held while somebody was away."""

@@ -260,6 +260,8 @@ class MemoryDisk:
         faults.point("journal.synced")
 
     def sync(self, number: int) -> None:
+        if number not in self._files:
+            raise OSError(2, "No such file or directory")
         if self.hold_sync:
             return
         kept: list[tuple[int, int, int]] = []

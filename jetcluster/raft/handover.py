@@ -43,14 +43,15 @@ class HandOver:
         self._start(max(flows, key=lambda flow: (group.node.is_well(flow.peer), flow.match)).peer)
         return True
 
-    def give_way(self) -> None:
+    def give_way(self) -> bool:
         """This node should not lead: has a voter lead that is well and has all that is committed, or stays while there
-        is none. Resigns if that one cannot be told within `RaftConfig.give_way`. Called again as long as it is so."""
+        is none. Resigns if that one cannot be told within `RaftConfig.give_way`. Called again as long as it is so.
+        Whether a hand-over is under way now."""
         group = self._group
         now = group.now()
         if self._way_since is not None and self.target is not None:
             if now - self._way_since < group.config.give_way:
-                return
+                return True
             flow = group.replicator.flows.get(self.target)
             if flow is not None and self._could_win(flow):
                 group.resign()
@@ -62,6 +63,7 @@ class HandOver:
             if flows:
                 self._way_since = now
                 self._start(max(flows, key=lambda flow: flow.match).peer)
+        return self.target is not None
 
     def proceed(self) -> None:
         """Something has moved, or time has passed."""

@@ -25,7 +25,7 @@ from typing import Any
 from jetcluster.clock import Rng, Timers
 from jetcluster.health.descriptors import SHORTAGE
 from jetcluster.latency import Latency
-from jetcluster.raft import records
+from jetcluster.raft import records, syncs
 from jetcluster.raft.batches import OpenBatch, SealedBatch
 from jetcluster.raft.disk import Disk
 from jetcluster.raft.grouplog import GroupLog
@@ -34,11 +34,10 @@ from jetcluster.raft.membership import Config, encode_config
 from jetcluster.raft.recovery import Damage, Recovered, RecoveredGroup, scan
 from jetcluster.raft.restatement import Restatement
 from jetcluster.raft.retention import Retention
+from jetcluster.raft.syncs import Syncs
 from jetcluster.raft.writer import Writer
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_SHORTAGE_RETRY = 0.1
-"""Seconds until a segment is made again for which there was no file descriptor."""
 _SPACE_CHECK = 1 << 20
 """The free space is looked up once per so many written bytes: the data store grows as fast."""
 
@@ -120,6 +119,7 @@ class Journal:
         """Logs with something new, or with more in memory than an idle one is to have."""
         self.retention = Retention(self, 1)
         self.restatement = Restatement(self)
+        self._syncs = Syncs(disk, writer, timers, self.retention.delete_doomed, self._fail)
         self.free = 0
         """Bytes of the file system, when last looked up."""
         self._roll = False
@@ -128,12 +128,10 @@ class Journal:
         self._end = 0
         self._fresh_segment = False
         self._seq = 1
-        self._synced = 0
         self._seed = 0
         self._seeds: dict[int, int] = {}
         self._busy = False
         self._kick_scheduled = False
-        self._sync_scheduled = False
         self._low_space = False
         self._scarce = False
         self._unchecked = 0
@@ -141,8 +139,6 @@ class Journal:
         self._top_gid = 0
         self._old_top: int | None = 0
         """Up to there groups may have had an earlier life; None: any may."""
-        self._barriers: list[tuple[int, Callable[[], None]]] = []
-        """(batch, whom to call once it is on the disk)."""
         self._cut_later: tuple[int, int] | None = None
         self._closed = False
 
@@ -170,7 +166,7 @@ class Journal:
             self._disk.sync(numbers[-1])  # what was read may be known to the page cache only
         self.retention.oldest = numbers[0] if numbers else found.last_segment + 1
         self._seq = found.next_seq
-        self._synced = found.next_seq - 1
+        self._syncs.begin(found.next_seq - 1)
         self._old_top = found.top_gid
         self._top_gid = max(found.top_gid or 0, *found.groups, 0)
         for group in found.groups.values():
@@ -331,7 +327,7 @@ class Journal:
         head_at = 1 if fresh else 0
         head_end = self._start + records.BATCH_HEAD + (records.SEGMENT_HEAD if fresh else 0)
         # The first batch of a segment is written after the segment before it was synced, whatever the interval.
-        synced = self._seq - 1 if fresh else self._synced
+        synced = self._seq - 1 if fresh else self.synced
         sync = fresh or opened.sync
         opened.chunks[head_at] = records.batch_head(
             self._seq, synced, self._end - head_end, opened.count, self._seed, self._top_gid
@@ -367,7 +363,7 @@ class Journal:
     def _write(self, batch: SealedBatch) -> None:
         """In the writer thread."""
         if batch.new_segment:
-            if batch.segment - 1 in self._seeds and batch.seq - 1 > self._synced:
+            if batch.segment - 1 in self._seeds and batch.seq - 1 > self.synced:
                 self._disk.sync(batch.segment - 1)
             self._create(batch)
         start = time.perf_counter()
@@ -398,11 +394,9 @@ class Journal:
         self._write_failed = False
         self.counters.batches += 1
         self.counters.bytes += batch.size
-        if batch.sync:
-            self._set_synced(batch.seq)
-        elif not self._sync_scheduled and self.options.sync_interval is not None:
-            self._sync_scheduled = True
-            self._timers.call_later(self.options.sync_interval, self._relaxed_sync)
+        self._syncs.written(batch)
+        if not batch.sync and self.options.sync_interval is not None:
+            self._syncs.sync_within(self.options.sync_interval)
         logs: list[GroupLog] = []
         for log, mark in batch.marks:
             log.settle(mark)
@@ -424,14 +418,18 @@ class Journal:
                 self.counters.full_episodes += 1
             self._write_failed = True
             self.in_flight = 0
-            self._end_barriers()
+            self._syncs.refused()
             self._timers.call_later(self.options.retry_delay, self._retry, batch)
             return
         if isinstance(error, OSError) and error.errno in SHORTAGE:
             self.counters.shortages += 1
             self.in_flight = 0
-            self._timers.call_later(_SHORTAGE_RETRY, self._retry, batch)
+            self._syncs.refused()
+            self._timers.call_later(syncs.RETRY, self._retry, batch)
             return
+        self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
         self.failed = error
         self._on_fatal(error)
 
@@ -439,50 +437,14 @@ class Journal:
         if not self._closed and self.failed is None:
             self._submit(batch)
 
-    def _relaxed_sync(self) -> None:
-        self._sync_scheduled = False
-        if self._closed or self.failed is not None:
-            return
-        seq, segment = self._seq - (2 if self._busy else 1), self.segment
-        if self._fresh_segment:
-            return  # the next batch syncs the old segment first
-        self._writer.submit(functools.partial(self._disk.sync, segment), functools.partial(self._relaxed_synced, seq))
-
-    def _relaxed_synced(self, seq: int, error: BaseException | None) -> None:
-        if error is not None:
-            self.failed = error
-            self._on_fatal(error)
-        else:
-            # A batch that the full disk has refused, and that is tried again, was sealed and is not there.
-            self._set_synced(min(seq, self._seq - 2) if self._write_failed else seq)
-
-    def _set_synced(self, seq: int) -> None:
-        self._synced = max(self._synced, seq)
-        self.retention.delete_doomed()
-        self._end_barriers()
-
     def barrier(self, done: Callable[[], None]) -> None:
-        """Calls `done` once all that was appended before is on the disk, whatever the sync interval and the kind of
-        group: data that rests on it may be made durable then. Not later than when the disk is found full, as it is
-        flushed data that frees the journal's space; such data may be ahead of the journal after a power failure
-        (`RaftNode._behind_its_state`)."""
-        opened = self._open
-        if opened.count:
-            opened.sync = True
-        self._barriers.append((self._seq if opened.count else self._seq - 1, done))
-        if not opened.count and self._synced < self._seq - 1:
-            seq = self._seq - 1
-            work = functools.partial(self._disk.sync, self.segment)
-            self._writer.submit(work, functools.partial(self._relaxed_synced, seq))
-        self._timers.call_soon(self._end_barriers)
-
-    def _end_barriers(self) -> None:
-        waiting, self._barriers = self._barriers, []
-        for seq, done in waiting:
-            if seq <= self._synced or self._write_failed or self._closed:
-                done()
-            else:
-                self._barriers.append((seq, done))
+        """Calls `done` in a later turn, once all that was appended before is on the disk, whatever the sync interval
+        and the kind of group: data that rests on it may be made durable then. Not later than when nothing can be
+        written (`Syncs.barrier`)."""
+        coming = self._open.count > 0
+        if coming:
+            self._open.sync = True
+        self._syncs.barrier(self.open_seq, done, coming=coming)
 
     # -- space
 
@@ -502,9 +464,9 @@ class Journal:
     def housekeep(self) -> None:
         """About once a second: free space, idle caches, deletion of segments nobody needs, the durable mark."""
         self._check_space()
-        if self._synced > self._marked and self.failed is None:
-            self._marked = self._synced
-            self._writer.submit(functools.partial(self._mark.write, self._synced), _ignore)
+        if self.synced > self._marked and self.failed is None:
+            self._marked = self.synced
+            self._writer.submit(functools.partial(self._mark.write, self.synced), _ignore)
         for log in list(self._active):
             if log.is_idle() and log.shrink(self.options.idle_cache_bytes):
                 del self._active[log]
@@ -530,7 +492,7 @@ class Journal:
     @property
     def synced(self) -> int:
         """The newest batch known to be durable."""
-        return self._synced
+        return self._syncs.synced
 
     def carry(self, log: GroupLog, kind: int, index: int, term: int, command: bytes) -> None:
         """Writes an entry of an older segment again; the log is told when the copy is durable."""
@@ -555,6 +517,7 @@ class Journal:
         if self._open.count and self.failed is None and not self._write_failed:
             self._writer.submit(functools.partial(self._write, self._seal()), lambda error: None)
         self._closed = True
+        self._syncs.close()
         self._writer.close()
         self._mark.close()
         self._disk.close()

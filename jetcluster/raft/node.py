@@ -511,10 +511,12 @@ class RaftNode:
         to say how they are: what ails this node may ail them all."""
         if self.health.ill_since > self.clock.monotonic() - self.config.second_opinion:
             return
-        led = [group for group in self.groups.values() if group.engine.leads() and not group.stopped]
-        for group in led[: self.config.hand_overs]:
-            if not self.may_lead(group.peers):
-                group.hand_over.give_way()
+        under_way = 0
+        for group in list(self.groups.values()):
+            if group.engine.leads() and not group.stopped and not self.may_lead(group.peers):
+                under_way += group.hand_over.give_way()
+                if under_way >= self.config.hand_overs:
+                    break
 
     def _journal_trouble(self) -> str:
         """A journal that fails outright ends the process; one that hangs does not say so."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from jetcluster.clock import ManualTime
-from jetcluster.health.cluster_clock import DOUBT, HOLD, LIMIT, ROUGH, SECOND, ClusterClock
+from jetcluster.health.cluster_clock import DOUBT, HOLD, LIMIT, PROVEN, ROUGH, SECOND, ClusterClock
 
 HOUR = 3600
 
@@ -38,6 +38,9 @@ class Cluster:
         self.walls: dict[str, Wall] = {}
         self.clocks: dict[str, ClusterClock] = {}
         self.cut: set[str] = set()
+        self.frozen: set[str] = set()
+        """They stand still; what is sent to them waits."""
+        self.waiting: list[tuple[str, str, int, int]] = []
         self.moves: list[tuple[str, float]] = []
         for name, seconds in ahead.items():
             self.join(name, seconds)
@@ -58,12 +61,17 @@ class Cluster:
             self.time.advance(0.1)
             pairs = [(a, b) for a in self.clocks for b in self.clocks if a != b and not self.cut & {a, b}]
             self.random.shuffle(pairs)
-            for name, sender in pairs:
-                other = self.clocks[sender]
-                self.clocks[name].heard(sender, other.wall_ns, other.trusted_ns)
+            told = [(a, b, self.clocks[b].wall_ns, self.clocks[b].trusted_ns) for a, b in pairs if b not in self.frozen]
+            due, self.waiting = self.waiting + told, []
+            for name, sender, wall_ns, trusted_ns in due:
+                if name in self.frozen:
+                    self.waiting.append((name, sender, wall_ns, trusted_ns))
+                    continue
+                self.clocks[name].heard(sender, wall_ns, trusted_ns)
                 check()
-            for clock in self.clocks.values():
-                clock.settle()
+            for name, clock in self.clocks.items():
+                if name not in self.frozen:
+                    clock.settle()
             check()
 
     def off(self, name: str) -> float:
@@ -288,7 +296,7 @@ def test_who_was_cut_off_takes_the_time_of_the_majority_at_once() -> None:
     net.run(2 * HOLD)
     assert [round(net.off(name)) for name in "abc"] == [0, HOUR, HOUR]
     net.cut.clear()
-    net.run(0.1)
+    net.run(PROVEN + 0.3)
     assert round(net.off("a")) == HOUR
     assert not net.clocks["a"].trouble
 
@@ -357,3 +365,59 @@ def test_heartbeats_that_come_late_do_not_make_a_clock_look_late() -> None:
     clock.settle()
     assert not clock.trouble
     assert abs(clock.time_ns() - time.time_ns()) < LIMIT
+
+
+@pytest.mark.parametrize("frozen", ["a", "ab", "abc"])
+@pytest.mark.parametrize("seconds", [HOLD / 2, HOLD + 10, 2.0 * HOUR])
+@pytest.mark.parametrize("told", [0.1, 3.0])
+def test_what_waited_while_a_node_stood_still_moves_no_time(frozen: str, seconds: float, told: float) -> None:
+    """A process that is stopped: its clocks run on, and heartbeats wait in its sockets."""
+    net = Cluster(a=0.0, b=0.0, c=0.0)
+    net.run(5)
+    net.waiting = [(a, b, net.clocks[b].wall_ns, net.clocks[b].trusted_ns) for a in frozen for b in "abc" if a != b]
+    net.frozen.update(frozen)
+    net.run(told)  # then the peers drop their links, or stand still as well
+    net.frozen.update("abc")
+    net.time.advance(seconds)
+    net.frozen.clear()
+
+    def right() -> None:
+        assert all(abs(net.off(name)) < 0.1 for name in "abc")
+
+    net.run(2 * HOLD, right)
+    assert not net.moves
+    assert all(clock.trusted_ns for clock in net.clocks.values())
+
+
+def test_what_waited_on_the_way_from_a_peer_moves_no_time() -> None:
+    """A node that is cut off from all, and then hears first what was said when that began."""
+    net = Cluster(a=0.0, b=0.0, c=0.0)
+    net.run(5)
+    net.cut.add("a")
+    old = [("a", sender, net.clocks[sender].wall_ns, net.clocks[sender].trusted_ns) for sender in "bc"]
+    net.run(2 * HOLD)
+    net.cut.clear()
+    net.waiting = old
+
+    def right() -> None:
+        assert all(abs(net.off(name)) < 0.1 for name in "abc")
+
+    net.run(5, right)
+    assert not net.moves
+
+
+def test_one_other_alone_moves_no_clock_that_agrees_with_itself() -> None:
+    """Nobody knows which one of two is right."""
+    net = Cluster(a=0.0, b=0.0, c=0.0)
+    net.run(5)
+    net.cut.add("a")
+    net.run(5)
+    net.walls["b"].ahead = net.walls["c"].ahead = HOUR
+    net.run(2 * HOLD)
+    net.stop("c")
+    net.cut.clear()
+    net.run(10)
+    assert net.off("a") == 0.0
+    net.walls["a"].ahead = 2.0 * HOUR
+    net.run(2 * HOLD)
+    assert round(net.off("a")) == HOUR, "its own clock does not agree with its time any more"

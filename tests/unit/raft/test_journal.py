@@ -292,7 +292,7 @@ def test_entries_of_memory_streams_count_when_written_not_when_synced() -> None:
     bench.settle()
     assert log.durable_index == 5
     assert bench.disk._unsynced
-    assert bench.journal._synced == bench.journal._seq - 2, "no later batch says that it was durable"
+    assert bench.journal.synced == bench.journal._seq - 2, "no later batch says that it was durable"
     fill(log, 5)
     fill(other, 1)
     bench.settle()
@@ -417,101 +417,3 @@ def test_what_is_to_be_forgotten_leaves_the_disk_and_what_is_live_stays() -> Non
     bench.crash()
     assert (content(bench.log(2)), content(bench.log(1))) == (before, kept)
     assert [index for index, _, _ in kept] == [3, 4]
-
-
-@pytest.mark.parametrize("kind", ["sync_interval", "memory"])
-@pytest.mark.parametrize("when", ["open", "in flight", "written"])
-def test_a_barrier_waits_until_what_was_appended_is_on_the_disk(kind: str, when: str) -> None:
-    bench = Bench(sync_interval=120.0 if kind == "sync_interval" else None, segment_bytes=1 << 16)
-    log = bench.log(durable=kind != "memory")
-    bench.settle()
-    fill(log, 5)
-    if when == "in flight":
-        bench.journal._kick()
-    elif when == "written":
-        bench.settle()
-        assert log.durable_index == 5, "it counts, and would not outlive the power"
-    called: list[int] = []
-    bench.journal.barrier(lambda: called.append(1))
-    assert called == []
-    bench.settle()
-    assert called == [1]
-    assert bench.crash().groups[1].last_index == 5
-
-
-def test_a_barrier_with_nothing_to_wait_for_ends_in_the_next_turn() -> None:
-    bench = Bench()
-    fill(bench.log(), 5)
-    bench.settle()
-    writes = bench.journal.counters.batches
-    called: list[int] = []
-    bench.journal.barrier(lambda: called.append(1))
-    bench.settle()
-    assert called == [1]
-    assert bench.journal.counters.batches == writes
-
-
-def test_a_barrier_covers_the_segment_before() -> None:
-    bench = Bench(sync_interval=120.0, segment_bytes=4_096)
-    log = bench.log()
-    for _ in range(12):
-        fill(log, 20)
-        bench.settle()
-    assert bench.journal.segment > 2
-    called: list[int] = []
-    bench.journal.barrier(lambda: called.append(1))
-    bench.settle()
-    assert called == [1]
-    assert bench.crash().groups[1].last_index == 240
-
-
-def test_a_barrier_does_not_wait_for_a_full_disk() -> None:
-    """What is to be flushed frees the journal's space."""
-    bench = Bench()
-    log = bench.log()
-    bench.settle()
-    bench.disk.capacity = bench.disk._used()
-    called: list[int] = []
-    with faults.armed("journal.write", faults.fail(errno.ENOSPC)):
-        fill(log, 5)
-        bench.journal.barrier(lambda: called.append(1))
-        bench.settle(0.05)
-        assert bench.journal.stuck
-        assert called == [1]
-        bench.journal.barrier(lambda: called.append(2))
-        bench.settle()
-        assert called == [1, 2]
-
-
-def test_a_barrier_vouches_for_nothing_that_a_full_disk_refused() -> None:
-    """A kill comes between the refusal and the next attempt: what never was on the disk is not missed."""
-    bench = Bench()
-    log = bench.log()
-    fill(log, 5)
-    bench.settle()
-    synced = bench.journal.synced
-    with faults.armed("journal.write", faults.fail(errno.ENOSPC)):
-        fill(log, 5)
-        bench.journal._kick()
-        bench.settle(0.01)
-        called: list[int] = []
-        bench.journal.barrier(lambda: called.append(1))
-        bench.settle(0.02)
-        assert called == [1]
-        assert (bench.journal.synced, log.durable_index) == (synced, 5)
-        found = bench.crash()
-    assert not found.damage
-    assert found.groups[1].last_index == 5
-
-
-def test_a_barrier_waits_for_a_disk_that_hangs() -> None:
-    bench = Bench()
-    log = bench.log()
-    bench.settle()
-    bench.journal._writer.submit = lambda job, done: None  # type: ignore[method-assign]
-    fill(log, 5)
-    called: list[int] = []
-    bench.journal.barrier(lambda: called.append(1))
-    bench.settle(60.0)
-    assert called == []
-    assert bench.journal.in_flight

@@ -401,3 +401,20 @@ def test_a_term_that_leaps_is_refused() -> None:
     assert net["A"].node.counters.refused_frames == refused + 9
     net["A"].node.on_frame("B", 1, codec.encode_ack(term + 1000, 1, 0, False))
     assert leader.term == term + 1000, "somebody may have held elections while this node was away"
+
+
+def test_groups_that_cannot_move_keep_no_other_from_moving() -> None:
+    """More groups with one replica, which stay, than are handed over at a time; they come first."""
+    net = Loopback(config=RaftConfig(hand_overs=2))
+    for gid in (2, 3, 4):
+        net["A"].create(gid, ("A",))
+    net.run(0.5)
+    for gid in (5, 6, 7):
+        net.start(gid, leader="A")
+    net.run(0.5)
+    ail(net, "A")
+    net.run(3.0)
+    for gid in (5, 6, 7):
+        leader = net.leader(gid)
+        assert leader is not None and leader.me != "A"
+    assert all(net["A"].group(gid).role is Role.LEADER for gid in (2, 3, 4))

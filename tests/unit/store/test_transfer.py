@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KeyValue, Kv, KvDamagedError, KvFullError, Snapshot
 from jetcluster.store.mem_kv import MemKv, MemSnapshot
 from jetcluster.store.rocks_kv import RocksKv
+from jetcluster.store.room import Room
 from jetcluster.store.scrub import KINDS
 from jetcluster.store.transfer import END, START, Giver, Range, Taker, decode_places, decode_ranges, encode_places
 from jetcluster.store.transfer import encode_ranges as encode
@@ -534,27 +534,17 @@ async def test_an_import_gives_back_what_the_disk_cannot_hold(tmp_path: Path) ->
     async def take(giver: Giver) -> int:
         """How often something had to be freed."""
         taker = target.import_begin()
-        freed = 0
+        room = Room(kv, target, taker)
         for one in all_ranges(giver):
             wanted = taker.compare(one, taker.view())
-            if wanted is None:
-                continue
-            for attempt in range(10):  # RocksDB deletes files in its own time
-                if kv.spare_bytes >= one.size:
-                    break
-                if attempt == 1:
-                    taker.give_up_rest()
-                freed += 1
-                await target.reclaim()
-                await asyncio.sleep(0.05 * attempt)
-            else:
-                raise KvFullError("no room")
-            taker.take(wanted, giver.read([(one.start, one.end)]))
-            kv.commit()
+            if wanted is not None:
+                await room.make(one.size)
+                taker.take(wanted, giver.read([(one.start, one.end)]))
+                kv.commit()
         for _ in target.import_end():
             pass
         await kv.flush()
-        return freed
+        return room.reclaimed
 
     kv = RocksKv(tmp_path, free_bytes=free, total_bytes=total)
     filled(kv, 8)

@@ -1,0 +1,121 @@
+"""`Syncs`: what of the journal outlives a power failure, and who waits for more of it.
+
+Most batches are durable when their write returns. Those of memory streams, and all with a sync interval, are only
+written then; a sync of the segment that was written last covers them, since the first batch of a segment is written
+after the segment before it was synced.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from jetcluster.health.descriptors import SHORTAGE
+
+if TYPE_CHECKING:
+    from jetcluster.clock import Timers
+    from jetcluster.raft.batches import SealedBatch
+    from jetcluster.raft.disk import Disk
+    from jetcluster.raft.writer import Writer
+
+RETRY: Final = 0.1
+"""Seconds until what lacked a file descriptor is tried again."""
+
+
+class Syncs:
+    """One per journal."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        writer: Writer,
+        timers: Timers,
+        on_synced: Callable[[], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        """`on_error`: a sync has failed, so that nothing can be vouched for any more."""
+        self.synced = 0
+        """The newest batch known to be durable."""
+        self.closed = False
+        self._disk = disk
+        self._writer = writer
+        self._timers = timers
+        self._on_synced = on_synced
+        self._on_error = on_error
+        self._written = 0
+        self._segment = 0
+        """Where the newest batch is that was written."""
+        self._refused = False
+        """The disk is full, or there are no file descriptors: what was sealed last is not written."""
+        self._planned = False
+        self._waiting: list[tuple[int, Callable[[], None]]] = []
+        """(batch, whom to call once it is on the disk)."""
+
+    def begin(self, seq: int) -> None:
+        """Batches up to `seq` were found on the disk, and synced."""
+        self.synced = self._written = seq
+
+    def written(self, batch: SealedBatch) -> None:
+        self._refused = False
+        self._written, self._segment = batch.seq, batch.segment
+        if batch.sync:
+            self._set(batch.seq)
+        elif self._waiting:
+            self._sync()
+
+    def refused(self) -> None:
+        """The batch that was sealed last could not be written, and is tried again. Nobody waits for that."""
+        self._refused = True
+        self._end()
+
+    def sync_within(self, seconds: float) -> None:
+        """Whatever is written now, or until then."""
+        if not self._planned:
+            self._planned = True
+            self._timers.call_later(seconds, self._sync)
+
+    def barrier(self, seq: int, done: Callable[[], None], *, coming: bool) -> None:
+        """Calls `done` once batch `seq` is durable, in a later turn. `coming`: it is going to be written with a sync.
+
+        Where the disk is found full, or there is no file descriptor, it is called at once: what is flushed frees the
+        journal's space. Such data may be ahead of the journal after a power failure (`RaftNode._behind_its_state`)."""
+        self._waiting.append((seq, done))
+        if not coming and self._written == seq:
+            self._sync()
+        self._timers.call_soon(self._end)
+
+    def close(self) -> None:
+        self.closed = True
+        self._end()
+
+    def _sync(self) -> None:
+        self._planned = False
+        if not self.closed and self._written > self.synced:
+            work = functools.partial(self._disk.sync, self._segment)
+            self._writer.submit(work, functools.partial(self._returned, self._written))
+
+    def _returned(self, seq: int, error: BaseException | None) -> None:
+        if self.closed:
+            return
+        if error is None:
+            self._refused = False
+            self._set(seq)
+        elif isinstance(error, OSError) and error.errno in SHORTAGE:  # met before anything was asked of the disk
+            self.sync_within(RETRY)
+            self.refused()
+        else:
+            self._on_error(error)
+
+    def _set(self, seq: int) -> None:
+        self.synced = max(self.synced, seq)
+        self._on_synced()
+        self._end()
+
+    def _end(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for seq, done in waiting:
+            if seq <= self.synced or self._refused or self.closed:
+                done()
+            else:
+                self._waiting.append((seq, done))
