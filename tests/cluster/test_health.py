@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from chaos import shim
-from tests.cluster.client import Client, ClientError, create_stream
+from tests.cluster.client import Client, ClientError, create_stream, publish_all, wait_direct
 from tests.cluster.harness import Node, ProcessCluster, eventually
 from tests.cluster.test_crash import check_every_node, load, until_acked
 
@@ -77,6 +77,48 @@ async def test_a_leader_whose_journal_hangs(tmp_path: Path) -> None:
         await check_every_node(cluster, ledger)
         assert leader.log().count("this node is not well") == 1
         assert leader.log().count("this node is well again") == 1
+
+
+async def ready(node: Node) -> bool:
+    return bool((await node.monitor("healthz?js-server-only=true"))["status"] == "ok")
+
+
+async def test_readiness_where_all_journals_hang(tmp_path: Path) -> None:
+    """A disk that all share: clients are kept away from one whose reads stop, not from all, whose reads go on."""
+    async with drilled(tmp_path, "journal.write=hang") as (cluster, files):
+        async with await cluster[0].connect() as client:
+            await create_stream(client, "S", ["s"], 3)
+            await publish_all(client, "s", [b"1", b"2"])
+        await cluster.wait_current("S")
+        victim = cluster[1]
+        files[victim.name].touch()
+
+        async def alone() -> bool:  # nothing is known of a journal that nothing is written to
+            async with await cluster[0].connect() as client:
+                await publish_all(client, "s", [b"more"])
+            return [await ready(node) for node in cluster.nodes] == [True, False, True]
+
+        await eventually(alone, 10, "one is not ready", victim, every=0.2)
+        for node in cluster.nodes:
+            files[node.name].touch()
+
+        async def none_is_well() -> bool:
+            return all([await is_well(node, False) for node in cluster.nodes])
+
+        async with await cluster[0].connect() as client:
+            client.publish("s", b"written nowhere")
+            await eventually(none_is_well, 10, "all see that they are not well")
+
+            async def all_ready() -> bool:
+                return all([await ready(node) for node in cluster.nodes])
+
+            await eventually(all_ready, 10, "all are ready")
+            for node in cluster.nodes:
+                async with await node.connect() as near:
+                    await wait_direct(near, "S", 1)
+            assert await all_ready() and await none_is_well()
+        for node in cluster.nodes:
+            files[node.name].unlink()
 
 
 async def test_a_follower_whose_journal_hangs(tmp_path: Path) -> None:
