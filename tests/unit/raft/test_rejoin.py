@@ -6,7 +6,9 @@ import pytest
 
 from jetcluster.raft import codec, records
 from jetcluster.raft.api import MembershipError, Role
+from jetcluster.raft.disk import MemoryDisk
 from jetcluster.raft.group import Group
+from jetcluster.raft.mark import MemoryMark
 from jetcluster.raft.membership import Members
 from tests.unit.raft.loopback import SMALL, Loopback, Recorder
 from tests.unit.raft.test_recovery import batches
@@ -452,3 +454,20 @@ def test_an_idle_group_asks_again_for_an_answer_that_did_not_come() -> None:
     end = leader.last_index
     net.until(lambda: not net["C"].group().log.damaged, seconds=1.0)
     assert leader.last_index == end
+
+
+@pytest.mark.parametrize(("sync_interval", "durable"), [(None, True), (120.0, True), (None, False)])
+def test_a_log_that_is_new_beside_a_state_has_forgotten_its_votes(sync_interval: float | None, durable: bool) -> None:
+    """Votes are on the disk whatever the interval and the kind of stream: this is no power failure, the journal is
+    gone, and a second vote in the same term would be possible."""
+    net = Loopback(options=dataclasses.replace(SMALL, sync_interval=sync_interval))
+    leader = net.start(durable=durable)
+    leader.propose(b"x")
+    net.run(0.2)
+    net.crash("C")
+    net["C"].disk = MemoryDisk()
+    net.marks["C"] = MemoryMark()
+    group = net.restart("C").create(1, ("A", "B", "C"), applied_index=2, applied_term=1, durable=durable)
+    assert group.log.damaged
+    net.connect_all()
+    net.until(lambda: not group.log.damaged)
