@@ -467,6 +467,8 @@ class BlockStore:
         return self.compact(self._blocks.nth_newest(keep - 1))
 
     def _enforce_per_subject(self, limit: int, subjects: Sequence[bytes]) -> None:
+        if not subjects:
+            return
         index = self._index
         if len(index.table) == 1:
             self._keep_newest(limit)
