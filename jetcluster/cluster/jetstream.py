@@ -41,10 +41,11 @@ from jetcluster.cluster.meta_state import (
     StreamUpdated,
 )
 from jetcluster.cluster.node_watch import NodeWatch
+from jetcluster.cluster.once import NUMBERED
 from jetcluster.cluster.proposals import OutcomeUnknownError
 from jetcluster.cluster.read_confirm import COMMIT_METHOD, LAST_METHOD
 from jetcluster.cluster.registry import NodeRegistry
-from jetcluster.cluster.requests import Body, LeaderRequests
+from jetcluster.cluster.requests import ONCE, Body, LeaderRequests
 from jetcluster.cluster.restart_safety import RestartSafety
 from jetcluster.cluster.rounds import TICK
 from jetcluster.cluster.scrubber import Scrubber
@@ -252,10 +253,15 @@ class JetStream:
         """Runs `MetaService.handle` on the meta leader. Raises ApiError."""
         return await self._meta_requests.ask(META_GROUP, kind, body)
 
-    async def stream_request(self, assignment: Assignment, kind: str, body: Body) -> Body:
-        """Runs `StreamRequests.handle` on the stream's leader, which finds this node as `asker` in the body. Raises
-        ApiError."""
-        return await self._stream_requests.ask(assignment.gid, kind, body | {"asker": self.context.me})
+    async def stream_request(
+        self, assignment: Assignment, kind: str, body: Body, under_way: Callable[[], None] | None = None
+    ) -> Body:
+        """Runs `StreamRequests.handle` on the stream's leader, which finds this node as `asker` in the body, and a
+        number in those that are carried out once. `under_way` as in `LeaderRequests.ask`. Raises ApiError."""
+        body = {**body, "asker": self.context.me}
+        if kind in NUMBERED and ONCE not in body:
+            body[ONCE] = int.from_bytes(self.context.rng.token(8), "little") or 1
+        return await self._stream_requests.ask(assignment.gid, kind, body, under_way=under_way)
 
     async def rescue_meta(self, wanted: int | ApiError, by: str) -> list[Body]:
         """See `api.cluster.Cluster`."""

@@ -543,8 +543,13 @@ class StreamReplica:
 
     def understood(self, command: bytes) -> bytes | None:
         """`command` as all nodes of the group apply it (`stream.levels`); None: not now."""
-        config = self.group.members_at(self.group.last_index)
-        return command if self.context.raft.levels.of(config) >= LEVEL else lowered(command, self.machine.clock)
+        level = self.level
+        return command if level >= LEVEL else lowered(command, self.machine.clock, level)
+
+    @property
+    def level(self) -> int:
+        """What all nodes of the group understand (`stream.levels`)."""
+        return self.context.raft.levels.of(self.group.members_at(self.group.last_index))
 
     def try_propose(self, command: bytes) -> bool:
         """Puts a command into the log, whose outcome nobody waits for; False: not now."""

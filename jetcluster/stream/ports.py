@@ -187,6 +187,8 @@ SIDE_JOBS = 13
 """Rows of `jobs.Jobs`."""
 SIDE_MEMBERS = 14
 """One row, key b"": the Raft configuration in force at the applied index (`cluster.stream_replica`)."""
+SIDE_ASKED = 15
+"""Rows of `asked.Asked`."""
 
 
 class Extension(Protocol):
