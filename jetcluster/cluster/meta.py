@@ -10,7 +10,7 @@ this is the control plane, tens per second.
     {"kind": "stream_restored", "request": id, "account", "name", "gid"}
     {"kind": "stream_move_cancel", "request": id, "account", "name", "revision"}
     {"kind": "stream_peers",  "request": id, "account", "name", "gid", "peers": [..], "from"?: [..]}
-    {"kind": "node", "request": id, "peer", "name", "tags": [..], "jetstream": bool}
+    {"kind": "node", "request": id, "peer", "name", "tags": [..], "jetstream": bool, "level"?: int}
     {"kind": "node_drain", "request": id, "peer", "draining": bool}
     {"kind": "node_remove", "request": id, "peer", "name"?}
     {"kind": "node_replace", "request": id, "peer", "by"}
@@ -290,7 +290,11 @@ class MetaMachine:
 
     def _node(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
         node = Node(
-            str(command["peer"]), str(command["name"]), tuple(map(str, command["tags"])), bool(command["jetstream"])
+            str(command["peer"]),
+            str(command["name"]),
+            tuple(map(str, command["tags"])),
+            bool(command["jetstream"]),
+            level=int(command.get("level", 0)),
         )
         if node.peer in self._removed:
             raise by_code(errors.SERVER_NOT_MEMBER)

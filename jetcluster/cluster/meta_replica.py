@@ -69,6 +69,7 @@ class MetaReplica:
 
     def start(self, peers: tuple[str, ...]) -> None:
         """Creates or continues the group. `peers` count only where the journal has no record of it."""
+        self.context.raft.levels.recorded = self._level
         self.context.raft.create_group(
             META_GROUP,
             peers,
@@ -80,6 +81,10 @@ class MetaReplica:
             attach=self._attach,
             members=self._members(),
         )
+
+    def _level(self, peer: str) -> int:
+        node = self.machine.nodes.get(peer)
+        return 0 if node is None else node.level
 
     def stop(self) -> None:
         """Nobody waits any longer."""

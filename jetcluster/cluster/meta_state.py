@@ -142,16 +142,22 @@ class Node:
     jetstream: bool = True
     draining: bool = False
     """It is to hold nothing: no replica is placed there, and those that are there go elsewhere."""
+    level: int = 0
+    """Which commands it understands, as it said last (`raft.levels`); versions before neither say nor keep it."""
 
     def to_dict(self) -> dict[str, Any]:
-        node = {"peer": self.peer, "name": self.name, "tags": list(self.tags), "jetstream": self.jetstream}
-        return node | ({"draining": True} if self.draining else {})
+        node: dict[str, Any] = {"peer": self.peer, "name": self.name, "tags": list(self.tags)}
+        node["jetstream"] = self.jetstream
+        if self.draining:
+            node["draining"] = True
+        return node | ({"level": self.level} if self.level else {})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Node:
         tags = tuple(map(str, data["tags"]))
         draining = bool(data.get("draining", False))
-        return cls(str(data["peer"]), str(data["name"]), tags, bool(data["jetstream"]), draining)
+        level = int(data.get("level", 0))
+        return cls(str(data["peer"]), str(data["name"]), tags, bool(data["jetstream"]), draining, level)
 
 
 @dataclass(slots=True, frozen=True)

@@ -57,11 +57,19 @@ class NodeRegistry:
             for info in (self._context.mesh.me, *self._context.mesh.peers.values()):
                 known = self._meta.machine.nodes.get(info.peer_id)
                 draining = known is not None and known.draining
-                now = Node(info.peer_id, info.name, tuple(info.tags), info.jetstream, draining)
+                now = Node(
+                    info.peer_id, info.name, tuple(info.tags), info.jetstream, draining, self._level(info.peer_id)
+                )
                 if known == now or info.peer_id in self._meta.machine.removed:
                     continue
                 if self._meta.group is not None and info.peer_id in self._meta.group.peers:
                     await self._service.handle("node", {"request": self._request(), **now.to_dict()})
+
+    def _level(self, peer: str) -> int:
+        """As it says itself; before it has, what is known of it."""
+        levels = self._context.raft.levels
+        told = levels.told(peer)
+        return levels.recorded(peer) if told is None else told
 
     async def _name_cluster(self) -> None:
         assert self._meta.group is not None

@@ -90,8 +90,10 @@ class GroupLog:
         """(index, configuration), ascending; the first is the one in force at `base_index`."""
         self.commit_hint = 0
         """An index that was committed when last recorded."""
-        self.damaged = self.joining = False
+        self.damaged = False
         """Records of this group were lost after they had been durable: see `rejoin.py`."""
+        self.joining = False
+        """It counts as damaged for no other reason than that this replica is being added."""
         self.fetching = False
         """The owner was asked to fetch a snapshot: at the next start its state may be ahead of this log."""
         self.relaxed = False
@@ -398,6 +400,8 @@ class GroupLog:
             flags |= records.DURABLE_FLAG
         if self.damaged:
             flags |= records.DAMAGED_FLAG
+        if self.joining:
+            flags |= records.JOINING_FLAG
         if self.fetching:
             flags |= records.FETCHING_FLAG
         if self.relaxed:

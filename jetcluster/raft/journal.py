@@ -188,7 +188,7 @@ class Journal:
         log.written_index = log.last_index
         log.term, log.voted_for = found.term, found.voted_for
         log.commit_hint, log.damaged, log.fetching = found.commit, found.damaged, found.fetching
-        log.relaxed = found.relaxed
+        log.joining, log.relaxed = found.joining, found.relaxed
         log.gseq = log.durable_gseq = found.gseq
         log.alone = log.damaged and found.alone
         for index, place in sorted(found.tail.items()):

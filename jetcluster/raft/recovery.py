@@ -47,6 +47,8 @@ class RecoveredGroup:
     relaxed: bool = False
     gseq: int = 0
     damaged: bool = False
+    joining: bool = False
+    """`damaged` means only that it was being added to its group."""
     suspect: bool = False
     """Damage was met, and no later record has proven that it was not this group's."""
     trusted: int | None = None
@@ -272,7 +274,7 @@ class _Scan:
                 self.lost = None
         elif record.gseq != (group.gseq + 1) & records.GSEQ_MASK:
             self.gaps += (record.gseq - group.gseq - 1) & records.GSEQ_MASK
-            group.damaged = True
+            group.damaged, group.joining = True, False
             _distrust(group)
         elif group.suspect:
             group.suspect = False
@@ -360,11 +362,12 @@ def _replay_state(group: RecoveredGroup, record: Record) -> None:
     if crc == state.log_crc:
         # Everything that the log held then is here, whatever was lost before.
         group.damaged, group.suspect, group.trusted = damaged, False, None
+        group.joining = damaged and bool(state.flags & records.JOINING_FLAG)
     elif crc is not None:
-        group.damaged = True
+        group.damaged, group.joining = True, False
         _distrust(group)
     else:
-        group.damaged = group.damaged or damaged
+        group.damaged, group.joining = group.damaged or damaged, False
 
 
 def _terms_crc(group: RecoveredGroup) -> int | None:
@@ -390,7 +393,7 @@ def _finish(group: RecoveredGroup) -> None:
     while index < limit and index + 1 in group.entries:
         index += 1
     if index < group.last_index or group.suspect or group.base_config is None:
-        group.damaged = True
+        group.damaged, group.joining = True, False
     newest = first = max(group.entries, default=0)
     if alone and newest > index:
         while first - 1 in group.entries:

@@ -1,8 +1,8 @@
 """Lowers what a leader puts into the log while some nodes of its group run a version of before.
 
 A node that does not understand a command stops that replica, rather than drift apart from the others. So a leader
-proposes what all members understand: nodes tell their LEVEL with every heartbeat, and one that has not been heard yet
-counts as one of before. The meaning of a command is in the command alone: replicas of all versions apply it alike, and
+proposes what all members understand: nodes tell their LEVEL with every heartbeat, and one that was never heard counts
+as one of before. The meaning of a command is in the command alone: replicas of all versions apply it alike, and
 so does a later one that replays the log.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from jetcluster.stream.commands import EXPIRE, HEAD, UPDATE_CONFIG, nameless
+from jetcluster.stream.commands import CONTINUE, EXPIRE, HEAD, UPDATE_CONFIG, nameless
 
 NAMES: Final = 2
 """From this level on the flag NAMED is understood; SLICED and CONTINUE are from level 1 on. Nodes that tell none are of
@@ -24,12 +24,14 @@ AHEAD: Final = 1_000_000_000
 def lowered(command: bytes, clock: int, level: int = 0) -> bytes | None:
     """`command` as a version of `level` understands it, which means without newer flags. None for one that removes what
     is due while the machine's `clock` is far ahead of it: versions of level 0 count from there. It can wait, what it
-    would remove does not come back."""
+    would remove does not come back. None also for a CONTINUE, of which they know nothing: the job waits for them."""
     if level < NAMES:
         command = nameless(command)
     if level:
         return command
     kind, _, ts = HEAD.unpack_from(command)
+    if kind == CONTINUE:
+        return None
     if kind in (EXPIRE, UPDATE_CONFIG) and clock > ts + AHEAD:
         return None
     return command[:1] + b"\0" + command[2:]

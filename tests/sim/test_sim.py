@@ -16,6 +16,7 @@ import pytest
 
 from tests.sim.mutants import MUTANTS
 from tests.sim.run import run_seed
+from tests.sim.world import Scenario, World
 
 pytestmark = pytest.mark.sim
 
@@ -101,3 +102,14 @@ def test_a_seed_replays_exactly() -> None:
     first = fingerprint("1")
     assert len(first.splitlines()) > 100
     assert fingerprint("2") == first
+
+
+def test_only_a_group_without_a_sound_majority_is_excused_from_having_a_leader() -> None:
+    world = World(1, Scenario(voters=3, spares=1))
+    world.nodes["D"].create(1, ("A", "B", "C"))
+    assert world.nodes["D"].raft.groups[1].log.damaged, "it is being added"
+    assert not world._excused(1)
+    world.nodes["C"].raft.groups[1].log.mark_damaged()
+    assert not world._excused(1)
+    world.nodes["B"].raft.groups[1].log.mark_damaged()
+    assert world._excused(1)

@@ -19,7 +19,8 @@ from jetcluster.raft.api import MembershipError, NotLeaderError, RaftError
 from jetcluster.raft.disk import MemoryDisk
 from jetcluster.raft.group import Group
 from jetcluster.raft.journal import Journal
-from jetcluster.raft.membership import Members
+from jetcluster.raft.mark import MemoryMark
+from jetcluster.raft.membership import Members, is_quorum
 from jetcluster.raft.node import RaftNode
 from jetcluster.raft.writer import Done, Job
 from tests.sim.checks import Checks, Violation
@@ -161,6 +162,7 @@ class SimNode:
         self.world = world
         self.name = name
         self.disk = MemoryDisk()
+        self.mark = MemoryMark()
         self.stores: dict[int, SimStore] = {}
         self.machines: dict[int, SimMachine] = {}
         self.assigned: dict[int, tuple[str, ...]] = {}
@@ -180,7 +182,7 @@ class SimNode:
         timers = SimTimers(world, self, self.life)
         rng = SeededRng(world.seed * 1000 + self.life * 10 + ord(self.name[0]))
         self.writer = SimWriter(self, timers)
-        self.journal = Journal(self.disk, self.writer, timers, rng, JOURNAL, self._fatal)
+        self.journal = Journal(self.disk, self.writer, timers, rng, JOURNAL, self._fatal, self.mark)
         self.journal.open()
         if self.journal.damage:
             world.stats["damaged-journals"] += 1
@@ -308,9 +310,14 @@ class World:
                 self.stats["excused"] += 1
 
     def _excused(self, gid: int) -> bool:
-        """A damaged replica plus nobody to vouch for it, or a state that everybody lost."""
-        groups = [n.raft.groups[gid] for n in self.nodes.values() if gid in n.raft.groups]
-        return any(g.log.damaged for g in groups)
+        """No majority of the voters is sound, so there is nobody to vouch for a damaged one. Who is just being added
+        counts as damaged too, and excuses nobody."""
+        sound = {n.name: n.raft.groups[gid] for n in self.nodes.values() if not n.dead and gid in n.raft.groups}
+        sound = {name: group for name, group in sound.items() if not group.log.damaged and not group.stopped}
+        if not sound:
+            return True
+        newest = max(sound.values(), key=lambda group: (group.log.last_term, group.log.last_index))
+        return not is_quorum(newest.log.config.voters, set(sound))
 
     def _match(self) -> None:
         self.checks.log_matching()

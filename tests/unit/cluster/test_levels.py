@@ -103,3 +103,37 @@ async def test_a_clock_of_the_future_waits_for_the_last_node_instead_of_removing
         assert (EXPIRE, SLICED) in found
         assert leader.store.first_seq == 2 and leader.store.messages == 1, "only what is due by the time that it is"
         await cluster.equal("S")
+
+
+@virtual_time
+async def test_what_a_dead_node_understands_outlives_the_leaders_process() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        leader, (other, gone) = cluster.leader("S"), cluster.followers("S")
+        await asyncio.sleep(2)
+        assert {node.level for node in leader.js.meta.machine.nodes.values()} == {LEVEL}
+        await cluster.stop(gone.name)
+        await cluster.stop(leader.name)
+        await cluster.stop(other.name)
+        again = [cluster.restart(node.name) for node in (leader, other)]
+        await cluster.until(lambda: any(n.has("S") and n.replica("S").leading for n in again))
+        for node in again:
+            group = node.replica("S").group
+            assert gone.me in group.members_at(group.last_index).voters
+            assert node.raft.levels.told(gone.me) is None
+            assert node.raft.levels.of(group.members_at(group.last_index)) == LEVEL
+        found = heard(again[0])
+        await cluster.update("S", max_age=SECOND)
+        await again[0].publish(b"s", b"1")
+        await asyncio.sleep(3)
+        assert set(found) == {(UPDATE_CONFIG, SLICED), (EXPIRE, SLICED)}
+
+
+@virtual_time
+async def test_a_node_that_comes_back_as_one_of_before_is_put_on_record_as_such() -> None:
+    async with Cluster() as cluster:
+        node = cluster["B"]
+        meta = cluster["A"].js.meta.machine
+        await cluster.until(lambda: meta.nodes[node.me].level == LEVEL)
+        node.raft.levels.own = 0
+        await cluster.until(lambda: meta.nodes[node.me].level == 0)

@@ -489,3 +489,19 @@ def test_a_rescued_stream_is_what_one_node_has() -> None:
     assert again is not None and (again.peers, again.fenced) == (("n1",), ("n2", "n3"))
     assert "error" in driver.apply("stream_rescue", number=3, **{**body, "gid": old.gid + 1})
     assert err(driver.apply("stream_rescue", number=3, **{**body, "name": "T"})) == 10059
+
+
+def test_what_a_node_understands_is_kept_and_unknown_to_versions_before() -> None:
+    machine = MetaMachine()
+    node = {"kind": "node", "request": "1", "peer": "p", "name": "n", "tags": [], "jetstream": True}
+    machine.apply(1, 1, json.dumps({**node, "level": 2}).encode())
+    assert machine.nodes["p"].level == 2
+    again = MetaMachine()
+    again.restore(machine.snapshot())
+    assert again.nodes["p"].level == 2
+    drain = {"kind": "node_drain", "request": "2", "peer": "p", "draining": True}
+    machine.apply(2, 1, json.dumps(drain).encode())
+    assert (machine.nodes["p"].level, machine.nodes["p"].draining) == (2, True)
+    machine.apply(3, 1, json.dumps({**node, "request": "3"}).encode())
+    assert machine.nodes["p"].level == 0, "registered by a leader of a version that does not know"
+    assert b"level" not in machine.snapshot(), "as the version before wrote it"

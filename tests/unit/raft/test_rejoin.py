@@ -471,3 +471,40 @@ def test_a_log_that_is_new_beside_a_state_has_forgotten_its_votes(sync_interval:
     assert group.log.damaged
     net.connect_all()
     net.until(lambda: not group.log.damaged)
+
+
+def joining_d() -> Loopback:
+    """D is being added, and was down before it had caught up."""
+    net = Loopback("ABCD")
+    leader = net.start(peers="ABC")
+    for i in range(30):
+        leader.propose(b"%d" % i)
+        net.run(0.002)
+    net.filter = lambda source, target, gid, frame: not gid or not isinstance(codec.decode(frame), codec.RejoinReply)
+    group = net["D"].create(1, leader.peers)
+    leader.add_peer("D")
+    net.run(1.2)
+    assert group.log.damaged
+    net.crash("D")
+    net.filter = None
+    return net
+
+
+def test_after_a_restart_a_replica_that_joins_is_not_taken_for_a_damaged_one() -> None:
+    net = joining_d()
+    group = net.restart("D").create(1, ("A", "B", "C"))
+    assert group.log.damaged
+    assert not group.status().damaged
+    net.connect_all()
+    net.until(lambda: "D" in net["A"].group().peers)
+    assert net["D"].reports == []
+    net.crash("D")
+    assert not net.restart("D").journal.groups[1].joining
+
+
+def test_a_replica_that_joins_and_whose_journal_is_damaged_says_so() -> None:
+    net = joining_d()
+    number, start, _ = batches(net["D"].disk)[-4]
+    net["D"].disk.corrupt(number, start + records.BATCH_HEAD + 10, b"\xff\xff\xff")
+    group = net.restart("D").create(1, ("A", "B", "C"))
+    assert group.status().damaged

@@ -69,3 +69,7 @@ def test_nothing_is_removed_by_a_clock_that_is_far_ahead() -> None:
         assert lowered(command, 9 + AHEAD) is not None
         assert lowered(command, 10 + AHEAD) is None
     assert lowered(commands.encode_purge(9), 10 + AHEAD) is not None, "it does not look at the time"
+
+
+def test_a_job_is_not_continued_where_a_node_knows_of_none() -> None:
+    assert lowered(commands.encode_continue(9), 0) is None
