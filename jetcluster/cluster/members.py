@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.mesh_api import NodeInfo
-from jetcluster.raft.api import MembershipError, NotLeaderError, RaftGroup
+from jetcluster.raft.api import MembershipError, NotLeaderError, PeerStatus, RaftGroup
 
 if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica
@@ -37,13 +37,13 @@ def may_go(group: RaftGroup, peer: str) -> bool:
 def carried_without(group: RaftGroup, peer: str) -> tuple[list[str], list[str]]:
     """The voters without `peer`, and those of them that are connected and caught up. Only its leader knows them all."""
     status = group.status()
-    away = {p.peer for p in status.peers if not (p.connected and _caught_up(p.match_index, status.commit_index))}
+    away = {p.peer for p in status.peers if not (p.connected and _carries(p, status.commit_index))}
     rest = [p for p in group.peers if p != peer]
     return rest, [p for p in rest if p not in away]
 
 
-def _caught_up(match_index: int, commit_index: int) -> bool:
-    return match_index > 0 and match_index + CAUGHT_UP >= commit_index
+def _carries(peer: PeerStatus, commit_index: int) -> bool:
+    return not peer.recovering and peer.match_index > 0 and peer.match_index + CAUGHT_UP >= commit_index
 
 
 def learners(group: RaftGroup) -> list[str]:
@@ -86,9 +86,7 @@ def _step(context: NodeContext, group: RaftGroup, voters: tuple[str, ...], wante
             group.remove_peer(peer)
             return
     if extra == [me]:
-        heirs = [p for p in group.status().peers if p.connected and p.voter]
-        if heirs:
-            group.transfer(max(heirs, key=lambda p: p.match_index).peer)
+        group.transfer()
 
 
 class MetaMembers:

@@ -117,7 +117,7 @@ class ReadGroup:
 
         return ReadConfirmations(context.clock, context.timers, committed, lambda: replica.group.applied_index)
 
-    def _confirms(self, origin: Origin) -> bool:
+    def _confirms(self, origin: Origin, payload: bytes) -> bool:
         """A request of `origin` is answered only once this replica has what is confirmed to be there."""
         return origin.kind == "peer"
 
@@ -324,7 +324,7 @@ class ReadGroup:
         def current(
             then: Callback, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin
         ) -> None:
-            if confirms(origin):
+            if confirms(origin, payload):
                 request = (subject, reply, headers, payload)
                 self._confirmations.hold(
                     functools.partial(then, *request, origin),

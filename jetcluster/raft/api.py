@@ -98,6 +98,8 @@ class PeerStatus:
     """Monotonic seconds of the last frame from the peer; 0.0 when never."""
     connected: bool
     voter: bool
+    recovering: bool = False
+    """It said that its journal is damaged: whatever it has, it neither votes nor counts yet."""
 
 
 @dataclass(slots=True)

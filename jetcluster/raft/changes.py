@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from jetcluster.raft.api import MembershipError, NotLeaderError
 from jetcluster.raft.codec import CONFIG
 from jetcluster.raft.flow import Flow, FlowState
-from jetcluster.raft.membership import Config, encode_config
+from jetcluster.raft.membership import Config, encode_config, is_quorum
 
 if TYPE_CHECKING:
     from jetcluster.raft.group import Group
@@ -39,12 +39,25 @@ class Changes:
         return self._append(config.with_learner(peer))
 
     def remove(self, peer: str) -> int:
+        """Refuses to take out a voter without whom the others, as far as they are there and sound, are no majority."""
         config = self._check()
         if peer not in config.voters and peer not in config.learners:
             raise MembershipError(f"{peer} is no member")
         if peer == self._group.me:
             raise MembershipError("a leader does not remove itself: transfer the leadership first")
+        if peer in config.voters:
+            self._check_rest(config.without(peer))
         return self._append(config.without(peer))
+
+    def _check_rest(self, config: Config) -> None:
+        """The new configuration counts at once. A damaged voter is only healed by a majority without it, and has no
+        vote before: a group that it is needed in could never commit the change, nor anything after it."""
+        group = self._group
+        flows = group.replicator.flows
+        sound = {p for p in config.voters if p == group.me or (flows[p].connected and flows[p].whole)}
+        if not is_quorum(config.voters, sound):
+            missing = ", ".join(p for p in config.voters if p not in sound)
+            raise MembershipError(f"without it the group has no majority: {missing} is away, or its journal damaged")
 
     def _append(self, config: Config) -> int:
         group = self._group

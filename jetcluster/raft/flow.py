@@ -38,6 +38,7 @@ class Flow:
         "sent_commit",
         "state",
         "waiting_since",
+        "whole",
     )
 
     def __init__(self, peer: str, next_index: int, connected: bool) -> None:
@@ -48,6 +49,9 @@ class Flow:
         """Known durable on the peer (also of learners, which the base does not count)."""
         self.connected = connected
         self.recovering = False
+        """It said that its journal is damaged; also while its link is down."""
+        self.whole = False
+        """It said over this connection that it is not."""
         self.probe_prev: int | None = None
         """`prev_index` of the probe under way."""
         self.out: deque[tuple[int, int]] = deque()
@@ -80,6 +84,8 @@ class Flow:
         self.base_probed = -1
         self.sent_commit = 0
         self.context_sent = 0
+        if not connected:
+            self.whole = False
 
     def window_open(self, max_bytes: int, max_batches: int) -> bool:
         if not self.connected:

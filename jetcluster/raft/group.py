@@ -186,13 +186,15 @@ class Group(Outbox):
 
     def status(self) -> GroupStatus:
         log = self.log
+        flows = self.replicator.flows
         peers = [
             PeerStatus(
                 peer=p,
-                match_index=self.replicator.flows[p].match if p in self.replicator.flows else 0,
+                match_index=flows[p].match if p in flows else 0,
                 last_seen=self.node.last_seen(p),
                 connected=self.node.is_up(p),
                 voter=p in log.config.voters,
+                recovering=p in flows and flows[p].recovering,
             )
             for p in log.config.others(self.me)
         ]
@@ -221,7 +223,8 @@ class Group(Outbox):
         self._tell_members()
         if self.log.damaged and self.log.fetching:
             self.snapshots.require()
-        if campaign and not self.log.last_index and not self.term and self.may_campaign() and self.election.may_stamp():
+        first = campaign and not self.log.last_index and not self.term and self.may_campaign()
+        if first and self.node.health.may_vote and self.election.may_stamp():
             self.election.campaign()  # all logs are empty: there is nothing that PreVote could protect
         elif self.log.config.voters == (self.me,):
             self.election.schedule((0.0, 0.0))
@@ -555,6 +558,7 @@ class Group(Outbox):
         self.election.on_time(now)
         self.snapshots.on_time(now)
         self.replicator.on_time(now)
+        self.rejoin.on_time(now)
         self.hand_over.proceed()
         self.sync()
 
@@ -566,6 +570,7 @@ class Group(Outbox):
                 self.election.at,
                 self.snapshots.at,
                 self.replicator.check_at,
+                self.rejoin.at,
                 self.hand_over.until,
             )
             if t is not None

@@ -33,12 +33,13 @@ class HandOver:
         """`give_way` found nobody who could take over; it looks again then."""
 
     def begin(self, peer: str | None = None) -> bool:
-        """To `peer`, or to the most advanced voter, a well one first. False when there is none, or one is under way."""
+        """To `peer`, or to the most advanced voter, a well one first. False when there is none, or one is under way, or
+        `peer` is not well: it may not even be able to campaign. Unless this node is not well either."""
         group = self._group
         if group.role is not Role.LEADER or group.stopped or self.target is not None:
             return False
         flows = [flow for flow in self._heirs() if peer in (None, flow.peer)]
-        if not flows:
+        if not flows or (peer is not None and group.node.health.well and not group.node.is_well(peer)):
             return False
         self._start(max(flows, key=lambda flow: (group.node.is_well(flow.peer), flow.match)).peer)
         return True

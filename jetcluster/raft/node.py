@@ -163,6 +163,7 @@ class RaftNode:
         assert gid != _CONTROL_GID, "group 0 is the nodes' own"
         assert gid not in self.groups, f"group {gid} exists"
         log = self.journal.groups.get(gid)
+        credited = log is not None and log.relaxed
         if log is None:
             log = self.journal.create(gid, Config(tuple(peers)), durable)
             if self.me not in peers:
@@ -173,7 +174,7 @@ class RaftNode:
         if log.alone and log.config.voters == (self.me,):
             self._go_on_alone(log, applied_index, applied_term)
         elif applied_index >= log.base_index and log.term_at(applied_index) != applied_term:
-            self._behind_its_state(log, applied_index, applied_term, members)
+            self._behind_its_state(log, applied_index, applied_term, members, credited)
         log.settle_relaxed()
         group = self.groups[gid] = Group(self, log, machine, applied_index)
         if attach is not None:
@@ -209,14 +210,16 @@ class RaftNode:
         if self._on_report is not None:
             self._on_report(log.gid, f"the journal is damaged; {lost}. No other replica has this group")
 
-    def _behind_its_state(self, log: GroupLog, index: int, term: int, members: Members | None) -> None:
+    def _behind_its_state(self, log: GroupLog, index: int, term: int, members: Members | None, credited: bool) -> None:
         """The log does not hold what the state machine does. Entries are applied only once they count as stored here,
         so one of three things was. A fetched state was made durable, and the crash came before `install` was. Or
         entries counted before they were on the disk, and the power failed: what is lost is what the operator took
-        into account. Or the log has lost something that it had vouched for: damage.
+        into account. Or the log has lost something that it had vouched for: damage. Only a log of an earlier life says
+        that its entries were `credited` so: terms and votes never are, and one that is new beside a state has forgotten
+        them.
 
         The state is good, and goes on with the members that it knows: the log's configuration may be of before."""
-        fetched, relaxed = log.fetching, log.relaxed
+        fetched = log.fetching
         foreign = fetched and (members is None or members.state_index != index)
         config = members.config if members is not None else log.config
         log.install(index, term, config)
@@ -224,7 +227,7 @@ class RaftNode:
             return
         if foreign:  # nobody here knows by whose votes this state came about: it is fetched again, with its members
             log.set_fetching(True)
-        if foreign or not (fetched or relaxed):
+        if foreign or not (fetched or credited):
             log.mark_damaged()
 
     def stop_group(self, gid: int) -> None:

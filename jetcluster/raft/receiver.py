@@ -74,8 +74,8 @@ class Receiver:
     def _on_timeout_now(self, peer: str, term: int) -> None:
         if not self._group.may_campaign() or self._group.snapshots.needed or peer != self._group.engine.leader():
             return
-        if not self._group.election.may_stamp():
-            return
+        if not self._group.election.may_stamp() or not self._group.node.health.may_vote:
+            return  # a candidate votes for itself, in a higher term that deposes the leader
         self._group.engine.receive_timeout_now(peer, term)
         if self._group.engine.transferring():
             self._group.election.campaign()

@@ -22,13 +22,15 @@ if TYPE_CHECKING:
     from jetcluster.raft.group import Group
 
 _RETRY = 0.3
+"""Seconds until it is asked again."""
 
 
 class Rejoin:
     def __init__(self, group: Group) -> None:
         self._group = group
         self._context = 0
-        self._asked_at: float | None = None
+        self.at: float | None = None
+        """When to ask again; None when that was not done yet, or is not wanted."""
         self._verified_term = 0
         self._verified = 0
         """How far the log is known to equal that of the leader of `_verified_term`."""
@@ -39,13 +41,28 @@ class Rejoin:
         group = self._group
         if self._verified_term != group.term:
             self._verified_term, self._verified, self._target = group.term, 0, None
-        self._verified = max(self._verified, index)
-        now = group.now()
-        if self._target is None and (self._asked_at is None or now - self._asked_at > _RETRY):
-            self._asked_at = now
             self._context += 1
-            group.send(leader, codec.encode_rejoin(group.term, self._context))
+        self._verified = max(self._verified, index)
+        if self._target is None and self.at is None:
+            self._ask(leader)
         self.check()
+
+    def on_time(self, now: float) -> None:
+        """An answer that is lost, or that the leader could not give, is asked for again: the group may be idle."""
+        if self.at is None or now < self.at:
+            return
+        self.at = None
+        group = self._group
+        if not group.log.damaged or self._target is not None or group.leader is None or group.engine.leads():
+            return
+        if self._verified_term == group.term:
+            self._ask(group.leader)
+
+    def _ask(self, leader: str) -> None:
+        group = self._group
+        group.send(leader, codec.encode_rejoin(group.term, self._context))
+        self.at = group.now() + _RETRY
+        group.wake_at(self.at)
 
     def on_reply(self, message: codec.RejoinReply) -> None:
         if message.term == self._group.term and message.context == self._context:

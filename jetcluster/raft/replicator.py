@@ -186,6 +186,7 @@ class Replicator:
             self._group.engine.forget_match(flow.peer)
             self._group.node.led.recovers(self._group)
         flow.recovering = recovering
+        flow.whole = not recovering
 
     # -- snapshots
 

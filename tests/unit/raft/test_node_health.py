@@ -418,3 +418,52 @@ def test_groups_that_cannot_move_keep_no_other_from_moving() -> None:
         leader = net.leader(gid)
         assert leader is not None and leader.me != "A"
     assert all(net["A"].group(gid).role is Role.LEADER for gid in (2, 3, 4))
+
+
+def test_a_node_whose_disk_hangs_does_not_depose_the_leader_that_names_it() -> None:
+    """It could not vote for itself, and its higher term would end the leader's."""
+    net = Loopback()
+    leader = net.start(leader="A")
+    net.run(0.5)
+    group = net["B"].group()
+    hang(net, "B")
+    group.log.set_term(group.term, None)
+    net.run(CONFIG.journal_hangs + 0.3)
+    term = group.term
+    group.receiver.on_message("A", codec.TimeoutNow(term))
+    net.run(0.5)
+    assert (group.term, group.role) == (term, Role.FOLLOWER)
+    assert leader.role is Role.LEADER
+
+
+def test_a_leadership_is_not_handed_to_a_named_voter_that_is_not_well() -> None:
+    net = Loopback()
+    leader = net.start(leader="A")
+    net.run(0.5)
+    reason = ail(net, "B")
+    net.run(0.3)
+    assert not leader.transfer("B")
+    assert leader.transfer("C")
+    net.until(lambda: (found := net.leader()) is not None and found.me == "C")
+    reason.clear()
+    net.run(2.0)
+    assert net["C"].group().transfer("B")
+
+
+def test_where_nobody_is_well_a_leadership_may_be_handed_to_a_named_voter() -> None:
+    net = Loopback()
+    leader = net.start(leader="A")
+    net.run(0.5)
+    for name in "ABC":
+        ail(net, name)
+    net.run(0.3)
+    assert leader.transfer("B")
+
+
+def test_a_node_whose_disk_hangs_does_not_hold_the_first_election() -> None:
+    net = Loopback()
+    hang(net, "A")
+    net["A"].journal.in_flight = 1
+    net.run(CONFIG.journal_hangs + 0.3)
+    group = net["A"].create(1, ("A", "B", "C"), campaign=True)
+    assert (group.role, group.term) == (Role.FOLLOWER, 0)

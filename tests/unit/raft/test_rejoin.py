@@ -5,8 +5,10 @@ import dataclasses
 import pytest
 
 from jetcluster.raft import codec, records
-from jetcluster.raft.api import Role
+from jetcluster.raft.api import MembershipError, Role
+from jetcluster.raft.disk import MemoryDisk
 from jetcluster.raft.group import Group
+from jetcluster.raft.mark import MemoryMark
 from jetcluster.raft.membership import Members
 from tests.unit.raft.loopback import SMALL, Loopback, Recorder
 from tests.unit.raft.test_recovery import batches
@@ -388,3 +390,84 @@ def test_who_is_added_again_does_not_vote_for_those_who_count_on_its_earlier_lif
     net.connect("B", "C")
     net.run(5.0)
     assert net["B"].group().role is not Role.LEADER
+
+
+def heals_late(net: Loopback) -> Group:
+    """C's journal was damaged; it has all entries again, but does not hear that it may count. Returns the leader."""
+    damaged_c(net)
+    net.filter = lambda source, target, gid, frame: not gid or not isinstance(codec.decode(frame), codec.RejoinReply)
+    net.connect_all()
+    net.run(1.0)
+    assert net["C"].group().log.damaged
+    leader = net.leader()
+    assert leader is not None
+    return leader
+
+
+def test_nobody_is_removed_that_a_damaged_voter_cannot_replace() -> None:
+    """A and C alone need C, and C needs a majority without it to count again: they would be stuck for ever."""
+    net = Loopback()
+    leader = heals_late(net)
+    assert [p.peer for p in leader.status().peers if p.recovering] == ["C"]
+    with pytest.raises(MembershipError, match="C is away, or its journal damaged"):
+        leader.remove_peer("B")
+    net.filter = None
+    net.until(lambda: not net["C"].group().log.damaged)
+    net.run(0.1)
+    leader.remove_peer("B")
+    net.run(0.1)
+    index = leader.propose(b"two")
+    net.run(0.1)
+    assert leader.commit_index == index
+
+
+def test_the_damaged_voter_itself_may_be_removed() -> None:
+    net = Loopback()
+    leader = heals_late(net)
+    leader.remove_peer("C")
+    index = leader.propose(b"two")
+    net.run(0.1)
+    assert leader.commit_index == index
+
+
+def test_a_voter_that_has_not_said_yet_how_its_journal_is_carries_nothing() -> None:
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    net.cut("A", "C")
+    net.filter = lambda source, target, gid, frame: not gid or source != "C"
+    net.connect("A", "C")
+    net.run(0.05)
+    assert leader.role is Role.LEADER
+    with pytest.raises(MembershipError):
+        leader.remove_peer("B")
+    net.filter = None
+    leader.propose(b"something to answer")
+    net.run(3.0)
+    leader.remove_peer("B")
+
+
+def test_an_idle_group_asks_again_for_an_answer_that_did_not_come() -> None:
+    net = Loopback()
+    leader = heals_late(net)
+    net.filter = None
+    end = leader.last_index
+    net.until(lambda: not net["C"].group().log.damaged, seconds=1.0)
+    assert leader.last_index == end
+
+
+@pytest.mark.parametrize(("sync_interval", "durable"), [(None, True), (120.0, True), (None, False)])
+def test_a_log_that_is_new_beside_a_state_has_forgotten_its_votes(sync_interval: float | None, durable: bool) -> None:
+    """Votes are on the disk whatever the interval and the kind of stream: this is no power failure, the journal is
+    gone, and a second vote in the same term would be possible."""
+    net = Loopback(options=dataclasses.replace(SMALL, sync_interval=sync_interval))
+    leader = net.start(durable=durable)
+    leader.propose(b"x")
+    net.run(0.2)
+    net.crash("C")
+    net["C"].disk = MemoryDisk()
+    net.marks["C"] = MemoryMark()
+    group = net.restart("C").create(1, ("A", "B", "C"), applied_index=2, applied_term=1, durable=durable)
+    assert group.log.damaged
+    net.connect_all()
+    net.until(lambda: not group.log.damaged)
