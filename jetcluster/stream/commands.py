@@ -12,6 +12,9 @@ SLICED, on commands that may remove many messages: they remove a bounded number 
 (`jobs`) that CONTINUE goes on with; what is due is due at the command's own time. Without it all go in one step, and
 what is due is due at the machine's clock.
 
+PLACED, with SLICED on commands that remove what is due: also what they look at is bounded, and the next one goes on at
+the place that is stored (`expiry`).
+
 NAMED, on commands that must not be carried out twice: before the body comes the number of the request, u64 (`asked`).
 """
 
@@ -53,7 +56,9 @@ LAST_EXTENDED: Final = 31
 
 SLICED: Final = 1
 NAMED: Final = 2
+PLACED: Final = 4
 _MAY_BE_SLICED: Final = frozenset((PURGE, EXPIRE, UPDATE_CONFIG, REPLACE))
+_MAY_BE_PLACED: Final = frozenset((EXPIRE, UPDATE_CONFIG))
 _MAY_BE_NAMED: Final = frozenset((PURGE, REPLACE, CONSUMER_DELETE, CONSUMER_RESET))
 
 HEAD: Final = struct.Struct("<BBQ")
@@ -104,6 +109,8 @@ class Expire(NamedTuple):
     sliced: bool = False
     """It removes some of them, and what is left is due at once. Without it, all go that are due at the machine's
     clock, which is never behind `ts` and may be far ahead of it."""
+    placed: bool = False
+    """It looks at some messages, from the stored place on. Without it, at as many as do not expire."""
 
 
 class Continue(NamedTuple):
@@ -118,6 +125,8 @@ class UpdateConfig(NamedTuple):
     revision: int = 0
     """Orders configurations: an older one than that in force changes nothing. 0 always counts."""
     sliced: bool = False
+    placed: bool = False
+    """As in `Expire`: what an update makes too old goes with it."""
 
 
 class BatchPart(NamedTuple):
@@ -238,7 +247,7 @@ def erases(command: bytes) -> bool:
 
 
 def encode_expire(ts: int, *, sliced: bool = True) -> bytes:
-    return HEAD.pack(EXPIRE, sliced, ts)
+    return HEAD.pack(EXPIRE, SLICED | PLACED if sliced else 0, ts)
 
 
 def encode_continue(ts: int) -> bytes:
@@ -274,7 +283,8 @@ def encode_sourced(ts: int, body: bytes) -> bytes:
 
 
 def encode_update_config(ts: int, config: Mapping[str, Any], revision: int = 0, *, sliced: bool = True) -> bytes:
-    return HEAD.pack(UPDATE_CONFIG, sliced, ts) + _U64.pack(revision) + dump_config(config)
+    flags = SLICED | PLACED if sliced else 0
+    return HEAD.pack(UPDATE_CONFIG, flags, ts) + _U64.pack(revision) + dump_config(config)
 
 
 def encode_extended(ts: int, kind: int, body: bytes) -> bytes:
@@ -287,6 +297,11 @@ def named(command: bytes, request: int) -> bytes:
     assert not command[1] & NAMED
     head = bytes((command[0], command[1] | NAMED)) + command[2 : HEAD.size]
     return head + _U64.pack(request) + command[HEAD.size :]
+
+
+def placeless(command: bytes) -> bytes:
+    """The command without PLACED."""
+    return command[:1] + bytes((command[1] & ~PLACED,)) + command[2:] if command[1] & PLACED else command
 
 
 def nameless(command: bytes) -> bytes:
@@ -342,7 +357,9 @@ def decode(command: bytes) -> Command:
 
 
 def _known_flags(kind: int) -> int:
-    return (SLICED if kind in _MAY_BE_SLICED else 0) | (NAMED if kind in _MAY_BE_NAMED else 0)
+    known = SLICED if kind in _MAY_BE_SLICED else 0
+    known |= NAMED if kind in _MAY_BE_NAMED else 0
+    return known | (PLACED if kind in _MAY_BE_PLACED else 0)
 
 
 def _decode_body(kind: int, ts: int, command: bytes) -> Command:
@@ -357,7 +374,7 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
     if kind == EXPIRE:
         if len(command) != at:
             raise ValueError("trailing bytes")
-        return Expire(ts, bool(command[1] & SLICED))
+        return Expire(ts, bool(command[1] & SLICED), bool(command[1] & PLACED))
     if kind == PURGE:
         seq, keep = _PURGE_BODY.unpack_from(command, at)
         return Purge(ts, command[at + _PURGE_BODY.size :], seq, keep, bool(command[1] & SLICED))
@@ -371,7 +388,8 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
         return _decode_fire(ts, command)
     if kind == UPDATE_CONFIG:
         (revision,) = _U64.unpack_from(command, at)
-        return UpdateConfig(ts, load_config(command[at + _U64.size :]), revision, bool(command[1] & SLICED))
+        config, flags = load_config(command[at + _U64.size :]), command[1]
+        return UpdateConfig(ts, config, revision, bool(flags & SLICED), bool(flags & PLACED))
     if kind == RESTORE:
         return Restore(ts, decode_runs(command, at))
     if kind == SOURCED:

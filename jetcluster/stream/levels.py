@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from jetcluster.stream.commands import CONTINUE, EXPIRE, HEAD, UPDATE_CONFIG, nameless
+from jetcluster.stream.commands import CONTINUE, EXPIRE, HEAD, UPDATE_CONFIG, nameless, placeless
 
 NAMES: Final = 2
-"""From this level on the flag NAMED is understood; SLICED and CONTINUE are from level 1 on. Nodes that tell none are of
-level 0."""
+"""From this level on the flags NAMED and PLACED are understood, from level 1 on SLICED and CONTINUE. Nodes that tell
+none are of level 0."""
 LEVEL: Final = 2
 """This version's."""
 AHEAD: Final = 1_000_000_000
@@ -26,7 +26,7 @@ def lowered(command: bytes, clock: int, level: int = 0) -> bytes | None:
     is due while the machine's `clock` is far ahead of it: versions of level 0 count from there. It can wait, what it
     would remove does not come back. None also for a CONTINUE, of which they know nothing: the job waits for them."""
     if level < NAMES:
-        command = nameless(command)
+        command = placeless(nameless(command))
     if level:
         return command
     kind, _, ts = HEAD.unpack_from(command)

@@ -378,7 +378,7 @@ class StreamMachine:
         """At the command's own time, not `clock`: a message with a stamp of the future, from a leader whose clock was
         wrong, must not make everything before it look old. In logs of versions before it did."""
         now = command.ts if command.sliced else self.clock
-        removed, markers = self._expiry.run(now, sliced=command.sliced)
+        removed, markers = self._expiry.run(now, sliced=command.sliced, placed=command.placed)
         self._store_own(markers)
         return removed
 

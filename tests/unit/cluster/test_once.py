@@ -140,6 +140,22 @@ async def test_a_purge_that_takes_long_is_answered_when_it_is_done(monkeypatch: 
 
 
 @virtual_time
+async def test_a_client_that_gave_up_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "STEP", SMALL)
+    async with Cluster() as cluster:
+        await filled(cluster, 60)
+        for node in cluster:
+            slow(node.replica("S").duties, 1.0)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5):
+                await ask(cluster["B"], "purge", filter="s.*")
+        await cluster["C"].publish(b"s.late")
+        again = await ask(cluster["C"], "purge", filter="s.*")
+        replica = cluster.leader("S").replica("S")
+        assert again["purged"] > 0 and not replica.store.messages and not replica.machine.jobs
+
+
+@virtual_time
 async def test_a_purge_that_does_not_get_on_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "STEP", SMALL)
     async with Cluster() as cluster:
