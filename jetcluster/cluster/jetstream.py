@@ -131,6 +131,7 @@ class JetStream:
         context.turn_commit.on_due = self.flusher.tick
         context.turn_commit.on_room = context.raft.apply_again
         context.raft.may_apply = self._may_apply
+        context.leaders.on_led = self._led_elsewhere
         self._expiry = ConsumerExpiry(self.replicas, self.stream_request, self.background)
         self.administration = Administration(context, self.meta, self.service, self.replicas, self.stream_request)
         self.registry = NodeRegistry(
@@ -319,6 +320,12 @@ class JetStream:
             return True
         self.context.turn_commit.mark()
         return False
+
+    def _led_elsewhere(self, gid: int, term: int) -> None:
+        """A leader whose term the own replica does not know may not lead that one: it may have been removed."""
+        replica = self.replicas.get(gid)
+        if replica is not None and replica.group.term < term:
+            replica.reads.leave()
 
     def _on_effects(self, effects: list[Effect]) -> None:
         for effect in effects:
