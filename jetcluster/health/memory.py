@@ -1,12 +1,14 @@
 """`MemoryWatch`: is there memory left for this process?
 
 Two limits end a process: that of its control group (a container's), and the machine's. The kernel's files say both
-(cgroup v2: Documentation/admin-guide/cgroup-v2.rst; /proc/meminfo: proc(5)).
+(cgroup v2: Documentation/admin-guide/cgroup-v2.rst, v1: cgroup-v1/memory.rst; /proc/self/cgroup: cgroups(7);
+/proc/meminfo: proc(5)).
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +31,7 @@ class MemoryWatch:
         self._root = root
         self._next = 0.0
         self._found = ""
-        self._limit = _number(root / "sys/fs/cgroup/memory.max")
+        self._limit = _limit(root)
         self._page = os.sysconf("SC_PAGE_SIZE")
 
     def trouble(self) -> str:
@@ -64,6 +66,39 @@ class MemoryWatch:
         if available >= LEAST * total:
             return ""
         return f"{available >> 10} MiB are available of the machine's {total >> 10} MiB"
+
+
+def _limit(root: Path) -> int | None:
+    """The smallest one on the way from the own control group to the top: a unit of systemd has a group of its own, and
+    each group above it may have a limit too. In a container the path that the kernel names may be one outside of it:
+    then only the top is there, which is the container's."""
+    found = [_number(file) for file in _limit_files(root)]
+    return min((limit for limit in found if limit is not None), default=None)
+
+
+def _limit_files(root: Path) -> Iterator[Path]:
+    mounted = root / "sys/fs/cgroup"
+    yield mounted / "memory.max"
+    yield mounted / "memory/memory.limit_in_bytes"
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:  # "0::/system.slice/jetcluster.service" (v2), "4:memory:/docker/..." (v1)
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        parts = [part for part in path.split("/") if part]
+        if ".." in parts:
+            continue
+        if not controllers:
+            tops, name = [mounted, mounted / "unified"], "memory.max"
+        elif "memory" in controllers.split(","):
+            tops, name = [mounted / "memory"], "memory.limit_in_bytes"
+        else:
+            continue
+        for top in tops:
+            for depth in range(1, len(parts) + 1):
+                yield top.joinpath(*parts[:depth], name)
 
 
 def _number(path: Path) -> int | None:

@@ -114,6 +114,8 @@ class Journal:
         self._on_fatal = on_fatal or _raise
         self._mark = mark if mark is not None else NoMark()
         self._marked = 0
+        self._reached = (0, 0)
+        """The newest batch that was written in this life, and its segment; set by the writer's thread."""
         self._open = OpenBatch()
         self._active: dict[GroupLog, None] = {}
         """Logs with something new, or with more in memory than an idle one is to have."""
@@ -370,6 +372,16 @@ class Journal:
         self._disk.write(batch.segment, batch.offset, batch.chunks, batch.sync)
         if batch.sync:
             self.sync_latency.observe(time.perf_counter() - start)
+        self._reached = batch.seq, batch.segment
+
+    def _finish(self, last: SealedBatch | None) -> None:
+        """In the writer's thread, at the end."""
+        if last is not None and self._reached[0] in (0, last.seq - 1):  # else the batch before could not be written
+            self._write(last)
+        seq, segment = self._reached
+        if seq:
+            self._disk.sync(segment)
+            self._mark.write(seq)
 
     def _create(self, batch: SealedBatch) -> None:
         try:
@@ -511,11 +523,13 @@ class Journal:
             self._check_space()
 
     def close(self) -> None:
-        """Writes what is queued, waits for it, closes the files. Nobody is told of it any more."""
+        """Writes what is queued, waits for it, has it marked as durable, closes the files. Nobody is told of it any
+        more."""
         if self._closed:
             return
-        if self._open.count and self.failed is None and not self._write_failed:
-            self._writer.submit(functools.partial(self._write, self._seal()), lambda error: None)
+        if self.failed is None and not self._write_failed:
+            last = self._seal() if self._open.count else None
+            self._writer.submit(functools.partial(self._finish, last), _ignore)
         self._closed = True
         self._syncs.close()
         self._writer.close()

@@ -284,7 +284,7 @@ class _Scan:
         try:
             _replay(group, record, segment)
         except (ConfigError, ValueError, IndexError) as e:
-            group.damaged = True
+            group.damaged, group.joining = True, False
             self.result.damage.append(Damage(segment, record.offset, record.offset, f"record not understood: {e}"))
 
 

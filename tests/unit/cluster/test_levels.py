@@ -126,7 +126,7 @@ async def test_what_a_dead_node_understands_outlives_the_leaders_process() -> No
         await cluster.update("S", max_age=SECOND)
         await again[0].publish(b"s", b"1")
         await asyncio.sleep(3)
-        assert set(found) == {(UPDATE_CONFIG, SLICED), (EXPIRE, SLICED)}
+        assert set(found) == {(UPDATE_CONFIG, SLICED | PLACED), (EXPIRE, SLICED | PLACED)}
 
 
 @virtual_time

@@ -76,3 +76,39 @@ def test_what_the_kernel_does_not_say_is_no_trouble(tmp_path: Path, text: str) -
 
 def test_the_real_kernel() -> None:
     assert MemoryWatch(ManualTime()).trouble() == ""
+
+
+def nested(machine: Machine, line: str, limits: dict[str, str]) -> MemoryWatch:
+    (machine.root / "proc/self/cgroup").write_text(line + "\n")
+    for path, limit in limits.items():
+        file = machine.root / "sys/fs/cgroup" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(limit + "\n")
+    machine.resident(490 << 20)
+    return MemoryWatch(ManualTime(), machine.root)
+
+
+LOW, HIGH = str(512 << 20), str(4096 << 20)
+
+
+@pytest.mark.parametrize(
+    ("line", "limits"),
+    [
+        ("0::/system.slice/jc.service", {"system.slice/jc.service/memory.max": LOW}),
+        ("0::/a/b", {"a/b/memory.max": HIGH, "a/memory.max": LOW}),
+        ("0::/a/b", {"a/b/memory.max": "max", "a/memory.max": HIGH, "memory.max": LOW}),
+        ("2:cpu:/x\n4:memory:/docker/1\n0::/", {"memory/docker/1/memory.limit_in_bytes": LOW}),
+        ("4:cpu,memory:/not/here", {"memory/memory.limit_in_bytes": LOW}),
+        ("0::/../outside", {"memory.max": LOW}),
+    ],
+)
+def test_the_smallest_limit_on_the_way_to_the_top(machine: Machine, line: str, limits: dict[str, str]) -> None:
+    watch = nested(machine, line, limits)
+    assert watch.trouble() == "490 MiB are used of the 512 MiB that the control group allows"
+
+
+def test_the_limit_of_another_control_group_does_not_count(machine: Machine) -> None:
+    limits = {"b/memory.max": LOW, "a/memory.max": HIGH, "cpu/a/memory.limit_in_bytes": LOW}
+    assert nested(machine, "0::/a\n3:cpu:/a", limits).trouble() == ""
+    unlimited = {"memory/memory.limit_in_bytes": str((1 << 63) - 4096)}
+    assert nested(machine, "4:memory:/", unlimited).trouble() == ""

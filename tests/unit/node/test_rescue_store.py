@@ -387,7 +387,7 @@ def test_killed_at_any_step_the_old_state_is_left_or_the_new_one(tmp_path: Path)
             assert log.config.voters == tuple(site.peers()) and log.found.last_index == 40
             assert log.found.term == 1
         assert not log.found.damaged and other.config.rescue == 0 and other.found.last_index == 38
-        assert not other.found.damaged, "the last write of all is the one that marks it"
+        assert carried_out or not other.found.damaged, "it is marked last of all, only its journal is closed then"
         assert read_journal(site.folder("n1") / "journal").damage == []
         if recorded:
             (record,) = rescue_record.read(site.folder("n1"))

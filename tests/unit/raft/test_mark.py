@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
 
+from jetcluster import faults
+from jetcluster.clock import SeededRng
 from jetcluster.raft.mark import SLOT, FileMark, MemoryMark, NoMark
+from tests.unit.raft.journals import Bench, fill
 
 
 def test_the_newest_batch_comes_back(tmp_path: Path) -> None:
@@ -69,3 +75,37 @@ def test_the_twins(mark: MemoryMark | NoMark, kept: int) -> None:
     mark.write(5)
     mark.close()
     assert mark.read() == kept
+
+
+def test_a_clean_end_marks_all_that_was_written() -> None:
+    for interval in (None, 120.0):
+        bench = Bench(sync_interval=interval)
+        fill(bench.log(), 5)
+        bench.settle()
+        fill(bench.log(), 5)
+        bench.journal.close()
+        bench.disk.crash(SeededRng(5))
+        found = bench.open()._seq - 1
+        assert bench.mark.batch == found >= 2, "and it is on the disk, whatever the interval"
+        assert bench.found.damage == []
+        assert bench.log().last_index == 10
+
+
+def test_a_last_write_that_fails_is_not_marked() -> None:
+    bench = Bench()
+    fill(bench.log(), 5)
+    bench.settle()
+    fill(bench.log(), 5)
+    with faults.armed("journal.write", faults.fail(errno.EIO)):
+        bench.journal.close()
+    assert bench.mark.batch == 0
+    bench.open()
+    assert bench.found.damage == []
+
+
+def test_the_mark_is_written_with_a_sync(tmp_path: Path) -> None:
+    mark = FileMark(tmp_path / "journal.mark", "peerA")
+    mark.write(3)
+    assert mark._fd is not None
+    assert fcntl.fcntl(mark._fd, fcntl.F_GETFL) & os.O_DSYNC
+    mark.close()
