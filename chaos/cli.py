@@ -26,7 +26,7 @@ from chaos.docker_cluster import DockerCluster
 from chaos.history import load
 from chaos.html_report import render
 from chaos.local_cluster import LocalCluster
-from chaos.plants import PLANTS
+from chaos.plants import PLANTS, Plant
 from chaos.report import show
 from chaos.runner import Result, run
 from chaos.scenarios import DEFAULT, EVERY_LOCAL, SCENARIOS, Scenario
@@ -34,6 +34,8 @@ from chaos.workloads import USUAL, WORKLOADS
 from tests.cluster.harness import HarnessError, find_server
 
 WIDTH = 120
+MISSED = 3
+"""Exit code of a run that did not find what was planted."""
 LEAST = 8.0
 """Seconds of load below which a run is not worth its cluster."""
 
@@ -77,7 +79,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     report = args.out / "report.html"
     report.write_text(render(results, f"jetcluster chaos, {time.strftime('%Y-%m-%d %H:%M')}"))
     console.print(f"report: {report}")
+    if args.plant:
+        return found(PLANTS[args.plant], results, console)
     return 0 if all(result.ok for result in results) else 1
+
+
+def found(plant: Plant, results: Sequence[Result], console: Console) -> int:
+    """1 where the plant was found as what it is; MISSED when nothing was, or only something else."""
+    kinds = {finding.kind for result in results for finding in result.verdict.findings}
+    if kinds & plant.finds:
+        console.print(f"plant {plant.name}: found as {', '.join(sorted(kinds & plant.finds))}")
+        return 1
+    console.print(f"plant {plant.name}: NOT found as {', '.join(sorted(plant.finds))}")
+    return MISSED
 
 
 def run_all(args: argparse.Namespace, console: Console) -> list[Result]:

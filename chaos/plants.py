@@ -81,7 +81,7 @@ replace(DedupeWindow, "seq_of", lambda self, msg_id: None)
             "a mirror answers for its upstream what it has, whatever was acked there",
             """
 from jetcluster.cluster.mirror_host import MirrorReads
-replace(MirrorReads, "_confirms", lambda self, origin: False)
+replace(MirrorReads, "_confirms", lambda self, origin, payload: False)
 """,
         ),
         Plant(

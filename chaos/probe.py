@@ -16,6 +16,8 @@ from chaos.workloads.queue import Queue
 from tests.cluster.client import Client, Msg
 
 PROBE = "probe"
+PROBED = "probed"
+"""From when to when."""
 PATIENCE = 0.3
 """Seconds until it asks again."""
 EVERY = 0.03
@@ -28,12 +30,15 @@ async def probing(
     history: History, url: str, streams: Sequence[str], patience: float = PATIENCE, write: bool = True
 ) -> AsyncIterator[None]:
     """While the body runs. `write=False`: only the leaders are looked at."""
+    since = history.now()
     tasks = [asyncio.create_task(_look(history, url, streams))]
     if write:
         tasks.append(asyncio.create_task(_publish(history, url, patience)))
     try:
         yield
     finally:
+        if write:
+            history.note(Queue.name, PROBED, PROBE, since=since)
         for task in tasks:
             task.cancel()
         for task in tasks:

@@ -83,7 +83,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 DEFAULT = (
     "kill", "pause", "halves", "one-way", "power", "power-relaxed", "memory", "sick-disk", "clock-hours", "cut-journal",
-    "rot-two", "flood", "mix",
+    "rot-two", "flood", "descriptors", "mix",
 )  # fmt: skip
 """What `make chaos` runs, the time divided."""
 EVERY_LOCAL = tuple(name for name in SCENARIOS if name not in ("containers", "short"))

@@ -1,11 +1,12 @@
 """What the API handlers ask of the cluster: `cluster.jetstream.JetStream` on a node, a fake in tests.
 
-Called from the event loop. The two requests retry on their own while leaders change, for 3.5 s, and then raise
-ApiError 503/10008; nothing but ApiError comes out of them.
+Called from the event loop. The two requests retry on their own while leaders change, for 3.5 s (one that is under way
+for as long as it gets on), and then raise ApiError 503/10008; nothing but ApiError comes out of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from jetcluster.cluster.meta_state import Assignment
@@ -30,9 +31,16 @@ class Cluster(Protocol):
         """`MetaService.handle(kind, body)` on the meta leader. A retry sends the same `body["request"]`."""
         ...
 
-    async def stream_request(self, assignment: Assignment, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def stream_request(
+        self,
+        assignment: Assignment,
+        kind: str,
+        body: dict[str, Any],
+        under_way: Callable[[], None] | None = None,
+    ) -> dict[str, Any]:
         """Asks the leader of the stream's group (`cluster.stream_requests`). Every body also holds `revision`, that of
-        the asker's assignment.
+        the asker's assignment. `under_way` is called once when the leader says that the request takes longer; it is
+        answered when it is done then, and given up when it does not get on.
 
         | kind | body | result |
         |---|---|---|

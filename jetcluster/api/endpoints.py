@@ -37,6 +37,9 @@ class Endpoint:
     """The longest that an answer may take, where it is not that of all others (`dispatch.REQUEST_SECONDS`)."""
 
 
+PURGE_SECONDS: Final = 3600.0
+"""One that is under way is waited for as long as it gets on (`cluster.requests.NO_PROGRESS`); another one as usual."""
+
 _Plain = Callable[[ApiContext, Request], Awaitable[Reply]]
 
 
@@ -60,7 +63,7 @@ _ALL: Final = (
     _endpoint("STREAM.DELETE", 1, "stream_delete_response", streams.delete),
     _endpoint("STREAM.NAMES", 0, "stream_names_response", streams.names, **_NO_PAGE, streams=[]),
     _endpoint("STREAM.LIST", 0, "stream_list_response", streams.list_streams, **_NO_PAGE, streams=[]),
-    _endpoint("STREAM.PURGE", 1, "stream_purge_response", streams.purge, purged=0),
+    replace(_endpoint("STREAM.PURGE", 1, "stream_purge_response", streams.purge, purged=0), seconds=PURGE_SECONDS),
     _endpoint("STREAM.MSG.GET", 1, "stream_msg_get_response", streams.msg_get),
     _endpoint("STREAM.MSG.DELETE", 1, "stream_msg_delete_response", streams.msg_delete),
     _endpoint("STREAM.LEADER.STEPDOWN", 1, "stream_leader_stepdown_response", streams.leader_stepdown),

@@ -6,9 +6,11 @@ A refusal is an ApiError, rendered by `api.dispatch`. Order of checks and shapes
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from jetcluster import API_LEVEL, REPORTED_VERSION, errors
+from jetcluster.api import dispatch
 from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request
 from jetcluster.cluster.meta_state import Assignment
@@ -172,7 +174,9 @@ async def purge(context: ApiContext, request: Request) -> Fields:
         await find(context, request)
         raise by_code(errors.BAD_REQUEST)
     body = {"filter": wanted.filter, "seq": wanted.seq, "keep": wanted.keep}
-    _, answer = await on_leader(context, request, "purge", body)
+    async with asyncio.timeout(dispatch.REQUEST_SECONDS) as limit:
+        # One that is under way is waited for: how long, its leader's progress decides.
+        _, answer = await on_leader(context, request, "purge", body, under_way=lambda: limit.reschedule(None))
     return {"success": True, "purged": answer["purged"]}
 
 
@@ -330,16 +334,23 @@ async def _lookup(context: ApiContext, request: Request) -> Assignment:
     return Assignment.from_dict(result["assignment"])
 
 
-async def on_leader(context: ApiContext, request: Request, kind: str, body: Fields) -> tuple[Assignment, Fields]:
-    """Asks the stream's leader; once more if the stream turns out to have been deleted and created again."""
+async def on_leader(
+    context: ApiContext,
+    request: Request,
+    kind: str,
+    body: Fields,
+    under_way: Callable[[], None] | None = None,
+) -> tuple[Assignment, Fields]:
+    """Asks the stream's leader; once more if the stream turns out to have been deleted and created again. `under_way`
+    is called when it takes longer (`api.cluster`)."""
     found = await find(context, request)
     body = {**body, "revision": found.revision}
     try:
-        return found, await context.cluster.stream_request(found, kind, body)
+        return found, await context.cluster.stream_request(found, kind, body, under_way)
     except ApiError as error:
         if error.err_code not in {errors.NOT_AVAILABLE, errors.STREAM_NOT_FOUND}:
             raise
         fresh = await _lookup(context, request)
         if fresh.gid == found.gid:
             raise
-    return fresh, await context.cluster.stream_request(fresh, kind, body)
+    return fresh, await context.cluster.stream_request(fresh, kind, body, under_way)

@@ -22,7 +22,9 @@ from jetcluster.node.rescue_store import (
     choose,
     describe,
     stores_to_write,
+    unmarked,
     what_may_be_lost,
+    whole_without,
 )
 from jetcluster.node.rescue_survey import StoreError, StreamView, jetstream_folder, locked, opened, survey
 
@@ -76,8 +78,8 @@ def report(view: StreamView) -> list[str]:
     for replica in view.replicas:
         judged = "; ".join(replica.problems) if replica.problems else "whole"
         lines.append(f"  {replica.name}: {judged}; {describe(replica)}")
-        if replica.store.left_out:
-            lines.append(f"    the cluster goes on without this store: {replica.store.left_out}")
+        if replica.left_out:
+            lines.append(f"    the cluster goes on without this store: {replica.left_out}")
     lines += [f"  {name}: its store is not here" for name in view.missing]
     return lines + [f"  {text}" for text in _advice(view)]
 
@@ -88,12 +90,25 @@ def _advice(view: StreamView) -> list[str]:
             "its only replica is not here, so there is nothing to rescue. If that store is gone for good, so is what",
             "it held: restore the stream from a backup, or delete it and create it again",
         ]
+    for begun in view.replicas:
+        others = unmarked(view, begun)
+        if others and not begun.left_out and not whole_without(view, begun):
+            names = ", ".join(other.name for other in others)
+            return [
+                f"{begun.name} was made the whole stream (rescue {begun.forced}), and {names} may still vote: run the",
+                f"command again with --keep {begun.store.path}",
+            ]
+    if len(view.voters) == 1 and all(replica.left_out for replica in view.replicas if replica.peer in view.voters):
+        return ["its only replica is of a server that the cluster goes on without, so there is nothing to rescue"]
     if view.majority or len(view.voters) == 1:
         return ["it needs no rescue: start the servers"]
     if view.best is None:
         return ["no replica of it here can be used"]
     best = view.best
-    lines = [f"a majority is missing or damaged. Keep {best.name}, the most advanced one: {best.store.path}"]
+    state = (
+        "missing, damaged or left out" if any(replica.left_out for replica in view.replicas) else "missing or damaged"
+    )
+    lines = [f"a majority is {state}. Keep {best.name}, the most advanced one: {best.store.path}"]
     lost = what_may_be_lost(view, best)
     return lines + ["may be lost then:"] + [f"- {text}" for text in lost]
 
@@ -124,12 +139,11 @@ def _keep(
 
 
 def _announce(choice: Choice) -> list[str]:
-    others = [
-        name for name in (choice.stream.names.get(p, p) for p in choice.stream.voters) if name != choice.kept.name
-    ]
+    others = [name for name in (choice.stream.names.get(p, p) for p in choice.before) if name != choice.kept.name]
+    begun = "" if choice.from_start else ", which was begun"
     lines = [
         "",
-        f"{choice.stream.label} is to be what {choice.kept.name} has (rescue {choice.number}). The replicas of "
+        f"{choice.stream.label} is to be what {choice.kept.name} has (rescue {choice.number}{begun}). The replicas of "
         f"{', '.join(others)} are given up,",
         "with what they hold, also if their servers come back. Will be lost, or may be:",
     ]

@@ -16,6 +16,7 @@ from jetcluster.cluster.advisories import tell
 from jetcluster.cluster.consumer_cluster import all_replicas, consumer_cluster
 from jetcluster.cluster.consumer_exchange import until
 from jetcluster.cluster.mesh_api import MeshError
+from jetcluster.cluster.once import carry_out
 from jetcluster.cluster.proposals import OutcomeUnknownError
 from jetcluster.cluster.requests import REPEATED
 from jetcluster.consumer.info import consumer_info
@@ -126,7 +127,8 @@ class ConsumerRequests:
     async def _delete(self, replica: StreamReplica, body: Body) -> Body:
         state = replica.consumers.table.by_name.get(str(body["name"]))
         try:
-            await self._propose(replica, commands.CONSUMER_DELETE, {"name": body["name"], "cid": 0})
+            # Once: meanwhile there may be another consumer of that name.
+            await self._once(replica, commands.CONSUMER_DELETE, {"name": body["name"], "cid": 0}, body)
         except ApiError as error:
             if body.get(REPEATED) and error.err_code == CONSUMER_NOT_FOUND:
                 return {}  # by the first attempt, whose outcome was lost with its leader
@@ -223,7 +225,7 @@ class ConsumerRequests:
 
     async def _reset(self, replica: StreamReplica, body: Body) -> Body:
         fields = {"name": body["name"], "seq": int(body.get("seq") or 0), "done": bool(body.get("done"))}
-        start = await self._propose(replica, commands.CONSUMER_RESET, fields)
+        start = await self._once(replica, commands.CONSUMER_RESET, fields, body)
         state = _state(replica, str(body["name"]))
         live = await self._live(replica, [state])
         return {"info": self._info_of(replica, state, live), "reset_seq": start}
@@ -260,12 +262,18 @@ class ConsumerRequests:
 
     async def _propose(self, replica: StreamReplica, kind: int, fields: Body) -> int:
         """The command's outcome. Raises ApiError for a refusal, RaftError, OutcomeUnknownError."""
-        head = commands.HEAD.pack(kind, 0, self._context.clock.time_ns())
-        command = head + json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
-        result = await replica.propose(command, PROPOSE_SECONDS)
+        result = await replica.propose(self._command(kind, fields), PROPOSE_SECONDS)
         if isinstance(result, ApiError):
             raise result
         return int(result)
+
+    async def _once(self, replica: StreamReplica, kind: int, fields: Body, body: Body) -> int:
+        """The same for a request that must not be carried out again when its answer was lost (`once`)."""
+        return await carry_out(replica, self._command(kind, fields), body, self._context.clock)
+
+    def _command(self, kind: int, fields: Body) -> bytes:
+        head = commands.HEAD.pack(kind, 0, self._context.clock.time_ns())
+        return head + json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _refuse_new_target(replica: StreamReplica, state: ConsumerState, deliver_subject: str) -> None:

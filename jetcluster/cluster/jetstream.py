@@ -41,10 +41,11 @@ from jetcluster.cluster.meta_state import (
     StreamUpdated,
 )
 from jetcluster.cluster.node_watch import NodeWatch
+from jetcluster.cluster.once import NUMBERED
 from jetcluster.cluster.proposals import OutcomeUnknownError
 from jetcluster.cluster.read_confirm import COMMIT_METHOD, LAST_METHOD
 from jetcluster.cluster.registry import NodeRegistry
-from jetcluster.cluster.requests import Body, LeaderRequests
+from jetcluster.cluster.requests import ONCE, Body, LeaderRequests
 from jetcluster.cluster.restart_safety import RestartSafety
 from jetcluster.cluster.rounds import TICK
 from jetcluster.cluster.scrubber import Scrubber
@@ -129,7 +130,8 @@ class JetStream:
         self.flusher = Flusher(context, self.meta, self.replicas, self._leftovers, self._is_of_before)
         context.turn_commit.on_due = self.flusher.tick
         context.turn_commit.on_room = context.raft.apply_again
-        context.raft.may_apply = lambda: not context.kv.overloaded
+        context.raft.may_apply = self._may_apply
+        context.leaders.on_led = self._led_elsewhere
         self._expiry = ConsumerExpiry(self.replicas, self.stream_request, self.background)
         self.administration = Administration(context, self.meta, self.service, self.replicas, self.stream_request)
         self.registry = NodeRegistry(
@@ -252,10 +254,15 @@ class JetStream:
         """Runs `MetaService.handle` on the meta leader. Raises ApiError."""
         return await self._meta_requests.ask(META_GROUP, kind, body)
 
-    async def stream_request(self, assignment: Assignment, kind: str, body: Body) -> Body:
-        """Runs `StreamRequests.handle` on the stream's leader, which finds this node as `asker` in the body. Raises
-        ApiError."""
-        return await self._stream_requests.ask(assignment.gid, kind, body | {"asker": self.context.me})
+    async def stream_request(
+        self, assignment: Assignment, kind: str, body: Body, under_way: Callable[[], None] | None = None
+    ) -> Body:
+        """Runs `StreamRequests.handle` on the stream's leader, which finds this node as `asker` in the body, and a
+        number in those that are carried out once. `under_way` as in `LeaderRequests.ask`. Raises ApiError."""
+        body = {**body, "asker": self.context.me}
+        if kind in NUMBERED and ONCE not in body:
+            body[ONCE] = int.from_bytes(self.context.rng.token(8), "little") or 1
+        return await self._stream_requests.ask(assignment.gid, kind, body, under_way=under_way)
 
     async def rescue_meta(self, wanted: int | ApiError, by: str) -> list[Body]:
         """See `api.cluster.Cluster`."""
@@ -305,6 +312,20 @@ class JetStream:
             await self.registry.register_missing()  # a node that joined a moment ago counts for the placement
         administer = self.administration.handlers.get(kind) or self.rescues.handlers.get(kind)
         return await (administer(body) if administer is not None else self.service.handle(kind, body))
+
+    def _may_apply(self) -> bool:
+        """See `RaftNode.may_apply`. Whoever is told to wait is told when it is over, also where nothing was applied
+        that is to be committed: what fills the store may be imports alone."""
+        if not self.context.kv.overloaded:
+            return True
+        self.context.turn_commit.mark()
+        return False
+
+    def _led_elsewhere(self, gid: int, term: int) -> None:
+        """A leader whose term the own replica does not know may not lead that one: it may have been removed."""
+        replica = self.replicas.get(gid)
+        if replica is not None and replica.group.term < term:
+            replica.reads.leave()
 
     def _on_effects(self, effects: list[Effect]) -> None:
         for effect in effects:

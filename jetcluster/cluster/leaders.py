@@ -33,6 +33,8 @@ class LeaderTable:
         self._leaders: dict[int, Hint] = {}
         self._mine: dict[int, int] = {}
         self._waiters: dict[int, list[asyncio.Future[None]]] = {}
+        self.on_led: Callable[[int, int], None] = lambda gid, term: None
+        """A peer says that it leads the group, and in which term."""
         mesh.on_notice(_NOTICE, self._on_notice)
         mesh.on_peers(self._peer_up, self._peer_down)
 
@@ -105,6 +107,7 @@ class LeaderTable:
             return
         for gid, term in _ENTRY.iter_unpack(payload):
             self._learn(gid, term, peer)
+            self.on_led(gid, term)
 
     def _peer_up(self, info: NodeInfo) -> None:
         entries = [_ENTRY.pack(gid, term) for gid, term in self._mine.items()]

@@ -86,6 +86,9 @@ class MeshOptions:
     """cluster { authorization }: the secret peers must prove to know, and the default of routes without credentials."""
     routes: tuple[Route, ...] = ()
     handshake_timeout: float = 2.0
+    silent_after: float = 0.8
+    """Without a word of a node that has JetStream, which says ten times a second that it lives, no publisher waits for
+    it: as soon as Raft suspects it (`RaftConfig.suspect_after`) others take its place."""
     stale_after: float = 3.5
     max_pending: int = 256 * 1024 * 1024
     """Per link."""
@@ -387,14 +390,16 @@ class NodeMesh(MeshCore):
     def _tick(self) -> None:
         """Keepalive of all links. If this process itself stood still (SIGSTOP, a long collection), what the peers sent
         meanwhile is still unread: they get the time back."""
-        now = self.clock.monotonic()
+        now, options = self.clock.monotonic(), self.options
         stood_still = now - self._last_tick - TICK
         self._last_tick = now
         for link in list(self.links.values()):
             assert isinstance(link, TcpLink)
             if stood_still > 2 * TICK:
                 link.stats.last_activity += stood_still
-            link.keepalive(now, self.options.stale_after)
+            if link.info is not None and link.info.jetstream and now - link.stats.last_activity > options.silent_after:
+                self.set_silent(link, True)
+            link.keepalive(now, options.stale_after)
         self._ticker = self.loop.call_later(TICK, self._tick)
 
 

@@ -110,6 +110,8 @@ class PeerLink:
         self.closed = False
         self.congested = False
         """True while the connection takes no more; a producer that can wait should."""
+        self.silent = False
+        """See `MeshCore.set_silent`."""
         self.stats = LinkStats()
         self.valve = Valve()
         """See `protocol.interest.RemotePeer`."""
@@ -182,6 +184,8 @@ class MeshCore:
         """Called once after all frames of one read were delivered: dirty Raft groups are ticked here."""
         self.on_left_out: Callable[[int, str], None] = lambda age, text: None
         """(seconds ago, what a peer says): the cluster was rescued without this node, and must not be met any more."""
+        self.on_silence: Callable[[PeerLink], None] = lambda link: None
+        """Told of a link that begins, or ceases, to be silent."""
         self.on_client_urls: Callable[[tuple[str, ...]], None] | None = None
         """Told the sorted client URLs of all connected peers whenever the set changes (INFO connect_urls)."""
         self.on_leaf_urls: Callable[[tuple[str, ...]], None] | None = None
@@ -274,6 +278,15 @@ class MeshCore:
         for link, result in zip(links, results, strict=True):
             if isinstance(result, BaseException) and not link.closed:
                 raise MeshError(f"peer {link.peer_id} did not confirm our interest: {result}") from result
+
+    def set_silent(self, link: PeerLink, silent: bool) -> None:
+        """Nothing comes from a peer that should have been heard, or it is heard again. No publisher waits for a silent
+        one: what is queued for it is bounded by what a link takes at all."""
+        if link.silent != silent and link.up:
+            link.silent = silent
+            if silent:
+                link.valve.open()
+            self._guarded(self.on_silence, link)
 
     # -- own info ------------------------------------------------------------------------------------------------
 

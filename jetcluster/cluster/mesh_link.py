@@ -7,8 +7,8 @@ only urgent frames are passed on: heartbeats and appends then wait behind at mos
 socket buffers, however many gigabytes of messages are published. Single large frames cannot be overtaken, so catch-up
 asks for one bounded chunk at a time (cluster/catchup.py).
 
-Bounds: publishers wait (`protocol.valve`) from `LANE` bytes in the ordered lane on; messages are dropped (core NATS
-delivers at most once) once half of `max_pending` waits; the link is closed when all of it does.
+Bounds: publishers wait (`protocol.valve`) from `LANE` bytes in the ordered lane on, but not for a silent peer; messages
+are dropped (core NATS delivers at most once) once half of `max_pending` waits; the link is closed when all of it does.
 """
 
 from __future__ import annotations
@@ -122,6 +122,8 @@ class TcpLink(PeerLink, asyncio.Protocol):
         stats = self.stats
         stats.in_bytes += len(data)
         stats.last_activity = self._clock.monotonic()
+        if self.silent:
+            self.core.set_silent(self, False)
         reader = self._reader
         try:
             spans = reader.feed(data)
@@ -232,7 +234,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         self._ordered.append(frame)
         self._ordered_bytes += size
         self._pending += size
-        if self._ordered_bytes > LANE:
+        if self._ordered_bytes > LANE and not self.silent:
             self.valve.close()
         if not self._scheduled:
             self._scheduled = True

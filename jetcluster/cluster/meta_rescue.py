@@ -107,11 +107,7 @@ class MetaRescue:
 
     def _fence(self) -> None:
         out = self._meta.machine.left_out
-        told = {
-            peer: (rescue.at_ns, f"the meta group was rescued without {rescue.lost[peer]} at {rfc3339(rescue.at_ns)}")
-            for peer, rescue in out.items()
-        }
-        self._context.mesh.leave_out(told)
+        self._context.mesh.leave_out({peer: (rescue.at_ns, rescue.told(peer)) for peer, rescue in out.items()})
         if self._meta.group is not None:
             self._meta.group.fence(tuple(out))
 

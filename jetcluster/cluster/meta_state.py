@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from jetcluster.model.times import rfc3339
+
 MAX_FENCED = 64
 
 
@@ -171,6 +173,10 @@ class Rescue:
     """Peer id -> name."""
     lost: Mapping[str, str]
     """Those whose stores must never come back."""
+
+    def told(self, peer: str) -> str:
+        """What one of `lost` is told of it."""
+        return f"the meta group was rescued without {self.lost[peer]} at {rfc3339(self.at_ns)}"
 
     def to_dict(self) -> dict[str, Any]:
         return {

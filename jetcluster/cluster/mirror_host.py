@@ -7,6 +7,7 @@ go on while it cannot be reached.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.cluster.context import NodeContext
@@ -16,11 +17,13 @@ from jetcluster.cluster.read_group import MAX_LAG, ReadGroup
 from jetcluster.mirror.link import CURRENT
 from jetcluster.mirror.links import Links
 from jetcluster.mirror.ports import LinkStore, Surroundings
-from jetcluster.protocol.bus import Origin
+from jetcluster.model.times import rfc3339
+from jetcluster.protocol.bus import Callback, Origin
 from jetcluster.raft.api import RaftError
 from jetcluster.store.api import DamagedError
 from jetcluster.stream import sourced
-from jetcluster.stream.rules import StreamRules
+from jetcluster.stream.get_request import GetRequest, MalformedRequest
+from jetcluster.stream.rules import StreamRules, short_hash
 from jetcluster.stream.sourced import Cursor
 
 if TYPE_CHECKING:
@@ -95,8 +98,12 @@ class MirrorReads(ReadGroup):
     leaves when it is known to be far behind, or when this node's own replica of the upstream answers: that one has what
     its clients were told is stored.
 
-    An upstream in the same cluster is asked what it has, and the answer waits until the mirror has it too; one that
-    nobody leads is not waited for (`ReadConfirmations`). What is mirrored from elsewhere is as old as it is."""
+    The leader of an upstream in the same cluster is asked what that has, and the answer waits until the mirror has it
+    too; where nobody leads it the mirror says 503 (`ReadConfirmations`), but for messages by their sequences, which
+    nothing that came later can change. What is mirrored from elsewhere, or has been deleted, is as old as it is.
+
+    Nobody answers for a stream that is not the one that was mirrored and only has its name: one of this account where
+    the mirror's own is elsewhere, or one that was created anew."""
 
     def _make_confirmations(self) -> ReadConfirmations:
         context, store = self._context, self._replica.store
@@ -105,18 +112,57 @@ class MirrorReads(ReadGroup):
             upstream = self._upstream
             return await confirmed_last(context, upstream.gid) if upstream is not None else store.last_seq
 
-        return ReadConfirmations(context.clock, context.timers, stored, lambda: store.last_seq, answers_anyway=True)
+        return ReadConfirmations(context.clock, context.timers, stored, lambda: store.last_seq)
 
-    def _confirms(self, origin: Origin) -> bool:
-        return self._upstream is not None
+    def _confirms(self, origin: Origin, payload: bytes) -> bool:
+        return self._upstream is not None and not self._has(payload)
+
+    def _has(self, payload: bytes) -> bool:
+        """It asks for one message by its sequence, and that is here."""
+        try:
+            request = GetRequest.decode(payload) if payload else None
+        except MalformedRequest:
+            return False
+        if request is None or request.given not in (["seq"], ["seq", "no_hdr"]):
+            return False
+        return self._replica.store.contains(request.seq)
+
+    def _when_current(self, answer: Callback) -> Callback:
+        """As of any replica, and only while this mirror may answer at all: the next tick is too late for a client that
+        has created the other stream."""
+        then = super()._when_current(answer)
+
+        def receive(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+            if self._is_of_another:
+                self._hand_on(subject, reply, headers, payload)
+            else:
+                then(subject, reply, headers, payload, origin)
+
+        return receive
+
+    @property
+    def _namesake(self) -> Assignment | None:
+        """A stream of this account and cluster, other than the mirror, that has the name of what is mirrored."""
+        mirror, own = self._replica.machine.rules.mirror, self._replica.assignment
+        found = self._context.find_stream(own.account, str(mirror["name"])) if mirror is not None else None
+        return found if found is not None and found.gid != own.gid else None
+
+    @property
+    def _is_of_another(self) -> bool:
+        """What has the upstream's name here is not what was mirrored."""
+        mirror, found = self._replica.machine.rules.mirror, self._namesake
+        if mirror is None or found is None:
+            return False
+        if mirror.get("external"):
+            return True
+        cursor = self._replica.machine.cursor(sourced.MIRROR)
+        return cursor is not None and cursor.identity not in (b"", _identity(found.created_ns))
 
     @property
     def _upstream(self) -> Assignment | None:
         """In this cluster, and account."""
         mirror = self._replica.machine.rules.mirror
-        if mirror is None or mirror.get("external"):
-            return None
-        return self._context.find_stream(self._replica.assignment.account, str(mirror["name"]))
+        return None if mirror is None or mirror.get("external") else self._namesake
 
     @property
     def _name(self) -> str:
@@ -131,6 +177,8 @@ class MirrorReads(ReadGroup):
             return False
         if any(mirror.get(field) for field in PARTIAL):
             return False  # it would answer "not found" for what it does not have by design
+        if self._is_of_another:
+            return False
         upstream = self._upstream
         if upstream is not None and self._context.answers_reads(upstream.gid):
             return False
@@ -147,3 +195,9 @@ class MirrorReads(ReadGroup):
         elif not self.joined and self._replica.leading:
             self._join()
         super().tick()
+
+
+@lru_cache(maxsize=1024)
+def _identity(created_ns: int) -> bytes:
+    """What a link calls an upstream that was created then (`sourced.Cursor`)."""
+    return short_hash(rfc3339(created_ns).encode())

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from jetcluster.cluster.once import number_of
 from jetcluster.cluster.proposals import OutcomeUnknownError
 from jetcluster.cluster.requests import REPEATED
 from jetcluster.errors import NOT_AVAILABLE, TOO_MANY_REQUESTS, by_code
-from jetcluster.objects.bucket import Bucket
+from jetcluster.objects.bucket import SUCCESS, Bucket
 from jetcluster.objects.content import Content
 from jetcluster.objects.metadata import dump, invalid
 from jetcluster.raft.api import NotLeaderError
@@ -40,7 +41,7 @@ class ObjectRequests:
         elif action == "info":
             answer = dump(bucket.catalog.find(name).wire())
         elif action == "delete":
-            answer = await self._delete(bucket, name)
+            answer = await self._delete(replica, bucket, body)
         else:
             answer = self._get(replica, bucket, body)
         return {"answer": answer.decode()}
@@ -60,14 +61,18 @@ class ObjectRequests:
                 del self._lists[gid]
         return listing.answer
 
-    async def _delete(self, bucket: Bucket, name: str) -> bytes:
+    async def _delete(self, replica: StreamReplica, bucket: Bucket, body: Body) -> bytes:
+        """Once: meanwhile there may be another object of that name."""
+        request = number_of(replica, body, replica.context.clock.time_ns())
+        if request and replica.machine.asked.get(request) is not None:
+            return SUCCESS
         future: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
 
         def respond(answer: bytes | None) -> None:
             if not future.done():
                 future.set_result(answer)
 
-        bucket.delete(name, respond)
+        bucket.delete(body["name"], respond, request=request)
         try:
             async with asyncio.timeout(DELETE_SECONDS):
                 answer = await future

@@ -8,7 +8,8 @@ not pay it.
 - A replica on another node than the client's: its own link to the leader may be slower. For a client whose node has no
   replica, or none that is current, the stream's leader is asked where the log stands (`stream.commit`).
 - A mirror that answers for its upstream in the same cluster asks the upstream's leader for its last sequence
-  (`stream.last`).
+  (`stream.last`). While nobody leads the upstream it answers only what no later message can change: a message by its
+  sequence that it has.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from jetcluster.clock import Clock, Timers
+from jetcluster.clock import Clock, TimerHandle, Timers
 from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.cluster.read_waits import MAX_WAITING, Call, ReadWaits
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 COMMIT_METHOD = "stream.commit"
 LAST_METHOD = "stream.last"
 MAX_SECONDS = 2.5
-"""How long a request waits for a leader: longer than most elections."""
+"""How long a request waits for a leader's word: longer than most elections."""
 RETRY_SECONDS = 0.05
 ASK_SECONDS = 2.0
 
@@ -66,34 +67,28 @@ class ReadConfirmations:
         timers: Timers,
         ask: Callable[[], Awaitable[int | None]],
         reached: Callable[[], int],
-        *,
-        answers_anyway: bool = False,
     ) -> None:
-        """`ask`: what must be here before an answer; None when nobody says. `reached`: how much is here.
-        `answers_anyway`: where nobody has said for MAX_SECONDS, what is here is answered, until somebody says again;
-        without it requests are refused."""
+        """`ask`: what must be here before an answer; None when nobody says. `reached`: how much is here."""
         self._clock = clock
+        self._timers = timers
         self._ask = ask
         self._reached = reached
-        self._anyway = answers_anyway
-        self._unasked = False
-        """Nobody says, and has not for long: nothing is waited for."""
         self._waits = ReadWaits(clock, timers)
         self._coming: list[_Waiting] = []
         self._asked: list[_Waiting] = []
         """Those whom the question that is under way is for; who comes later needs a newer answer."""
         self._task: asyncio.Task[None] | None = None
+        self._timer: TimerHandle | None = None
 
     def hold(self, answer: Call, give_up: Call, refuse: Call) -> None:
         """Calls `answer` once this replica has what was there by now, `give_up` when it does not get there soon,
-        `refuse` when nobody says what that is, or too many wait."""
-        if self._unasked:
-            answer()
-            return
+        `refuse` when nobody has said for MAX_SECONDS what that is, or too many wait."""
         if len(self._coming) + len(self._asked) >= MAX_WAITING:
             refuse()
             return
         self._coming.append((self._clock.monotonic() + MAX_SECONDS, answer, give_up, refuse))
+        if self._timer is None:
+            self._timer = self._timers.call_later(MAX_SECONDS, self._expire)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -109,22 +104,23 @@ class ReadConfirmations:
         if self._task is not None:
             self._task.cancel()
             self._task = None
-        self._unasked = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         for _, _, _, refuse in waiting:
             refuse()
         self._waits.clear()
 
     async def _run(self) -> None:
         me = self._task
-        while (self._coming or self._unasked) and self._task is me:
+        while self._coming and self._task is me:
             self._asked, self._coming = self._coming, []
             wanted = await self._ask()
             asked, self._asked = self._asked, []
             if wanted is None:
-                self._coming[:0] = self._in_time(asked)
+                self._coming[:0] = asked
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                self._unasked = False
                 self._confirmed(asked, wanted)
         if self._task is me:
             self._task = None
@@ -136,15 +132,15 @@ class ReadConfirmations:
             else:
                 self._waits.hold(wanted, answer, give_up)
 
-    def _in_time(self, asked: list[_Waiting]) -> list[_Waiting]:
-        """The others are refused, or answered with what is here: then those that are in time are, too."""
+    def _expire(self) -> None:
+        """Refuses whoever has waited for too long, also while a question is under way: nobody may answer it."""
+        self._timer = None
         now = self._clock.monotonic()
-        if self._anyway and any(deadline <= now for deadline, _, _, _ in asked):
-            self._unasked = True
-            for _, answer, _, _ in asked:
-                answer()
-            return []
-        for deadline, _, _, refuse in asked:
-            if deadline <= now:
-                refuse()
-        return [one for one in asked if one[0] > now]
+        late = [one for one in self._asked + self._coming if one[0] <= now]
+        self._asked = [one for one in self._asked if one[0] > now]
+        self._coming = [one for one in self._coming if one[0] > now]
+        if left := self._asked + self._coming:
+            first = min(deadline for deadline, _, _, _ in left)
+            self._timer = self._timers.call_later(first - now, self._expire)
+        for _, _, _, refuse in late:
+            refuse()

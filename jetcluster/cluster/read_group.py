@@ -117,7 +117,7 @@ class ReadGroup:
 
         return ReadConfirmations(context.clock, context.timers, committed, lambda: replica.group.applied_index)
 
-    def _confirms(self, origin: Origin) -> bool:
+    def _confirms(self, origin: Origin, payload: bytes) -> bool:
         """A request of `origin` is answered only once this replica has what is confirmed to be there."""
         return origin.kind == "peer"
 
@@ -140,7 +140,7 @@ class ReadGroup:
         self._take_addressed()
         if leading:
             self._join()
-        elif self._replica.retiring:
+        elif self._replica.retiring or self._leaderless:
             self.leave()
         else:
             self._join_when_current()
@@ -181,9 +181,13 @@ class ReadGroup:
 
     @property
     def _leaderless(self) -> bool:
-        """Nobody leads the group for long, as far as this replica knows, and others could: it may have been removed."""
-        since = self._replica.group.passed_over_since
-        return since is not None and self._context.clock.monotonic() - since > LEADERLESS_SECONDS
+        """Nobody leads the group for long, as far as this replica knows, and others could: it may have been removed.
+        Or its leader says that it does not lead this replica: nobody would tell it what is committed."""
+        group = self._replica.group
+        since = group.passed_over_since
+        if since is None:
+            return False
+        return group.left_out or self._context.clock.monotonic() - since > LEADERLESS_SECONDS
 
     def leave(self) -> None:
         """Takes no more requests; batches under way are finished."""
@@ -324,7 +328,7 @@ class ReadGroup:
         def current(
             then: Callback, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin
         ) -> None:
-            if confirms(origin):
+            if confirms(origin, payload):
                 request = (subject, reply, headers, payload)
                 self._confirmations.hold(
                     functools.partial(then, *request, origin),

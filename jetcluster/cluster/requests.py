@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import Clock
@@ -24,18 +25,44 @@ if TYPE_CHECKING:
 
 Body = dict[str, Any]
 Handler = Callable[[int, str, Body], Awaitable[Body]]
-"""(gid, kind, body) -> result. Raises ApiError for a refusal, RaftError or OutcomeUnknownError to be asked again."""
+"""(gid, kind, body) -> result. Raises ApiError for a refusal; RaftError, OutcomeUnknownError or UnderWayError to be
+asked again."""
 
 REPEATED = "repeated"
 """Key of a body whose earlier attempt may have been carried out: finding its work done is then a success."""
+ONCE = "once"
+"""Key of a body: the request's number, the same in all attempts (`cluster.once`)."""
 DEADLINE = 3.5
 """Seconds for one question; a request may ask two (`api.dispatch.REQUEST_SECONDS` bounds it as a whole)."""
+NO_PROGRESS = 30.0
+"""Seconds after which a request that is under way is given up when it does not get on."""
+MAX_LONG = 64
+"""Requests of one node that may take longer than DEADLINE at a time."""
 PAUSE = 0.03
 WAIT_FOR_LEADER = 0.25
 LAST_WORDS = 0.25
 """How long the answer of a leader is waited for when another one leads already: it may be under way."""
 NO_LEADER = 10008
 STORAGE_FULL = 10047
+
+
+class UnderWayError(Exception):
+    """The request is being carried out, and to be asked again for its outcome. `progress` changes as it goes on."""
+
+    def __init__(self, progress: int) -> None:
+        super().__init__(f"under way, {progress}")
+        self.progress = progress
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """A question until it is answered."""
+
+    payload: bytes
+    end: float
+    long: bool = False
+    """It was under way once."""
+    progress: int | None = None
 
 
 class LeaderRequests:
@@ -48,28 +75,60 @@ class LeaderRequests:
         self._clock = clock
         self._handler = handler
         self._log = log
+        self._long = 0
         mesh.serve(method, self._serve)
 
-    async def ask(self, gid: int, kind: str, body: Body, seconds: float = DEADLINE) -> Body:
-        """Raises ApiError: the leader's refusal, or 503/10008 when no leader answered in time."""
-        payload = _encode(gid, kind, body)
-        end = self._clock.monotonic() + seconds
-        while (left := end - self._clock.monotonic()) > 0:
+    async def ask(
+        self,
+        gid: int,
+        kind: str,
+        body: Body,
+        seconds: float = DEADLINE,
+        under_way: Callable[[], None] | None = None,
+    ) -> Body:
+        """Raises ApiError: the leader's refusal, or 503/10008 when no leader answered in time. A request that is under
+        way has more time as long as it gets on; `under_way` is called once then."""
+        attempt = _Attempt(_encode(gid, kind, body), self._clock.monotonic() + seconds)
+        try:
+            return await self._ask_on(attempt, gid, kind, body, under_way)
+        finally:
+            self._long -= attempt.long
+
+    async def _ask_on(
+        self, attempt: _Attempt, gid: int, kind: str, body: Body, under_way: Callable[[], None] | None
+    ) -> Body:
+        while (left := attempt.end - self._clock.monotonic()) > 0:
             hint = self._leaders.hint(gid)
             if hint is None:
                 await self._leaders.wait(gid, min(WAIT_FOR_LEADER, left))
                 continue
-            reply = await self._ask(gid, hint, payload, left)
+            reply = await self._ask(gid, hint, attempt.payload, min(left, DEADLINE))
             if "error" in reply:
                 raise ApiError.from_dict(reply["error"])
             if "result" in reply:
                 result: Body = reply["result"]
                 return result
             if reply.get("unknown"):
-                payload = _encode(gid, kind, {**body, REPEATED: True})
+                attempt.payload = _encode(gid, kind, {**body, REPEATED: True})
+            if "progress" in reply:
+                self._goes_on(attempt, int(reply["progress"]), under_way)
+                continue
             self._leaders.suspect(gid, hint)
             await asyncio.sleep(min(PAUSE, left))
         raise by_code(NO_LEADER)
+
+    def _goes_on(self, attempt: _Attempt, progress: int, under_way: Callable[[], None] | None) -> None:
+        """Raises ApiError 503/10008 when too many requests take long already."""
+        if not attempt.long:
+            if self._long >= MAX_LONG:
+                raise by_code(NO_LEADER)
+            attempt.long = True
+            self._long += 1
+            if under_way is not None:
+                under_way()
+        if progress != attempt.progress:
+            attempt.progress = progress
+            attempt.end = self._clock.monotonic() + NO_PROGRESS
 
     async def _ask(self, gid: int, hint: Hint, payload: bytes, seconds: float) -> Body:
         """One attempt. A leader that hangs has another one elected in its place: its answer is not waited for then."""
@@ -101,6 +160,8 @@ class LeaderRequests:
             return json.dumps({"error": error.to_dict()}).encode()
         except StorageFullError:
             return json.dumps({"error": by_code(STORAGE_FULL).to_dict()}).encode()
+        except UnderWayError as error:
+            return json.dumps({"retry": str(error), "unknown": True, "progress": error.progress}).encode()
         except OutcomeUnknownError as error:
             return json.dumps({"retry": str(error), "unknown": True}).encode()
         except (BackpressureError, RaftError) as error:

@@ -76,8 +76,10 @@ def read(directory: Path) -> list[RescueRecord]:
 
 
 def add(directory: Path, record: RescueRecord) -> None:
-    """Durable once this returns. Raises RecordError and OSError."""
-    _write(directory, [*read(directory), record])
+    """Takes the place of one of the same rescue, which was begun before. Durable once this returns. Raises RecordError
+    and OSError."""
+    others = [known for known in read(directory) if (known.gid, known.number) != (record.gid, record.number)]
+    _write(directory, [*others, record])
 
 
 def _write(directory: Path, records: Sequence[RescueRecord]) -> None:

@@ -17,7 +17,6 @@ from jetcluster.cluster.drift import Checkpoints
 from jetcluster.cluster.leadership import Leadership
 from jetcluster.cluster.members import follow_assignment
 from jetcluster.cluster.mesh_api import MeshError
-from jetcluster.cluster.mesh_interest import tell_valve
 from jetcluster.cluster.meta_state import Assignment
 from jetcluster.cluster.mirror_host import MirrorHost, MirrorReads
 from jetcluster.cluster.object_service import ObjectService
@@ -25,6 +24,7 @@ from jetcluster.cluster.proposals import Proposals, resolver
 from jetcluster.cluster.read_group import ReadGroup
 from jetcluster.cluster.repair import Repair
 from jetcluster.cluster.rounds import LONGEST_REST
+from jetcluster.cluster.valves import ToldValve
 from jetcluster.consumer.table import ConsumerTable
 from jetcluster.model.advisory import Advisories, batch_abandoned_events
 from jetcluster.objects.layout import STREAM_PREFIX
@@ -89,7 +89,8 @@ class StreamReplica:
             max_pending_messages=context.max_buffered[0],
             max_pending_bytes=context.max_buffered[1],
         )
-        self.ingest.valve.changed = self._valve_changed
+        self._told_valve = ToldValve(context.mesh, assignment.account, context.timers)
+        self.ingest.valve.changed = lambda closed: self._tell_valve()
         self.reads = ReadGroup(context, self)
         if assignment.config.get("mirror"):
             self.reads.upstream = MirrorReads(context, self)
@@ -483,10 +484,11 @@ class StreamReplica:
         for subject in sorted(wanted - self._subscriptions.keys()):
             taker = self.ingest.on_message if self.objects is None else self.objects.taker(subject)
             self._subscriptions[subject] = self.bus.subscribe(subject, taker)
+        self._tell_valve()
 
-    def _valve_changed(self, closed: bool) -> None:
-        for subject in self._subscriptions:
-            tell_valve(self.context.mesh, self.assignment.account, subject, closed)
+    def _tell_valve(self) -> None:
+        """Whoever publishes to a subject that is let go must not wait for what happens here."""
+        self._told_valve.closed_for(self._subscriptions.keys() if self.ingest.valve.closed else ())
 
     def _end_objects(self) -> None:
         if self.objects is not None:
@@ -496,6 +498,7 @@ class StreamReplica:
         for subscription in self._subscriptions.values():
             self.bus.unsubscribe(subscription)
         self._subscriptions.clear()
+        self._tell_valve()
 
     def _config_changed(self) -> None:
         self.ingest.configure(self.machine.rules)
@@ -540,8 +543,13 @@ class StreamReplica:
 
     def understood(self, command: bytes) -> bytes | None:
         """`command` as all nodes of the group apply it (`stream.levels`); None: not now."""
-        config = self.group.members_at(self.group.last_index)
-        return command if self.context.raft.levels.of(config) >= LEVEL else lowered(command, self.machine.clock)
+        level = self.level
+        return command if level >= LEVEL else lowered(command, self.machine.clock, level)
+
+    @property
+    def level(self) -> int:
+        """What all nodes of the group understand (`stream.levels`)."""
+        return self.context.raft.levels.of(self.group.members_at(self.group.last_index))
 
     def try_propose(self, command: bytes) -> bool:
         """Puts a command into the log, whose outcome nobody waits for; False: not now."""

@@ -15,6 +15,7 @@ from jetcluster.cluster.consumer_requests import ConsumerRequests
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.cluster.object_requests import ObjectRequests
+from jetcluster.cluster.once import carry_out
 from jetcluster.cluster.replica_info import cluster_object
 from jetcluster.cluster.requests import REPEATED
 from jetcluster.cluster.stepdown import hand_over
@@ -149,7 +150,8 @@ class StreamRequests:
     async def _purge(self, replica: StreamReplica, body: Body) -> Body:
         now = self._context.clock.time_ns()
         filter, seq, keep = (body.get("filter") or "").encode(), int(body.get("seq") or 0), int(body.get("keep") or 0)
-        return {"purged": await self._outcome(replica, commands.encode_purge(now, filter, seq, keep))}
+        command = commands.encode_purge(now, filter, seq, keep)
+        return {"purged": await carry_out(replica, command, body, self._context.clock)}
 
     async def _msg_delete(self, replica: StreamReplica, body: Body) -> Body:
         erase = not body.get("no_erase")

@@ -101,7 +101,7 @@ def _problems(
     if enabled_only:
         return
     health = engine.context.raft.health
-    if not health.well and not (health.vouches and (server_only or meta_only)):
+    if not health.well and not ((server_only or meta_only) and _answers(engine)):
         # To a probe that asks whether clients may come, a node that leads nothing but answers is ready.
         yield Problem(UNWELL, "this server is not well: " + "; ".join(health.reasons))
     waiting = _meta_problem(engine)
@@ -128,6 +128,13 @@ def _problems(
                 text = f"JetStream stream '{assignment.account} > {assignment.name}' {error}"
                 yield Problem("STREAM", text, assignment.account, assignment.name)
     yield from _broken(engine, account, stream)
+
+
+def _answers(engine: Any) -> bool:
+    """The replicas here answer reads, by `StreamReplica.vouches` for all of them. What ails all nodes, or the only one,
+    stops nothing, and a probe that said so would leave the clients without any."""
+    raft, group = engine.context.raft, engine.meta.group
+    return raft.health.vouches or (group is not None and raft.may_lead(group.peers))
 
 
 def _lacks_consumer(engine: Any, account: str, stream: str, consumer: str) -> bool:

@@ -122,7 +122,7 @@ def traffic(node: NodeView) -> Json:
         return routes + int(sum(getattr(link, name) for link in leaves))
 
     return {
-        "connections": len(server.clients),
+        "connections": server.connected,
         "total_connections": server.total_connections,
         "routes": len(links),
         "remotes": len(links),

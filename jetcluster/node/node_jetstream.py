@@ -132,7 +132,7 @@ class NodeJetStream:
             self.mesh = self._make_mesh(me)
         except ValueError as error:  # what others would have to be told of this node
             raise ListenError(f"server_name, server_tags: {error}") from error
-        MeshInterest(self.mesh, node.server.accounts)
+        MeshInterest(self.mesh, node.server.accounts, node.clock, asyncio.get_running_loop())
         self.mesh.on_left_out = self._was_left_out
         if directory is not None:
             self._start_jetstream(directory, identity)

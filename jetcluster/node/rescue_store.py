@@ -8,14 +8,23 @@ each durable before the next:
 2. the new configuration, in the journal of the kept store, as one batch: from here on the stream is rescued. A crash
    before leaves the old configuration; the server then says that nothing has changed;
 3. in the journals of the other stores that were given the mark of a damaged replica: it does not vote any more, not
-   even for the moment until its server has heard of the rescue. Its data stays until then.
+   even for the moment until its server has heard of the rescue. Its data stays until then. Stores that no server starts
+   with (`cluster.left_out`) are not touched.
+
+A run that ends between 2 and 3 (killed, or a store that cannot be written) is finished by another one, which writes the
+marks that are not there yet.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
 
 from jetcluster.clock import Rng
 from jetcluster.cluster import rescue_record
@@ -28,6 +37,9 @@ from jetcluster.raft.journal import Journal, file_journal
 from jetcluster.raft.mark import FileMark
 from jetcluster.raft.membership import Config
 from jetcluster.raft.rescue import take_over
+
+LOOK: Final = 0.05
+"""Seconds between two looks of whether a write waits for room on the disk."""
 
 
 class RefusedError(Exception):
@@ -45,6 +57,11 @@ class Choice:
     """The highest that any of the replicas here has reached."""
     lost: tuple[str, ...]
     others: tuple[ReplicaView, ...]
+    """Those to be marked."""
+    before: tuple[str, ...]
+    """The voters that are given up, and the kept one."""
+    from_start: bool = True
+    """False: the kept replica is the stream already, and the others are not all marked."""
 
 
 def choose(stream: StreamView, kept: StoreView) -> Choice:
@@ -52,11 +69,10 @@ def choose(stream: StreamView, kept: StoreView) -> Choice:
     replica = next((r for r in stream.replicas if r.store is kept), None)
     if replica is None:
         raise RefusedError(f"{kept.path} holds nothing of {stream.label}")
-    if kept.left_out:
-        raise RefusedError(f"the cluster goes on without this store: {kept.left_out}")
-    forced = _forced(replica)
-    if forced and forced > stream.assignment.rescue:
-        raise RefusedError(f"{stream.label} was rescued here already (rescue {forced}): start the server")
+    if replica.left_out:
+        raise RefusedError(f"the cluster goes on without this store: {replica.left_out}")
+    if _unregistered(stream, replica):
+        return _to_finish(stream, replica)
     if stream.majority:
         sound = ", ".join(r.name for r in stream.replicas if r.sound)
         raise RefusedError(f"a majority of the replicas of {stream.label} is whole ({sound}): start the servers")
@@ -66,52 +82,121 @@ def choose(stream: StreamView, kept: StoreView) -> Choice:
         raise RefusedError(f"the replica of {replica.name} cannot be used: {'; '.join(replica.problems)}")
     number = max(stream.assignment.rescue, *(r.rescues for r in stream.replicas)) + 1
     term = max(max(r.log.found.term if r.log is not None else 0, r.place[0]) for r in stream.replicas)
-    others = tuple(r for r in stream.replicas if r is not replica)
-    return Choice(stream, replica, number, term, tuple(what_may_be_lost(stream, replica)), others)
+    others = tuple(r for r in stream.replicas if r is not replica and not r.store.left_out)
+    lost = tuple(what_may_be_lost(stream, replica))
+    return Choice(stream, replica, number, term, lost, others, stream.voters)
 
 
-def _forced(replica: ReplicaView) -> int:
-    """The newest rescue of which this replica was the kept one (`RaftNode.forced`)."""
-    configs = [config for _, config in replica.log.configs] if replica.log is not None else []
-    newest = replica.rescues
-    first = next((config for config in configs if config.rescue == newest), None)
-    return newest if first is not None and first.voters == (replica.peer,) else 0
+def _to_finish(stream: StreamView, kept: ReplicaView) -> Choice:
+    """Raises RefusedError where nothing is left to do, or the servers would not use the kept replica."""
+    others = unmarked(stream, kept)
+    if not others:
+        raise RefusedError(f"{stream.label} was rescued here already (rescue {kept.forced}): start the server")
+    if whole := whole_without(stream, kept):
+        raise RefusedError(
+            f"a majority of the replicas of {stream.label} is whole ({', '.join(whole)}): start the servers"
+        )
+    _, before = kept.before
+    lost = tuple(what_may_be_lost(stream, kept))
+    return Choice(stream, kept, kept.forced, kept.place[0], lost, others, before, from_start=False)
+
+
+def _unregistered(stream: StreamView, replica: ReplicaView) -> bool:
+    """It was made the whole stream, and the meta group has not heard of that."""
+    return replica.forced > stream.assignment.rescue
+
+
+def unmarked(stream: StreamView, kept: ReplicaView) -> tuple[ReplicaView, ...]:
+    """The replicas here that a rescue which `kept` tells of, and the meta group does not, has still to give up."""
+    if not _unregistered(stream, kept):
+        return ()
+    return tuple(
+        other
+        for other in stream.replicas
+        if other.log is not None
+        and other.rescues < kept.forced
+        and not (other.log.found.damaged or other.store.left_out)
+    )
+
+
+def whole_without(stream: StreamView, kept: ReplicaView) -> list[str]:
+    """Names of the replicas that are a majority of before the rescue of `kept`, without it: then the servers do not use
+    it (`cluster.stream_rescue`). Empty where there is none."""
+    _, voters = kept.before
+    whole = [r.name for r in stream.replicas if r.sound and r.rescues < kept.forced and r.peer in voters]
+    return whole if 2 * len(whole) > len(voters) else []
 
 
 def what_may_be_lost(stream: StreamView, kept: ReplicaView) -> list[str]:
     """If the stream goes on with `kept`, in words, the certain first."""
-    term, index = kept.place
+    place, missing = kept.place, stream.missing
+    if _unregistered(stream, kept):
+        place, voters = kept.before
+        missing = stream.not_here(voters)
+    term, index = place
     found = []
     for other in stream.replicas:
-        if other is kept or other.place <= kept.place:
+        if other is kept or other.place <= place:
             continue
         last_term, last = other.place
         text = f"what {other.name} has and {kept.name} does not: log entries up to {last} (term {last_term})"
         if other.state is not None and kept.state is not None and other.state.last_seq > kept.state.last_seq:
             text += f", messages {kept.state.last_seq + 1} to {other.state.last_seq}"
         found.append(text)
-    if stream.missing:
+    if missing:
         at = rfc3339(kept.state.last_ts) if kept.state is not None and kept.state.last_ts else "the beginning"
         found.append(
             f"whatever was acknowledged after entry {index} (term {term}) of {kept.name}, whose newest message is of "
-            f"{at}: only {', '.join(stream.missing)} may have had it, whose stores are not here"
+            f"{at}: only {', '.join(missing)} may have had it, whose stores are not here"
         )
     found += [f"on {kept.name}: {problem}" for problem in kept.problems]
     return found
 
 
 def carry_out(choice: Choice, by: str, now_ns: int, rng: Rng) -> None:
-    """The stores are locked. Raises OSError and `rescue_record.RecordError`."""
+    """The stores are locked. Raises OSError and `rescue_record.RecordError`: then another run goes on from there."""
+    kept, gid = choice.kept, choice.stream.assignment.gid
+    _record(choice, by, now_ns)
+    if choice.from_start:
+        _write(kept.store, lambda journal: _keep(journal, choice), rng)
+    else:
+        _sync(kept.store.path / "journal")
+    failures = []
+    for other in choice.others:  # as many as can be
+        try:
+            _write(other.store, lambda journal: _mark(journal, gid), rng)
+        except OSError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
+
+
+def _record(choice: Choice, by: str, now_ns: int) -> None:
     stream, kept = choice.stream, choice.kept
-    names = stream.names
+    assignment, directory = stream.assignment, kept.store.path
     record = RescueRecord(
-        stream.assignment.account, stream.assignment.name, stream.assignment.gid, choice.number, now_ns, by, kept.name,
-        tuple(names.get(peer, peer) for peer in stream.voters), describe(kept), choice.lost,
+        assignment.account, assignment.name, assignment.gid, choice.number, now_ns, by, kept.name,
+        tuple(stream.names.get(peer, peer) for peer in choice.before), describe(kept), choice.lost,
     )  # fmt: skip
-    rescue_record.add(kept.store.path, record)
-    _write(kept.store, lambda journal: _keep(journal, choice), rng)
-    for other in choice.others:
-        _write(other.store, lambda journal: _mark(journal, stream.assignment.gid), rng)
+    if not choice.from_start:
+        same = (r for r in rescue_record.read(directory) if (r.gid, r.number) == (assignment.gid, choice.number))
+        begun = next(same, None)
+        if begun is not None:
+            more = tuple(text for text in choice.lost if text not in begun.lost)
+            if not more:
+                return
+            record = replace(begun, lost=begun.lost + more, told=False)
+    rescue_record.add(directory, record)
+
+
+def _sync(directory: Path) -> None:
+    """What was read may be known to the page cache only. Raises OSError."""
+    for path in (*directory.iterdir(), directory):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _keep(journal: Journal, choice: Choice) -> None:
@@ -149,8 +234,11 @@ def _write(store: StoreView, change: Callable[[Journal], None], rng: Rng) -> Non
             change(journal)
             wanted = {log: log.gseq for log in journal.groups.values()}
             while not failures and any(log.durable_gseq < gseq for log, gseq in wanted.items()):
-                await moved.wait()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(moved.wait(), LOOK)
                 moved.clear()
+                if journal.stuck:  # a server waits for room, whoever runs a command wants to hear of it
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
         finally:
             journal.close()
         for failure in failures:

@@ -26,6 +26,7 @@ from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.codec import REGULAR
 from jetcluster.raft.inspection import JournalView, LogView, read_journal
 from jetcluster.raft.mark import FileMark
+from jetcluster.raft.membership import Config
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError, StoreState
 from jetcluster.store.block_store import BlockStore
@@ -58,6 +59,8 @@ class ReplicaView:
     """Why it is not whole; none for one that votes."""
     usable: bool = True
     """The stream can go on with it."""
+    left_out: str = ""
+    """Why its server is no part of the cluster any more, whatever the replica holds; "" where it may be."""
 
     @property
     def peer(self) -> str:
@@ -69,7 +72,8 @@ class ReplicaView:
 
     @property
     def sound(self) -> bool:
-        return self.usable and not self.problems
+        """Its server votes with it when it starts."""
+        return self.usable and not self.problems and not self.left_out
 
     @property
     def place(self) -> tuple[int, int]:
@@ -91,6 +95,30 @@ class ReplicaView:
         return max(config.rescue for _, config in self.log.configs) if self.log is not None else 0
 
     @property
+    def forced(self) -> int:
+        """The newest rescue of which this replica was the kept one (`RaftNode.forced`)."""
+        at = self._newest_rescue
+        return self.rescues if at is not None and at[1].voters == (self.peer,) else 0
+
+    @property
+    def before(self) -> tuple[tuple[int, int], tuple[str, ...]]:
+        """(`place`, `voters`) that it had before its newest rescue; as they are where there was none."""
+        at = self._newest_rescue
+        if self.log is None or at is None:
+            return self.place, self.voters
+        index, config = at
+        earlier = [old.voters for where, old in self.log.configs if where < index]
+        voters = earlier[-1] if earlier else (*config.voters, *config.fenced)
+        return (self.log.term_at(index - 1) or 0, index - 1), voters
+
+    @property
+    def _newest_rescue(self) -> tuple[int, Config] | None:
+        """Its index and configuration."""
+        if self.log is None or not self.rescues:
+            return None
+        return next((at for at in self.log.configs if at[1].rescue == self.rescues), None)
+
+    @property
     def rank(self) -> tuple[bool, tuple[int, int], bool]:
         """The greatest one is the best to keep."""
         return self.usable, self.place, self.sound
@@ -106,7 +134,7 @@ class StoreView:
     meta: MetaMachine
     """Empty where it cannot be read."""
     left_out: str
-    """Why this store must not be used any more; "" when it may."""
+    """Why its server does not start with this store; "" when it does."""
 
 
 @dataclass(slots=True)
@@ -123,7 +151,7 @@ class StreamView:
 
     @property
     def best(self) -> ReplicaView | None:
-        usable = [replica for replica in self.replicas if replica.usable]
+        usable = [replica for replica in self.replicas if replica.usable and not replica.left_out]
         return max(usable, key=lambda replica: replica.rank, default=None)
 
     @property
@@ -136,8 +164,12 @@ class StreamView:
     @property
     def missing(self) -> list[str]:
         """Names of the voters whose stores were not given."""
+        return self.not_here(self.voters)
+
+    def not_here(self, peers: Sequence[str]) -> list[str]:
+        """The names of those whose stores were not given."""
         here = {replica.peer for replica in self.replicas}
-        return [self.names.get(peer, peer) for peer in self.voters if peer not in here]
+        return [self.names.get(peer, peer) for peer in peers if peer not in here]
 
     @property
     def majority(self) -> bool:
@@ -213,9 +245,10 @@ def _read_meta(journal: JournalView, kv: RocksReader) -> MetaMachine:
 
 
 def survey(stores: Sequence[StoreView], only: str = "", *, verify: bool = False) -> list[StreamView]:
-    """All streams, or the one named `account/name`, by the newest meta state among the stores. `verify`: every stored
-    message is read, and checked against its checksum. Raises StoreError."""
-    meta = max((store.meta for store in stores), key=lambda machine: machine.applied_index)
+    """All streams, or the one named `account/name`, by the newest meta state among the stores: one of after a rescue of
+    the meta group before one of those who were left out, who may have gone on. `verify`: every stored message is read,
+    and checked against its checksum. Raises StoreError."""
+    meta = max((store.meta for store in stores), key=_meta_rank)
     if not meta.applied_index:
         raise StoreError("none of these stores says which streams there are")
     names = {**meta.removed, **{peer: node.name for peer, node in meta.nodes.items()}}
@@ -224,8 +257,20 @@ def survey(stores: Sequence[StoreView], only: str = "", *, verify: bool = False)
     for assignment in meta.all_assignments():
         if only in ("", f"{assignment.account}/{assignment.name}"):
             replicas = [view for store in stores if (view := look(store, assignment, verify=verify)) is not None]
+            for replica in replicas:
+                replica.left_out = replica.store.left_out or _given_up(meta, replica.peer)
             found.append(StreamView(assignment, replicas, names))
     return found
+
+
+def _meta_rank(meta: MetaMachine) -> tuple[int, int]:
+    return meta.rescues[-1].number if meta.rescues else 0, meta.applied_index
+
+
+def _given_up(meta: MetaMachine, peer: str) -> str:
+    """Why the first survivor that it meets refuses it: its store is marked then, and not before."""
+    rescue = meta.left_out.get(peer)
+    return rescue.told(peer) if rescue is not None else ""
 
 
 def look(store: StoreView, assignment: Assignment, *, verify: bool = False) -> ReplicaView | None:

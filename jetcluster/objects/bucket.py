@@ -24,13 +24,14 @@ from jetcluster.objects.replies import Replies
 from jetcluster.objects.uploads import ATTEMPTS, Uploads
 from jetcluster.protocol.bus import Origin
 from jetcluster.store.api import DamagedError
+from jetcluster.stream.commands import named
 from jetcluster.stream.rules import LIMITS, StreamRules
 
 Respond = Callable[[bytes | None], None]
 """Gets the JSON answer of a request; None when its outcome is unknown."""
 
 _KINDS: Final = (b"info", b"chunks", b"delete", b"upload")
-_SUCCESS: Final = b'{"success":true}'
+SUCCESS: Final = b'{"success":true}'
 
 
 class _Service:
@@ -141,8 +142,9 @@ class Bucket:
 
     # ---- deleting
 
-    def delete(self, name: str, respond: Respond, attempts: int = 0) -> None:
-        """Stores a tombstone in the object's place and removes its chunks. Raises DamagedError, ApiError."""
+    def delete(self, name: str, respond: Respond, attempts: int = 0, *, request: int = 0) -> None:
+        """Stores a tombstone in the object's place and removes its chunks; once, when the `request` has a number
+        (`stream.asked`). Raises DamagedError, ApiError."""
         layout = self.layout
         assert layout is not None
         forms = self.catalog.forms(name)
@@ -151,12 +153,14 @@ class Bucket:
         if self._refusal is not None:
             raise self._refusal
         if forms[-1].deleted:
-            respond(_SUCCESS)
+            respond(SUCCESS)
             return
         command = replacement.deletion(layout, self.host.store, forms, self.host.clock.time_ns())
+        if request:
+            command = named(command, request)
         own = [form for form in forms if not form.real]
         told = (own[-1].subject, own[-1].tombstone()) if own else None
-        if not self.host.propose(command, partial(self._delete_answered, name, told, respond, attempts)):
+        if not self.host.propose(command, partial(self._delete_answered, name, told, respond, attempts, request)):
             raise by_code(NOT_AVAILABLE)
 
     def _delete_at(self, rest: bytes, respond: Respond) -> None:
@@ -171,6 +175,7 @@ class Bucket:
         told: tuple[bytes, bytes] | None,
         respond: Respond,
         attempts: int,
+        request: int,
         result: int | ApiError | None,
     ) -> None:
         if result is None or self.layout is None:
@@ -178,10 +183,10 @@ class Bucket:
         elif not isinstance(result, ApiError):
             if told is not None:
                 self.host.bus.publish(*told)  # for the bucket's watchers
-            respond(_SUCCESS)
+            respond(SUCCESS)
         elif result.err_code == WRONG_LAST_SEQUENCE and attempts < ATTEMPTS:
             try:
-                self.delete(name, respond, attempts + 1)
+                self.delete(name, respond, attempts + 1, request=request)
             except ApiError as error:
                 respond(dump_error(error))
         else:

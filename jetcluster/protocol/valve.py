@@ -8,7 +8,7 @@ this server's memory nor in front of others' messages.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
@@ -28,9 +28,9 @@ class Valve:
         """`changed` is told with each change whether it is closed now."""
         self.closed = False
         self.changed = changed
-        self.waiting: deque[Waiter] = deque()
+        self.waiting: OrderedDict[Waiter, None] = OrderedDict()
         """In the order in which they came."""
-        self.first: deque[Waiter] = deque()
+        self.first: OrderedDict[Waiter, None] = OrderedDict()
         """Those that had sent little: they have their turn before the others."""
         self.due = 0
         """How many of those that waited when it opened last have not had their turn, and have it though it closed again
@@ -45,6 +45,12 @@ class Valve:
 
     def __bool__(self) -> bool:
         return True
+
+    def leave(self, who: Waiter) -> None:
+        """`who` waits here no more."""
+        place = self.first if who in self.first else self.waiting
+        del place[who]
+        self.due = min(self.due, len(self))
 
     def hold(self, origin: object) -> None:
         """`origin` of a message (`bus.Origin`) is to wait, if it can: other nodes and the server itself cannot."""

@@ -141,6 +141,8 @@ class RaftGroup(Protocol):
     """Monotonic seconds since when this replica knows of no leader; None while it knows one, or leads."""
     passed_over_since: float | None
     """Since when that is so although it is connected with a majority of the voters; None while it is cut off, too."""
+    left_out: bool
+    """Whoever led says that it does not lead this replica; until the next leader is known. It may have been removed."""
 
     @property
     def commit_index(self) -> int: ...

@@ -64,6 +64,7 @@ class Group(Outbox):
         self.leader: str | None = None
         self.leaderless_since: float | None = None
         self.passed_over_since: float | None = None
+        self.left_out = False
         self.term = 0
         self._told: tuple[Role, int, str | None] | None = None
         self._first_own = 0
@@ -379,6 +380,7 @@ class Group(Outbox):
     def _note_leader(self) -> None:
         if self.leader is not None:
             self.leaderless_since = self.passed_over_since = None
+            self.left_out = False
             return
         if self.leaderless_since is None:
             self.leaderless_since = self.now()

@@ -9,7 +9,7 @@ follower may believe in it for as long as the link is up and not silent.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from jetcluster.clock import Clock, Rng, TimerHandle, Timers
@@ -336,6 +336,7 @@ class RaftNode:
                 group.led_by(peer, term)
         for group in self.groups.values():
             if group.leader == peer and group.gid not in led:
+                group.left_out = True
                 group.lost_leader(peer)
 
     def send(self, peer: str, gid: int, frame: bytes) -> bool:
@@ -547,8 +548,13 @@ class RaftNode:
                 if group.engine.leads() and not group.stopped:
                     group.tick_engine()
 
-    def _send_digests(self) -> None:
-        lists: dict[str, list[tuple[int, int, int]]] = {p: [] for p, s in self._peers.items() if s.up}
+    def tell_led(self, peer: str) -> None:
+        """Which groups this node leads with `peer`, before anything else that it sends there."""
+        if self.is_up(peer):
+            self._send_digests([peer])
+
+    def _send_digests(self, to: Iterable[str] | None = None) -> None:
+        lists: dict[str, list[tuple[int, int, int]]] = {p: [] for p in to or self._peers if self.is_up(p)}
         for peers, groups in self.led.told(lists):
             leads = [group for group in groups if group.engine.leads() and not group.stopped]
             entries = [(group.gid, group.term, group.commit_index) for group in leads]

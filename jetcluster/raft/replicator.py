@@ -41,12 +41,15 @@ class Replicator:
         """One flow for each other member of the newest configuration."""
         group = self._group
         members = group.log.config.others(group.me)
-        for peer in [p for p in self.flows if p not in members]:
+        gone = [p for p in self.flows if p not in members]
+        for peer in gone:
             del self.flows[peer]
         for peer in members:
             if peer not in self.flows:
                 self.flows[peer] = Flow(peer, group.log.last_index + 1, group.node.is_up(peer))
         group.node.led.put(group)
+        for peer in gone:  # it hears of no commit any more: before anybody there hears of what comes after these
+            group.node.tell_led(peer)
 
     def peer_changed(self, peer: str, up: bool) -> None:
         flow = self.flows.get(peer)

@@ -33,10 +33,9 @@ QUANTUM_BYTES = 512
 """For each message of a portion: so many bytes end it as well."""
 LIGHT = 4
 """Messages; who has sent no more before it met a closed valve goes on before the others."""
-CROWD = 16
-"""So many that wait for their turn are a flood: what the kernel takes in for each from then on is bounded, to ..."""
 NARROW = 128 * 1024
-"""... so many bytes (1.3 MB/s over 100 ms). Linux would let it grow to 6 MB each, all of which is worked on after the
+"""Bytes that the kernel takes in for a connection that sends much in a flood (`Governor.flooded`), for as long as it
+lives: 1.3 MB/s over 100 ms (docs/limits.md). Linux would let it grow to 6 MB each, all of which is worked on after the
 end of the flood, before anything new."""
 
 _CONNECT_BEGINS = (b"C", b"c")
@@ -59,10 +58,34 @@ class Client(ClientLogin):
         if self._asks:
             self._rest.clear()  # behind a CONNECT that nobody has agreed to yet
         if self._rest and not self.close_reason:
-            self._lost = (exc,)  # what was read counts; when its turn comes, as always
-            self._blocked = True
+            self._lost = (exc,)  # what it had published counts; when its turn comes, as always
+            self._depart()
         else:
             super().connection_lost(exc)
+
+    def _depart(self) -> None:
+        """Nothing reaches this client any more: it takes nothing, and no time limit is for it."""
+        self._blocked = True
+        for name in list(self._timers):
+            self._disarm(name)
+        self._drop_subscriptions()
+        self._silence()
+        self.server.departs(self)
+
+    def _silence(self) -> None:
+        self.out.clear()
+        self.pending = 0
+
+    def _arm(self, name: str, delay: float, callback: object, *args: object) -> None:
+        if self._lost is None:
+            super()._arm(name, delay, callback, *args)
+
+    def ended(self) -> None:
+        self._rest.clear()
+        if self._queued:
+            self._queued = False
+            self.server.governor.leave(self, self._valve)
+        super().ended()
 
     def _attempt(self, work: Callable[[_T], None], what: _T) -> None:
         try:
@@ -82,9 +105,11 @@ class Client(ClientLogin):
             self.server.tracer.received(self, commands)
         if self._queued or self._rest:  # reading is paused, but this may have been under way
             self._rest += commands
-        elif len(data) < HEAVY or self._router is None or self.server.governor.admits(self.last_activity):
+        elif (
+            len(data) < HEAVY or self._router is None or not commands or self.server.governor.admits(self.last_activity)
+        ):
             self._run(commands)
-        elif commands:
+        else:
             self._rest = commands
             self._queue(None, light=False)
 
@@ -161,9 +186,10 @@ class Client(ClientLogin):
 
     def _queue(self, valve: Valve | None, *, light: bool) -> None:
         self._queued = True
+        self._valve = valve
         self.pause_reading("portion")
         self.server.governor.wait(self, valve, light)
-        if not light and not self._narrowed and self.server.governor.waiting >= CROWD:
+        if not light and not self._narrowed and self.server.governor.flooded:
             self._narrowed = True
             self.bound_input(NARROW)
 
@@ -173,12 +199,16 @@ class Client(ClientLogin):
         rest, self._rest = self._rest, []
         if not self.close_reason:
             self._attempt(lambda commands: self._run(commands, quantum), rest)
-        if self._lost is not None and not self._queued:
-            super().connection_lost(*self._lost)
+        if self._lost is not None:
+            self._silence()
+            if not self._queued:
+                super().connection_lost(*self._lost)
 
     def _command(self, kind: int, a: bytes, b: bytes, c: bytes) -> None:
         if kind == CONNECT:
             self._connect(a)
+        elif self._lost is not None:
+            return  # nobody is there to be answered
         elif kind == PING:
             self.send(writer.PONG)
             if not self.settled and self.protocol >= 1:

@@ -9,7 +9,7 @@ again when all the others that wait have had theirs; the loop gets to Raft, rout
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Final, Protocol, cast
 
 from jetcluster.clock import Clock, Timers
@@ -22,6 +22,10 @@ HEAVY: Final = 16 * 1024
 MOST: Final = 1024
 LEAST: Final = 64
 """Messages that a connection may send per turn: MOST if it is alone, LEAST of many."""
+CROWD: Final = 16
+"""So many that wait for their turn at the same time are a crowd ..."""
+LASTING: Final = 1.0
+"""... and a flood, if they have been one for so many seconds without a break: half as many, or fewer, are one."""
 FIRST: Final = 4
 """Of so many turns one goes to those that have sent much, however many have sent little."""
 
@@ -45,6 +49,8 @@ class Governor:
         self._scheduled = False
         self.waiting = 0
         """How many wait for their turn, also at closed valves."""
+        self._crowded_since = -1.0
+        """-1.0: there is no crowd."""
         self._turns_given = 0
         self._began = -1.0
         """When the first heavy read of this turn of the loop was worked on; -1.0: there was none."""
@@ -65,12 +71,29 @@ class Governor:
     def wait(self, who: Governed, valve: Valve | None, light: bool) -> None:
         """`who` comes to its next turn behind the others, not before `valve` is open. `light`: it had sent little."""
         self.waiting += 1
+        if self.waiting >= CROWD and self._crowded_since < 0:
+            self._crowded_since = self._clock.monotonic()
         place = self._turns if valve is None else valve
-        (place.first if light else place.waiting).append(who)
+        (place.first if light else place.waiting)[who] = None
         if place.closed:
             place.opened = self._list
         else:
             self._list(place)
+
+    def leave(self, who: Governed, valve: Valve | None) -> None:
+        """`who`, which waits for its turn, does not want it any more; `valve` as it was told to `wait`."""
+        self._turns.leave(who) if valve is None else valve.leave(who)
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self.waiting -= 1
+        if self.waiting <= CROWD // 2:
+            self._crowded_since = -1.0
+
+    @property
+    def flooded(self) -> bool:
+        """There has been a crowd for a while."""
+        return 0 <= self._crowded_since <= self._clock.monotonic() - LASTING
 
     def _list(self, valve: Valve) -> None:
         if not valve.listed:
@@ -97,14 +120,14 @@ class Governor:
             left -= 1
             valve.due -= 1
             self._turns_given += 1
-            self.waiting -= 1
-            who = cast(Governed, self._next(valve).popleft())
+            self._one_less()
+            who = cast(Governed, self._next(valve).popitem(last=False)[0])
             who.take_turn(max(LEAST, MOST // (len(valve) + len(open_))))
         if open_ and not self._scheduled:
             self._scheduled = True
             self._timers.call_soon(self._turn)
 
-    def _next(self, valve: Valve) -> deque[Waiter]:
+    def _next(self, valve: Valve) -> OrderedDict[Waiter, None]:
         if not valve.first or not valve.waiting or valve.closed:
             return valve.first or valve.waiting
         return valve.first if self._turns_given % FIRST else valve.waiting

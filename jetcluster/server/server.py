@@ -118,6 +118,8 @@ class Server:
         self.port = options.port
         self.start_ns = clock.time_ns()
         self.clients: dict[int, ClientLogin] = {}
+        self.departed: set[int] = set()
+        """Those of them, by cid, whose connection is gone and whose last messages wait for their turn."""
         self.transports: set[Connection] = set()
         """`clients`, and those that were closed and still have a socket."""
         self.closed: deque[ClosedClient] = deque(maxlen=max(options.max_closed_clients, 0))
@@ -225,7 +227,8 @@ class Server:
         secure = self._tls_port() if self._plain is not None else None
         if secure is not None and self._plain is not None:
             self._listener, self._plain = take_over(self._plain, secure), None
-        excess = list(self.clients.values())[max(options.max_connections, 0) :]
+        present = [client for client in self.clients.values() if client.cid not in self.departed]
+        excess = present[max(options.max_connections, 0) :]
         for client in excess:
             client.close("Maximum Connections Exceeded", "maximum connections exceeded")
         if excess:
@@ -251,8 +254,9 @@ class Server:
         """Its clients, of which the newest are closed where there are too many."""
         clients = self.clients.values()
         found = [client for client in clients if client.account == account and not client.close_reason]
+        present = [client for client in found if client.cid not in self.departed]
         limit = self.limits_of(account).connections
-        for client in found[limit:] if limit >= 0 else ():
+        for client in present[limit:] if limit >= 0 else ():
             client.close("Maximum Account Connections Exceeded", "maximum account active connections exceeded")
         return found
 
@@ -261,8 +265,10 @@ class Server:
 
     def has_room(self, account: str) -> bool:
         """False when one more connection of the account would be one too many."""
-        limit = self.limits_of(account).connections
-        return limit < 0 or sum(client.account == account for client in self.clients.values()) < limit
+        limit, departed = self.limits_of(account).connections, self.departed
+        if limit < 0:
+            return True
+        return sum(client.account == account and cid not in departed for cid, client in self.clients.items()) < limit
 
     def _new_tracer(self) -> Tracer | None:
         if not self.options.trace:
@@ -283,7 +289,8 @@ class Server:
     def admit(self, client: ClientLogin) -> bool:
         """Takes a new connection in; False when max_connections is reached, or the store needs what descriptors are
         left."""
-        if len(self.clients) >= self.options.max_connections or not self.crowd.has_room_for(client):
+        most = self.options.max_connections
+        if self.connected >= most or len(self.departed) > most or not self.crowd.has_room_for(client):
             return False
         self.clients[client.cid] = client
         self.crowd.strangers[client.cid] = client
@@ -291,8 +298,19 @@ class Server:
         return True
 
     @property
+    def connected(self) -> int:
+        """`clients` but those that have departed."""
+        return len(self.clients) - len(self.departed)
+
+    @property
     def is_full(self) -> bool:
-        return len(self.clients) + self.handshakes > self.options.max_connections
+        return self.connected + self.handshakes > self.options.max_connections
+
+    def departs(self, client: ClientLogin) -> None:
+        """Its connection is gone, and counts no more; `forget` comes when its last messages have had their turn."""
+        self.departed.add(client.cid)
+        self.crowd.strangers.pop(client.cid, None)
+        self.transport_lost(client)
 
     def never_came(self, client: ClientLogin) -> None:
         """One whose handshake came to nothing: it has been a connection all the same."""
@@ -309,6 +327,7 @@ class Server:
         """Called once by every connection that ends."""
         if self.clients.pop(client.cid, None) is None:
             return
+        self.departed.discard(client.cid)
         self.crowd.strangers.pop(client.cid, None)
         closed = self.closed_totals.setdefault(client.account, Totals())
         closed.add(client)

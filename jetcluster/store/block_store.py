@@ -54,7 +54,8 @@ class BlockStore:
         self._import: transfer.Taker | None = None
         self.incomplete = kv.get(keys.stream_prefix(keys.INSTALLING, stream)) is not None
         """An import was begun, maybe by a process before this one, and not ended. What there is of it lies on disk for
-        the next import to go on from; the store shows nothing, and must not be written to."""
+        the next import to go on from; the store shows nothing, side tables neither (their rows may be of two
+        histories), and must not be written to."""
         self.removed = False
         if not self.incomplete:
             self._load()
@@ -329,13 +330,15 @@ class BlockStore:
         self._kv.put(keys.side(self._stream, table, key), value)
 
     def side_get(self, table: int, key: bytes) -> bytes | None:
-        return self._kv.get(keys.side(self._stream, table, key))
+        return None if self.incomplete else self._kv.get(keys.side(self._stream, table, key))
 
     def side_delete(self, table: int, key: bytes) -> None:
         self._kv.delete(keys.side(self._stream, table, key))
 
     def side_scan(self, table: int, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """The pairs of a table from key `start` on, in key order. Not to be continued after a write to it."""
+        if self.incomplete:
+            return
         first = keys.side(self._stream, table, start)
         for key, value in self._kv.scan(first, keys.side_end(self._stream, table)):
             yield key[keys.SIDE_PREFIX :], value
@@ -464,6 +467,8 @@ class BlockStore:
         return self.compact(self._blocks.nth_newest(keep - 1))
 
     def _enforce_per_subject(self, limit: int, subjects: Sequence[bytes]) -> None:
+        if not subjects:
+            return
         index = self._index
         if len(index.table) == 1:
             self._keep_newest(limit)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -38,22 +39,21 @@ from jetcluster.store.kv import (
     chunked,
 )
 from jetcluster.store.progress import Progress
+from jetcluster.store.rocks_options import options_of
 
 MEMTABLE = 32 << 20
 """On a small disk less: a full memtable needs that much room to be flushed."""
 TABLE_FILE = 64 << 20
 """On a small disk less, too: a compaction writes whole files anew before it deletes the old ones. One that finds the
 disk full would leave RocksDB refusing all others that are as large as what is free, also those that free space."""
-MEMTABLES = 3
-BLOCK_CACHE = 32 << 20
-"""Bounds of RocksDB's own memory: 3 x 32 MiB of writes under load, nearly nothing when idle, and 32 MiB of blocks
-with index and filter blocks among them. jetcluster's own cache of decoded batches stands above (block_cache.py)."""
 NO_LIMIT = 1 << 30
 """Of the memtable, as RocksDB is told where the owner flushes: at MEMTABLE a flush is due, and commits wait for it at
 half as much again. So there are never more than twice that, one being flushed and one being written."""
 _SWITCH_LOOK = 0.001
 _STALL_LOOK = 0.1
 """Seconds between two looks whether a flush has begun, and whether RocksDB takes writes again."""
+_COMPACTION_LOOK = 0.02
+"""For how long nothing is committed once RocksDB compacts: it first looks whether memory holds any of the keys."""
 
 RESERVE = 64 << 20
 """Free bytes of the file system, or a tenth of it if that is less: the journal takes no publishes below. Commits and
@@ -143,6 +143,7 @@ class RocksKv(Commits):
         """Bytes of the memtable that is written to."""
         self._switching = False
         """A flush begins: what is written now might still get into it."""
+        self._held_back = False  # a compaction begins, and might flush what is written now
         self._flushing = asyncio.Lock()
         self._snapshots: WeakSet[RocksSnapshot] = WeakSet()
         self._free_bytes = free_bytes or (lambda: shutil.disk_usage(path).free)
@@ -157,7 +158,7 @@ class RocksKv(Commits):
         self._reserve = min(RESERVE, total // 10)
         self._memtable, table_file = (min(most, max(total // 32, 1 << 20)) for most in (MEMTABLE, TABLE_FILE))
         try:
-            options = _options(rocksdict, NO_LIMIT if owner_flushes else self._memtable, table_file)
+            options = options_of(rocksdict, NO_LIMIT if owner_flushes else self._memtable, table_file)
             if salvage:
                 options.set_paranoid_checks(False)
                 options.set_disable_auto_compactions(True)
@@ -353,7 +354,7 @@ class RocksKv(Commits):
         return True
 
     def _must_wait(self) -> bool:
-        if self._switching and not self._has_switched():
+        if self._held_back or (self._switching and not self._has_switched()):
             return True
         if self._stalled:  # looked up first, as the batch would be made in vain
             self._stalled = any(self._db.property_int_value(name) for name in _STALLS)
@@ -392,7 +393,7 @@ class RocksKv(Commits):
     async def reclaim(self, ranges: list[tuple[bytes, bytes]]) -> None:
         async with self._flushing:
             await self._flush_open()
-            await asyncio.to_thread(self._compact, ranges)
+            await self._compact(ranges)
 
     async def _flush_open(self) -> None:
         with self._progress.flushing():
@@ -426,12 +427,19 @@ class RocksKv(Commits):
             await self._flush_open()
             if self._outdated and not self._tight:
                 outdated, self._outdated = self._outdated, set()
-                await asyncio.to_thread(self._compact, [(key, key + b"\0") for key in sorted(outdated)])
+                try:
+                    await self._compact([(key, key + b"\0") for key in sorted(outdated)])
+                except BaseException:
+                    self._outdated |= outdated
+                    raise
             if self._garbage:
                 garbage, self._garbage, self.wants_flush = self._garbage, {}, False
-                if not await asyncio.to_thread(self._compact, list(garbage.values())):
-                    # No room, says RocksDB for now: the next flush tries again.
-                    self._garbage, self.wants_flush = garbage | self._garbage, True
+                done = False
+                try:
+                    done = await self._compact(list(garbage.values()))
+                finally:
+                    if not done:  # no room, says RocksDB for now: the next flush tries again
+                        self._garbage, self.wants_flush = garbage | self._garbage, True
 
     def flush_now(self) -> None:
         commit = self.commit()
@@ -498,14 +506,40 @@ class RocksKv(Commits):
                 continue
             self._garbage[prefix] = start, end
 
-    def _compact(self, ranges: list[tuple[bytes, bytes]]) -> bool:
+    async def _compact(self, ranges: list[tuple[bytes, bytes]]) -> bool:
         """RocksDB does not tell whether it did. A compaction takes what was flushed last from the top level."""
         before = self._level0()
         for start, end in ranges:
-            with contextlib.suppress(Exception):
-                self._db.compact_range(start, end)
+            await self._compact_range(start, end)
         after = self._level0()
         return after == 0 or after < before
+
+    async def _compact_range(self, start: bytes, end: bytes) -> None:
+        """A compaction flushes the whole memtable when that holds anything of its keys. So it waits for what flushes
+        wait for, and finds nothing in memory: nothing is committed until it has looked."""
+        begun = threading.Event()
+
+        def run() -> None:
+            begun.set()
+            with contextlib.suppress(Exception):
+                self._db.compact_range(start, end)
+
+        self._held_back = self._owner_flushes
+        try:
+            if self.before_flush is not None:
+                await self.before_flush()
+            if self._held_back and self._db.property_int_value("rocksdb.num-entries-active-mem-table"):
+                with contextlib.suppress(KvError):  # a full disk: the compaction may be what frees it
+                    await asyncio.to_thread(self._flush_memtable)
+                    self._active = self._size_active()
+            running = asyncio.ensure_future(asyncio.to_thread(run))
+            while self._held_back and not (begun.is_set() or running.done()):  # noqa: ASYNC110 - set by a thread
+                await asyncio.sleep(_SWITCH_LOOK)
+            if self._held_back:
+                await asyncio.wait({running}, timeout=_COMPACTION_LOOK)
+        finally:
+            self._held_back = False
+        await running
 
     def _level0(self) -> int:
         return int(self._db.property_value("rocksdb.num-files-at-level0") or 0)
@@ -541,31 +575,6 @@ class RocksKv(Commits):
         except Exception as error:
             raise self._unreadable(error) from error
         return _pairs(cursor, bounds, start, self._unreadable)
-
-
-def _options(rocks: Any, memtable: int, table_file: int) -> Any:
-    options = rocks.Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.set_write_buffer_size(memtable)
-    options.set_target_file_size_base(table_file)
-    options.set_max_write_buffer_number(MEMTABLES)
-    options.set_max_background_jobs(2)
-    options.set_max_open_files(256)
-    options.set_keep_log_file_num(2)
-    options.set_max_log_file_size(4 << 20)
-    options.set_stats_dump_period_sec(0)
-    options.set_compression_type(rocks.DBCompressionType.lz4())
-    options.set_level_compaction_dynamic_level_bytes(True)
-    # a stream with limits leaves runs of tombstones at its head; have such files compacted early
-    options.add_compact_on_deletion_collector_factory(1024, 512, 0.5)
-    table = rocks.BlockBasedOptions()
-    table.set_block_cache(rocks.Cache(BLOCK_CACHE))
-    table.set_block_size(16 << 10)
-    table.set_bloom_filter(10, False)
-    table.set_cache_index_and_filter_blocks(True)
-    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
-    options.set_block_based_table_factory(table)
-    return options
 
 
 def _pairs(

@@ -5,10 +5,17 @@
 Every command carries the leader's time, because `apply` never reads a clock. Decoding is strict: a follower that does
 not understand a command must stop (`CommandError`), not skip it, or it would drift apart from the others.
 
-One flag is known, SLICED, on commands that may remove many messages: they remove a bounded number of them, and what is
-left is a job (`jobs`) that CONTINUE goes on with; what is due is due at the command's own time. Without it, as in logs
-of versions before, all go in one step, and what is due is due at the machine's clock: a log is replayed as it was
-applied. Which of both a leader proposes: `levels`.
+Flags, of which a leader sets those that all replicas of the stream understand (`levels`). Without them, as in logs of
+versions before, a command means what it meant: a log is replayed as it was applied.
+
+SLICED, on commands that may remove many messages: they remove a bounded number of them, and what is left is a job
+(`jobs`) that CONTINUE goes on with; what is due is due at the command's own time. Without it all go in one step, and
+what is due is due at the machine's clock.
+
+PLACED, with SLICED on commands that remove what is due: also what they look at is bounded, and the next one goes on at
+the place that is stored (`expiry`).
+
+NAMED, on commands that must not be carried out twice: before the body comes the number of the request, u64 (`asked`).
 """
 
 from __future__ import annotations
@@ -48,7 +55,11 @@ LAST_EXTENDED: Final = 31
 # 9 and 11..15 are kept for fast batches. 18..31 go to the machine's extension (`consumer`).
 
 SLICED: Final = 1
+NAMED: Final = 2
+PLACED: Final = 4
 _MAY_BE_SLICED: Final = frozenset((PURGE, EXPIRE, UPDATE_CONFIG, REPLACE))
+_MAY_BE_PLACED: Final = frozenset((EXPIRE, UPDATE_CONFIG))
+_MAY_BE_NAMED: Final = frozenset((PURGE, REPLACE, CONSUMER_DELETE, CONSUMER_RESET))
 
 HEAD: Final = struct.Struct("<BBQ")
 _PURGE_BODY: Final = struct.Struct("<QQ")
@@ -98,6 +109,8 @@ class Expire(NamedTuple):
     sliced: bool = False
     """It removes some of them, and what is left is due at once. Without it, all go that are due at the machine's
     clock, which is never behind `ts` and may be far ahead of it."""
+    placed: bool = False
+    """It looks at some messages, from the stored place on. Without it, at as many as do not expire."""
 
 
 class Continue(NamedTuple):
@@ -112,6 +125,8 @@ class UpdateConfig(NamedTuple):
     revision: int = 0
     """Orders configurations: an older one than that in force changes nothing. 0 always counts."""
     sliced: bool = False
+    placed: bool = False
+    """As in `Expire`: what an update makes too old goes with it."""
 
 
 class BatchPart(NamedTuple):
@@ -232,7 +247,7 @@ def erases(command: bytes) -> bool:
 
 
 def encode_expire(ts: int, *, sliced: bool = True) -> bytes:
-    return HEAD.pack(EXPIRE, sliced, ts)
+    return HEAD.pack(EXPIRE, SLICED | PLACED if sliced else 0, ts)
 
 
 def encode_continue(ts: int) -> bytes:
@@ -268,12 +283,39 @@ def encode_sourced(ts: int, body: bytes) -> bytes:
 
 
 def encode_update_config(ts: int, config: Mapping[str, Any], revision: int = 0, *, sliced: bool = True) -> bytes:
-    return HEAD.pack(UPDATE_CONFIG, sliced, ts) + _U64.pack(revision) + dump_config(config)
+    flags = SLICED | PLACED if sliced else 0
+    return HEAD.pack(UPDATE_CONFIG, flags, ts) + _U64.pack(revision) + dump_config(config)
 
 
 def encode_extended(ts: int, kind: int, body: bytes) -> bytes:
     assert FIRST_EXTENDED <= kind <= LAST_EXTENDED, kind
     return HEAD.pack(kind, 0, ts) + body
+
+
+def named(command: bytes, request: int) -> bytes:
+    """The command, which has no number yet, as that of request number `request`."""
+    assert not command[1] & NAMED
+    head = bytes((command[0], command[1] | NAMED)) + command[2 : HEAD.size]
+    return head + _U64.pack(request) + command[HEAD.size :]
+
+
+def placeless(command: bytes) -> bytes:
+    """The command without PLACED."""
+    return command[:1] + bytes((command[1] & ~PLACED,)) + command[2:] if command[1] & PLACED else command
+
+
+def nameless(command: bytes) -> bytes:
+    """Undoes `named`; any other command as it is."""
+    if not command[1] & NAMED:
+        return command
+    head = bytes((command[0], command[1] & ~NAMED)) + command[2 : HEAD.size]
+    return head + command[HEAD.size + _U64.size :]
+
+
+def request_of(command: bytes) -> int:
+    """The number of a command with NAMED, which `decode` has accepted."""
+    number: int = _U64.unpack_from(command, HEAD.size)[0]
+    return number
 
 
 def dump_config(config: Mapping[str, Any]) -> bytes:
@@ -302,12 +344,22 @@ def decode(command: bytes) -> Command:
     if len(command) < HEAD.size:
         raise CommandError(f"{len(command)} bytes")
     kind, flags, ts = HEAD.unpack_from(command)
-    if flags and (flags != SLICED or kind not in _MAY_BE_SLICED):
+    if flags and flags & ~_known_flags(kind):
         raise CommandError(f"kind {kind} with unknown flags {flags:#x}")
+    if flags & NAMED:
+        if len(command) < HEAD.size + _U64.size:
+            raise CommandError(f"kind {kind} without its request's number")
+        command = nameless(command)
     try:
         return _decode_body(kind, ts, command)
     except (BatchError, struct.error, ValueError) as error:
         raise CommandError(f"kind {kind}: {error}") from error
+
+
+def _known_flags(kind: int) -> int:
+    known = SLICED if kind in _MAY_BE_SLICED else 0
+    known |= NAMED if kind in _MAY_BE_NAMED else 0
+    return known | (PLACED if kind in _MAY_BE_PLACED else 0)
 
 
 def _decode_body(kind: int, ts: int, command: bytes) -> Command:
@@ -322,10 +374,10 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
     if kind == EXPIRE:
         if len(command) != at:
             raise ValueError("trailing bytes")
-        return Expire(ts, bool(command[1]))
+        return Expire(ts, bool(command[1] & SLICED), bool(command[1] & PLACED))
     if kind == PURGE:
         seq, keep = _PURGE_BODY.unpack_from(command, at)
-        return Purge(ts, command[at + _PURGE_BODY.size :], seq, keep, bool(command[1]))
+        return Purge(ts, command[at + _PURGE_BODY.size :], seq, keep, bool(command[1] & SLICED))
     if kind == DELETE_MSG:
         (seq,) = _U64.unpack_from(command, at)
         rest = command[at + _U64.size :]
@@ -336,13 +388,14 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
         return _decode_fire(ts, command)
     if kind == UPDATE_CONFIG:
         (revision,) = _U64.unpack_from(command, at)
-        return UpdateConfig(ts, load_config(command[at + _U64.size :]), revision, bool(command[1]))
+        config, flags = load_config(command[at + _U64.size :]), command[1]
+        return UpdateConfig(ts, config, revision, bool(flags & SLICED), bool(flags & PLACED))
     if kind == RESTORE:
         return Restore(ts, decode_runs(command, at))
     if kind == SOURCED:
         return sourced.decode_body(ts, command, at)
     if kind == REPLACE:
-        return replacing.decode_body(ts, command, at)._replace(sliced=bool(command[1]))
+        return replacing.decode_body(ts, command, at)._replace(sliced=bool(command[1] & SLICED))
     if kind == CONTINUE:
         if len(command) != at:
             raise ValueError("trailing bytes")

@@ -2,11 +2,18 @@
 
 Messages go when an EXPIRE command is applied, at the time stamped into it, on all replicas alike. max_age without TTLs
 and markers cuts the stream's beginning off; the rest is decided message by message, at most MOST of them per command.
-Either way a command removes a bounded number, and what is left is due at once.
+Either way a command looks at a bounded number and removes no more, and what is left is due at once. Messages that never
+expire are passed once: the place behind them is stored, in the row that tells of them (side table 5):
+
+    (empty key)   ->   u8 1 | u64 place: below it only messages that never expire are left    (little-endian)
+
+The place is missing as long as there is none. It is used by commands with the flag PLACED only, as those of versions
+before knew no place and looked at all that never expire.
 """
 
 from __future__ import annotations
 
+import struct
 from typing import Final
 
 from jetcluster.model.stream_rules import go_duration
@@ -21,21 +28,27 @@ from jetcluster.stream.ttl import NEVER, parse_ttl
 
 MOST: Final = 2048
 """Messages looked at per command, so that it takes tens of milliseconds at most; the leader then goes on at once."""
+MOST_BYTES: Final = 16 << 20
+"""Of their headers and payloads; one message is always allowed."""
+_NEVER: Final = struct.Struct("<BQ")
 GRAIN: Final = 1_000_000
 """Times of TTLs are rounded up to a millisecond: the messages of a command then share a row of the index."""
 
 
 class Expiry:
-    __slots__ = ("_floor", "_never", "_noted", "_store", "_ttls", "rules")
+    __slots__ = ("_floor", "_never", "_noted", "_place", "_store", "_ttls", "rules")
 
     def __init__(self, store: MachineStore, rules: StreamRules) -> None:
         self._store = store
         self.rules = rules
         """The machine sets it when the configuration changes."""
         self._ttls = DueIndex(store, SIDE_TTL)
-        self._never = store.side_get(SIDE_NEVER, b"") is not None
-        self._floor = 0
-        """Below it only messages that never expire are left: where the search for aged ones may begin."""
+        never = store.side_get(SIDE_NEVER, b"")
+        self._never = never is not None
+        self._place = _NEVER.unpack(never)[1] if never is not None and len(never) == _NEVER.size else 0
+        """As stored: the same on every replica."""
+        self._floor = self._place
+        """The same for this process, which may know more: where a search may begin whose end does not hang on it."""
         self._noted: dict[int, list[int]] = {}
 
     @property
@@ -74,12 +87,13 @@ class Expiry:
             return aged if due is None else due
         return min(due, aged)
 
-    def run(self, now: int, *, sliced: bool) -> tuple[int, Batch | None]:
-        """Removes what is due at `now`, when `sliced` at most one piece of it: how many went, and the markers to be
-        stored in the same command."""
+    def run(self, now: int, *, sliced: bool, placed: bool = False) -> tuple[int, Batch | None]:
+        """Removes what is due at `now`, when `sliced` at most one piece of it, and when `placed` looks at no more: how
+        many went, and the markers to be stored in the same command."""
         store, rules = self._store, self.rules
         if self._never and not store.messages:
             self._never = False
+            self._place = 0
             store.side_delete(SIDE_NEVER, b"")
         bound = now - rules.max_age + 1 if 0 < rules.max_age <= now else 0
         doomed: list[int] = []
@@ -88,7 +102,7 @@ class Expiry:
         if bound and not marking and not self._never:
             removed = self._cut(bound) if sliced else store.expire(bound)
         elif bound:
-            doomed = self._aged(bound)
+            doomed = self._next_piece(bound) if placed else self._aged(bound)
         doomed += self._ttls.take(now, MOST)
         if not doomed:
             return removed, None
@@ -121,6 +135,24 @@ class Expiry:
             if not _never_expires(message.headers):
                 aged.append(message.seq)
         self._floor = self._store.last_seq + 1
+        return aged
+
+    def _next_piece(self, bound: int) -> list[int]:
+        """The same for one piece, from the place on; where there is none, all that is looked at goes."""
+        aged: list[int] = []
+        size = 0
+        behind = self._store.last_seq + 1
+        for looked, message in enumerate(self._store.scan(b">", max(self._place, 1))):
+            if message.ts >= bound or looked == MOST or size >= MOST_BYTES:
+                behind = message.seq
+                break
+            size += len(message.headers) + len(message.payload)
+            if not _never_expires(message.headers):
+                aged.append(message.seq)
+        self._floor = max(self._floor, behind)
+        if self._never and behind != self._place:
+            self._place = behind
+            self._store.side_put(SIDE_NEVER, b"", _NEVER.pack(1, behind))
         return aged
 
     def _markers(self, doomed: list[int]) -> Batch | None:

@@ -110,6 +110,8 @@ class Jobs:
         self._told_removed = removed
         self._told_cut = cut
         self._jobs = [decode(key, row) for key, row in store.side_scan(SIDE_JOBS)]
+        self.steps = 0
+        """Pieces done since the start of this process: whoever waits sees that it goes on."""
         self.rules = rules
 
     def __len__(self) -> int:
@@ -162,6 +164,7 @@ class Jobs:
         """One more piece of the oldest job; 0 when there is none."""
         if not self._jobs:
             return 0
+        self.steps += 1
         job = self._jobs[0]
         done = self._run(job)
         if done:

@@ -10,18 +10,25 @@ from __future__ import annotations
 
 from typing import Final
 
-from jetcluster.stream.commands import CONTINUE, EXPIRE, HEAD, UPDATE_CONFIG
+from jetcluster.stream.commands import CONTINUE, EXPIRE, HEAD, UPDATE_CONFIG, nameless, placeless
 
-LEVEL: Final = 1
-"""This version's: it understands the flag SLICED and CONTINUE. Nodes that tell none are of level 0."""
+NAMES: Final = 2
+"""From this level on the flags NAMED and PLACED are understood, from level 1 on SLICED and CONTINUE. Nodes that tell
+none are of level 0."""
+LEVEL: Final = 2
+"""This version's."""
 AHEAD: Final = 1_000_000_000
 """Clocks of leaders may differ by so many nanoseconds, and a command of before removes so much too early at most."""
 
 
-def lowered(command: bytes, clock: int) -> bytes | None:
-    """`command` as a version before understands it, which means without its flags. None for one that removes what is
-    due while the machine's `clock` is far ahead of it: versions before count from there. It can wait, what it would
-    remove does not come back. None also for a CONTINUE, of which they know nothing: the job waits for them."""
+def lowered(command: bytes, clock: int, level: int = 0) -> bytes | None:
+    """`command` as a version of `level` understands it, which means without newer flags. None for one that removes what
+    is due while the machine's `clock` is far ahead of it: versions of level 0 count from there. It can wait, what it
+    would remove does not come back. None also for a CONTINUE, of which they know nothing: the job waits for them."""
+    if level < NAMES:
+        command = placeless(nameless(command))
+    if level:
+        return command
     kind, _, ts = HEAD.unpack_from(command)
     if kind == CONTINUE:
         return None

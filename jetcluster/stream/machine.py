@@ -21,9 +21,11 @@ from jetcluster.errors import ApiError
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.batch import Batch
 from jetcluster.stream import atomic_checks, commands, replacing, restoring, sourced
+from jetcluster.stream.asked import Asked, AskedError
 from jetcluster.stream.atomic_checks import AtomicChecks
 from jetcluster.stream.atomic_parts import BatchParts
 from jetcluster.stream.commands import (
+    NAMED,
     BatchCommit,
     BatchPart,
     CommandError,
@@ -101,6 +103,8 @@ class StreamMachine:
         self._parts: BatchParts
         self._cursors: Cursors
         self._jobs: Jobs
+        self.asked: Asked
+        """Requests that came with a number, for whoever asks again."""
         self._extension = extension
         self.reload()
 
@@ -114,7 +118,8 @@ class StreamMachine:
         self._schedules = Schedules(self.store)
         try:
             self._jobs = Jobs(self.store, self.rules, self._removed, self._purged)
-        except JobError as error:
+            self.asked = Asked(self.store)
+        except (JobError, AskedError) as error:
             raise StateError(f"stream {self.name}: {error}") from error
         self._admit_by(self.rules, state[_STATE.size :] if state is not None else b"")
         self._parts = BatchParts(self.store)
@@ -141,12 +146,13 @@ class StreamMachine:
         elif isinstance(decoded, BatchPart):
             self._parts.add(index, term, decoded)
             result = 0
+        elif command[1] & NAMED:
+            assert isinstance(decoded, Purge | Replace | Extended)
+            result = self._once(index, commands.request_of(command), decoded)
         elif isinstance(decoded, Extended):
             result = self._extend(index, decoded)
         elif isinstance(decoded, Continue):
-            self.clock = max(self.clock, decoded.ts)
-            result = self._jobs.step()
-            self._follow_jobs()
+            result = self._continue(index, decoded)
         elif isinstance(decoded, Sourced):
             self.clock = max(self.clock, decoded.ts)
             result = sourced.apply(decoded, self._cursors, self._admission, self.store, self.clock)
@@ -189,6 +195,11 @@ class StreamMachine:
     def jobs(self) -> int:
         """Commands that the leader's CONTINUE goes on with."""
         return len(self._jobs)
+
+    @property
+    def job_steps(self) -> int:
+        """Pieces of jobs done in this process; it changes as long as one goes on."""
+        return self._jobs.steps
 
     @property
     def next_expiry(self) -> int | None:
@@ -294,6 +305,28 @@ class StreamMachine:
         self.clock = max(self.clock, command.ts)
         return self._extension.apply(command.kind, self.clock, index, command.body)
 
+    def _once(self, index: int, request: int, command: Purge | Replace | Extended) -> Result:
+        """A request that may be in the log twice, as its first outcome was lost with a leader, is carried out once."""
+        self.clock = max(self.clock, command.ts)
+        known = self.asked.get(request)
+        if known is not None:
+            return JobStep(known.at, 0, False) if known.open else known.result
+        if isinstance(command, Extended):
+            result = self._extend(index, command)
+        else:
+            result = self._administer(index, command)
+            self._follow_jobs()
+        self.asked.note(index, command.ts, request, result)
+        return result
+
+    def _continue(self, index: int, command: Continue) -> Result:
+        self.clock = max(self.clock, command.ts)
+        result = self._jobs.step()
+        self._follow_jobs()
+        if isinstance(result, JobStep) and result.done:
+            self.asked.job_done(index, command.ts, result)
+        return result
+
     def _administer(
         self, index: int, command: Purge | DeleteMsg | Expire | Fire | UpdateConfig | Restore | RestoreEnd | Replace
     ) -> int | JobStep | ApiError:
@@ -345,7 +378,7 @@ class StreamMachine:
         """At the command's own time, not `clock`: a message with a stamp of the future, from a leader whose clock was
         wrong, must not make everything before it look old. In logs of versions before it did."""
         now = command.ts if command.sliced else self.clock
-        removed, markers = self._expiry.run(now, sliced=command.sliced)
+        removed, markers = self._expiry.run(now, sliced=command.sliced, placed=command.placed)
         self._store_own(markers)
         return removed
 

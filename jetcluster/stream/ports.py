@@ -167,7 +167,7 @@ SIDE_BATCH_PARTS = 3
 SIDE_TTL = 4
 """`due_index.DueIndex`: when messages with a Nats-TTL expire."""
 SIDE_NEVER = 5
-"""One row, key b"", while messages may be stored that never expire (`Nats-TTL: never`)."""
+"""One row, key b"", while messages may be stored that never expire (`Nats-TTL: never`): see `expiry`."""
 SIDE_SCHEDULES = 6
 """`due_index.DueIndex`: when scheduled messages are due."""
 SIDE_CONSUMERS = 7
@@ -187,6 +187,8 @@ SIDE_JOBS = 13
 """Rows of `jobs.Jobs`."""
 SIDE_MEMBERS = 14
 """One row, key b"": the Raft configuration in force at the applied index (`cluster.stream_replica`)."""
+SIDE_ASKED = 15
+"""Rows of `asked.Asked`."""
 
 
 class Extension(Protocol):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from chaos.checkers import judge
@@ -96,3 +98,12 @@ def test_a_server_that_ends_by_itself_is_found() -> None:
     script = Script()
     script.history.note("process", "died", replica="n2", error="Too many open files")
     assert kinds(script.history.events) == ["died"]
+
+
+def test_what_follows_the_probe_is_no_outage() -> None:
+    """The fault's end takes its time, and nobody publishes meanwhile."""
+    events = history("no-descriptors", moves=None)
+    last = max(event.t1 for event in events if event.client == "probe" and event.type == "ok")
+    longer = [dataclasses.replace(e, t1=e.t1 + 15.0) if e.f == "fault" and e.type == "ok" else e for e in events]
+    assert kinds(longer) == ["outage"]
+    assert kinds([*longer, Event("ok", 9002, "queue", "probed", "probe", t0=10.0, t1=last)]) == []

@@ -8,9 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from chaos.cli import main
+from chaos.checkers.finding import Finding
+from chaos.checkers.verdict import Verdict
+from chaos.cli import MISSED, found, main
 from chaos.plants import PLANTS
+from chaos.runner import Result
 from chaos.scenarios import SCENARIOS
 from tests.cluster.harness import TOP
 
@@ -32,3 +36,9 @@ def test_a_planted_bug_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[st
     words = ["--plant", "no-window", "--scenario", "calm", "--workload", "times", "queue", "--seeds", "1"]
     assert main([*words, "--seconds", "8", "--out", str(tmp_path)]) == 1
     assert "duplicated (times" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("kinds", "code"), [(["lost", "duplicated"], 1), (["outage"], MISSED), ([], MISSED)])
+def test_a_plant_counts_as_found_only_as_what_it_is(kinds: list[str], code: int) -> None:
+    result = Result("calm", 1, "local", Verdict(findings=[Finding(kind, "queue", "") for kind in kinds]))
+    assert found(PLANTS["no-window"], [result], Console(quiet=True)) == code

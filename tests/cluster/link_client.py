@@ -9,7 +9,7 @@ import json
 from typing import Any, NamedTuple
 
 from tests.cluster.client import Client, ClientError, wait_newest
-from tests.cluster.harness import ProcessCluster, eventually
+from tests.cluster.harness import HarnessError, ProcessCluster, eventually
 
 _numbers = itertools.count(1)
 
@@ -78,7 +78,7 @@ async def reached(client: Client, stream: str, last: int, within: float = 25.0, 
 
     try:
         await eventually(there, within, f"{stream} has not come to {last}", every=0.05)
-    except Exception as error:
+    except HarnessError as error:
         shown = {key: seen.get(key) for key in ("state", "mirror", "sources")}
         raise AssertionError(f"{error}: {json.dumps(shown)}") from None
 

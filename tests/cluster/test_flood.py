@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
 import time
 
 import pytest
 
+from jetcluster.cli.bench_client import ClientError
 from tests.cluster.client import create_stream
 from tests.cluster.flood import Probe, run_flood
-from tests.cluster.harness import ProcessCluster
+from tests.cluster.harness import Node, ProcessCluster
 
 pytestmark = pytest.mark.cluster
 
@@ -43,3 +46,36 @@ async def test_a_flood_does_not_keep_others_waiting(replies: bool) -> None:
                 for seq, payload in probe.acked.items():
                     answer = await client.request("$JS.API.DIRECT.GET.FLOOD", b'{"seq":%d}' % seq, within=10)
                     assert answer.data == payload
+
+
+async def test_the_publishers_of_a_flood_find_the_next_leader() -> None:
+    """The leader's process stops while it takes no more, and more than enough waits for its link: whoever was held for
+    it goes on when it is suspected, not only when its link is given up after 3.5 s."""
+    async with ProcessCluster(3) as cluster:
+        async with await cluster[0].connect() as client:
+            await create_stream(client, "FLOOD", ["flood.>"], 3)
+        leader = await cluster.stream_leader("FLOOD")
+        others = [node for node in cluster.nodes if node is not leader]
+        flood = asyncio.ensure_future(run_flood(others, 60, 9.0, send_buffer=32768))
+        await asyncio.sleep(3.0)
+        leader.signal(signal.SIGSTOP)
+        start = time.monotonic()
+        took = await asyncio.gather(*(_until_acked(node) for node in others))
+        until = time.monotonic()
+        leader.signal(signal.SIGCONT)
+        await flood
+        print(f"acked after {took} s, {until - start:.1f} s")
+        assert max(took) < LONGEST
+
+
+async def _until_acked(node: Node) -> float:
+    """Seconds to the first ack of a client that asks again and again, on one connection."""
+    start = time.monotonic()
+    async with await node.connect() as client:
+        while time.monotonic() < start + 20:
+            with contextlib.suppress(TimeoutError, ClientError, KeyError):
+                answer = await client.request("flood.probe", b"x", within=0.3)
+                assert answer.json()["seq"]
+                break
+            await asyncio.sleep(0.02)
+    return time.monotonic() - start

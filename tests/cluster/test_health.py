@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from chaos import shim
-from tests.cluster.client import Client, ClientError, create_stream
+from tests.cluster.client import Client, ClientError, create_stream, publish_all, wait_direct
 from tests.cluster.harness import Node, ProcessCluster, eventually
 from tests.cluster.test_crash import check_every_node, load, until_acked
 
@@ -78,6 +79,48 @@ async def test_a_leader_whose_journal_hangs(tmp_path: Path) -> None:
         assert leader.log().count("this node is well again") == 1
 
 
+async def ready(node: Node) -> bool:
+    return bool((await node.monitor("healthz?js-server-only=true"))["status"] == "ok")
+
+
+async def test_readiness_where_all_journals_hang(tmp_path: Path) -> None:
+    """A disk that all share: clients are kept away from one whose reads stop, not from all, whose reads go on."""
+    async with drilled(tmp_path, "journal.write=hang") as (cluster, files):
+        async with await cluster[0].connect() as client:
+            await create_stream(client, "S", ["s"], 3)
+            await publish_all(client, "s", [b"1", b"2"])
+        await cluster.wait_current("S")
+        victim = cluster[1]
+        files[victim.name].touch()
+
+        async def alone() -> bool:  # nothing is known of a journal that nothing is written to
+            async with await cluster[0].connect() as client:
+                await publish_all(client, "s", [b"more"])
+            return [await ready(node) for node in cluster.nodes] == [True, False, True]
+
+        await eventually(alone, 10, "one is not ready", victim, every=0.2)
+        for node in cluster.nodes:
+            files[node.name].touch()
+
+        async def none_is_well() -> bool:
+            return all([await is_well(node, False) for node in cluster.nodes])
+
+        async with await cluster[0].connect() as client:
+            client.publish("s", b"written nowhere")
+            await eventually(none_is_well, 10, "all see that they are not well")
+
+            async def all_ready() -> bool:
+                return all([await ready(node) for node in cluster.nodes])
+
+            await eventually(all_ready, 10, "all are ready")
+            for node in cluster.nodes:
+                async with await node.connect() as near:
+                    await wait_direct(near, "S", 1)
+            assert await all_ready() and await none_is_well()
+        for node in cluster.nodes:
+            files[node.name].unlink()
+
+
 async def test_a_follower_whose_journal_hangs(tmp_path: Path) -> None:
     """Nobody notices; clients on its node read from the others."""
     async with drilled(tmp_path, "journal.write=hang") as (cluster, files):
@@ -99,11 +142,18 @@ async def test_a_follower_whose_journal_hangs(tmp_path: Path) -> None:
 
 
 async def probe_of(cluster: ProcessCluster, client: Client, leader: Node) -> None:
-    """A stream PROBE that `leader` leads, too."""
+    """A stream PROBE that `leader` leads, too, and WASTE for `flushes`."""
     await create_stream(client, "PROBE", ["probe"], 3)
+    await create_stream(client, "WASTE", ["waste"], 3)
     if (await cluster.stream_leader("PROBE")) is not leader:
         await client.api("STREAM.LEADER.STEPDOWN.PROBE", {"placement": {"preferred": leader.name}})
         await eventually(lambda: leads(cluster, "PROBE", leader), 10, "the probe's leader")
+
+
+async def flushes(client: Client) -> None:
+    """Has all data stores flushed now, instead of some time within the next half minute: it fills their memtables."""
+    big = b"." * (512 << 10)
+    await asyncio.gather(*(client.request("waste", big, within=30.0) for _ in range(80)), return_exceptions=True)
 
 
 @pytest.mark.parametrize("fault", ["store.write=eio", "store.flush=eio", "store.read=eio"])
@@ -115,6 +165,8 @@ async def test_a_leader_whose_data_store_fails(tmp_path: Path, fault: str) -> No
             files[leader.name].touch()
             if fault == "store.write=eio":
                 assert await acks_come_again(client, "probe") < RESUMED
+            else:
+                await flushes(client)
             await eventually(lambda: leads(cluster, "S", leader, False), 40, "another leader: the store is flushed")
             assert "store: " in await reasons(leader)
             await until_acked(ledger, 500)
@@ -141,6 +193,7 @@ async def test_a_leader_whose_data_disk_hangs(tmp_path: Path) -> None:
         async with load(cluster) as ledger, await other.connect() as client, await leader.connect() as near:
             await probe_of(cluster, client, leader)
             files[leader.name].touch()
+            await flushes(client)
             end, slowest = time.monotonic() + 60, 0.0
             while not await leads(cluster, "S", leader, False):
                 start = time.monotonic()
@@ -158,6 +211,15 @@ async def test_a_leader_whose_data_disk_hangs(tmp_path: Path) -> None:
         await check_every_node(cluster, ledger)
 
 
+def scheduled(seconds: float, target: str) -> dict[str, str]:
+    due = datetime.now(UTC) + timedelta(seconds=seconds)
+    return {"Nats-Schedule": f"@at {due.isoformat().replace('+00:00', 'Z')}", "Nats-Schedule-Target": target}
+
+
+async def is_so(look: Callable[[], Awaitable[set[str]]], expected: set[str]) -> bool:
+    return await look() == expected
+
+
 @pytest.mark.parametrize("ahead", [7200.0, -7200.0])
 async def test_a_leader_whose_clock_is_hours_off(tmp_path: Path, ahead: float) -> None:
     why_not = shim.why_not()
@@ -170,17 +232,31 @@ async def test_a_leader_whose_clock_is_hours_off(tmp_path: Path, ahead: float) -
         node.env |= shims[node.name].env
     async with cluster, await cluster[0].connect() as client:
         config = {"max_age": 3600 * 10**9, "allow_msg_ttl": True, "duplicate_window": 120 * 10**9}
-        await create_stream(client, "S", ["s"], 3, **config)
+        await create_stream(client, "S", ["s", "s.>"], 3, allow_msg_schedules=True, **config)
         leader = await cluster.stream_leader("S")
         for number in range(100):
             await client.request("s", b"%d" % number, headers={"Nats-Msg-Id": str(number)})
+        await client.request("s.long", b"", headers={"Nats-TTL": "3500s"})
+        await client.request("s.later", b"later", headers=scheduled(3500, "s.fired.later"))
+        start = time.time()
+        await client.request("s.short", b"", headers={"Nats-TTL": "8s"})
+        await client.request("s.soon", b"soon", headers=scheduled(8, "s.fired.soon"))
         shims[leader.name].set_clock(ahead)
         assert await acks_come_again(client, "s") < RESUMED
         await eventually(lambda: leads(cluster, "S", leader, False), 5, "another leader")
         assert "clock: the wall clock is 7200.0 s" in await reasons(leader)
         again = await client.request("s", b"7", headers={"Nats-Msg-Id": "7"})
         assert b'"duplicate":true' in again.data.replace(b" ", b"")
-        await asyncio.sleep(3)
+
+        async def left() -> set[str]:
+            found = await client.api("STREAM.INFO.S", {"subjects_filter": "s.>"})
+            return set(found["state"].get("subjects") or {})
+
+        if time.time() < start + 6:
+            assert await left() == {"s.long", "s.later", "s.short", "s.soon"}
+        await asyncio.sleep(max(start + 7 - time.time(), 0))
+        await eventually(lambda: is_so(left, {"s.long", "s.later", "s.fired.soon"}), 10, "what is due, and no more")
+        assert time.time() >= start + 8
         state = (await client.api("STREAM.INFO.S"))["state"]
         assert state["first_seq"] == 1 and state["messages"] >= 120
         newest = (await client.api("STREAM.MSG.GET.S", {"seq": state["last_seq"]}))["message"]["time"]

@@ -15,10 +15,10 @@ import pytest
 
 from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.inspection import LogView, read_journal
-from tests.cluster.client import check_exactly_once, create_stream, publish_all, read_all
+from tests.cluster.client import check_exactly_once, create_stream, publish_all
 from tests.cluster.harness import TOP, Node, ProcessCluster, eventually
 from tests.cluster.test_membership import CONFIG, members
-from tests.cluster.test_meta_rescue import home, rescued
+from tests.cluster.test_meta_rescue import home, read_whole, rescued
 from tests.unit.node.stopped import hurt
 
 pytestmark = pytest.mark.cluster
@@ -107,7 +107,7 @@ async def test_two_of_three_replicas_are_gone(server: str) -> None:
         await wait_led(kept, "S")
         assert "a stream was rescued from a lost majority" in kept.log()
         async with await others[0].connect() as client:
-            check_exactly_once(ledger, await read_all(client, "S"))
+            check_exactly_once(ledger, await read_whole(client, "S"))
             more = await publish_all(client, "s", [b"more-%d" % n for n in range(500)])
             assert not more.refused and not more.unknown
             ledger.acked |= more.acked
@@ -118,13 +118,13 @@ async def test_two_of_three_replicas_are_gone(server: str) -> None:
         names = await members(cluster, "S", 90)
         assert len(names) == 3
         async with await gone[0].connect() as client:
-            check_exactly_once(ledger, await read_all(client, "S"))
+            check_exactly_once(ledger, await read_whole(client, "S"))
         others_of = [name for name in names if name != kept.name]
         kept.kill9()
         survivor = cluster.node(others_of[0])
         await cluster.stream_leader("S", 30, ask=survivor)
         async with await survivor.connect() as client:
-            check_exactly_once(ledger, await read_all(client, "S"))
+            check_exactly_once(ledger, await read_whole(client, "S"))
             assert len((await publish_all(client, "s", [b"last"])).acked) == 1
 
 
@@ -173,7 +173,7 @@ async def test_all_replicas_are_damaged(server: str) -> None:
         await cluster.wait_meta()
         await wait_led(kept, "S")
         async with await cluster[0].connect() as client:
-            found = await read_all(client, "S")
+            found = await read_whole(client, "S")
             assert [found[seq] for seq in sorted(found)] == payloads[:count]
             more = await publish_all(client, "s", [b"more-%d" % n for n in range(100)])
             assert not more.refused and len(more.acked) == 100
@@ -181,7 +181,7 @@ async def test_all_replicas_are_damaged(server: str) -> None:
         kept.kill9()
         await cluster.stream_leader("S", 30, ask=cluster[0])
         async with await cluster[0].connect() as client:
-            found = await read_all(client, "S")
+            found = await read_whole(client, "S")
             assert len(found) == count + 100 and [found[s] for s in sorted(found)][:count] == payloads[:count]
 
 
@@ -212,14 +212,14 @@ async def test_a_rescue_while_the_others_run_changes_nothing(server: str) -> Non
         assert "rescued replica is not used" in json.dumps(health), health
         async with await wrong.connect() as client:
             ledger.acked |= (await publish_all(client, "s", [b"u-%d" % n for n in range(500)])).acked
-            check_exactly_once(ledger, await read_all(client, "S"))
+            check_exactly_once(ledger, await read_whole(client, "S"))
         # The way back: an empty store.
         wrong.kill9()
         shutil.rmtree(wrong.store)
         await wrong.start()
         await cluster.wait_current("S", 60)
         async with await wrong.connect() as client:
-            check_exactly_once(ledger, await read_all(client, "S"))
+            check_exactly_once(ledger, await read_whole(client, "S"))
 
 
 async def test_the_meta_group_first_and_then_a_stream(server: str) -> None:
@@ -246,7 +246,7 @@ async def test_the_meta_group_first_and_then_a_stream(server: str) -> None:
         await cluster.wait_meta(survivors)
         await wait_led(kept, "S")
         async with await survivors[1].connect() as client:
-            check_exactly_once(ledger, await read_all(client, "S"))
+            check_exactly_once(ledger, await read_whole(client, "S"))
             more = await publish_all(client, "s", [b"more-%d" % n for n in range(100)])
             assert not more.refused and not more.unknown
             ledger.acked |= more.acked
@@ -260,4 +260,4 @@ async def test_the_meta_group_first_and_then_a_stream(server: str) -> None:
                 await node.start()
         assert len(await members(cluster, "S", 90)) == 3
         async with await survivors[1].connect() as client:
-            check_exactly_once(ledger, await read_all(client, "S"))
+            check_exactly_once(ledger, await read_whole(client, "S"))

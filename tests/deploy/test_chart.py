@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -80,6 +81,18 @@ def test_probes_are_the_three_questions() -> None:
     assert container["startupProbe"]["httpGet"]["path"] == "/healthz?startup=true"
     assert container["readinessProbe"]["httpGet"]["path"] == "/healthz?js-server-only=true"
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz?js-enabled-only=true"
+
+
+def test_the_image_asks_for_readiness() -> None:
+    """Docker has one question: `docker compose up --wait` takes it for "clients may come", others for "restart it"."""
+    lines = [
+        line for line in (TOP / "deploy" / "Dockerfile").read_text().splitlines() if line.startswith("HEALTHCHECK ")
+    ]
+    (command,) = [json.loads(line.partition(" CMD ")[2]) for line in lines]
+    (container,) = one(documents(PLAIN.read_text()), "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    assert command == ["probe.py", container["readinessProbe"]["httpGet"]["path"]]
+    services = yaml.safe_load((TOP / "compose.yaml").read_text())["services"].values()
+    assert not any("healthcheck" in service for service in services), "the image's own"
 
 
 def test_values(tmp_path: Path) -> None:

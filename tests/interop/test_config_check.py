@@ -20,6 +20,8 @@ VERDICTS = Path(__file__).parents[1] / "unit" / "config" / "oracle_verdicts.json
 TOOLS = Path(__file__).parents[2] / ".tools" / "bin"
 ORACLE = TOOLS / "nats-server"
 EVERY = 9
+TRIES = 60
+"""A verdict of one start in eight, as there are some, is missed in one run of three thousand."""
 
 pytestmark = [
     pytest.mark.interop,
@@ -54,11 +56,26 @@ def _in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_recorded_verdicts_are_the_real_server_s() -> None:
-    """Some of them, others from time to time: each start takes 10 ms."""
+    """Some of them, others from time to time: each start takes 10 ms.
+
+    nats-server goes over the options of a file as a Go map, whose order is another one at each start. A case with two
+    faults of which it tells the first, as `store_dir` given at two places, so has more than one verdict of its own: the
+    recorded one must come within some starts. One that it never gives fails after all of them.
+    """
     recorded = json.loads(VERDICTS.read_text())
     for case in CASES[len(CASES) % EVERY :: EVERY]:
-        code, text = verdict(case)
-        assert (code, sorted(text.split("\n"))) == (recorded[case][0], sorted(recorded[case][1].split("\n"))), case
+        wanted = in_any_order(*recorded[case])
+        given = set()
+        for _ in range(TRIES):
+            given.add(in_any_order(*verdict(case)))
+            if wanted in given:
+                break
+        assert wanted in given, case
+
+
+def in_any_order(code: int, text: str) -> tuple[int, tuple[str, ...]]:
+    """The lines, which come in the order of the same maps."""
+    return code, tuple(sorted(text.split("\n")))
 
 
 # What ends at once, and is the same to the letter apart from the usage text and the version.

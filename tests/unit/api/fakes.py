@@ -146,7 +146,13 @@ class FakeCluster:
         result: dict[str, Any] = json.loads(json.dumps(await self.service.handle(kind, json.loads(json.dumps(body)))))
         return result
 
-    async def stream_request(self, assignment: Assignment, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def stream_request(
+        self,
+        assignment: Assignment,
+        kind: str,
+        body: dict[str, Any],
+        under_way: Callable[[], None] | None = None,
+    ) -> dict[str, Any]:
         self.asked.append((assignment.name, kind, body))
         led = self.machine.by_gid(assignment.gid)
         if led is None:

@@ -217,6 +217,22 @@ async def test_one_deadline_for_all_that_a_request_asks(monkeypatch: pytest.Monk
         assert asked[1:] == ["lookup"]
 
 
+async def test_a_purge_that_is_under_way_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "REQUEST_SECONDS", 0.2)
+    client = Client()
+    await client.create("S")
+
+    async def slow(assignment: Any, kind: str, body: Any, under_way: Any) -> dict[str, Any]:
+        if not body["seq"]:
+            under_way()
+        await asyncio.sleep(0.4)
+        return {"purged": 7}
+
+    client.cluster.stream_request = slow  # type: ignore[method-assign]
+    assert (await client.ask("STREAM.PURGE.S", None))["purged"] == 7
+    assert (await client.ask("STREAM.PURGE.S", {"seq": 9}))["error"]["err_code"] == NOT_AVAILABLE
+
+
 async def test_a_rescue_may_take_all_of_its_steps() -> None:
     found = (await dispatch.load_endpoints()).find(["META", "RESCUE"])
     assert found is not None

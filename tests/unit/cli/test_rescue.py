@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from jetcluster import faults
 from jetcluster.cli import rescue
 from jetcluster.cli.rescue import DONE, REFUSED, UNUSABLE, run_rescue
 from jetcluster.cluster import rescue_record
@@ -77,6 +79,27 @@ def test_yes_asks_nothing_and_a_worse_choice_is_pointed_out(site: Site) -> None:
     assert not terminal.asked and "- n1 has more than n2: are you sure?" in terminal.lines
     assert any(line.startswith("- what n1 has and n2 does not: log entries up to 40") for line in terminal.lines)
     assert "- on n2: its journal is damaged: it does not vote" in terminal.lines
+
+
+def test_the_command_is_run_again_where_it_says_so(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.fill("n3", {"S": (40, 12)})
+    writes = 0
+
+    def full() -> None:
+        nonlocal writes
+        writes += 1
+        if writes == 2:
+            raise OSError(errno.ENOSPC, "no room")
+
+    with faults.armed("journal.write", full):
+        assert run(site, Terminal(), "n3", keep="n2", stream="A/S", yes=True) == UNUSABLE
+    assert "No space left on device" in (said := capsys.readouterr().err) and "run the command again" in said
+    terminal = Terminal("A/S")
+    assert run(site, terminal, "n3", keep="n2", stream="A/S") == DONE
+    assert "A/S is to be what n2 has (rescue 1, which was begun). The replicas of n1, n3 are given up" in terminal.text
+    assert any("only n1 may have had it" in line for line in terminal.lines) and terminal.asked
+    assert run(site, Terminal("A/S"), "n3", keep="n2", stream="A/S") == REFUSED
+    assert "was rescued here already (rescue 1): start the server" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ class Node:
         self.me = self.mesh.me.peer_id
         self.accounts = Accounts(rng)
         self.bus = self.accounts[ACCOUNT]
-        MeshInterest(self.mesh, self.accounts)
+        MeshInterest(self.mesh, self.accounts, loop, loop)
         self.journal = Journal(disk, InlineWriter(loop), loop, rng, cluster.options, self.fatal.append)
         self.journal.open()
         clock = SkewedClock(cluster, name, loop)

@@ -17,6 +17,7 @@ from jetcluster.cluster.pull import RESUME_SECONDS
 from jetcluster.raft.config import RaftConfig
 from jetcluster.store import transfer
 from jetcluster.store.kv import KvError
+from tests.unit.cluster.consumers import Puller, ask, consumer, filled, host
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster, CrashKv, Latency, Node
 from tests.unit.cluster.transfers import GID, Owner, Pair, begun
 from tests.unit.cluster.virtual_loop import virtual_time
@@ -438,6 +439,55 @@ async def test_a_crash_in_the_middle_of_a_transfer(monkeypatch: pytest.MonkeyPat
         assert (await node.get(b"S", 1))[2] == b"0"
         ((_, _, found),) = [line for line in node.log.lines if line[1] == "caught up from a snapshot"]
         assert found["fetched"] <= found["compared"] - came + 1_000
+
+
+@virtual_time
+async def test_a_crash_after_any_range_of_a_stream_with_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is on disk then has rows of two histories: of consumers here and there, and of what is pending for them."""
+    slow(monkeypatch)
+    monkeypatch.setattr(transfer, "RANGE_BYTES", 1)
+    async with Cluster(options=SMALL_LOG) as cluster:
+        await filled(cluster, 10)
+        for name in ("gone", "stays"):
+            await consumer(cluster["A"], name)
+            await Puller(cluster["A"], "S", name).fetch(5)
+        await cluster.equal("S")
+        cluster["C"].js.meta.save()
+        await cluster["C"].js.flusher.flush()
+        cluster.crash("C")
+        await cluster.led("S")
+        await ask(cluster["A"], "S", "consumer_delete", name="gone")
+        await consumer(cluster["A"], "new")
+        await Puller(cluster["A"], "S", "new").fetch(3)
+        for _ in range(60):
+            await cluster["A"].publish(b"s", b"." * 200)
+        for name in "AB":
+            await cluster[name].js.flusher.flush()
+        node, crashes, came = cluster.restart("C"), 0, 0
+        gid = node.replica("S").assignment.gid
+
+        def over() -> bool:
+            return "caught up from a snapshot" in node.log.events("info")
+
+        def further() -> bool:
+            running = node.context.catchup.transfers.get(gid)
+            return over() or (running is not None and running.compared > came)
+
+        while True:
+            await cluster.until(further, what="a range has come")
+            if over():
+                break
+            came = node.context.catchup.transfers[gid].compared
+            node.kv.flush_now()
+            cluster.crash("C")
+            crashes += 1
+            node = cluster.restart("C")
+            assert node.has("S"), node.log.lines
+            assert node.replica("S").store.incomplete and not host(node).table.count
+        assert crashes > 10, "hardly anything was interrupted: the test shows nothing"
+        await cluster.equal("S")
+        await cluster.all_read("S")
+        assert set(host(node).table.by_name) == {"stays", "new"}
 
 
 @virtual_time

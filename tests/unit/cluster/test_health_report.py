@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from jetcluster.cluster.read_group import LEADERLESS_SECONDS
 from jetcluster.health.node_health import Aspect
 from jetcluster.store.kv import KvError
 from tests.unit.cluster.nodes import ACCOUNT, Cluster, Node
@@ -145,26 +146,75 @@ async def test_a_clock_that_is_hours_off_stamps_and_removes_nothing(ahead: float
         assert store.messages == 10 + len(answers), "what has a TTL of a minute went after a minute"
 
 
+async def removal_unheard(cluster: Cluster) -> Node:
+    """A follower of S that is about to be removed from its group; its node does not hear of that."""
+    await cluster.create("S")
+    await cluster["A"].publish(b"s", b"1")
+    await cluster.all_read("S")
+    removed = next(node for node in cluster.followers("S") if not node.js.meta.leading)
+    removed.js.meta.machine.apply = lambda index, term, command: (None, [])  # type: ignore[method-assign, assignment, return-value]
+    meta = cluster.meta_leader()
+    assert meta is not None
+    body = {"request": "r", "account": ACCOUNT, "name": "S", "peer": removed.name}
+    await meta.js.meta_request("stream_peer_remove", body)
+    return removed
+
+
+async def own_writes(cluster: Cluster, node: Node, seconds: float) -> None:
+    """Whatever a client of `node` is told is stored it reads, or it hears that it cannot."""
+    until = cluster.loop.time() + seconds
+    while cluster.loop.time() < until:
+        ack = await node.publish_again(b"s", b"own")
+        _, headers, payload = await node.request(b"$JS.API.DIRECT.GET.S", b'{"seq":%d}' % ack["seq"], 5.0)
+        assert payload == b"own" or headers.startswith(b"NATS/1.0 503"), headers
+
+
+@virtual_time
+async def test_a_replica_that_was_removed_and_has_not_heard_of_it_leaves_the_reads() -> None:
+    async with Cluster("ABCD") as cluster:
+        removed = await removal_unheard(cluster)
+        group, own = cluster.leader("S").replica("S").group, asyncio.create_task(own_writes(cluster, removed, 4.0))
+        await cluster.until(lambda: removed.me not in group.peers, what="its removal", seconds=30)
+        await cluster.until(lambda: not removed.reads("S"), 0.01, "it has left")
+        await own
+        await cluster.never(lambda: removed.reads("S"), 20.0, "it came back")
+
+
+@virtual_time
+async def test_a_replica_that_was_removed_leaves_the_reads_when_it_hears_of_another_leader() -> None:
+    """The one that removed it, and tells it nothing any more, leads no more."""
+    async with Cluster("ABCD") as cluster:
+        removed = await removal_unheard(cluster)
+        old = cluster.leader("S")
+        old.raft._send_digests = lambda to=None: None  # type: ignore[method-assign, assignment]
+        group = old.replica("S").group
+        await cluster.until(lambda: removed.me not in group.peers and len(group.peers) == 3, 30, "its removal")
+        assert removed.reads("S") and removed.replica("S").group.leader == old.me
+        await cluster.until(lambda: group.transfer() or not old.replica("S").leading, what="a transfer")
+        await own_writes(cluster, removed, 4.0)
+        assert not removed.reads("S")
+
+
 @virtual_time
 async def test_a_replica_that_knows_of_no_leader_for_long_leaves_the_reads() -> None:
-    """It was removed from its group, and its node has not heard of that."""
+    """It was removed, by one that is gone since, and it missed who leads now."""
     async with Cluster("ABCD") as cluster:
-        await cluster.create("S")
-        await cluster["A"].publish(b"s", b"1")
-        await cluster.all_read("S")
-        leader = cluster.leader("S")
-        removed = next(node for node in cluster.followers("S") if not node.js.meta.leading)
-        gid = leader.replica("S").assignment.gid
-        removed.js.meta.machine.apply = lambda index, term, command: (None, [])  # type: ignore[method-assign, assignment, return-value]
-        meta = cluster.meta_leader()
-        assert meta is not None
-        body = {"request": "r", "account": ACCOUNT, "name": "S", "peer": removed.name}
-        await meta.js.meta_request("stream_peer_remove", body)
-        await cluster.until(lambda: removed.me not in leader.replica("S").group.peers, what="its removal", seconds=30)
-        assert removed.js.assignment(ACCOUNT, "S") is not None
-        await asyncio.sleep(20)
-        assert gid in removed.js.replicas
-        assert not removed.js.replicas[gid].reads.joined
+        removed = await removal_unheard(cluster)
+        removed.context.leaders.on_led = lambda gid, term: None
+        old = cluster.leader("S")
+        removed.raft._on_digest = lambda peer, message: None  # type: ignore[method-assign]
+        others = [node for node in cluster if node is not removed]
+
+        def replaced() -> bool:
+            groups = [node.replica("S").group for node in others if node.has("S")]
+            return all(removed.me not in group.peers and len(group.peers) == 3 for group in groups)
+
+        await cluster.until(replaced, 30, "its removal")
+        cluster.crash(old.name)
+        await asyncio.sleep(LEADERLESS_SECONDS / 2)
+        assert removed.replica("S").group.leader is None and removed.reads("S"), "an election may take its time"
+        await asyncio.sleep(LEADERLESS_SECONDS)
+        assert not removed.reads("S")
 
 
 @virtual_time

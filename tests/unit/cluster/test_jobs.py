@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -68,17 +69,27 @@ async def test_the_next_leader_goes_on(crash: bool) -> None:
 
 
 @virtual_time
-async def test_who_asked_gets_the_answer_although_the_leader_changed_under_way() -> None:
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize(("body", "purged"), [({"filter": "s.*"}, 60), ({"keep": 1}, 59)])
+async def test_who_asked_gets_the_answer_although_the_leader_changed_and_what_came_meanwhile_stays(
+    body: dict[str, Any], purged: int, crash: bool
+) -> None:
     async with Cluster() as cluster:
         await filled(cluster)
-        leader, target = cluster.leader("S"), cluster.followers("S")[0]
-        purging = asyncio.get_running_loop().create_task(ask(cluster["B"], "purge", filter="s.*"))
+        leader, (target, asker) = cluster.leader("S"), cluster.followers("S")
+        purging = asyncio.get_running_loop().create_task(ask(asker, "purge", **body))
         await cluster.until(lambda: leader.replica("S").store.messages < 50, what="some pieces")
-        assert leader.replica("S").group.transfer(target.me)
-        await cluster.until(lambda: target.replica("S").leading, what="the transfer")
-        answer = await purging
-        assert 0 <= answer["purged"] <= 60
-        assert target.replica("S").store.messages == 0
+        ack = await asker.publish(b"s.late")
+        if crash:
+            cluster.crash(leader.name)
+        else:
+            assert leader.replica("S").group.transfer(target.me)
+            await cluster.until(lambda: not leader.replica("S").leading, what="the transfer")
+        assert await purging == {"purged": purged}, "once"
+        assert ack["seq"] == 61
+        for node in cluster:
+            await cluster.until(lambda node=node: not node.replica("S").machine.jobs, what="the end")  # type: ignore[misc]
+            assert node.replica("S").store.first_seq == purged + 1 and node.replica("S").store.last_seq == 61
 
 
 @virtual_time

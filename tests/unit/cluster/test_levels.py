@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.raft.api import RaftError
 from jetcluster.stream import commands
-from jetcluster.stream.commands import EXPIRE, PURGE, SLICED, UPDATE_CONFIG
+from jetcluster.stream.commands import EXPIRE, PLACED, PURGE, SLICED, UPDATE_CONFIG
 from jetcluster.stream.levels import AHEAD, LEVEL
 from tests.unit.cluster.nodes import Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
@@ -52,7 +52,7 @@ async def test_commands_are_lowered_until_the_last_node_of_the_group_is_upgraded
         await cluster.update("S", ask=old.name, max_age=SECOND)
         await old.publish(b"s", b"6")
         await asyncio.sleep(2)
-        assert set(found) == {(UPDATE_CONFIG, SLICED), (EXPIRE, SLICED)}
+        assert set(found) == {(UPDATE_CONFIG, SLICED | PLACED), (EXPIRE, SLICED | PLACED)}
         await cluster.equal("S")
 
 
@@ -100,7 +100,7 @@ async def test_a_clock_of_the_future_waits_for_the_last_node_instead_of_removing
         await old.publish(b"s", b"2")
         old.raft.levels.own = LEVEL
         await asyncio.sleep(2)
-        assert (EXPIRE, SLICED) in found
+        assert (EXPIRE, SLICED | PLACED) in found
         assert leader.store.first_seq == 2 and leader.store.messages == 1, "only what is due by the time that it is"
         await cluster.equal("S")
 
@@ -126,7 +126,7 @@ async def test_what_a_dead_node_understands_outlives_the_leaders_process() -> No
         await cluster.update("S", max_age=SECOND)
         await again[0].publish(b"s", b"1")
         await asyncio.sleep(3)
-        assert set(found) == {(UPDATE_CONFIG, SLICED), (EXPIRE, SLICED)}
+        assert set(found) == {(UPDATE_CONFIG, SLICED | PLACED), (EXPIRE, SLICED | PLACED)}
 
 
 @virtual_time

@@ -507,7 +507,8 @@ async def test_requests_over_tcp(start: Start) -> None:
 async def test_interest_barrier_and_messages_over_tcp(start: Start) -> None:
     boards = [FakeSwitchboard(), FakeSwitchboard(("$G", b"b.>", b"q", 2))]
     a, b = node("a"), node("b")
-    adapters = [MeshInterest(mesh, board) for mesh, board in zip((a, b), boards, strict=True)]
+    loop = asyncio.get_running_loop()
+    adapters = [MeshInterest(mesh, board, mesh.clock, loop) for mesh, board in zip((a, b), boards, strict=True)]
     await start(a)
     await start(b)
     b._dialer.start((route_to(a),))

@@ -75,7 +75,7 @@ def test_too_large_or_unknown_things_are_refused_without_harm() -> None:
     network = MemoryNetwork(time, clock=time, max_frame=1000)
     a, b = network.mesh("a", A), network.mesh("b", B)
     board = FakeSwitchboard()
-    MeshInterest(b, board)
+    MeshInterest(b, board, time, time)
     a.start_now()
     b.start_now()
     time.advance(0)

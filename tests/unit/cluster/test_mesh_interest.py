@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jetcluster.clock import ManualTime
-from jetcluster.cluster.mesh_interest import MeshInterest, tell_valve
+from jetcluster.cluster.mesh_interest import MeshInterest
 from jetcluster.cluster.mesh_memory import InMemoryMesh, MemoryNetwork
 from tests.unit.cluster.mesh_support import FakeSwitchboard
 
@@ -16,8 +16,8 @@ def pair(
     time = ManualTime()
     network = MemoryNetwork(time, clock=time)
     a, b = network.mesh("a", A), network.mesh("b", B)
-    MeshInterest(a, a_board)
-    MeshInterest(b, b_board)
+    MeshInterest(a, a_board, time, time)
+    MeshInterest(b, b_board, time, time)
     a.start_now()
     b.start_now()
     return time, network, a, b
@@ -132,11 +132,11 @@ def test_a_router_attached_to_links_that_are_up_already() -> None:
     network = MemoryNetwork(time, clock=time)
     a, b = network.mesh("a", A), network.mesh("b", B)
     board = FakeSwitchboard()
-    MeshInterest(b, board)
+    MeshInterest(b, board, time, time)
     a.start_now()
     b.start_now()
     time.advance(0)
-    MeshInterest(a, FakeSwitchboard(("$G", b"late", None, 1)))
+    MeshInterest(a, FakeSwitchboard(("$G", b"late", None, 1)), time, time)
     time.advance(0)
     assert board.remote == {A: {("$G", b"late", None): 1}}
 
@@ -149,15 +149,3 @@ def test_names_that_no_frame_can_hold_stay_local() -> None:
     a_board.change("$G", b"fine", None, 1)
     time.advance(0)
     assert b_board.remote == {A: {("$G", b"fine", None): 1}}
-
-
-def test_other_nodes_hear_which_taker_has_enough_to_do() -> None:
-    a_board, b_board = FakeSwitchboard(), FakeSwitchboard()
-    time, _, a, b = pair(a_board, b_board)
-    time.advance(0)
-    tell_valve(a, "ACC", b"orders.>", True)
-    tell_valve(a, "ACC", b"orders.>", False)
-    b.notify(None, "valve", b"")  # of a node that says it otherwise
-    time.advance(0)
-    assert b_board.valves == [("ACC", b"orders.>", True), ("ACC", b"orders.>", False)]
-    assert a_board.valves == []

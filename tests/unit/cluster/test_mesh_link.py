@@ -12,6 +12,7 @@ from jetcluster.cluster.mesh import MeshOptions, NodeMesh
 from jetcluster.cluster.mesh_auth import Handshake
 from jetcluster.cluster.mesh_frames import FrameReader, Kind, encode_msg, encode_ping, encode_raft
 from jetcluster.cluster.mesh_link import FULL_READ, HIGH_WATER, LANE, SLICE, TcpLink
+from jetcluster.raft.config import RaftConfig
 from tests.unit.cluster.mesh_support import info
 
 
@@ -70,7 +71,7 @@ def frames_of(transport: FakeTransport) -> list[tuple[int, bytes]]:
     return [(kind, reader.buffer[start:end]) for kind, start, end in spans]
 
 
-async def up_link(**options: Any) -> tuple[TcpLink, FakeTransport, ManualTime]:
+async def up_link(*, jetstream: bool = False, **options: Any) -> tuple[TcpLink, FakeTransport, ManualTime]:
     """A link as it is after handshake and INFO exchange."""
     time = ManualTime()
     mesh = NodeMesh(info("me", "AAAAAAAA"), MeshOptions("c", **options), clock=time)
@@ -82,7 +83,7 @@ async def up_link(**options: Any) -> tuple[TcpLink, FakeTransport, ManualTime]:
     link.peer_id = "BBBBBBBB"
     link._reader.max_frame = mesh.max_frame
     mesh._choose(link)
-    mesh._came_up(link, info("you", "BBBBBBBB"))
+    mesh._came_up(link, info("you", "BBBBBBBB", jetstream=jetstream))
     await asyncio.sleep(0)
     transport.written.clear()
     transport.buffered = 0
@@ -296,3 +297,54 @@ async def test_a_link_with_much_to_read_lets_the_loop_get_to_others() -> None:
     link.close("cut", abort=True)
     await asyncio.sleep(0)
     assert not transport.reading, "of a connection that is closed nothing more is wanted"
+
+
+async def test_no_publisher_waits_for_a_node_that_is_silent() -> None:
+    """As soon as Raft suspects it: another one may lead by then, and the publishers are to find it."""
+    link, _, time = await up_link(jetstream=True)
+    heard: list[bool] = []
+    link.mesh.on_silence = lambda its: heard.append(its.silent)
+    for _ in range(20):
+        link.send(msg(b"x" * 64 * 1024))
+    assert link.valve.closed
+    tick(link, time, RaftConfig().suspect_after - 0.1)
+    assert link.valve.closed
+    tick(link, time, 0.2)
+    assert heard == [True]
+    for _ in range(20):
+        link.send(msg(b"x" * 64 * 1024))
+    assert not link.valve.closed
+    assert not link.closed
+    link.data_received(encode_ping(Kind.PONG, 1))
+    assert heard == [True, False]
+    link.send(msg(b"x"))
+    assert link.valve.closed, "its lane is as full as before"
+    tick(link, time, 0.2)
+    assert heard == [True, False]
+
+
+async def test_what_queues_for_a_silent_node_is_bounded() -> None:
+    link, _, time = await up_link(jetstream=True, max_pending=4 << 20)
+    tick(link, time, 1.0)
+    for _ in range(100):
+        link.send_msg("$G", b"s", b"", [], b"", b"x" * 100_000)
+    assert link.pending <= (4 << 20) // 2 + 101_000
+    assert link.mesh.counters.dropped_msgs > 50
+    assert not link.closed
+
+
+async def test_a_node_without_jetstream_is_not_heard_that_often() -> None:
+    link, _, time = await up_link()
+    for _ in range(20):
+        link.send(msg(b"x" * 64 * 1024))
+    tick(link, time, 3.0)
+    assert link.valve.closed
+
+
+def tick(link: TcpLink, time: ManualTime, seconds: float) -> None:
+    """The mesh looks at its links after that time."""
+    time.advance(seconds)
+    link.mesh._last_tick = time.monotonic()
+    link.mesh._tick()
+    assert link.mesh._ticker is not None
+    link.mesh._ticker.cancel()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 from typing import Any
 
 import pytest
 
-from jetcluster.cluster.read_confirm import MAX_SECONDS
+from jetcluster.cluster.read_confirm import MAX_SECONDS, ReadConfirmations
 from tests.unit.cluster.nodes import Cluster, Node
-from tests.unit.cluster.virtual_loop import virtual_time
+from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
 
 
 class Slow:
@@ -114,8 +115,34 @@ async def test_without_a_leader_it_is_refused_after_a_while() -> None:
         start = cluster.loop.time()
         _, headers, _ = await client.request(b"$JS.API.DIRECT.GET.S", b'{"seq":1}', 10.0)
         assert headers.startswith(b"NATS/1.0 503")
-        assert MAX_SECONDS <= cluster.loop.time() - start < MAX_SECONDS + 3
+        assert MAX_SECONDS <= cluster.loop.time() - start < MAX_SECONDS + 0.1
         assert (await other.get(b"S", 1))[2] == b"1", "its own clients are answered"
+
+
+@virtual_time
+async def test_a_leader_that_does_not_answer_is_not_waited_for_any_longer() -> None:
+    """The question itself takes up to two seconds; who came while it was under way has a deadline of its own."""
+    asked: list[float] = []
+    told: list[tuple[int, str, float]] = []
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+
+    async def ask() -> int | None:
+        asked.append(loop.time())
+        await asyncio.sleep(2.0)
+        return None
+
+    reads = ReadConfirmations(loop, loop, ask, lambda: 0)
+    start = loop.time()
+    for number in range(4):
+        words = [functools.partial(lambda n, w: told.append((n, w, loop.time() - start)), number, w) for w in "agr"]
+        reads.hold(*words)
+        await asyncio.sleep(0.9)
+    await asyncio.sleep(10)
+    assert [(number, word) for number, word, _ in told] == [(number, "r") for number in range(4)]
+    for number, _, at in told:
+        assert at == pytest.approx(number * 0.9 + MAX_SECONDS, abs=0.01)
+    assert len(asked) <= 4, "nobody waits any more"
 
 
 @virtual_time

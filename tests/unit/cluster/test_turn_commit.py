@@ -145,6 +145,24 @@ async def test_replicas_apply_no_more_while_the_store_is_overloaded() -> None:
 
 
 @virtual_time
+async def test_replicas_apply_again_when_the_store_was_overloaded_by_others() -> None:
+    """An import writes and commits by itself: no replica had applied anything that would be committed later."""
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster["A"].publish(b"s")
+        await cluster.all_read("S")
+        node = cluster.followers("S")[0]
+        replica = node.replica("S")
+        await asyncio.sleep(1)
+        node.kv.waiting = True
+        await cluster.leader("S").publish(b"s")
+        await asyncio.sleep(1)
+        assert replica.store.last_seq == 1
+        node.kv.waiting = False
+        await cluster.until(lambda: replica.store.last_seq == 2, 1.0, "it has applied all")
+
+
+@virtual_time
 async def test_the_journal_is_synced_before_the_store_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever its sync interval: or a power failure leaves data that no log knows of."""
     flushed: list[int] = []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -11,11 +12,13 @@ from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.consumer.turn import Op, Turn
 from jetcluster.errors import ApiError
+from jetcluster.store import transfer
 from jetcluster.stream import commands
 from jetcluster.stream.commands import CommandError
 from jetcluster.stream.machine import StateError
 from jetcluster.stream.ports import SIDE_CONSUMERS, SIDE_EXHAUSTED, SIDE_PENDING, SIDE_SESSIONS, SIDE_WAITING
 from tests.unit.consumer.nodes import OWNER, SECOND, T0, Node
+from tests.unit.store.shipping import steps
 
 SIDES = (SIDE_CONSUMERS, SIDE_EXHAUSTED, SIDE_PENDING, SIDE_WAITING, SIDE_SESSIONS)
 
@@ -338,6 +341,53 @@ def test_an_installed_snapshot_replaces_everything() -> None:
     assert other.everything() == n.everything()
     assert n.ack(1) == other.ack(1)
     assert other.everything() == n.everything()
+
+
+def with_consumers(node: Node, names: str) -> None:
+    """Each of them has messages pending, requests waiting, and messages that are exhausted."""
+    for name in names:
+        node.create(name, max_deliver=2)
+    node.publish(*[b"a.%d" % (number % 7) for number in range(200)])
+    for name in names:
+        node.deliver(*range(1, 150), name=name)
+        node.op(turn.REDELIVER, [1, 2, 3], name)
+        node.op(turn.EXHAUSTED, [2, 3], name)
+        for number in range(5):
+            node.op(turn.WAIT, b"_INBOX.%d.%b" % (number, name.encode()), name)
+
+
+def test_a_restart_after_any_range_of_an_import_finds_nothing_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows on disk are of two histories then: pending ones of consumers that are gone, and the other way round."""
+    monkeypatch.setattr(transfer, "RANGE_BYTES", 1)
+    there, here = Node({"max_msgs": 1000}), Node()
+    for each in (there, here):
+        with_consumers(each, "ABC")
+    for gone in "AC":
+        there.delete(gone)
+    there.ack(*range(1, 130), name="B")
+    with_consumers(there, "XY")
+    with_consumers(here, "VW")
+    here.delete("B")
+    giver = there.store.export()
+    restarts = 0
+    while True:
+        parts = steps(giver, here.store.import_begin(), here.kv)
+        if len(list(itertools.islice(parts, restarts))) < restarts:
+            break
+        here.restart()
+        restarts += 1
+        assert here.store.incomplete
+        assert (here.table.count, here.machine.applied_index, here.machine.jobs) == (0, 0, 0)
+        assert not any(list(here.store.side_scan(table)) for table in SIDES)
+    assert restarts > 50, "too few ranges: the test shows nothing"
+    for _ in here.store.import_end():
+        pass
+    here.machine.reload()
+    assert set(here.table.by_name) == {"B", "X", "Y"}
+    assert here.everything() == there.everything()
+    here.index, here.now, here.serial = there.index, there.now, there.serial
+    assert here.ack(140, name="B") == there.ack(140, name="B")
+    assert here.everything() == there.everything()
 
 
 def test_the_hash_sees_what_ops_do() -> None:

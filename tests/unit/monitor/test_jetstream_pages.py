@@ -176,7 +176,9 @@ async def test_no_meta_leader(server: Server) -> None:
 
 @pytest.mark.parametrize(("aspect", "ready"), [(Aspect.CLOCK, True), (Aspect.SPACE, True), (Aspect.STORE, False)])
 async def test_a_node_that_is_not_well(node: Any, aspect: Aspect, ready: bool) -> None:
-    checks = node.jetstream.jetstream.context.raft.health
+    engine = node.jetstream.jetstream
+    engine.context.raft.others_well = {engine.meta.group.peers[1]}
+    checks = engine.context.raft.health
     checks.watch(aspect, lambda: "broken")
     checks.look()
     found = health(node)
@@ -184,6 +186,22 @@ async def test_a_node_that_is_not_well(node: Any, aspect: Aspect, ready: bool) -
     assert health(node, js_enabled_only="1").status == 200, "to start it again would not help"
     assert health(node, js_server_only="1").status == (200 if ready else 503)
     assert health(node, startup="1").status == 200, "everything is current; it votes, whatever it lacks"
+
+
+@pytest.mark.parametrize("aspect", list(Aspect))
+@pytest.mark.parametrize("alone", [False, True])
+async def test_what_ails_all_nodes_keeps_no_client_away(server: Server, aspect: Aspect, alone: bool) -> None:
+    """A disk that they share stalls, or the only node's: the leaders stay where they are, and answer."""
+    clock = ManualTime()
+    node = twins.node(server, clock, twins.engine(clock, replicas=1 if alone else 3))
+    raft = node.jetstream.jetstream.context.raft
+    raft.others_well = {"of another group"}
+    raft.health.watch(aspect, lambda: "broken")
+    raft.health.look()
+    assert health(node, js_server_only="1") == health(node, js_meta_only="1") == Health(200, {"status": "ok"})
+    assert health(node).status == 503
+    node.jetstream.jetstream.meta.group = None
+    assert health(node, js_server_only="1").status == 503
 
 
 @pytest.mark.parametrize(

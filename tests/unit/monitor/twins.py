@@ -36,6 +36,15 @@ class LinkTwin:
         self.peer_id, self.info, self.stats = peer_id, SimpleNamespace(name=name, server_id=""), stats
 
 
+class RaftTwin:
+    def __init__(self, clock: Any) -> None:
+        self.health = NodeHealth(clock)
+        self.others_well: set[str] = set()
+
+    def may_lead(self, voters: tuple[str, ...]) -> bool:
+        return self.health.well or self.others_well.isdisjoint(voters)
+
+
 def state(messages: int, size: int) -> SimpleNamespace:
     return SimpleNamespace(
         messages=messages, bytes=size, first_seq=1, last_seq=messages, first_ts=1_700_000_000_000_000_000,
@@ -55,7 +64,7 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
         ),
         me="AAAAAAAA", name="n1", cluster_name="c1", clock=clock, nodes=lambda: names,
         mesh=SimpleNamespace(peers={peer: names[peer] for peer in peers[1:]}),
-        raft=SimpleNamespace(health=NodeHealth(clock)),
+        raft=RaftTwin(clock),
     )  # fmt: skip
     config = {**CONFIG, "num_replicas": replicas}
     assignment = Assignment(7, "$G", "S", config, peers, 1_700_000_000_000_000_000, peers[0], 3)

@@ -10,8 +10,8 @@ from typing import Any
 from jetcluster.clock import ManualTime
 from jetcluster.protocol.bus import Origin
 from jetcluster.protocol.valve import Valve
-from jetcluster.server.client import CROWD, LIGHT, NARROW
-from jetcluster.server.governor import FIRST, HEAVY, LEAST, MOST, Governor
+from jetcluster.server.client import LIGHT, NARROW
+from jetcluster.server.governor import CROWD, FIRST, HEAVY, LASTING, LEAST, MOST, Governor
 from tests.unit.server.support import Bench, FakePeer, Peer
 
 
@@ -226,6 +226,112 @@ class TestValves:
         assert peer.closed == "Client Closed"
         assert peer.connection.cid not in bench.server.clients
 
+    def test_what_was_read_of_a_connection_that_is_gone_outlives_its_time_limits(self) -> None:
+        """It did not read its messages, either, nor answer a PING."""
+        bench = Bench()
+        taker = Taker(bench)
+        taker.valve.close()
+        peer = bench.client(b"SUB m 1")
+        peer.transport.jammed = True
+        bench.router.publish(b"m", b"x" * 100_000)
+        bench.time.advance(0)
+        flood(peer, b"a", 10)
+        peer.connection.connection_lost(None)
+        bench.time.advance(1000)
+        taker.valve.open()
+        bench.time.advance(0)
+        assert taker.names() == b"a" * 10
+        assert peer.closed == "Client Closed"
+
+    def test_a_connection_that_is_gone_takes_nothing_and_asks_nothing(self) -> None:
+        bench = Bench()
+        taker = Taker(bench)
+        taker.valve.close()
+        gone, other = bench.client(b"SUB q g 1", b"SUB r 2"), bench.client(b"SUB q g 1", b"SUB _INBOX.> 9")
+        gone.send(b"PUB n 1\r\n1\r\nSUB s 3\r\nPING\r\nPUB n 1\r\n2\r\nPUB n 1\r\n3\r\n")
+        gone.connection.connection_lost(None)
+        gone.transport.closing = True
+        for number in range(10):
+            assert other.ask(b"PUB q 1\r\n%d" % number) == b"MSG q 1 1\r\n%d\r\n" % number
+        assert b" 503" in other.ask(b"PUB r _INBOX.1 1\r\nx")
+        assert not bench.router.has_interest(b"r")
+        taker.valve.open()
+        taker.valve.close()
+        bench.time.advance(0)
+        assert taker.taken == [b"1", b"2"], "one turn, and there is more"
+        assert not bench.router.has_interest(b"s")
+        assert not gone.connection.out
+        taker.valve.open()
+        bench.time.advance(0)
+        assert taker.taken == [b"1", b"2", b"3"]
+        assert gone.closed == "Client Closed"
+
+    def test_a_connection_that_is_gone_is_none_for_the_limits(self) -> None:
+        bench = Bench(max_connections=2)
+        taker = Taker(bench)
+        taker.valve.close()
+        gone, other = bench.client(), bench.client()
+        assert bench.client().closed == "Maximum Connections Exceeded"
+        flood(gone, b"a", 10)
+        gone.connection.connection_lost(None)
+        third = bench.client()
+        assert not third.closed
+        assert bench.client().closed == "Maximum Connections Exceeded"
+        assert not bench.server.is_full
+        bench.server.reconfigure(bench.server.options, bench.server.authenticator)
+        assert not third.closed
+        assert not other.closed
+        taker.valve.open()
+        bench.time.advance(0)
+        assert taker.names() == b"a" * 10
+        assert not bench.server.departed
+        assert bench.client().closed == "Maximum Connections Exceeded"
+
+    def test_connections_that_are_gone_are_bounded_themselves(self) -> None:
+        bench = Bench(max_connections=3)
+        taker = Taker(bench)
+        taker.valve.close()
+        for _ in range(10):
+            peer = bench.client()
+            flood(peer, b"a", 10)
+            if not peer.closed:
+                peer.connection.connection_lost(None)
+        assert len(bench.server.departed) == 4
+
+    def test_who_was_closed_waits_no_more(self) -> None:
+        bench = Bench()
+        taker = Taker(bench)
+        taker.valve.close()
+        heavy, light, stays = bench.client(), bench.client(), bench.client()
+        for peer, count in ((heavy, 10), (light, 1), (stays, 10)):
+            flood(peer, b"a", count)
+        assert (len(taker.valve), bench.server.governor.waiting) == (3, 3)
+        heavy.connection.close("Kicked")
+        light.connection.connection_lost(None)
+        assert (len(taker.valve), bench.server.governor.waiting) == (1, 1)
+        assert not heavy.connection._rest
+        gone = bench.client()
+        flood(gone, b"a", 10)
+        gone.connection.connection_lost(None)
+        gone.connection.close("Kicked")
+        assert (len(taker.valve), bench.server.governor.waiting, bench.server.departed) == (1, 1, set())
+        taker.valve.open()
+        bench.time.advance(0)
+        assert stays.transport.reading
+        assert (len(taker.valve), bench.server.governor.waiting) == (0, 0)
+        assert len(taker.taken) == 1 + 1 + 10 + 1
+
+    def test_who_was_closed_while_it_waited_for_a_turn_only(self) -> None:
+        bench = Bench()
+        taker = Taker(bench)
+        a, b = bench.client(), bench.client()
+        flood(a, b"a", 3 * MOST)
+        flood(b, b"b", 3 * MOST)
+        a.connection.close("Kicked")
+        assert bench.server.governor.waiting == 1
+        bench.time.advance(0)
+        assert taker.names() == b"a" * MOST + b"b" * 3 * MOST
+
     def test_a_node_that_takes_no_more_is_waited_for_until_it_says_so_or_is_gone(self) -> None:
         for release in ("told", "interest", "peer"):
             bench = Bench()
@@ -282,16 +388,51 @@ def test_the_kernel_takes_in_less_for_each_connection_of_a_flood() -> None:
     sockets = [Socket() for _ in peers]
     for peer, found in zip(peers, sockets, strict=True):
         peer.transport.get_extra_info = lambda name, default=None, found=found: found if name == "socket" else default  # type: ignore[method-assign, assignment]
-    for peer in peers[: CROWD - 1]:
-        flood(peer, b"a", 3 * LIGHT)
+
+    def send(chosen: list[Peer]) -> None:
+        for peer in chosen:
+            flood(peer, b"a", 3 * LIGHT)
+            bench.time.advance(0)
+
+    def bounded() -> list[list[tuple[int, int, int]]]:
+        return [found.options for found in sockets if found.options]
+
+    def burst(seconds: float) -> None:
+        """What all of them send, before and after some time in which it waits."""
+        send(peers[:CROWD])
+        bench.time.advance(seconds)
+        send(peers[CROWD:])
+        taker.valve.open()
         bench.time.advance(0)
-    assert not any(found.options for found in sockets), "some connections that send much are none"
-    for peer in peers[CROWD - 1 :]:
-        flood(peer, b"a", 3 * LIGHT)
-        bench.time.advance(0)
-    bounded = [found.options for found in sockets if found.options]
-    assert len(bounded) >= 3
-    assert all(options == [(socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW)] for options in bounded), "once each"
+        taker.valve.close()
+
+    send(peers[: CROWD - 1])
+    bench.time.advance(2 * LASTING)
+    send(peers[: CROWD - 1])
+    taker.valve.open()
+    bench.time.advance(0)
+    taker.valve.close()
+    assert not bounded(), "some connections that send much are no flood"
+    for _ in range(5):
+        burst(LASTING * 0.9)
+    assert not bounded(), "nor are many that send much for a moment"
+    burst(LASTING)
+    assert len(bounded()) >= 2
+    send(peers)
+    bench.time.advance(LASTING)
+    taker.valve.open()
+    bench.time.advance(0)
+    assert all(options == [(socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW)] for options in bounded()), "once each"
+
+
+def test_a_large_read_that_breaks_the_protocol_at_once_is_answered_at_once() -> None:
+    """Also while others have their turns."""
+    bench = Bench()
+    Taker(bench)
+    a, b = bench.client(), bench.client()
+    flood(a, b"a", 3 * MOST)
+    b.send(b"x" * 2 * HEAVY)
+    assert b.closed
 
 
 def test_a_heavy_read_is_told_by_its_size() -> None:

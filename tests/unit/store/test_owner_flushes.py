@@ -190,6 +190,81 @@ async def test_a_write_that_would_have_to_wait_is_put_off(kv: RocksKv) -> None:
     assert kv.busy_since is None
 
 
+@pytest.mark.parametrize("reclaims", [True, False])
+async def test_a_compaction_flushes_nothing_that_flushes_wait_for(
+    kv: RocksKv, monkeypatch: pytest.MonkeyPatch, reclaims: bool
+) -> None:
+    """It would flush what was committed meanwhile among its keys, and with that everything else. Commits go on while
+    it works, all the same."""
+    inner: Any = kv._db
+    allowed: list[int] = []
+    found: list[tuple[int, int]] = []
+    during: list[int] = []
+    done = asyncio.Event()
+
+    class Watched:
+        def compact_range(self, start: bytes, end: bytes) -> None:
+            entries = inner.property_int_value("rocksdb.num-entries-active-mem-table")
+            found.append((entries, kv.commits - allowed[-1]))
+            inner.compact_range(start, end)
+            now = kv.commits
+            threading.Event().wait(0.2)
+            during.append(kv.commits - now)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(inner, name)
+
+    kv._db = Watched()
+
+    async def before() -> None:
+        await asyncio.sleep(0.01)
+        allowed.append(kv.commits)
+
+    async def write() -> None:
+        number = 0
+        while not done.is_set():
+            number += 1
+            kv.put(b"k%d" % (number % 5), b"%d" % number)
+            kv.commit()
+            await asyncio.sleep(0)
+
+    kv.before_flush = before
+    kv.put(b"k1", b"0")
+    writer = asyncio.create_task(write())
+    if reclaims:
+        await kv.reclaim([(b"k0", b"k3"), (b"k3", b"k9")])
+    else:
+        kv.outdated(b"k1")
+        kv.outdated(b"k2")
+        await kv.flush()
+    done.set()
+    await writer
+    assert found == [(0, 0)] * 2, "nothing in memory, and nothing committed since the journal was synced"
+    assert min(during) > 10, "commits go on"
+    kv._db = inner
+
+
+async def test_what_is_to_be_compacted_is_not_forgotten_when_the_journal_cannot_be_synced(kv: RocksKv) -> None:
+    failing = True
+    calls = 0
+
+    async def before() -> None:
+        nonlocal calls
+        calls += 1
+        if failing and calls > 1:
+            raise KvError("the journal")
+
+    kv.before_flush = before
+    kv.put(b"a", b"1")
+    kv.outdated(b"a")
+    with pytest.raises(KvError, match="the journal"):
+        await kv.flush()
+    assert kv._outdated == {b"a"} and not kv._held_back
+    failing = False
+    await kv.flush()
+    assert not kv._outdated
+
+
 async def test_trouble_is_what_takes_too_long_or_fails(tmp_path: Path) -> None:
     time = ManualTime()
     kv = RocksKv(tmp_path / "db", owner_flushes=True, monotonic=time.monotonic)

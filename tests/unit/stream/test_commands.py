@@ -14,10 +14,12 @@ def test_round_trips() -> None:
     assert commands.decode(commands.encode_delete_msg(8, 3, erase=False)) == DeleteMsg(8, 3, erase=False)
     assert [commands.erases(commands.encode_delete_msg(8, 3, erase=erase)) for erase in (True, False)] == [True, False]
     assert not commands.erases(commands.encode_expire(9))
-    assert commands.decode(commands.encode_expire(9)) == Expire(9, sliced=True)
+    assert commands.decode(commands.encode_expire(9)) == Expire(9, sliced=True, placed=True)
     assert commands.decode(commands.encode_continue(9)) == Continue(9)
     config = {"name": "S", "subjects": ["ä"]}
-    assert commands.decode(commands.encode_update_config(10, config)) == UpdateConfig(10, config, sliced=True)
+    assert commands.decode(commands.encode_update_config(10, config)) == UpdateConfig(
+        10, config, sliced=True, placed=True
+    )
 
 
 def test_commands_of_logs_before_jobs_are_in_one_step() -> None:

@@ -298,11 +298,12 @@ def test_a_damaged_record_is_an_error_at_the_start() -> None:
 # -- the bound ---------------------------------------------------------------------------------------------------------
 
 
-def test_no_command_does_more_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted: blocks read and messages removed, per command."""
+@pytest.mark.parametrize("subjects", [97, 1])
+def test_no_command_does_more_than_a_piece(monkeypatch: pytest.MonkeyPatch, subjects: int) -> None:
+    """Counted: blocks read and messages removed, per command; publishes while a job is open are some of them."""
     replica = Replica({})
     for start in range(0, 400, 4):
-        replica.publish([b"k.%d" % (seq % 97) for seq in range(start, start + 4)])
+        replica.publish([b"k.%d" % (seq % subjects) for seq in range(start, start + 4)])
     reads: list[int] = []
     reader = replica.store._reader
     batch = reader.batch
@@ -327,6 +328,8 @@ def test_no_command_does_more_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> N
     ):
         watched(command)
         while replica.machine.jobs:
+            replica.now += 1000
+            watched(commands.encode_publish(replica.now, Batch.encode([b"k.0"], [], [b""])))
             watched(commands.encode_continue(T0))
     watched(commands.encode_update_config(T0, {"name": "S", "max_age": SECOND}))
     for _ in range(50):

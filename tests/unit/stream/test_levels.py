@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jetcluster.stream import commands
-from jetcluster.stream.commands import Expire, Purge
+from jetcluster.stream.commands import Expire, Purge, UpdateConfig
 from jetcluster.stream.levels import AHEAD, lowered
 from tests.unit.stream.test_machine import SECOND, Stream
 
@@ -61,6 +61,9 @@ def test_a_lowered_command_is_one_that_the_version_before_wrote() -> None:
     ):
         assert lowered(sliced, 9) == plain and plain[1] == 0
     assert commands.decode(lowered(commands.encode_expire(9), 9) or b"") == Expire(9, sliced=False)
+    assert commands.decode(lowered(commands.encode_expire(9), 9, 1) or b"") == Expire(9, sliced=True, placed=False)
+    update = commands.decode(lowered(commands.encode_update_config(9, {}), 9, 1) or b"")
+    assert isinstance(update, UpdateConfig) and update.sliced and not update.placed
     assert commands.decode(lowered(commands.encode_purge(9), 9) or b"") == Purge(9, b"", 0, 0, sliced=False)
 
 
