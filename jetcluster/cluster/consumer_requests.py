@@ -272,8 +272,8 @@ class ConsumerRequests:
         return await carry_out(replica, self._command(kind, fields), body, self._context.clock)
 
     def _command(self, kind: int, fields: Body) -> bytes:
-        head = commands.HEAD.pack(kind, 0, self._context.clock.time_ns())
-        return head + json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+        body = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+        return commands.encode_extended(self._context.clock.time_ns(), kind, body)
 
 
 def _refuse_new_target(replica: StreamReplica, state: ConsumerState, deliver_subject: str) -> None:

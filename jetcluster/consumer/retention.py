@@ -18,7 +18,7 @@ from jetcluster.consumer.state import ConsumerState
 from jetcluster.model.subjects import Patterns
 from jetcluster.protocol.subjects import is_literal, matches
 from jetcluster.store.api import Columns
-from jetcluster.stream.ports import MachineStore
+from jetcluster.stream.ports import MachineStore, Sift
 from jetcluster.stream.rules import INTEREST, LIMITS, WORKQUEUE
 
 CHUNK: Final = 4096
@@ -104,9 +104,9 @@ class Retention:
             else:
                 self._sift(seqs)
 
-    def released(self, filters: Sequence[bytes], low: int) -> None:
+    def released(self, filters: Sequence[bytes], low: int, sift: Sift | None) -> None:
         """A consumer is gone, has other filters or begins elsewhere: what it wanted from `low` on with `filters`, and
-        nobody else, goes."""
+        nobody else, goes; `sift` does that in pieces."""
         if self.policy != INTEREST:
             return
         store = self._store
@@ -116,6 +116,10 @@ class Retention:
             return
         # Above the cursor of a consumer without filter nothing has to be looked at: it wants all of that.
         high = min([store.last_seq, *(state.delivered_sseq for state in consumers if state.rules.filters == (b">",))])
+        if sift is not None:
+            if low <= high:
+                sift(filters, low, high)
+            return
         patterns = Patterns(mine.decode("latin-1") for mine in filters)
         shared = any(patterns.overlap(one.decode("latin-1")) for state in consumers for one in state.rules.filters)
         for seqs in self._matching(filters, low, high):
@@ -124,11 +128,15 @@ class Retention:
             else:
                 store.delete_all(seqs)
 
-    def begin(self) -> None:
-        """The stream's retention has become `interest`: what nobody wants goes; all of it when there is no consumer."""
+    def begin(self, sift: Sift | None) -> None:
+        """The stream's retention has become `interest`: what nobody wants goes, all of it when there is no consumer;
+        `sift` does that in pieces."""
         store = self._store
         if not self._consumers:
             store.compact(store.last_seq + 1)
+            return
+        if sift is not None:
+            sift((b">",), store.first_seq, store.last_seq)
             return
         for seqs in self._matching((b">",), store.first_seq, store.last_seq):
             self._sift(seqs)
@@ -136,14 +144,15 @@ class Retention:
     def _sift(self, seqs: Sequence[int]) -> None:
         """Removes those of the ascending `seqs` that nobody wants."""
         columns = self._store.read_columns(seqs)
-        wanted = self._wanted
+        wanted = self.wanted
         doomed = [
             seq for seq, subject in zip(columns.seqs, columns.subjects, strict=True) if not wanted(seq, subject)
         ]  # fmt: skip
         if doomed:
             self._store.delete_all(doomed)
 
-    def _wanted(self, seq: int, subject: bytes) -> bool:
+    def wanted(self, seq: int, subject: bytes) -> bool:
+        """The message at `seq` is for a consumer that has yet to get or acknowledge it."""
         return any(state.wants(seq) for state in self._takers_of(subject))
 
     def _alone(self, state: ConsumerState, highest: int) -> bool:

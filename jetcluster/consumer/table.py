@@ -25,7 +25,7 @@ from jetcluster.errors import ApiError
 from jetcluster.stream import commands
 from jetcluster.stream.commands import CommandError
 from jetcluster.stream.machine import StateError
-from jetcluster.stream.ports import SIDE_CONSUMERS, SIDE_EXHAUSTED, SIDE_PENDING, SIDE_SESSIONS, SIDE_WAITING
+from jetcluster.stream.ports import SIDE_CONSUMERS, SIDE_EXHAUSTED, SIDE_PENDING, SIDE_SESSIONS, SIDE_WAITING, Sift
 from jetcluster.stream.rules import INTEREST, LIMITS, StreamRules
 
 _CID: Final = struct.Struct(">I")
@@ -108,13 +108,13 @@ class ConsumerTable:
             cid, seq = _CID_SEQ.unpack(key)
             self.by_cid[cid].exhausted.keys[seq] = None
 
-    def configure(self, rules: StreamRules) -> None:
+    def configure(self, rules: StreamRules, sift: Sift | None = None) -> None:
         """See `stream.ports.Extension`."""
         old, self._rules = self._rules, rules
         self._retention.policy = rules.retention
         # What comes out of an archive is kept: nothing was published, and nobody had the time to say what he wants.
         if old is not None and not old.restoring and rules.retention == INTEREST != old.retention:
-            self._retention.begin()
+            self._retention.begin(sift)
         if old is not None and old.restoring and not rules.restoring and self.observer is not None:
             self.observer.restored()
 
@@ -151,20 +151,26 @@ class ConsumerTable:
         """See `stream.ports.Extension`."""
         self._retention.stored(first_seq, last_seq)
 
-    def apply(self, kind: int, ts: int, index: int, body: bytes) -> int | TurnResult | ApiError:
+    def wanted(self, seq: int, subject: bytes) -> bool:
+        """See `stream.ports.Extension`."""
+        return self._retention.wanted(seq, subject)
+
+    def apply(
+        self, kind: int, ts: int, index: int, body: bytes, sift: Sift | None = None
+    ) -> int | TurnResult | ApiError:
         """See `stream.ports.Extension`; results by kind in docs/consumers.md."""
         if kind == commands.CONSUMER_TURN:
             return self._turn(ts, turn.decode(body))
         if kind == commands.CONSUMER_CREATE:
-            return self._create(creation.decode(body))
+            return self._create(creation.decode(body), sift)
         fields = _object(body)
         try:
             if kind == commands.CONSUMER_DELETE:
-                return self._delete(str(fields["name"]), _number(fields["cid"]))
+                return self._delete(str(fields["name"]), _number(fields["cid"]), sift)
             if kind == commands.CONSUMER_PAUSE:
                 return self._pause(ts, str(fields["name"]), _number(fields["pause_until"]))
             if kind == commands.CONSUMER_RESET:
-                return self._reset(str(fields["name"]), _number(fields["seq"]), bool(fields.get("done")))
+                return self._reset(str(fields["name"]), _number(fields["seq"]), bool(fields.get("done")), sift)
             if kind == commands.CONSUMER_OWNER:
                 return sum(self._move(_number(cid), _number(epoch), str(to)) for cid, epoch, to in fields["moves"])
         except (KeyError, TypeError, ValueError) as error:
@@ -230,7 +236,7 @@ class ConsumerTable:
 
     # -- consumers ------------------------------------------------------------------------------------------------
 
-    def _create(self, wish: creation.Create) -> int | ApiError:
+    def _create(self, wish: creation.Create, sift: Sift | None) -> int | ApiError:
         assert self._rules is not None
         # An archive's consumers come before the stream is an ordinary one, by the rules that it will have.
         stream = self._rules.restored() if self._rules.restoring else self._rules
@@ -239,7 +245,7 @@ class ConsumerTable:
             return error
         state = self.by_name.get(wish.name)
         if state is not None:
-            return self._update(state, wish, stream)
+            return self._update(state, wish, stream, sift)
         if wish.action == "update":
             return _MISSING
         rules = ConsumerRules(wish.name, wish.config)
@@ -261,7 +267,9 @@ class ConsumerTable:
             self.observer.created(state)
         return state.cid
 
-    def _update(self, state: ConsumerState, wish: creation.Create, stream: StreamRules) -> int | ApiError:
+    def _update(
+        self, state: ConsumerState, wish: creation.Create, stream: StreamRules, sift: Sift | None
+    ) -> int | ApiError:
         if wish.request and wish.request == state.request:
             return state.cid
         if creation.same(state.rules.config, wish.config):
@@ -278,12 +286,12 @@ class ConsumerTable:
         self._dirty[state.cid] = state
         if rules.filters != old.filters:
             self._retention.consumers_changed()
-            self._retention.released(old.filters, state.lowest_wanted())
+            self._retention.released(old.filters, state.lowest_wanted(), sift)
         if self.observer is not None:
             self.observer.updated(state, old)
         return state.cid
 
-    def _delete(self, name: str, cid: int) -> int | ApiError:
+    def _delete(self, name: str, cid: int, sift: Sift | None) -> int | ApiError:
         state = self.by_name.get(name)
         if state is None or cid not in (0, state.cid):
             return _NOT_FOUND
@@ -295,7 +303,7 @@ class ConsumerTable:
         state.waits.remove(prefix, self._writers(SIDE_WAITING)[1])
         state.exhausted.remove(prefix, self._writers(SIDE_EXHAUSTED)[1])
         self._retention.consumers_changed()
-        self._retention.released(state.rules.filters, state.lowest_wanted())
+        self._retention.released(state.rules.filters, state.lowest_wanted(), sift)
         if self.observer is not None:
             self.observer.deleted(state)
         return 1
@@ -311,7 +319,7 @@ class ConsumerTable:
             self.observer.paused(state)
         return 1
 
-    def _reset(self, name: str, seq: int, done: bool) -> int | ApiError:
+    def _reset(self, name: str, seq: int, done: bool, sift: Sift | None) -> int | ApiError:
         """`done`: what lies before `seq` and was delivered is acknowledged."""
         state = self.by_name.get(name)
         if state is None:
@@ -328,7 +336,7 @@ class ConsumerTable:
         state.restart(start)
         self._dirty[state.cid] = state
         self._retention.settled(state, acked)
-        self._retention.released(state.rules.filters, wanted)
+        self._retention.released(state.rules.filters, wanted, sift)
         if self.observer is not None:
             self.observer.reset(state)
         return start

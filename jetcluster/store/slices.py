@@ -210,6 +210,26 @@ class Slices:
 
         return self._walk(seq, end, choose)
 
+    def remove_unwanted(
+        self, subject_filters: Sequence[bytes], seq: int, end: int, wanted: Callable[[int, bytes], bool], weight: int
+    ) -> tuple[list[int], int | None]:
+        """Removes messages within seq..end-1 that match one of the filters and are not `wanted`, oldest first. What
+        went, and where to go on. One that is looked at counts for `weight`."""
+        literal = {one for one in subject_filters if filters.is_literal(one)}
+        matchers = [filters.matcher(one) for one in subject_filters if one not in literal]
+
+        def choose(batch: Batch, first: int, live: Sequence[int]) -> Sequence[int]:
+            subjects, number = batch.subjects, batch.subject_number
+            matching = {
+                i
+                for i, subject in enumerate(subjects)
+                if subject in literal or any(matches(subject) for matches in matchers)
+            }
+            looked = _on_subjects(batch, first, live, matching)
+            return [seq for seq in looked if not wanted(seq, subjects[number(seq - first)])]
+
+        return self._walk(seq, end, choose, weight)
+
     def nth_back(self, subject_filter: bytes, nth: int, end: int) -> tuple[int, int]:
         """Looks for the `nth` newest matching message below `end`. (0, its sequence), or (how many are still to be
         found, where to go on), with the sequence 0 when there are not so many."""
@@ -233,7 +253,7 @@ class Slices:
         return nth, 0
 
     def _walk(
-        self, seq: int, end: int, choose: Callable[[Batch, int, Sequence[int]], Sequence[int]]
+        self, seq: int, end: int, choose: Callable[[Batch, int, Sequence[int]], Sequence[int]], weight: int = 1
     ) -> tuple[list[int], int | None]:
         blocks, step = self._blocks, self.step
         doomed: list[int] = []
@@ -247,7 +267,7 @@ class Slices:
                 behind = first
                 break
             seen += 1
-            looked += blocks.lives[at]
+            looked += blocks.lives[at] * weight
             chosen = choose(self._reader.batch(at), first, blocks.live_seqs(at, seq, end - 1))
             room = step.messages - len(doomed)
             doomed += chosen[:room]

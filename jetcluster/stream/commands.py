@@ -15,6 +15,8 @@ what is due is due at the machine's clock.
 PLACED, with SLICED on commands that remove what is due: also what they look at is bounded, and the next one goes on at
 the place that is stored (`expiry`).
 
+SIFTED, on commands after which messages may be there that no consumer wants: those go in pieces too, as a job.
+
 NAMED, on commands that must not be carried out twice: before the body comes the number of the request, u64 (`asked`).
 """
 
@@ -57,8 +59,10 @@ LAST_EXTENDED: Final = 31
 SLICED: Final = 1
 NAMED: Final = 2
 PLACED: Final = 4
+SIFTED: Final = 8
 _MAY_BE_SLICED: Final = frozenset((PURGE, EXPIRE, UPDATE_CONFIG, REPLACE))
 _MAY_BE_PLACED: Final = frozenset((EXPIRE, UPDATE_CONFIG))
+_MAY_BE_SIFTED: Final = frozenset((UPDATE_CONFIG, CONSUMER_CREATE, CONSUMER_DELETE, CONSUMER_RESET))
 _MAY_BE_NAMED: Final = frozenset((PURGE, REPLACE, CONSUMER_DELETE, CONSUMER_RESET))
 
 HEAD: Final = struct.Struct("<BBQ")
@@ -127,6 +131,7 @@ class UpdateConfig(NamedTuple):
     sliced: bool = False
     placed: bool = False
     """As in `Expire`: what an update makes too old goes with it."""
+    sifted: bool = False
 
 
 class BatchPart(NamedTuple):
@@ -196,6 +201,7 @@ class Extended(NamedTuple):
     ts: int
     kind: int
     body: bytes
+    sifted: bool = False
 
 
 Command = (
@@ -283,13 +289,13 @@ def encode_sourced(ts: int, body: bytes) -> bytes:
 
 
 def encode_update_config(ts: int, config: Mapping[str, Any], revision: int = 0, *, sliced: bool = True) -> bytes:
-    flags = SLICED | PLACED if sliced else 0
+    flags = SLICED | PLACED | SIFTED if sliced else 0
     return HEAD.pack(UPDATE_CONFIG, flags, ts) + _U64.pack(revision) + dump_config(config)
 
 
-def encode_extended(ts: int, kind: int, body: bytes) -> bytes:
+def encode_extended(ts: int, kind: int, body: bytes, *, sifted: bool = True) -> bytes:
     assert FIRST_EXTENDED <= kind <= LAST_EXTENDED, kind
-    return HEAD.pack(kind, 0, ts) + body
+    return HEAD.pack(kind, SIFTED if sifted and kind in _MAY_BE_SIFTED else 0, ts) + body
 
 
 def named(command: bytes, request: int) -> bytes:
@@ -300,8 +306,9 @@ def named(command: bytes, request: int) -> bytes:
 
 
 def placeless(command: bytes) -> bytes:
-    """The command without PLACED."""
-    return command[:1] + bytes((command[1] & ~PLACED,)) + command[2:] if command[1] & PLACED else command
+    """The command without PLACED and SIFTED."""
+    flags = command[1] & ~(PLACED | SIFTED)
+    return command[:1] + bytes((flags,)) + command[2:] if flags != command[1] else command
 
 
 def nameless(command: bytes) -> bytes:
@@ -359,6 +366,7 @@ def decode(command: bytes) -> Command:
 def _known_flags(kind: int) -> int:
     known = SLICED if kind in _MAY_BE_SLICED else 0
     known |= NAMED if kind in _MAY_BE_NAMED else 0
+    known |= SIFTED if kind in _MAY_BE_SIFTED else 0
     return known | (PLACED if kind in _MAY_BE_PLACED else 0)
 
 
@@ -389,7 +397,7 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
     if kind == UPDATE_CONFIG:
         (revision,) = _U64.unpack_from(command, at)
         config, flags = load_config(command[at + _U64.size :]), command[1]
-        return UpdateConfig(ts, config, revision, bool(flags & SLICED), bool(flags & PLACED))
+        return UpdateConfig(ts, config, revision, bool(flags & SLICED), bool(flags & PLACED), bool(flags & SIFTED))
     if kind == RESTORE:
         return Restore(ts, decode_runs(command, at))
     if kind == SOURCED:
@@ -403,7 +411,7 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
     if kind == RESTORE_END:
         return RestoreEnd(ts, *_RESTORE_END.unpack(command[at:]))
     if FIRST_EXTENDED <= kind <= LAST_EXTENDED:
-        return Extended(ts, kind, command[at:])
+        return Extended(ts, kind, command[at:], bool(command[1] & SIFTED))
     raise ValueError("unknown kind")
 
 

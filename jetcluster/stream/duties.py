@@ -19,7 +19,17 @@ from jetcluster.stream.republish import Republish
 EXPIRY_SLACK: Final = 50_000_000
 """How long after its time, nanoseconds, a message may linger before its removal is proposed: batches removals. What has
 a TTL goes in time, as in nats-server, unless something has just gone."""
-_OPEN_JOBS: Final = frozenset((commands.CONTINUE, commands.PURGE, commands.UPDATE_CONFIG, commands.REPLACE))
+_OPEN_JOBS: Final = frozenset(
+    (
+        commands.CONTINUE,
+        commands.PURGE,
+        commands.UPDATE_CONFIG,
+        commands.REPLACE,
+        commands.CONSUMER_CREATE,
+        commands.CONSUMER_DELETE,
+        commands.CONSUMER_RESET,
+    )
+)
 """Commands after which there may be a job to go on with."""
 SOON: Final = 500_000_000
 """A timer is set for TTLs that end within so many nanoseconds; for later ones there are ticks to come."""

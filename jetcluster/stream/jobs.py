@@ -25,7 +25,7 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.stream.ports import SIDE_JOBS, MachineStore
 from jetcluster.stream.results import JobStep
-from jetcluster.stream.rules import StreamRules
+from jetcluster.stream.rules import INTEREST, StreamRules
 
 MAX_JOBS: Final = 64
 """Purges that wait at a time; one more is refused."""
@@ -33,8 +33,14 @@ MAX_JOBS: Final = 64
 FEW: Final = 4_000
 """More messages are not looked up to see whether they can go at once."""
 
+ASKED: Final = 8
+"""With so many consumers looking at a message counts double, as it is asked of each whether its filter takes it."""
+
 AFTERWARDS: Final = 0xFFFF
-"""Number of the job that cuts the stream to its limits after purges."""
+"""Number of the job that cuts the stream to its limits after others."""
+
+SIFTING: Final = 0xFFFE
+"""Number of the job that removes what nobody wants: a command may have one for limits as well."""
 
 _KEY: Final = struct.Struct(">QH")
 _ROW: Final = struct.Struct("<BQQQQQI")
@@ -56,6 +62,9 @@ EXCESS: Final = 6
 """Removing what subjects have too much: block by block, from `at` on."""
 LIMITS: Final = 7
 """Removing what the stream has too much."""
+SIFT: Final = 8
+"""Removing what no consumer wants, of those there are when a piece is done: block by block, from `at` on. `filter` is
+several filters with spaces between them."""
 
 
 class JobError(Exception):
@@ -83,6 +92,10 @@ class Job:
     def limits(self) -> bool:
         return self.phase in (EXCESS, LIMITS)
 
+    @property
+    def purges(self) -> bool:
+        return self.phase not in (EXCESS, LIMITS, SIFT)
+
     def encode(self) -> bytes:
         fixed = (self.phase, self.end, self.keep, self.at, self.removed, self.found, len(self.filter))
         return _ROW.pack(*fixed) + self.filter + self.cursor
@@ -90,7 +103,7 @@ class Job:
 
 def decode(key: bytes, row: bytes) -> Job:
     """Raises JobError."""
-    if len(key) != _KEY.size or len(row) < _ROW.size or row[0] > LIMITS:
+    if len(key) != _KEY.size or len(row) < _ROW.size or row[0] > SIFT:
         raise JobError(f"job of {len(row)} bytes")
     index, number = _KEY.unpack(key)
     phase, end, keep, at, removed, found, length = _ROW.unpack_from(row)
@@ -102,11 +115,20 @@ class Jobs:
     """The machine sets `rules` when they change."""
 
     def __init__(
-        self, store: MachineStore, rules: StreamRules, removed: Callable[[Sequence[int]], None], cut: Callable[[], None]
+        self,
+        store: MachineStore,
+        rules: StreamRules,
+        removed: Callable[[Sequence[int]], None],
+        cut: Callable[[], None],
+        wanted: Callable[[int, bytes], bool],
+        consumers: Callable[[], int],
     ) -> None:
         """Continues where the store stands. `removed` is told sequences that a purge with a filter removed, `cut` that
-        one without removed something. Raises JobError."""
+        one without removed something; `wanted` says whether a message is for one of so many
+        `consumers`. Raises JobError."""
         self._store = store
+        self._wanted = wanted
+        self._consumers = consumers
         self._told_removed = removed
         self._told_cut = cut
         self._jobs = [decode(key, row) for key, row in store.side_scan(SIDE_JOBS)]
@@ -160,6 +182,25 @@ class Jobs:
             self._store.side_put(SIDE_JOBS, job.key, job.encode())
         return job.removed
 
+    def sift(self, index: int, filters: Sequence[bytes], low: int, high: int) -> None:
+        """Among the messages low..high on these filters may be some that nobody wants any more. What the command
+        itself does not remove is left to a job; when too many wait, all goes at once."""
+        job = Job(index, SIFTING, SIFT, high + 1, at=low, filter=b" ".join(filters))
+        last = self._jobs[-1] if self._jobs else None
+        if last is not None and last.phase == SIFT and last.filter == job.filter:
+            last.at, last.end = min(last.at, low), max(last.end, job.end)
+            self._store.side_put(SIDE_JOBS, last.key, last.encode())
+            return
+        if self._jobs and self.has_room():
+            done = False
+        else:
+            done = self._run(job)
+            while not done and not self.has_room():
+                done = self._run(job)
+        if not done:
+            self._jobs.append(job)
+            self._store.side_put(SIDE_JOBS, job.key, job.encode())
+
     def step(self) -> JobStep | int:
         """One more piece of the oldest job; 0 when there is none."""
         if not self._jobs:
@@ -196,7 +237,7 @@ class Jobs:
         while True:
             phase = job.phase
             if _PHASES[phase](self, job):
-                if not job.limits:
+                if job.purges:
                     self._told(job, ())
                 return True
             if job.phase == phase:
@@ -287,6 +328,16 @@ class Jobs:
             job.at = behind
         return False
 
+    def _sift(self, job: Job) -> bool:
+        if self.rules.retention != INTEREST:
+            return True
+        store = self._store
+        weight = 1 + self._consumers() // ASKED
+        gone, behind = store.slices.remove_unwanted(job.filter.split(b" "), job.at, job.end, self._wanted, weight)
+        job.removed += len(gone)
+        job.at = behind or 0
+        return behind is None
+
     def _limits(self, job: Job) -> bool:
         rules = self.rules
         if rules.discard_new:
@@ -316,4 +367,5 @@ _PHASES: Final[dict[int, Callable[[Jobs, Job], bool]]] = {
     CUT: Jobs._cut,
     EXCESS: Jobs._excess,
     LIMITS: Jobs._limits,
+    SIFT: Jobs._sift,
 }

@@ -13,8 +13,8 @@ from typing import Final
 from jetcluster.stream.commands import CONTINUE, EXPIRE, HEAD, UPDATE_CONFIG, nameless, placeless
 
 NAMES: Final = 2
-"""From this level on the flags NAMED and PLACED are understood, from level 1 on SLICED and CONTINUE. Nodes that tell
-none are of level 0."""
+"""From this level on the flags NAMED, PLACED and SIFTED are understood, from level 1 on SLICED and CONTINUE. Nodes that
+tell none are of level 0."""
 LEVEL: Final = 2
 """This version's."""
 AHEAD: Final = 1_000_000_000

@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -117,7 +118,9 @@ class StreamMachine:
         self._expiry = Expiry(self.store, self.rules)
         self._schedules = Schedules(self.store)
         try:
-            self._jobs = Jobs(self.store, self.rules, self._removed, self._purged)
+            self._jobs = Jobs(
+                self.store, self.rules, self._removed, self._purged, self._wanted, lambda: self.consumer_count
+            )
             self.asked = Asked(self.store)
         except (JobError, AskedError) as error:
             raise StateError(f"stream {self.name}: {error}") from error
@@ -303,7 +306,11 @@ class StreamMachine:
         if self._extension is None:
             raise CommandError(f"kind {command.kind}: no extension")
         self.clock = max(self.clock, command.ts)
-        return self._extension.apply(command.kind, self.clock, index, command.body)
+        if not command.sifted:
+            return self._extension.apply(command.kind, self.clock, index, command.body)
+        result = self._extension.apply(command.kind, self.clock, index, command.body, partial(self._jobs.sift, index))
+        self._follow_jobs()
+        return result
 
     def _once(self, index: int, request: int, command: Purge | Replace | Extended) -> Result:
         """A request that may be in the log twice, as its first outcome was lost with a leader, is carried out once."""
@@ -424,6 +431,9 @@ class StreamMachine:
         if self._extension is not None:
             self._extension.purged()
 
+    def _wanted(self, seq: int, subject: bytes) -> bool:
+        return self._extension is not None and self._extension.wanted(seq, subject)
+
     def _follow_jobs(self) -> None:
         """After jobs came or went."""
         self._staging.behind = self._jobs.within if self._jobs else None
@@ -462,7 +472,7 @@ class StreamMachine:
         self._cursors.keep(rules.links)
         self._admit_by(rules, self._staging.last_msg_id)
         if self._extension is not None:
-            self._extension.configure(rules)
+            self._extension.configure(rules, partial(self._jobs.sift, index) if command.sifted else None)
         removed = self._shrink(index, old) if command.sliced else self._shrink_at_once()
         return removed + self._expire(command)
 

@@ -98,6 +98,13 @@ class Slices(Protocol):
         """Removes messages within seq..end-1 whose subject has more than `limit`. What went, and where to go on."""
         ...
 
+    def remove_unwanted(
+        self, subject_filters: Sequence[bytes], seq: int, end: int, wanted: Callable[[int, bytes], bool], weight: int
+    ) -> tuple[list[int], int | None]:
+        """Removes messages within seq..end-1 that match one of the filters and are not `wanted` (sequence, subject).
+        What went, and where to go on. One that is looked at counts for `weight`."""
+        ...
+
     def nth_back(self, subject_filter: bytes, nth: int, end: int) -> tuple[int, int]:
         """Looks for the `nth` newest matching message below `end`. (0, its sequence), or (how many are still to be
         found, where to go on), with the sequence 0 when there are not so many."""
@@ -191,6 +198,10 @@ SIDE_ASKED = 15
 """Rows of `asked.Asked`."""
 
 
+Sift = Callable[[Sequence[bytes], int, int], None]
+"""Filters, and the lowest and highest sequence: among these may be messages that nobody wants any more."""
+
+
 class Extension(Protocol):
     """Other state that lives in the stream's log, applied together with the messages (`consumer.table`)."""
 
@@ -207,13 +218,18 @@ class Extension(Protocol):
         """Writes what has changed into its side tables: called once per commit of the store, at its start."""
         ...
 
-    def apply(self, kind: int, ts: int, index: int, body: bytes) -> Result:
+    def apply(self, kind: int, ts: int, index: int, body: bytes, sift: Sift | None = None) -> Result:
         """Applies a command of kinds 18..31 at the stream's time `ts`, which never goes back; returns its outcome, with
-        `digest_bytes` for the rolling hash when it is neither int nor ApiError. Raises CommandError, DamagedError."""
+        `digest_bytes` for the rolling hash when it is neither int nor ApiError. Raises CommandError, DamagedError.
+        What nobody wants any more is left to `sift`; without it, all of it goes at once."""
         ...
 
-    def configure(self, rules: StreamRules) -> None:
-        """The stream's configuration in force: after `reload` and whenever it changes."""
+    def configure(self, rules: StreamRules, sift: Sift | None = None) -> None:
+        """The stream's configuration in force: after `reload` and whenever it changes. `sift` as with `apply`."""
+        ...
+
+    def wanted(self, seq: int, subject: bytes) -> bool:
+        """In a stream with interest retention: the message at `seq` is for somebody."""
         ...
 
     def purged(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 from jetcluster.consumer import retention, turn
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
+from jetcluster.stream.jobs import Jobs
 from jetcluster.stream.runs import Run, encode_runs
 from tests.unit.consumer.nodes import Node, subjects
 
@@ -189,6 +190,7 @@ def test_deleting_a_consumer_frees_what_it_alone_held() -> None:
 def test_deleting_a_consumer_looks_at_everything_it_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "CHUNK", 3)
     n = interest()
+    n.sifted = False
     n.create("A", filter_subject="s.*")
     n.create("B", filter_subject="s.1")
     n.publish(*subjects("s", [1, 2] * 10))
@@ -206,18 +208,17 @@ def test_deleting_a_consumer_does_not_look_at_what_another_wants_anyway(monkeypa
     n.publish(*[b"b"] * 100)
     n.deliver(1, 2, name="A")
     n.ack(1, 2, name="A")
-    looked: list[list[int]] = []
-    sift = retention.Retention._sift
-    monkeypatch.setattr(
-        retention.Retention, "_sift", lambda self, seqs: (looked.append(list(seqs)), sift(self, seqs))[1]
-    )
+    looked: list[tuple[int, int]] = []
+    sift = Jobs.sift
+    monkeypatch.setattr(Jobs, "sift", lambda self, *args: (looked.append((args[2], args[3])), sift(self, *args))[1])
     n.delete("B")
-    assert looked == [[1, 2]]
+    assert looked == [(1, 2)]
     assert n.stored() == list(range(3, 101))
 
 
 def test_messages_that_no_other_filter_takes_go_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
     n = interest()
+    n.sifted = False
     n.create("A", filter_subject="a.*")
     n.create("B", filter_subject="b.*")
     n.publish(b"a.1", b"b.1", b"b.2", b"a.2")

@@ -18,7 +18,7 @@ def test_round_trips() -> None:
     assert commands.decode(commands.encode_continue(9)) == Continue(9)
     config = {"name": "S", "subjects": ["ä"]}
     assert commands.decode(commands.encode_update_config(10, config)) == UpdateConfig(
-        10, config, sliced=True, placed=True
+        10, config, sliced=True, placed=True, sifted=True
     )
 
 

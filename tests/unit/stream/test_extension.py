@@ -13,6 +13,7 @@ from jetcluster.store.mem_kv import MemKv
 from jetcluster.stream import commands
 from jetcluster.stream.commands import CommandError, Extended
 from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.ports import Sift
 from jetcluster.stream.results import Result, digest_bytes
 from jetcluster.stream.rules import StreamRules
 
@@ -44,11 +45,14 @@ class Notes:
         self.told.append(("flush",))
         self.store.side_put(99, b"k", b"%d" % len(self.told))
 
-    def apply(self, kind: int, ts: int, index: int, body: bytes) -> Result:
+    def wanted(self, seq: int, subject: bytes) -> bool:
+        return True
+
+    def apply(self, kind: int, ts: int, index: int, body: bytes, sift: Sift | None = None) -> Result:
         self.told.append(("apply", kind, ts, index, body))
         return self.answer
 
-    def configure(self, rules: StreamRules) -> None:
+    def configure(self, rules: StreamRules, sift: Sift | None = None) -> None:
         self.told.append(("configure", rules.retention))
 
     def purged(self) -> None:
@@ -86,7 +90,8 @@ class Stream:
 
 
 def test_commands_round_trip() -> None:
-    assert commands.decode(commands.encode_extended(7, 18, b"body")) == Extended(7, 18, b"body")
+    assert commands.decode(commands.encode_extended(7, 18, b"body")) == Extended(7, 18, b"body", sifted=True)
+    assert commands.decode(commands.encode_extended(7, 18, b"", sifted=False)) == Extended(7, 18, b"")
     assert commands.decode(commands.encode_extended(7, 31, b"")) == Extended(7, 31, b"")
     with pytest.raises(CommandError):
         commands.decode(commands.HEAD.pack(32, 0, 7))
