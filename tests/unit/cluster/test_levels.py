@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.raft.api import RaftError
 from jetcluster.stream import commands
-from jetcluster.stream.commands import EXPIRE, PLACED, PURGE, SLICED, UPDATE_CONFIG
+from jetcluster.stream.commands import EXPIRE, PLACED, PURGE, SIFTED, SLICED, UPDATE_CONFIG
 from jetcluster.stream.levels import AHEAD, LEVEL
 from tests.unit.cluster.nodes import Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
@@ -52,7 +52,7 @@ async def test_commands_are_lowered_until_the_last_node_of_the_group_is_upgraded
         await cluster.update("S", ask=old.name, max_age=SECOND)
         await old.publish(b"s", b"6")
         await asyncio.sleep(2)
-        assert set(found) == {(UPDATE_CONFIG, SLICED | PLACED), (EXPIRE, SLICED | PLACED)}
+        assert set(found) == {(UPDATE_CONFIG, SLICED | PLACED | SIFTED), (EXPIRE, SLICED | PLACED)}
         await cluster.equal("S")
 
 
@@ -126,7 +126,7 @@ async def test_what_a_dead_node_understands_outlives_the_leaders_process() -> No
         await cluster.update("S", max_age=SECOND)
         await again[0].publish(b"s", b"1")
         await asyncio.sleep(3)
-        assert set(found) == {(UPDATE_CONFIG, SLICED | PLACED), (EXPIRE, SLICED | PLACED)}
+        assert set(found) == {(UPDATE_CONFIG, SLICED | PLACED | SIFTED), (EXPIRE, SLICED | PLACED)}
 
 
 @virtual_time
