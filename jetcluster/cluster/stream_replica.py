@@ -275,7 +275,7 @@ class StreamReplica:
         self.group.suspend()
         self.consumers.refresh()
         taker = self.store.import_begin()
-        self._room = Room(self.context.kv, self.store, taker)
+        self._room = Room(self.context.kv, self.store, taker, self.assignment.name)
         return taker
 
     async def snapshot_room(self, size: int) -> None:

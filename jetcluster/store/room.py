@@ -18,7 +18,9 @@ LOOK: Final = 0.05
 class Room:
     """Of one import: what it replaced is freed once, and what it might still replace is given up once."""
 
-    def __init__(self, kv: Kv, store: BlockStore, taker: Taker) -> None:
+    def __init__(self, kv: Kv, store: BlockStore, taker: Taker, name: str) -> None:
+        """`name`: of the stream, for whoever reads the log."""
+        self._name = name
         self._kv = kv
         self._store = store
         self._taker = taker
@@ -29,7 +31,7 @@ class Room:
         while not await self._fits(size):
             if self.reclaimed == 2:
                 spare = self._kv.spare_bytes
-                raise KvFullError(f"there is no room for {size} bytes of another state: {spare} are left")
+                raise KvFullError(f"there is no room for the state of {self._name}: {spare} bytes are left")
             # What was replaced so far fills the disk, or is in the way together with what may be replaced later.
             if self.reclaimed:
                 self._taker.give_up_rest()

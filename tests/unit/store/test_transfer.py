@@ -534,7 +534,7 @@ async def test_an_import_gives_back_what_the_disk_cannot_hold(tmp_path: Path) ->
     async def take(giver: Giver) -> int:
         """How often something had to be freed."""
         taker = target.import_begin()
-        room = Room(kv, target, taker)
+        room = Room(kv, target, taker, "S")
         for one in all_ranges(giver):
             wanted = taker.compare(one, taker.view())
             if wanted is not None:
@@ -554,7 +554,7 @@ async def test_an_import_gives_back_what_the_disk_cannot_hold(tmp_path: Path) ->
     await kv.flush()
     assert await take(state(16)), "the old state and the new one do not fit both"
     assert target.messages == 16
-    with pytest.raises(KvFullError):
+    with pytest.raises(KvFullError, match="no room for the state of S"):
         await take(state(60))
     target.import_wipe()
     await target.reclaim()
