@@ -19,7 +19,7 @@ from tests.cluster.test_crash import check_every_node, load, until_acked
 pytestmark = pytest.mark.cluster
 
 RESUMED = 4.0
-"""Seconds without acks that a test accepts on a loaded machine; the goal (docs/membership.md) is under 2 s, and these
+"""Seconds without acks that a test accepts on a loaded machine; docs/health.md has what was measured, under 2 s. These
 faults last until the test ends them."""
 
 
