@@ -1,4 +1,4 @@
-"""How long commands that remove very many messages hold a replica: in one step, and in pieces (docs/limits.md).
+"""Measures how long commands that remove very many messages hold a replica, in one step and in pieces (docs/limits.md).
 
     python -m scripts.bench_long_commands [--messages 300000] [--consumers 2] [--only NAME]
 

@@ -94,6 +94,6 @@ class Nemesis:
     are excused (checkers/consumers.py)."""
     strike: Callable[[Trouble], Awaitable[None]]
     needs: frozenset[str] = frozenset()
-    """What it asks of a target: links, shim, disk, files, system, disconnect, drill, drill-store, few-files."""
+    """Abilities of the target: links, shim, disk, files, system, disconnect, drill, drill-store, few-files."""
     nodes: int = 3
     """At least."""

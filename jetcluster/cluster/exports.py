@@ -249,5 +249,5 @@ def _spans(data: bytes) -> Spans:
 
 
 def rest(messages: int, done: int, size: int) -> int:
-    """How many of `messages` in `size` bytes are left when `done` bytes are done: near enough for a progress bar."""
+    """Estimate of the `messages` of `size` bytes that are left when `done` bytes are done, for a progress bar."""
     return messages - messages * min(done, size) // size if size else messages

@@ -175,7 +175,7 @@ class Rescue:
     """Those whose stores must never come back."""
 
     def told(self, peer: str) -> str:
-        """What one of `lost` is told of it."""
+        """The words in which one of `lost` is told of it."""
         return f"the meta group was rescued without {self.lost[peer]} at {rfc3339(self.at_ns)}"
 
     def to_dict(self) -> dict[str, Any]:

@@ -149,7 +149,7 @@ class MirrorReads(ReadGroup):
 
     @property
     def _is_of_another(self) -> bool:
-        """What has the upstream's name here is not what was mirrored."""
+        """True when the stream that has the upstream's name here is not the one that was mirrored."""
         mirror, found = self._replica.machine.rules.mirror, self._namesake
         if mirror is None or found is None:
             return False
@@ -199,5 +199,5 @@ class MirrorReads(ReadGroup):
 
 @lru_cache(maxsize=1024)
 def _identity(created_ns: int) -> bytes:
-    """What a link calls an upstream that was created then (`sourced.Cursor`)."""
+    """Name by which a link knows an upstream that was created then (`sourced.Cursor`)."""
     return short_hash(rfc3339(created_ns).encode())

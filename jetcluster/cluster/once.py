@@ -21,7 +21,7 @@ Body = dict[str, Any]
 NUMBERED = frozenset(("purge", "consumer_delete", "consumer_reset", "object"))
 """Requests of `StreamRequests` that are. Done again, the others change nothing, or are as good as a moment before."""
 OLD_SECONDS = 4.0
-"""Who asks has given up by then."""
+"""Time for a request without a number: its asker has given up by then."""
 WAIT_SECONDS = 2.0
 """Then the asker is told that the request is under way, and asks again: `requests.DEADLINE` is longer."""
 LATEST = 60_000_000_000

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 COMMIT_METHOD = "stream.commit"
 LAST_METHOD = "stream.last"
 MAX_SECONDS = 2.5
-"""How long a request waits for a leader's word: longer than most elections."""
+"""Seconds that a request waits for a leader's word: longer than most elections."""
 RETRY_SECONDS = 0.05
 ASK_SECONDS = 2.0
 

@@ -487,7 +487,7 @@ class StreamReplica:
         self._tell_valve()
 
     def _tell_valve(self) -> None:
-        """Whoever publishes to a subject that is let go must not wait for what happens here."""
+        """Also opens it elsewhere for a subject that is let go: its publishers must not wait for this stream."""
         self._told_valve.closed_for(self._subscriptions.keys() if self.ingest.valve.closed else ())
 
     def _end_objects(self) -> None:
@@ -548,7 +548,7 @@ class StreamReplica:
 
     @property
     def level(self) -> int:
-        """What all nodes of the group understand (`stream.levels`)."""
+        """The lowest level among the nodes of the group (`stream.levels`)."""
         return self.context.raft.levels.of(self.group.members_at(self.group.last_index))
 
     def try_propose(self, command: bytes) -> bool:

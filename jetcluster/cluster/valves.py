@@ -37,7 +37,7 @@ REPEATED: Final = 2
 
 
 class ToldValve:
-    """What other nodes know of the valve of one taker of this node."""
+    """The valve of one taker of this node, as the other nodes are told of it."""
 
     def __init__(self, mesh: MeshCore, account: str, timers: Timers) -> None:
         self._mesh = mesh

@@ -238,7 +238,7 @@ class ClusterClock:
                 self._move_to(_lower_median(found))
 
     def _found(self, heard: list[_Heard], bases: list[int], majority: int) -> list[int]:
-        """What enough of the others believe in, or clocks of a majority that agree; empty when neither is so."""
+        """Bases that enough of the others believe in, or clocks of a majority that agree; empty when neither is so."""
         trusted = [known.trusted for known in heard if known.trusted is not None]
         united = _largest_group(trusted, self._limit) if trusted else []
         own = 0 if self._agrees(self._base()) else 1

@@ -60,7 +60,7 @@ class ReplicaView:
     usable: bool = True
     """The stream can go on with it."""
     left_out: str = ""
-    """Why its server is no part of the cluster any more, whatever the replica holds; "" where it may be."""
+    """Reason why its server is no part of the cluster any more, whatever the replica holds; "" where it may be."""
 
     @property
     def peer(self) -> str:
@@ -134,7 +134,7 @@ class StoreView:
     meta: MetaMachine
     """Empty where it cannot be read."""
     left_out: str
-    """Why its server does not start with this store; "" when it does."""
+    """Reason why its server does not start with this store; "" when it does."""
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ class Levels:
     def __init__(self, me: str, own: int) -> None:
         self.own = own
         self.recorded: Callable[[str], int] = lambda peer: 0
-        """What was heard of a peer in earlier lives, here or elsewhere; 0 for nothing."""
+        """Level of a peer as heard in earlier lives, here or elsewhere; 0 when it never was."""
         self._me = me
         self._told: dict[str, int] = {}
         """By peer, over all links: a node that comes back is what it was, or later."""

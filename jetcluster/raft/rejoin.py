@@ -30,7 +30,7 @@ class Rejoin:
         self._group = group
         self._context = 0
         self.at: float | None = None
-        """When to ask again; None when that was not done yet, or is not wanted."""
+        """Time to ask again; None when that was not done yet, or is not wanted."""
         self._verified_term = 0
         self._verified = 0
         """How far the log is known to equal that of the leader of `_verified_term`."""

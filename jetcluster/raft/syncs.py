@@ -45,7 +45,7 @@ class Syncs:
         self._on_error = on_error
         self._written = 0
         self._segment = 0
-        """Where the newest batch is that was written."""
+        """The segment with the newest batch that was written."""
         self._refused = False
         """The disk is full, or there are no file descriptors: what was sealed last is not written."""
         self._planned = False

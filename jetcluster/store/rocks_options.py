@@ -1,4 +1,4 @@
-"""How the data store's RocksDB is set up."""
+"""Options of the data store's RocksDB."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ LOOK: Final = 0.05
 
 
 class Room:
-    """Of one import: what it replaced is freed once, and what it might still replace is given up once."""
+    """One per import: what it replaced is freed once, and what it might still replace is given up once."""
 
     def __init__(self, kv: Kv, store: BlockStore, taker: Taker, name: str) -> None:
         """`name`: of the stream, for whoever reads the log."""

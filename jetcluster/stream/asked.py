@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
     at: int
     """Index of the command; when it has ended, of the one that ended it."""
     ts: int
-    """Of the same command."""
+    """Time of the same command."""
     result: int
     """0 while it is open."""
     open: bool

@@ -29,7 +29,7 @@ from jetcluster.stream.ttl import NEVER, parse_ttl
 MOST: Final = 2048
 """Messages looked at per command, so that it takes tens of milliseconds at most; the leader then goes on at once."""
 MOST_BYTES: Final = 16 << 20
-"""Of their headers and payloads; one message is always allowed."""
+"""Bytes of their headers and payloads; one message is always allowed."""
 _NEVER: Final = struct.Struct("<BQ")
 GRAIN: Final = 1_000_000
 """Times of TTLs are rounded up to a millisecond: the messages of a command then share a row of the index."""
