@@ -177,3 +177,18 @@ def test_a_sync_that_fails_is_the_end() -> None:
     bench.journal.barrier(lambda: None)
     bench.settle(0.05)
     assert isinstance(bench.journal.failed, OSError) and failed == [bench.journal.failed]
+
+
+def test_nobody_waits_for_a_journal_that_is_closed() -> None:
+    """The last flush of a node that stops, beside a disk that hangs."""
+    bench = Bench()
+    log = bench.log()
+    bench.settle()
+    bench.journal._writer.submit = lambda job, done: None  # type: ignore[method-assign]
+    fill(log, 5)
+    called: list[int] = []
+    bench.journal.barrier(lambda: called.append(1))
+    bench.settle(1.0)
+    assert called == []
+    bench.journal.close()
+    assert called == [1]
