@@ -10,7 +10,7 @@ this is the control plane, tens per second.
     {"kind": "stream_restored", "request": id, "account", "name", "gid"}
     {"kind": "stream_move_cancel", "request": id, "account", "name", "revision"}
     {"kind": "stream_peers",  "request": id, "account", "name", "gid", "peers": [..], "from"?: [..]}
-    {"kind": "node", "request": id, "peer", "name", "tags": [..], "jetstream": bool, "level"?: int}
+    {"kind": "node", "request": id, "peer", "name", "tags": [..], "jetstream": bool, "level"?: int, "key"?}
     {"kind": "node_drain", "request": id, "peer", "draining": bool}
     {"kind": "node_remove", "request": id, "peer", "name"?}
     {"kind": "node_replace", "request": id, "peer", "by"}
@@ -48,6 +48,7 @@ from jetcluster.cluster.meta_state import (
     StreamUpdated,
 )
 from jetcluster.cluster.meta_subjects import SubjectBook
+from jetcluster.config.nkeys import is_key
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.model.stream_rules import merge_update, same_config
 from jetcluster.raft.api import META_GROUP
@@ -295,10 +296,15 @@ class MetaMachine:
             tuple(map(str, command["tags"])),
             bool(command["jetstream"]),
             level=int(command.get("level", 0)),
+            key=_node_key(command.get("key", "")),
         )
         if node.peer in self._removed:
             raise by_code(errors.SERVER_NOT_MEMBER)
         known = self._nodes.get(node.peer)
+        if known is not None and known.key:
+            if node.key not in {"", known.key}:
+                raise by_code(errors.MEMBER_CHANGE_REFUSED, err=f"another key of {node.name} is known")
+            node = replace(node, key=known.key)
         if known is not None and known.draining:
             node = replace(node, draining=True)
         if known != node:
@@ -482,6 +488,12 @@ class MetaMachine:
         named = [ClusterNamed(cluster_id)] if cluster_id != self.cluster_id else []
         self.cluster_id = cluster_id
         return [*named, *rescued, *_node_difference(nodes_before, self._nodes), *_difference(before, self._by_gid)]
+
+
+def _node_key(text: object) -> str:
+    if text != "" and not (isinstance(text, str) and is_key("N", text)):
+        raise ValueError("key")
+    return str(text)
 
 
 def _put_in(peers: tuple[str, ...], old: str, new: str) -> tuple[str, ...]:

@@ -245,7 +245,7 @@ class MetaService:
         return gone
 
     async def _node(self, body: Body) -> Body:
-        keys = [key for key in ("request", "peer", "name", "tags", "jetstream", "level") if key in body]
+        keys = [key for key in ("request", "peer", "name", "tags", "jetstream", "level", "key") if key in body]
         return await self._decide({"kind": "node", **{key: body[key] for key in keys}})
 
     async def _node_drain(self, body: Body) -> Body:
