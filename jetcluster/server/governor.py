@@ -19,6 +19,14 @@ from jetcluster.protocol.valve import Valve, Waiter
 
 HEAVY: Final = 16 * 1024
 """Bytes of one read from which on a connection has to wait while others do."""
+SMALL: Final = 1024
+"""Bytes of one read that is worked on at once, however much others have sent."""
+CHUNK: Final = 8192
+"""Bytes of what was read that are parsed at a time."""
+PORTION_SECONDS: Final = 0.002
+"""After so long, looked at after each chunk, a connection's turn ends."""
+LINE_BYTES: Final = 16
+"""For each so many of its line a command, but a message, is worth one message more."""
 MOST: Final = 1024
 LEAST: Final = 64
 """Messages that a connection may send per turn: MOST if it is alone, LEAST of many."""
@@ -54,9 +62,9 @@ class Governor:
         """-1.0: there is no crowd."""
         self._turns_given = 0
 
-    def admits(self) -> bool:
-        """May a connection that has sent much be worked on at once?"""
-        return not self._open and self._budget.has_time()
+    def admits(self, *, heavy: bool = True) -> bool:
+        """May a connection that has sent something be worked on at once? `heavy`: much."""
+        return not (heavy and self._open) and self._budget.has_time()
 
     def wait(self, who: Governed, valve: Valve | None, light: bool) -> None:
         """`who` comes to its next turn behind the others, not before `valve` is open. `light`: it had sent little."""
