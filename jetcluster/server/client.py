@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.protocol import subjects, writer
 from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Command
 from jetcluster.protocol.valve import Valve
@@ -348,7 +349,7 @@ class Client(ClientLogin):
         if queue == SYSTEM_QUEUE or (permissions is not None and not permissions.can_subscribe(subject, queue)):
             self._refuse("Subscription to", subject, queue)
             return
-        if options.max_sub_tokens and subject.count(b".") >= options.max_sub_tokens:
+        if subject.count(b".") >= (options.max_sub_tokens or MAX_TOKENS):
             text = f'Permissions Violation for Subscription to "{text_of(subject)}", too many tokens'
             self.send(writer.err(text))
             return
