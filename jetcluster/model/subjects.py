@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+MAX_LENGTH = 16_383
+"""Characters of a subject in a configuration: at most 65,535 bytes, which is what a stored subject may have."""
+MAX_TOKENS = 2048
+"""Of a subject: as many as fit into nats-server's default control line. Each is a node of a tree."""
 _BLANKS = frozenset(" \t\n\f\r")
 
 
 def is_valid(subject: str) -> bool:
-    """A literal or a wildcard subject: no empty token, no blanks, `>` only as the last token."""
-    if not subject or not _BLANKS.isdisjoint(subject):
+    """A literal or a wildcard subject within bounds: no empty token, no blanks, `>` only as the last token."""
+    if not subject or len(subject) > MAX_LENGTH or not _BLANKS.isdisjoint(subject):
         return False
-    tokens = subject.split(".")
-    return "" not in tokens and ">" not in tokens[:-1]
+    tokens = subject.split(".", MAX_TOKENS)
+    return len(tokens) <= MAX_TOKENS and "" not in tokens and ">" not in tokens[:-1]
 
 
 def is_literal(subject: str) -> bool:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.auth.remote_login import LoginError
@@ -21,7 +21,8 @@ from jetcluster.protocol import leaf, writer
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.protocol.valve import Valve
-from jetcluster.server.connection import Connection
+from jetcluster.server.governor import MOST, Governed
+from jetcluster.server.leaf_input import LeafInput
 from jetcluster.server.leaf_peer import LeafPeer, deliver_from_leaf, is_marked, passes
 from jetcluster.server.leaf_rules import API_PARTS, LeafRules
 from jetcluster.server.leaf_url import wants_tls
@@ -37,8 +38,6 @@ log = logging.getLogger("jetcluster.server")
 
 LOOP_DELAY = 30.0
 """Seconds before the next attempt when the last one closed a circle of links."""
-HEADROOM = 64 * 1024
-"""Bytes a message may have beyond max_payload: headers that servers add on the way."""
 MAX_EARLY = 16
 """Pieces that may come with the end of a handshake."""
 MAX_INTEREST = 1_000_000
@@ -47,12 +46,12 @@ _ACK_DOTS = 8
 _ACK = b"$JS.ACK."
 
 
-class LeafLink(Connection):
+class LeafLink(LeafInput):
     """Satisfies `leaf_peer.LeafPeer`. `url` has the credentials for the other end, "" at the accepting end."""
 
     def __init__(self, leafnodes: LeafNodes, remote: LeafRemoteOptions | None = None, url: str = "") -> None:
         server = leafnodes.server
-        super().__init__(server, server.new_cid())
+        super().__init__(server)
         self.leafnodes = leafnodes
         self.remote = remote
         self.url = url
@@ -77,15 +76,10 @@ class LeafLink(Connection):
         """True once the link has TLS."""
         self._in_handshake = False
         self._certificate: PeerCertificate | None = None
-        self._checking: asyncio.Future[None] | None = None
-        """A password is being looked at."""
-        self._rest: list[leaf.Command] = []
         self.valve = Valve()
         """Never closed: publishers are stalled instead (`congested`)."""
-        """What has come behind the CONNECT with it."""
         self._early: list[bytes] | None = None
         """What has come by TLS before this end knows that the handshake is done; None while nothing can."""
-        self._parser = leaf.LeafParser(server.options.max_payload + HEADROOM, server.options.max_control_line)
         self._told: dict[tuple[bytes, bytes | None], int] = {}
         self._router: Router | None = None
         self._rules: LeafRules | None = None
@@ -179,12 +173,14 @@ class LeafLink(Connection):
             from jetcluster.config.tls import handshake_failure
 
             self._not_secure(handshake_failure(exc or ConnectionError()))
+        self._finish_input()
         super().connection_lost(exc)
 
     def _nobody_came(self) -> None:
         self.close("Authentication Timeout", "Authentication Timeout")
 
     def ended(self) -> None:
+        self._forget_input()
         if self._router is not None:
             self._router.drop_leaf(self)
         if self.joined:
@@ -208,34 +204,6 @@ class LeafLink(Connection):
         elif not self.close_reason:
             self.last_activity = self.server.clock.monotonic()
             self._process(data)
-
-    def _process(self, data: bytes) -> None:
-        commands = iter(self._parser.feed(data))
-        if self._checking is None:
-            self._run(commands)
-        else:  # reading is paused, but this may have been under way
-            self._rest += commands
-
-    def _run(self, commands: Iterator[leaf.Command]) -> None:
-        parser = self._parser
-        for kind, a, b, queues, headers, payload in commands:
-            try:
-                if kind == leaf.MESSAGE:
-                    self._message(a, b, queues, headers, payload)
-                else:
-                    self._command(kind, a, b, queues)
-            except Exception:  # a fault of ours with one command must not reach the loop or end the link
-                said = b"CONNECT" if kind == leaf.CONNECT else a[:200]  # it holds a password
-                log.exception("leafnode cid %d: error in %r", self.cid, said)
-            if self.close_reason:
-                return
-            if self._checking is not None:
-                self._rest += commands
-                self.pause_reading("login")
-                return
-        if parser.error is not None:
-            log.warning("leafnode cid %d: %s", self.cid, parser.error)
-            self.close(parser.error.reason, parser.error.text)
 
     def _command(self, kind: int, a: bytes, b: bytes, weight: list[bytes]) -> None:
         if kind == leaf.PING:
@@ -277,9 +245,8 @@ class LeafLink(Connection):
         self._checking = None
         self._connect(connect)
         if not self.close_reason:
-            rest, self._rest = self._rest, []
             self.resume_reading("login")
-            self._run(iter(rest))
+            self._run(MOST)
 
     def _connect(self, connect: dict[str, Any]) -> None:
         """What the other end says of itself, at the accepting end."""
@@ -567,6 +534,6 @@ def _text(fields: dict[str, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _contracts(link: LeafLink) -> tuple[LeafPeer, Origin]:
+def _contracts(link: LeafLink) -> tuple[LeafPeer, Origin, Governed]:
     """For the type checker."""
-    return link, link
+    return link, link, link

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from jetcluster.model.subjects import Patterns, is_literal, is_subset, is_valid, overlap
+from jetcluster.model.subjects import MAX_LENGTH, MAX_TOKENS, Patterns, is_literal, is_subset, is_valid, overlap
 
 
 @pytest.mark.parametrize("subject", ["a", "a.b", "*", ">", "a.*.c", "a.>", "a*b.c", "$JS.x"])
@@ -16,6 +16,13 @@ def test_valid(subject: str) -> None:
 @pytest.mark.parametrize("subject", ["", ".", "a.", ".a", "a..b", ">.a", "a.>.b", "a b", "a\tb", "a\r\nb"])
 def test_invalid(subject: str) -> None:
     assert not is_valid(subject)
+
+
+def test_bounds() -> None:
+    assert is_valid(".".join(["a"] * MAX_TOKENS))
+    assert not is_valid(".".join(["a"] * (MAX_TOKENS + 1)))
+    assert is_valid("a" * MAX_LENGTH)
+    assert not is_valid("a" * (MAX_LENGTH + 1))
 
 
 def test_literal() -> None:
