@@ -339,6 +339,7 @@ class NodeJetStream:
             rng=node.rng,
             timers=loop,
             log=self._log,
+            budget=node.server.budget,
             system_account=self._options.system_account_name,
             account_room=AccountRoom(
                 capacity.own_limits, lambda memory: capacity.max_memory if memory else capacity.max_storage
@@ -488,6 +489,7 @@ class NodeJetStream:
             rng=node.rng,
             log=self._log,
             server_name=node.server.name,
+            budget=node.server.budget,
             domain=self._options.domain,
             limits=self._limits,
             own_limits=self.capacity.own_limits,

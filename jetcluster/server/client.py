@@ -105,9 +105,7 @@ class Client(ClientLogin):
             self.server.tracer.received(self, commands)
         if self._queued or self._rest:  # reading is paused, but this may have been under way
             self._rest += commands
-        elif (
-            len(data) < HEAVY or self._router is None or not commands or self.server.governor.admits(self.last_activity)
-        ):
+        elif len(data) < HEAVY or self._router is None or not commands or self.server.governor.admits():
             self._run(commands)
         else:
             self._rest = commands
