@@ -81,6 +81,7 @@ def _parse_create(request: Request) -> ConsumerCreateRequest:
 
 
 async def _create(context: ApiContext, request: Request, wanted: ConsumerCreateRequest) -> Fields:
+    wanted.config.settle_ack_policy(context.compat.ack_policy)
     given = wanted.config.to_wire()
     if wanted.config.num_replicas > 1 and not context.cluster.clustered:
         raise by_code(errors.REPLICAS_NOT_SUPPORTED)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from jetcluster.api.cluster import Cluster
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng
+from jetcluster.config.compat_options import CompatOptions
 from jetcluster.model.advisory import Advisories
 from jetcluster.model.limits import UNLIMITED, AccountLimits
 
@@ -45,8 +46,8 @@ class ApiContext:
     """What the configuration says of the account alone; `$JS.API.INFO` shows it."""
     strict: bool = False
     """`jetstream { strict: true }`: keys that a request does not have are refused with 10025."""
-    auto_allow_direct: bool = True
-    """max_msgs_per_subject > 0 turns allow_direct on (streams.md R2)."""
+    compat: CompatOptions = field(default_factory=CompatOptions)
+    """Of what this node decides for requests that it takes; a reload puts another one here."""
 
     def advisories(self) -> Advisories:
         return Advisories(self.clock, self.rng, self.server_name, self.domain)

@@ -83,7 +83,7 @@ def _config(context: ApiContext, request: Request) -> Fields:
         raise by_code(errors.STREAM_MISMATCH)
     stream_rules.check_name(config.name)
     limits = context.limits(request.account)
-    return config.normalised(limits, auto_allow_direct=context.auto_allow_direct).to_wire()
+    return config.normalised(limits, auto_allow_direct=context.compat.auto_allow_direct).to_wire()
 
 
 async def _exists(context: ApiContext, request: Request) -> bool:
