@@ -136,17 +136,7 @@ class Client(ClientLogin):
         commands = self._parser.take(size)
         if self.server.tracer is not None:
             self.server.tracer.received(self, commands)
-<<<<<<< HEAD
         return commands
-=======
-        if self._queued or self._rest:  # reading is paused, but this may have been under way
-            self._rest += commands
-        elif len(data) < HEAVY or self._router is None or not commands or self.server.governor.admits():
-            self._run(commands)
-        else:
-            self._rest = commands
-            self._queue(None, light=False)
->>>>>>> searches
 
     def _run(self, commands: list[Command], quantum: int = MOST) -> None:
         """Runs commands, then what has been read behind them, up to the end of this turn's portion; the others follow

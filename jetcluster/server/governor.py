@@ -62,15 +62,9 @@ class Governor:
         """-1.0: there is no crowd."""
         self._turns_given = 0
 
-<<<<<<< HEAD
     def admits(self, *, heavy: bool = True) -> bool:
         """May a connection that has sent something be worked on at once? `heavy`: much."""
         return not (heavy and self._open) and self._budget.has_time()
-=======
-    def admits(self) -> bool:
-        """May a connection that has sent much be worked on at once?"""
-        return not self._open and self._budget.has_time()
->>>>>>> searches
 
     def wait(self, who: Governed, valve: Valve | None, light: bool) -> None:
         """`who` comes to its next turn behind the others, not before `valve` is open. `light`: it had sent little."""
