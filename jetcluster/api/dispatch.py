@@ -17,8 +17,8 @@ from jetcluster import errors
 from jetcluster.api.context import ApiContext, Counters
 from jetcluster.api.object_claims import NO_RESPONDERS, ObjectClaims
 from jetcluster.api.request import Request, check_api_level, check_size
-from jetcluster.budget import BusyError
 from jetcluster.api.seed_codes import renumbered
+from jetcluster.budget import BusyError
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model.advisory import API_AUDIT_SUBJECT
 from jetcluster.model.codec import dumps
