@@ -12,7 +12,7 @@ from jetcluster.clock import Clock, Rng, SeededRng, SystemClock, Timers
 from jetcluster.cluster.identity import new_id
 from jetcluster.cluster.mesh_api import NodeInfo
 from jetcluster.cluster.mesh_core import MeshCore, PeerLink
-from jetcluster.cluster.mesh_frames import MAX_FRAME, FrameReader
+from jetcluster.cluster.mesh_frames import MAX_FRAME, FrameError, FrameReader
 
 
 class MemoryNetwork:
@@ -143,7 +143,11 @@ class MemoryLink(PeerLink):
         target.stats.in_bytes += len(data)
         spans = target._reader.feed(data)
         assert target._reader.error is None, target._reader.error
-        target.mesh._process(target, target._reader.buffer, spans)
+        try:
+            target.mesh._process(target, target._reader.buffer, spans)
+        except FrameError as error:
+            target.mesh.counters.malformed += 1
+            target.close(str(error))
 
 
 class InMemoryMesh(MeshCore):
