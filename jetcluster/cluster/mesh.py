@@ -421,7 +421,7 @@ class NodeMesh(MeshCore):
 
     def _tell_others(self, link: PeerLink, info: NodeInfo) -> None:
         if info.cluster_url:
-            self._dialer.learn(info.peer_id, info.cluster_url)
+            self._dialer.learn(info.peer_id, info.cluster_url, hearsay=not self.is_member(info.peer_id))
             gossip = encode_gossip([(info.peer_id, info.cluster_url)])
             for other in self.links.values():
                 if other is not link:
@@ -436,7 +436,7 @@ class NodeMesh(MeshCore):
     def _on_gossip(self, link: PeerLink, nodes: list[tuple[str, str]]) -> None:
         for peer_id, url in nodes:
             if peer_id not in self.links:
-                self._dialer.learn(peer_id, url)
+                self._dialer.learn(peer_id, url, hearsay=not self.is_member(link.peer_id))
 
     def _tick(self) -> None:
         """Keepalive of all links. If this process itself stood still (SIGSTOP, a long collection), what the peers sent

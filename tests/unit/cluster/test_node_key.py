@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import stat
-import struct
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,16 +14,15 @@ import pytest
 
 from jetcluster.clock import SeededRng, SystemRng
 from jetcluster.cluster.identity import IdentityError, load_identity, new_id
-from jetcluster.cluster.mesh import Credentials, NodeMesh
-from jetcluster.cluster.mesh_api import MeshError, NodeInfo
-from jetcluster.cluster.mesh_auth import Greeting, Handshake, Reason, Refused, derive_key
+from jetcluster.cluster.mesh_api import MeshError
+from jetcluster.cluster.mesh_auth import Reason
 from jetcluster.cluster.mesh_frames import FrameError, Kind, encode_call, encode_notice, encode_raft, frame
-from jetcluster.cluster.mesh_info import decode_info, decode_signature, encode_info, split_url
+from jetcluster.cluster.mesh_info import decode_info, decode_signature, encode_info
 from jetcluster.cluster.mesh_link import is_local
 from jetcluster.cluster.node_key import FILE_NAME, NodeKey, load_key, verify
 from tests.unit.cluster.mesh_support import full, info, node, route_to, stop, until
+from tests.unit.cluster.rogue import SECRET, Rogue
 
-SECRET = Credentials("route", "secret")
 LOW, HIGH = "0" * 8, "z" * 8
 
 
@@ -116,81 +114,10 @@ def test_who_is_on_this_machine(ip: str, own: Any, local: bool) -> None:
 # -- links
 
 
-OPEN: list[asyncio.StreamWriter] = []
-
-
 @pytest.fixture(autouse=True)
 async def _all_closed() -> AsyncIterator[None]:
     yield
-    for writer in OPEN:
-        writer.close()
-    OPEN.clear()
-
-
-class Rogue:
-    """Speaks the protocol of routes by hand, with the cluster's password if it has it."""
-
-    def __init__(self, me: NodeInfo, credentials: Credentials | None = SECRET, key: NodeKey | None = None) -> None:
-        self.me = me
-        self.key = key
-        self.secret = derive_key("test", credentials) if credentials is not None else b""
-        self.signature: bytes | None = None
-        """In the place of its own."""
-        self.refused: Refused | None = None
-        self.up = False
-
-    async def dial(self, mesh: NodeMesh) -> Rogue:
-        host, port = split_url(mesh.me.cluster_url)
-        self.reader, self.writer = await asyncio.open_connection(host, port)
-        OPEN.append(self.writer)
-        nonce = SystemRng().token(32)
-        greeting = Greeting(self.me.peer_id, self.me.boot_id, self.me.name, "test", nonce, bool(self.secret))
-        handshake = Handshake(greeting, self.secret, dialer=True)
-        self.handshake = handshake
-        self.writer.write(handshake.start())
-        try:
-            while not handshake.done:
-                self.writer.write(handshake.receive(*await self.read()))
-            decides = self.me.peer_id < mesh.me.peer_id
-            if decides:
-                self.tell()
-            kind, body = await self.read()
-            if kind == Kind.REFUSED:
-                handshake.receive(kind, body)
-            assert kind == Kind.INFO
-            if not decides:
-                self.tell()
-                kind, body = await self.read()
-                if kind == Kind.REFUSED:
-                    handshake.receive(kind, body)
-            self.up = True
-        except Refused as refusal:
-            self.refused = refusal
-        except asyncio.IncompleteReadError:
-            pass
-        return self
-
-    def tell(self) -> None:
-        signature = self.signature
-        if signature is None:
-            signature = self.key.sign(self.handshake.statement(dialer=True)) if self.key is not None else b""
-        self.writer.write(encode_info(self.me, signature))
-
-    async def read(self) -> tuple[int, bytes]:
-        async with asyncio.timeout(5):
-            (length,) = struct.unpack("!I", await self.reader.readexactly(4))
-            raw = await self.reader.readexactly(length)
-        return raw[0], raw[1:]
-
-    async def closed(self) -> bool:
-        with contextlib.suppress(ConnectionError):
-            async with asyncio.timeout(5):
-                while await self.reader.read(65536):
-                    pass
-        return True
-
-    def close(self) -> None:
-        self.writer.close()
+    Rogue.close_all()
 
 
 class Member:
@@ -238,7 +165,7 @@ async def test_nobody_takes_the_place_of_a_member(a_id: str, b_id: str) -> None:
         replayed = Rogue(info("b", b_id, b.me.boot_id, key=b.key.public))
         replayed.signature = b.key.sign(b"jcmesh node\0dialer\0" + b"of another link")
         for rogue in [*attacks, replayed]:
-            await rogue.dial(a.mesh)
+            await rogue.meet(a.mesh)
             assert await rogue.closed()
             assert not rogue.up
             assert a.mesh.links.get(b_id) is link, "the member's own link stands"
@@ -251,7 +178,7 @@ async def test_a_member_that_restarted_takes_its_own_place(a_id: str, b_id: str)
     async with members(a_id, b_id) as (a, b):
         link = a.mesh.links[b_id]
         me = replace(b.me, boot_id=new_id(SystemRng()))
-        again = await Rogue(me, key=b.key).dial(a.mesh)
+        again = await Rogue(me, key=b.key).meet(a.mesh)
         assert again.up
         assert a.mesh.links[b_id] is not link
         assert a.mesh.peers[b_id].boot_id == me.boot_id
@@ -262,18 +189,18 @@ async def test_a_member_that_restarted_takes_its_own_place(a_id: str, b_id: str)
 async def test_a_signature_of_one_link_is_of_no_use_on_another(a_id: str, b_id: str) -> None:
     async with members(a_id, b_id) as (a, b):
         genuine = Rogue(replace(b.me, boot_id=new_id(SystemRng())), key=b.key)
-        await genuine.dial(a.mesh)
+        await genuine.meet(a.mesh)
         assert genuine.up
         replayed = Rogue(genuine.me)
         replayed.signature = b.key.sign(genuine.handshake.statement(dialer=True))
         genuine.close()
         await until(lambda: a.mesh.peers.get(b_id) is None or a.mesh.peers[b_id].boot_id != genuine.me.boot_id)
-        await replayed.dial(a.mesh)
+        await replayed.meet(a.mesh)
         assert await replayed.closed()
         assert not replayed.up
         reflected = Rogue(genuine.me)
         reflected.signature = b""
-        await reflected.dial(a.mesh)
+        await reflected.meet(a.mesh)
         assert not reflected.up
 
 
@@ -284,9 +211,9 @@ async def test_whoever_comes_while_a_member_is_away_is_not_taken_for_it(a_id: st
         b.mesh.links[a_id].close("gone")
         await until(lambda: not a.mesh.links)
         half = Rogue(info("b", b_id))
-        await asyncio.gather(half.dial(a.mesh), return_exceptions=True)
+        await asyncio.gather(half.meet(a.mesh), return_exceptions=True)
         assert not half.up
-        genuine = await Rogue(replace(b.me, boot_id=new_id(SystemRng())), key=b.key).dial(a.mesh)
+        genuine = await Rogue(replace(b.me, boot_id=new_id(SystemRng())), key=b.key).meet(a.mesh)
         assert genuine.up
         genuine.close()
 
@@ -299,9 +226,9 @@ async def test_a_stranger_that_says_nothing_does_not_keep_a_member_out() -> None
         await until(lambda: not a.mesh.links)
         mute = Rogue(info("b", HIGH))
         mute.tell = lambda: None  # type: ignore[method-assign]
-        waiting = asyncio.ensure_future(mute.dial(a.mesh))
+        waiting = asyncio.ensure_future(mute.meet(a.mesh))
         await until(lambda: HIGH in a.mesh._chosen)
-        genuine = await Rogue(b.me, key=b.key).dial(a.mesh)
+        genuine = await Rogue(b.me, key=b.key).meet(a.mesh)
         assert genuine.up
         genuine.close()
         await waiting
@@ -310,11 +237,11 @@ async def test_a_stranger_that_says_nothing_does_not_keep_a_member_out() -> None
 
 async def test_a_new_node_comes_with_its_key_and_one_of_a_version_before_without() -> None:
     async with members(LOW, HIGH) as (a, _):
-        new = await Rogue(info("c", "c" * 8, key=key_of(3).public), key=key_of(3)).dial(a.mesh)
-        old = await Rogue(info("d", "d" * 8)).dial(a.mesh)
+        new = await Rogue(info("c", "c" * 8, key=key_of(3).public), key=key_of(3)).meet(a.mesh)
+        old = await Rogue(info("d", "d" * 8)).meet(a.mesh)
         assert new.up and old.up
         assert (a.mesh.peers["c" * 8].key, a.mesh.peers["d" * 8].key) == (key_of(3).public, "")
-        liar = await Rogue(info("e", "e" * 8, key=key_of(3).public), key=key_of(4)).dial(a.mesh)
+        liar = await Rogue(info("e", "e" * 8, key=key_of(3).public), key=key_of(4)).meet(a.mesh)
         assert not liar.up
         known = {"d" * 8: key_of(5).public}
         a.mesh.key_of = lambda peer: known.get(peer, "")
@@ -337,12 +264,12 @@ async def test_strangers_from_elsewhere_need_authorization_or_the_operators_word
         mesh = Member("a", LOW, 1, **options).mesh  # type: ignore[arg-type]
         await mesh.start()
         stranger = Rogue(info("x", "x" * 8), options["authorization"])  # type: ignore[arg-type]
-        await stranger.dial(mesh)
+        await stranger.meet(mesh)
         assert stranger.up is may, options
         if not may:
             assert stranger.refused is not None and "trusted_network" in str(stranger.refused)
             mesh.knows = lambda peer: peer == "m" * 8
-            member = await Rogue(info("m", "m" * 8), None).dial(mesh)
+            member = await Rogue(info("m", "m" * 8), None).meet(mesh)
             assert member.up, "a member is let in from wherever it is: this is how a cluster of before goes on"
             member.close()
         stranger.close()
@@ -365,7 +292,7 @@ async def test_what_is_of_the_clusters_inside_is_nothing_to_a_stranger() -> None
         a.mesh.serve("outside", answer, strangers=True)
         a.mesh.on_notice("told", lambda peer, payload: asked.append(f"told by {peer}"))
         a.mesh.on_notice("said", lambda peer, payload: asked.append(f"said by {peer}"), strangers=True)
-        x = await Rogue(info("x", "x" * 8)).dial(a.mesh)
+        x = await Rogue(info("x", "x" * 8)).meet(a.mesh)
         assert x.up
         for name in (b"told", b"said", b"nothing"):
             x.writer.write(encode_notice(name, b""))
@@ -407,7 +334,7 @@ async def test_rubbish_closes_its_link_with_one_line_and_harms_nobody(
         a.mesh.on_notice("told", told)
         link = a.mesh.links[HIGH]
         for _ in range(3):
-            x = await Rogue(info("x", "x" * 8)).dial(a.mesh)
+            x = await Rogue(info("x", "x" * 8)).meet(a.mesh)
             assert x.up
             x.writer.write(bad)
             assert await x.closed()
