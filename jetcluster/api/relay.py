@@ -46,15 +46,17 @@ def decode(notice: bytes) -> tuple[str, bytes, bytes, bytes, bytes]:
     return parts[0].decode(), parts[1], parts[2], parts[3], notice[at:]
 
 
-def serve_relayed(mesh: Mesh, bus_of: BusOf) -> None:
-    """On a node with JetStream: takes what others hand over."""
+def serve_relayed(mesh: Mesh, bus_of: Callable[[str], Bus | None]) -> None:
+    """On a node with JetStream: takes what others hand over, of accounts that there are."""
 
     def take(peer: str, notice: bytes) -> None:
         try:
             account, subject, reply, headers, payload = decode(notice)
         except ValueError as error:
             raise FrameError(f"API request: {error}") from error
-        bus_of(account).publish(subject, payload, reply, headers)
+        bus = bus_of(account)
+        if bus is not None:
+            bus.publish(subject, payload, reply, headers)
 
     mesh.on_notice(NOTICE, take, strangers=True)
 

@@ -50,6 +50,8 @@ from jetcluster.protocol.valve import Valve
 
 SYNC_METHOD = "mesh.sync"
 _LOGGED_ERRORS = 20
+MAX_ACCOUNT = 1024
+"""Characters of an account's name."""
 MAX_DELIVER = 128 * 1024
 """Bytes of a frame of many messages; a single message may be larger."""
 
@@ -495,6 +497,8 @@ class MeshCore:
 
     def _on_sub(self, link: PeerLink, body: bytes) -> None:
         account, subject, queue, count = decode_sub(body)
+        if len(account) > MAX_ACCOUNT:
+            raise FrameError("SUB of no account")
         if self._switchboard is not None:
             self._guarded(self._switchboard.set_remote_interest, link, account, subject, queue, count)
 

@@ -506,7 +506,8 @@ class NodeJetStream:
         if self._options.is_clustered:
             from jetcluster.api.relay import serve_relayed
 
-            serve_relayed(self.mesh, self._node.server.account)
+            accounts = node.server.accounts
+            serve_relayed(self.mesh, lambda name: accounts[name] if name in accounts else None)
 
     def _serve_accounts(self, context: ApiContext) -> None:
         """An account without JetStream has an API too: one that says so (10039)."""
