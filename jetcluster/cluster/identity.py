@@ -45,6 +45,11 @@ class NodeIdentity:
     """Id of the cluster that the node belongs to (`cluster.cluster_id`); "" before it has met one."""
     member: bool = False
     """The meta group's log has been on this node's disk: a journal without it is not the one that the id stands for."""
+    key: str = ""
+    """The node's public key (`cluster.node_key`); "" before it has one."""
+
+    def with_key(self, key: str) -> NodeIdentity:
+        return replace(self, key=key)
 
 
 def is_peer_id(text: object) -> bool:
@@ -148,10 +153,13 @@ def _parse(raw: bytes, path: Path) -> NodeIdentity:
     if not is_peer_id(peer_id) or not isinstance(name, str) or not isinstance(created, int):
         raise IdentityError(f"{path} holds a malformed identity")
     store, cluster, member = data.get("store", ""), data.get("cluster", ""), data.get("member", False)
+    key = data.get("key", "")
     if not isinstance(store, str) or not isinstance(cluster, str) or not isinstance(member, bool):
         raise IdentityError(f"{path} holds a malformed identity")
+    if not isinstance(key, str):
+        raise IdentityError(f"{path} holds a malformed key")
     assert isinstance(peer_id, str)
-    return NodeIdentity(peer_id, name, created, store, cluster, member)
+    return NodeIdentity(peer_id, name, created, store, cluster, member, key)
 
 
 def save_identity(store_dir: str | os.PathLike[str], identity: NodeIdentity) -> None:
