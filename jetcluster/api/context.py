@@ -30,6 +30,15 @@ class Counters:
 
 
 @dataclass(slots=True)
+class RestoreRoom:
+    """The restores that clients of this node do, of all accounts."""
+
+    restores: int = 0
+    held: int = 0
+    """Bytes that they have received and not passed on yet."""
+
+
+@dataclass(slots=True)
 class ApiContext:
     cluster: Cluster
     clock: Clock
@@ -45,6 +54,7 @@ class ApiContext:
     """What the configuration says of the account alone; `$JS.API.INFO` shows it."""
     strict: bool = False
     """`jetstream { strict: true }`: keys that a request does not have are refused with 10025."""
+    restore_room: RestoreRoom = field(default_factory=RestoreRoom)
     auto_allow_direct: bool = True
     """max_msgs_per_subject > 0 turns allow_direct on (streams.md R2)."""
 
