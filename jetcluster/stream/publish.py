@@ -29,6 +29,7 @@ from jetcluster.stream.ttl import check_ttl
 MAX_HEADER: Final = 65_535
 """Longest header block of a stored message (10097)."""
 
+EXPECTED_SUBJECT: Final = b"\r\nNats-Expected-Last-Subject-Sequence-Subject:"
 _MSG_ID: Final = b"\r\nNats-Msg-Id:"
 _RARE: Final = frozenset(
     {
@@ -86,6 +87,8 @@ class Admission:
                 self._staging.store_whole(batch, first_seq, base, ids)
                 return PublishResult(first_seq, batch.count, None)
         self._batch, self._base = batch, base
+        if batch.has_headers and EXPECTED_SUBJECT in batch.raw:
+            self._store.find_each(expected_wildcards(batch))
         self._staging.begin(batch, base)
         verdicts = [self._admit_one(i) for i in range(batch.count)]
         stored = self._staging.finish()
@@ -292,6 +295,13 @@ class Admission:
         if rules.max_bytes and staging.byte_count + record_size(message, memory=rules.memory) > rules.max_bytes:
             return _MAX_BYTES
         return None
+
+
+def expected_wildcards(batch: Batch) -> list[bytes]:
+    """What messages of the batch ask the last sequence of, where that is no literal subject."""
+    blocks = [headers for headers in map(batch.headers_of, range(batch.count)) if EXPECTED_SUBJECT in headers]
+    keys = [nats_fields(headers).get(EXPECTED_SUBJECT[2:-1], b"") for headers in blocks]
+    return [key for key in keys if key and not is_literal(key)]
 
 
 def check_rollup(rules: StreamRules, fields: dict[bytes, bytes]) -> ApiError | None:
