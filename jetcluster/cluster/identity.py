@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from jetcluster.clock import Clock, Rng, SystemClock, SystemRng
+from jetcluster.file_modes import make_folder
 
 FILE_NAME = "node.json"
 MARKER_NAME = "STORE"
@@ -126,7 +127,7 @@ def _first(directory: Path, fresh: NodeIdentity, guarded: tuple[str, ...]) -> No
 
 def _mark(directory: Path, identity: NodeIdentity, guarded: tuple[str, ...]) -> None:
     for folder in guarded:
-        (directory / folder).mkdir(parents=True, exist_ok=True)
+        make_folder(directory / folder)
         write_durably(directory / folder / MARKER_NAME, identity.store)
 
 
@@ -171,7 +172,7 @@ def save_identity(store_dir: str | os.PathLike[str], identity: NodeIdentity) -> 
 def write_durably(path: Path, text: str) -> None:
     """A small file. Atomic and durable: after a crash there is the old file or the new one, and once this returns, the
     new one. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     temporary = path.with_name(path.name + ".tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w") as file:

@@ -38,6 +38,7 @@ from jetcluster.cluster.mesh_info import (
     split_url,
 )
 from jetcluster.cluster.mesh_link import TcpLink
+from jetcluster.health.descriptors import DescriptorWatch
 
 if TYPE_CHECKING:
     import ssl
@@ -52,6 +53,8 @@ REPLACE_AFTER = 2.0
 """Seconds of silence after which a link may be replaced by a new connection of the same process. A live peer is heard
 at least every PING_AFTER + TICK."""
 MAX_STRANGERS = 256
+FEW_STRANGERS = 16
+"""The same where the store needs the descriptors that are left."""
 """Connections that are not authenticated yet; more are refused."""
 STOP_TIMEOUT = 1.0
 REFUSAL_LOG_EVERY = 60.0
@@ -139,6 +142,7 @@ class NodeMesh(MeshCore):
         self._last_tick = 0.0
         self._refusals_logged: dict[tuple[str, Reason | None], float] = {}
         self._stopping = False
+        self.descriptors = DescriptorWatch()
 
     def set_routes(self, routes: tuple[Route, ...]) -> None:
         """The configured routes, after a reload. A link that stands stays: its node belongs to the cluster anyway."""
@@ -256,9 +260,12 @@ class NodeMesh(MeshCore):
         self._connections.add(link)
         if self._stopping:
             link.close("shutting down")
-        elif not link.handshake.dialer and len(self._connections) - len(self.links) > MAX_STRANGERS:
+        elif not link.handshake.dialer and len(self._connections) - len(self.links) > self._most_strangers(link):
             link.refuse(Refused(Reason.BUSY, "too many connections that are not authenticated"))
         return not link.closed
+
+    def _most_strangers(self, link: TcpLink) -> int:
+        return FEW_STRANGERS if self.descriptors.nearly_out(link.descriptor) else MAX_STRANGERS
 
     def authenticated(self, link: TcpLink) -> None:
         """Both sides have proven themselves. Raises Refused."""

@@ -79,6 +79,12 @@ class TcpLink(PeerLink, asyncio.Protocol):
         self._last_ping = 0.0
         self._deadline: asyncio.TimerHandle | None = None
 
+    @property
+    def descriptor(self) -> int:
+        """-1: none, or not known."""
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        return -1 if sock is None else sock.fileno()
+
     # -- asyncio.Protocol ----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

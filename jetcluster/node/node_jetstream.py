@@ -23,6 +23,7 @@ from jetcluster.cluster.mesh_info import encode_info
 from jetcluster.cluster.mesh_interest import MeshInterest
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import ClusterOptions
+from jetcluster.file_modes import make_folder, tighten
 from jetcluster.model.limits import AccountLimits
 from jetcluster.node.capacity import Capacity
 from jetcluster.node.part_options import (
@@ -258,10 +259,11 @@ class NodeJetStream:
             raise StorageError("Can't start JetStream: storage directory is not a directory")
         directory = root / "jetstream"
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_folder(directory)
         except OSError as error:
             reason = f"mkdir {error.filename}: {os.strerror(error.errno or 0).lower()}"
             raise StorageError(f"Can't start JetStream: could not create storage directory - {reason}") from error
+        self._close_to_others(directory)
         self.store_dir = str(directory)
         self.capacity = Capacity(self._options, directory)
         self._log.info("Starting JetStream")
@@ -269,6 +271,14 @@ class NodeJetStream:
         self._log.info(f"  Max Storage:     {_size(self.capacity.max_storage)}")
         self._log.info(f'  Store Directory: "{directory}"')
         return directory
+
+    def _close_to_others(self, directory: Path) -> None:
+        """What is there from an earlier version, or was put there by hand, holds messages that others could read."""
+        closed, error = tighten(directory)
+        if closed:
+            self._log.info(f"Closed {closed} files and folders of {directory} to other users")
+        if error is not None:
+            self._log.warning(f"Other users may read what is in {directory}: {error}")
 
     def _make_mesh(self, me: NodeInfo, sign: Callable[[bytes], bytes] | None) -> MeshCore:
         options = self._options
