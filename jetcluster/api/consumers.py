@@ -75,6 +75,8 @@ def _parse_create(request: Request) -> ConsumerCreateRequest:
     wanted = ConsumerCreateRequest.parse(payload, strict=request.strict)
     if wanted.stream_name != request.stream:
         raise by_code(errors.STREAM_MISMATCH)
+    if wanted.config.deliver_subject and not request.may_deliver_to(wanted.config.deliver_subject):
+        raise by_code(10112)
     return wanted
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from jetcluster.api.cluster import Cluster
+from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng
 from jetcluster.config.compat_options import CompatOptions
 from jetcluster.model.advisory import Advisories
@@ -36,6 +37,8 @@ class ApiContext:
     rng: Rng
     log: Log
     server_name: str
+    budget: LoopBudget
+    """For what may take longer than a request may keep the loop; by account."""
     domain: str = ""
     limits: Callable[[str], AccountLimits] = field(default=lambda account: UNLIMITED)
     """What an account may use, by name: its own limits and what the servers hold."""

@@ -18,6 +18,7 @@ from jetcluster.api.context import ApiContext, Counters
 from jetcluster.api.object_claims import NO_RESPONDERS, ObjectClaims
 from jetcluster.api.request import Request, check_api_level, check_size
 from jetcluster.api.seed_codes import renumbered
+from jetcluster.budget import BusyError
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model.advisory import API_AUDIT_SUBJECT
 from jetcluster.model.codec import dumps
@@ -205,7 +206,7 @@ class JetStreamApi:
                 fields = await endpoint.handler(self._context, request, self.counters)
         except ApiError as error:
             refusal = error
-        except TimeoutError:
+        except (TimeoutError, BusyError):
             refusal = by_code(errors.NOT_AVAILABLE)
         except Exception as error:  # noqa: BLE001 - a defect of ours must not leave a client without an answer
             subject = request.subject.decode("utf-8", "replace")

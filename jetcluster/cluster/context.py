@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.cluster.account_room import AccountRoom
 from jetcluster.cluster.meta_state import Assignment, Node
@@ -64,6 +65,7 @@ class NodeContext:
     rng: Rng
     timers: Timers
     log: Log
+    budget: LoopBudget
     meta_current: bool = False
     """This node's meta replica has applied all that was committed when this process started: only then is it known
     which of the streams on disk still exist. Until then no replica takes publishes, answers requests or reads."""

@@ -343,6 +343,7 @@ class NodeJetStream:
             rng=node.rng,
             timers=loop,
             log=self._log,
+            budget=node.server.budget,
             system_account=self._options.system_account_name,
             compat=self._options.compat,
             account_room=AccountRoom(
@@ -493,6 +494,7 @@ class NodeJetStream:
             rng=node.rng,
             log=self._log,
             server_name=node.server.name,
+            budget=node.server.budget,
             domain=self._options.domain,
             limits=self._limits,
             own_limits=self.capacity.own_limits,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from jetcluster.clock import Rng
+from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Callback, Origin, Outgoing, Subscription
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
@@ -462,7 +463,7 @@ class Router:
                 if self.awaited is not None:
                     self.awaited.changed(subject)
             return max(count, 0) - before
-        if count <= 0 or not subjects.is_valid(subject):
+        if count <= 0 or not subjects.is_valid(subject) or subject.count(b".") >= MAX_TOKENS:
             return 0
         interest = kind(peer, subject, queue, count)
         wants[subject, queue] = interest

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.protocol import writer
 from jetcluster.server.accounts import Accounts
@@ -109,7 +110,8 @@ class Server:
         self.rng = rng
         self.timers = timers
         self.accounts = Accounts(rng)
-        self.governor = Governor(clock, timers)
+        self.budget = LoopBudget(clock, timers)
+        self.governor = Governor(clock, timers, self.budget)
         self.crowd = Crowd(clock)
         self.server_id = new_server_id(rng)
         self.name = options.server_name or self.server_id

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from jetcluster.budget import LoopBudget
 from jetcluster.clock import SeededRng
 from jetcluster.cluster.catchup import CatchUp, SnapshotOwner
 from jetcluster.cluster.context import NodeContext
@@ -33,7 +34,7 @@ from jetcluster.server.accounts import Accounts
 from jetcluster.store.kv import KvError, KvFullError
 from jetcluster.store.mem_kv import MemKv, SortedKeys
 from jetcluster.stream.levels import LEVEL
-from tests.unit.cluster.virtual_loop import VirtualLoop
+from tests.unit.cluster.virtual_loop import Strides, VirtualLoop
 
 ACCOUNT = "$G"
 NO_LIMITS = {"max_streams": -1, "max_memory": -1, "max_storage": -1}
@@ -193,6 +194,7 @@ class Node:
             rng=rng,
             timers=loop,
             log=self.log,
+            budget=LoopBudget(Strides(), loop),
         )
         self.js = JetStream(
             self.context,
