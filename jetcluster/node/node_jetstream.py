@@ -547,10 +547,8 @@ class NodeJetStream:
         self.apis = {account: self._all_apis[account] for account in enabled}
 
     def _jetstream_accounts(self) -> list[str]:
-        accounts = self._options.accounts
-        if accounts is None:
-            return [DEFAULT_ACCOUNT]
-        return [name for name, account in accounts.items() if account.jetstream is not None]
+        known = dict.fromkeys((DEFAULT_ACCOUNT, *(self._options.accounts or ())))
+        return [name for name in known if self._options.has_jetstream(name)]
 
     def _find(self, account: str, name: str) -> Assignment | None:
         return self.jetstream.assignment(account, name) if self.jetstream is not None else None
