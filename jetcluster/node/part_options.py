@@ -85,6 +85,8 @@ def batch_limits(options: JetStreamOptions) -> BatchLimits:
         per_stream=options.max_batch_inflight_per_stream or default.per_stream,
         total=options.max_batch_inflight_total or default.total,
         messages=options.max_batch_size or default.messages,
+        fast_per_stream=options.max_batch_inflight_per_stream or default.fast_per_stream,
+        fast_total=options.max_batch_inflight_total or default.fast_total,
         timeout=options.max_batch_timeout or default.timeout,
         allow_msg_id=options.batch_allow_msg_id,
     )
