@@ -181,8 +181,6 @@ def check_implemented(config: Config) -> None:
     """Last of all, so that what is wrong anyway is told first. Raises ApiError 10052."""
     if config.get("allow_msg_counter") and config.get("sources"):
         raise invalid_config("counters with sources are not implemented yet (sources)")
-    if any(link.get("consumer") for link in [config.get("mirror") or {}, *config.get("sources", [])]):
-        raise invalid_config("durable consumers of mirrors and sources are not implemented yet (consumer)")
 
 
 def merge_update(old: Config, new: Config) -> dict[str, Any]:

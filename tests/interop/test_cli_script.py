@@ -163,7 +163,7 @@ SCRIPT: dict[str, tuple[tuple[Step, ...], ...]] = {
             app("bench pub core --msgs 300 --clients 2 --size 64 --no-progress", "publisher aggregated stats"),
             app("bench js pub async bench --stream BENCH --msgs 200 --no-progress", "asynchronous publisher stats"),
             app("bench js pub sync bench --stream BENCH --msgs 20 --no-progress", "synchronous publisher stats"),
-            app("bench js pub batch bench --stream BENCH --msgs 100 --no-progress", "batched publisher stats"),
+            app("bench js pub atomic bench --stream BENCH --msgs 100 --no-progress", "atomic batch publisher stats"),
             app("bench kv put --msgs 30 --no-progress", "KV putter stats"),
         ),
         (
