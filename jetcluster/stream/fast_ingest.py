@@ -29,7 +29,7 @@ from jetcluster.stream.atomic_stage import LEVEL, MAX_ID, field, level_is_met
 from jetcluster.stream.backlog import Backlog
 from jetcluster.stream.fast_mark import APPEND, COMMIT, COMMIT_EOB, PING, START, SUFFIX, FastMark, parse
 from jetcluster.stream.fast_open import FastBatch, FastOpen
-from jetcluster.stream.fast_parts import MAX_STEM, FastPart, settle
+from jetcluster.stream.fast_parts import FastPart, settle
 from jetcluster.stream.fast_rows import FastRow
 from jetcluster.stream.results import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
@@ -95,7 +95,7 @@ class FastIngest:
         publishers hear from where."""
         horizon = now - int(self._open.timeout * 1e9)
         for batch_id, row in rows.items():
-            if row.ts < horizon or not row.stem or not self._rules.allow_batched:
+            if row.ts < horizon or not self._rules.allow_batched:
                 continue
             batch = FastBatch(batch_id, row.stem, row.flow, gap_ok=row.gap_ok)
             batch.came_to(row.seq)
@@ -135,10 +135,9 @@ class FastIngest:
         marked, self._marked = self._marked, []
         sent = []
         for batch in marked:
-            stem = batch.stem if len(batch.stem) <= MAX_STEM else b""
             runs = batch.take_runs()
             commits = runs[-1].end == batch.commit_seq
-            part = FastPart(batch.batch_id, stem, batch.flow, batch.gap_ok, commits, runs)
+            part = FastPart(batch.batch_id, batch.stem, batch.flow, batch.gap_ok, commits, runs)
             sent.append(Sent(batch, part, batch.reply))
         return sent
 

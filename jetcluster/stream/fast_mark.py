@@ -20,6 +20,8 @@ PING: Final = 4
 
 DEFAULT_FLOW: Final = 10
 MOST_FLOW: Final = 65_535
+MAX_STEM: Final = 512
+"""Ours: bytes. It is kept for every batch, in memory and beside the messages of every replica."""
 _MOST_SEQ: Final = (1 << 64) - 2
 _DIGITS: Final = 20
 """No number in the subject has more."""
@@ -51,6 +53,8 @@ def parse(reply: bytes) -> FastMark | None:
     if operation in (APPEND, COMMIT_EOB) and seq == 1:
         return None
     stem = reply[: -len(SUFFIX) - len(seq_text) - len(operation_text) - 2]
+    if len(stem) > MAX_STEM:
+        return None
     return FastMark(stem, batch_id, _flow(flow), gap == b"ok", seq, operation)
 
 

@@ -18,9 +18,6 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.stream.results import Counted, Duplicate, PublishResult, Verdict
 
-MAX_STEM: Final = 1024
-"""Bytes of a stem that are kept. With a longer one the publisher has to speak first after a change of leaders."""
-
 _COUNT: Final = struct.Struct("<H")
 _HEAD: Final = struct.Struct("<BHHHH")
 _RUN: Final = struct.Struct("<IIQ")
@@ -49,7 +46,7 @@ class FastPart(NamedTuple):
 
     batch_id: bytes
     stem: bytes
-    """What the publisher's reply subjects begin with; b"" when that is not kept."""
+    """What the publisher's reply subjects begin with."""
     flow: int
     gap_ok: bool
     commits: bool

@@ -106,7 +106,7 @@ class FastRows:
             row.ended = row.ended or bool(settled.refused and not part.gap_ok)
             row.ts, row.index, row.place = ts, index, place
             self.by_id[part.batch_id] = row
-        self._forget(ts)
+        self.forget(ts)
 
     def flush(self) -> None:
         """Writes what has changed."""
@@ -124,7 +124,8 @@ class FastRows:
         row = self.by_id.get(batch_id)
         return row is not None and row.ended
 
-    def _forget(self, ts: int) -> None:
+    def forget(self, ts: int) -> None:
+        """Of any command: drops what is old, and what is too much."""
         rows = self.by_id
         while rows:
             batch_id, row = next(iter(rows.items()))

@@ -173,6 +173,8 @@ class StreamMachine:
             self._follow_jobs()
         if self._extension is not None and self.store.first_seq != first_seq:
             self._extension.trimmed()
+        if self.fast.by_id:
+            self.fast.forget(self.clock)
         if self._parts and not isinstance(decoded, BatchPart):
             self._parts.clear()
         self._advance(index, term, command, result)

@@ -85,10 +85,13 @@ def test_rows_go_when_they_are_old_and_when_there_are_too_many() -> None:
     stream.now += HOLD // 2 + 10
     fast(stream, ("c", 1, 1))
     assert list(stream.machine.fast.by_id) == [b"b", b"c"]
+    stream.now += HOLD // 2
+    stream.one("a")  # any command does it
+    assert list(stream.machine.fast.by_id) == [b"c"]
     for n in range(0, MOST, 100):
         fast(stream, *[(f"n{n + k}", 1, 1) for k in range(100)])
     assert len(stream.machine.fast.by_id) == MOST
-    assert b"b" not in stream.machine.fast.by_id
+    assert b"c" not in stream.machine.fast.by_id
     stream.restart()
     assert len(stream.machine.fast.by_id) == MOST
 
