@@ -42,7 +42,7 @@ _PATTERN: Final = errors.by_code(10206)
 _INVALID_ID: Final = errors.by_code(10207)
 _UNKNOWN: Final = errors.by_code(10208)
 _TOO_MANY: Final = errors.by_code(10211)
-_APPEND: Final = b"%d" % APPEND
+_APPEND: Final = b".%d%b" % (APPEND, SUFFIX)
 
 
 class Sent(NamedTuple):
@@ -111,23 +111,28 @@ class FastIngest:
     def on_message(self, reply: bytes, headers: bytes, payload: bytes, place: int) -> bytes | None:
         """A message whose reply subject ends with `fast_mark.SUFFIX`, its headers as they are to be stored. Returns
         those it is to be put into the open command with, as its number `place`; None: there is nothing to store."""
-        head, _, operation = reply[: -len(SUFFIX)].rpartition(b".")
-        stem, _, seq = head.rpartition(b".")
+        stem, _, rest = reply.rpartition(b".")[0].rpartition(b".")[0].rpartition(b".")
         batch = self._open.by_stem.get(stem)
         if (
             batch is None
-            or seq != batch.expected
-            or operation != _APPEND
+            or batch.runs is None  # the first one in its command is looked at
             or batch.committing
-            or self._backlog.full
-            or LEVEL in headers
+            or rest != batch.expected
+            or not reply.endswith(_APPEND)
             or 0 < self._rules.max_msg_size < len(headers) + len(payload)
+            or (headers and LEVEL in headers)
         ):
             return self._look(reply, headers, payload, place)
-        self._open.touch(batch)
-        batch.came_to(batch.seq + 1)
-        batch.size += (len(payload) - batch.size) >> 3
-        self._mark(batch, place, reply)
+        seq = batch.seq + 1
+        batch.seq = seq
+        batch.expected = b"%d" % (seq + 1)
+        batch.pending += 1
+        batch.reply = reply
+        run = batch.runs[-1]
+        if run[0] + run[1] == place and run[2] + run[1] == seq:
+            run[1] += 1
+        else:
+            batch.runs.append([place, 1, seq])
         return headers
 
     def take(self) -> list[Sent]:
@@ -208,7 +213,7 @@ class FastIngest:
             if mark.operation == COMMIT_EOB:
                 self._end(batch, reply)
                 return None
-            return self._accept(batch, mark, reply, headers, place)
+            return self._accept(batch, mark, reply, headers, len(payload), place)
         return None
 
     def _refusal(self, mark: FastMark | None, headers: bytes, payload: bytes) -> ApiError | None:
@@ -234,14 +239,14 @@ class FastIngest:
         self._end(batch, reply)
         return False
 
-    def _accept(self, batch: FastBatch, mark: FastMark, reply: bytes, headers: bytes, place: int) -> bytes:
+    def _accept(self, batch: FastBatch, mark: FastMark, reply: bytes, headers: bytes, size: int, place: int) -> bytes:
         batch.came_to(mark.seq)
         if mark.operation == COMMIT:
             batch.committing = True
             batch.commit_seq = mark.seq
         if mark.seq == 1 and not batch.committing and not self._answers.no_ack:
             self._tell_ack(batch, reply)
-        self._mark(batch, place, reply)
+        self._mark(batch, place, reply, size)
         return headers
 
     def _ping(self, batch: FastBatch, seq: int, reply: bytes) -> None:
@@ -261,12 +266,13 @@ class FastIngest:
                     return
         self._tell_ack(batch, reply)
 
-    def _mark(self, batch: FastBatch, place: int, reply: bytes) -> None:
+    def _mark(self, batch: FastBatch, place: int, reply: bytes, size: int) -> None:
         if batch.runs is None:
             batch.runs = []
             self._marked.append(batch)
         batch.place(place, batch.seq)
         batch.reply = reply
+        batch.size += (size - batch.size) >> 3
 
     # -- how a batch goes on ---------------------------------------------------------------------------------------
 

@@ -212,7 +212,7 @@ SCRIPT: dict[str, tuple[tuple[Step, ...], ...]] = {
             app("server check jetstream --replicas --replica-lag-critical 1000 --replica-seen-critical 20s", "OK JetS"),
             app("account report connections --sort subs", "by subs"),
             app("server list 3", "system privileges", rc=1),
-            system("audit gather --output @/audit.zip --no-progress --no-server-profiles", "audit.zip"),
+            system("audit gather --output @/audit.zip --no-progress --no-server-profiles"),
             system("server account purge OLD -f", "Purge operation on account OLD initiated"),
             app("server account purge APP", rc=1),
         ),

@@ -167,6 +167,21 @@ def test_a_gap_is_told_at_once_and_the_batch_goes_on() -> None:
     assert bench.told() == [("end", "b", 5, 3)]
 
 
+@pytest.mark.parametrize("lost", ["ping", "message"])
+def test_the_log_knows_of_gaps_inside_one_command(lost: str) -> None:
+    bench = Bench()
+    bench.send(1)
+    bench.send(2)
+    if lost == "ping":
+        bench.send(4, 4)
+    bench.send(5)
+    bench.send(6)
+    bench.settle()
+    assert ("gap", 3, 5) in bench.told()
+    row = bench.stream.machine.fast.by_id[b"b"]
+    assert (row.seq, row.stored) == (6, 4)
+
+
 def test_a_gap_ends_a_batch_that_takes_none_when_what_came_before_is_applied() -> None:
     bench = Bench()
     bench.send(1, gap="fail")
