@@ -52,6 +52,7 @@ def _check_mirror(config: Config, mirror: Config) -> None:
         raise invalid_config("subject delete markers forbidden on mirrors")
     if not _is_stream_name(mirror.get("name", "")):
         raise by_code(10142)
+    _check_consumer(mirror, 10213)
     transforms = mirror.get("subject_transforms", [])
     if transforms and mirror.get("filter_subject"):
         raise by_code(10150)
@@ -63,6 +64,7 @@ def _check_sources(config: Config) -> None:
     seen: set[str] = set()
     sources = config.get("sources", [])
     own = Patterns(config.get("subjects", ()) if any(source.get("external") for source in sources) else ())
+    consumers: set[tuple[str, ...]] = set()
     for source in sources:
         if config.get("allow_msg_schedules"):
             raise by_code(10187)
@@ -75,7 +77,26 @@ def _check_sources(config: Config) -> None:
         if source.get("subject_transforms") and source.get("filter_subject"):
             raise by_code(10144)
         _check_filters(source, by_code(10147), 10145, 10146)
+        _check_consumer(source, 10215)
+        if "consumer" in source:
+            prefix = source.get("external", {}).get("api", "")
+            consumer = (source["name"], prefix, source["consumer"]["name"])
+            if consumer in consumers:
+                raise by_code(10216)
+            consumers.add(consumer)
         _check_external(config, source, own)
+
+
+def _check_consumer(link: Config, err_code: int) -> None:
+    """A consumer of the user's own has the start and the filters in its own configuration."""
+    consumer = link.get("consumer")
+    if consumer is None:
+        return
+    subject = consumer.get("deliver_subject", "")
+    literal = subjects.is_valid(subject) and not any(part in ("*", ">") for part in subject.split("."))
+    own = any(link.get(key) for key in ("opt_start_seq", "opt_start_time", "filter_subject"))
+    if own or not literal or not _is_stream_name(consumer.get("name", "")):
+        raise by_code(err_code)
 
 
 def _check_filters(link: Config, overlapping: ApiError, bad_source: int, bad_destination: int) -> None:

@@ -209,6 +209,8 @@ SIDE_MEMBERS = 14
 """One row, key b"": the Raft configuration in force at the applied index (`cluster.stream_replica`)."""
 SIDE_ASKED = 15
 """Rows of `asked.Asked`."""
+SIDE_FAST = 16
+"""Rows of `fast_rows.FastRows`."""
 
 
 Sift = Callable[[Sequence[bytes], int, int], None]

@@ -15,6 +15,9 @@ BAD_SRC = [{"src": "a..b", "dest": "x"}]
 BAD_DEST = [{"src": "a", "dest": "x..y"}]
 
 
+GIVEN = {"name": "c", "deliver_subject": "d"}
+
+
 @pytest.mark.parametrize(
     ("fields", "err_code"),
     [
@@ -34,6 +37,21 @@ BAD_DEST = [{"src": "a", "dest": "x..y"}]
         ({"mirror": {**UP, "subject_transforms": BAD_DEST}}, 10154),
         ({"sources": [{"name": "a b"}]}, 10141),
         ({"sources": [UP, UP]}, 10140),
+        *[
+            (link, code)
+            for bad in (
+                {"consumer": {}},
+                {"consumer": {"name": "c"}},
+                {"consumer": {"name": "c", "deliver_subject": "d.*"}},
+                {"consumer": {"name": "c", "deliver_subject": "d..e"}},
+                {"consumer": {"name": "c.d", "deliver_subject": "d"}},
+                {"consumer": GIVEN, "opt_start_seq": 3},
+                {"consumer": GIVEN, "filter_subject": "a"},
+                {"consumer": GIVEN, "opt_start_time": "2026-01-02T03:04:05Z"},
+            )
+            for link, code in (({"mirror": {**UP, **bad}}, 10213), ({"sources": [{**UP, **bad}]}, 10215))
+        ],
+        ({"sources": [{**UP, "consumer": GIVEN}, {**UP, "consumer": GIVEN, "subject_transforms": TWO[:1]}]}, 10216),
         ({"sources": [{**UP, "filter_subject": "a", "subject_transforms": TWO[:1]}]}, 10144),
         ({"sources": [{**UP, "subject_transforms": TWO}]}, 10147),
         ({"sources": [{**UP, "subject_transforms": BAD_SRC}]}, 10145),

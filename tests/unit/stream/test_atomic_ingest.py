@@ -237,7 +237,7 @@ def test_the_short_cut_for_messages_alike_changes_nothing(steps: list[tuple[Any,
     assert fast.bus.sent == slow.bus.sent
     assert fast.log.commands == slow.log.commands
     assert fast.abandoned == slow.abandoned
-    assert fast.stage._room.staged_bytes == slow.stage._room.staged_bytes
+    assert fast.stage.room.staged_bytes == slow.stage.room.staged_bytes
 
 
 @pytest.mark.parametrize(
