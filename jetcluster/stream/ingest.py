@@ -25,16 +25,18 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from jetcluster.clock import Clock
+from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
 from jetcluster.raft.api import RaftError
-from jetcluster.store.batch import Batch
+from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.stream.acks import PubAcks
 from jetcluster.stream.answers import Answers, Publisher
 from jetcluster.stream.atomic_ingest import AtomicIngest
 from jetcluster.stream.atomic_stage import BATCH_ID, AtomicStage, field
 from jetcluster.stream.backlog import PENDING_BYTES, PENDING_MESSAGES, Backlog
 from jetcluster.stream.commands import encode_publish
+from jetcluster.stream.publish import SUBJECT_TOO_LONG
 from jetcluster.stream.results import BatchResult, PublishResult
 from jetcluster.stream.rules import StreamRules
 
@@ -97,7 +99,7 @@ class Ingest:
         self._open_bytes = 0
         self._pending: dict[int, tuple[list[bytes], int, int, float]] = {}
         """Log index -> reply subjects (b"" for none), bytes, `Backlog.add`'s answer, when (monotonic)."""
-        self._early: dict[int, PublishResult] = {}
+        self._early: dict[int, PublishResult | ApiError] = {}
         """A group of one without fsync may apply a command before `propose` has returned its index: the last
         result that nobody waited for."""
 
@@ -153,9 +155,13 @@ class Ingest:
         replies = self._replies
         if not replies:
             return
-        command = encode_publish(self._clock.time_ns(), Batch.encode(self._subjects, self._headers, self._payloads))
-        self._subjects, self._headers, self._payloads, self._replies = [], [], [], []
-        self._open_bytes = 0
+        try:
+            batch = Batch.encode(self._subjects, self._headers, self._payloads)
+        except (AssertionError, OverflowError):
+            self._refuse_long()
+            return
+        command = encode_publish(self._clock.time_ns(), batch)
+        self._clear()
         self._early.clear()
         try:
             index = self._propose(command)
@@ -165,8 +171,10 @@ class Ingest:
         weight = self._backlog.add(len(replies), len(command))
         self._pending[index] = (replies, len(command), weight, self._clock.monotonic())
         early = self._early.pop(index, None)
-        if early is not None:
+        if isinstance(early, PublishResult):
             self.on_applied(index, early)
+        elif early is not None:
+            self.on_refused(index, early)
 
     def on_applied(self, index: int, result: PublishResult | BatchResult) -> None:
         """The PUBLISH or BATCH_COMMIT at `index` was applied here; acks it if this Ingest proposed it."""
@@ -186,6 +194,18 @@ class Ingest:
         if not answers.no_ack and any(replies):
             answers.bus.publish_many(answers.acks.render(result, replies))
 
+    def on_refused(self, index: int, error: ApiError) -> None:
+        """The command at `index`, whatever it was, could not be carried out."""
+        waiting = self._pending.pop(index, None)
+        if waiting is None:
+            self._early.clear()
+            self._early[index] = error
+            self.batches.on_applied(index, BatchResult(0, 0, error))
+            return
+        replies, size, _, _ = waiting
+        self._backlog.remove(len(replies), size)
+        self._answers.refuse(replies, error)
+
     def on_dropped(self, first_index: int) -> None:
         """Leadership was lost: what was proposed at `first_index` and above stays without an answer."""
         for index in [index for index in self._pending if index >= first_index]:
@@ -201,6 +221,24 @@ class Ingest:
             self._scheduled = True
             self._call_soon(self._end_of_turn)
         return True
+
+    def _clear(self) -> None:
+        self._subjects, self._headers, self._payloads, self._replies = [], [], [], []
+        self._open_bytes = 0
+
+    def _refuse_long(self) -> None:
+        """A batch cannot have a subject that long, which a client may send where its line may be longer still."""
+        subjects, headers, payloads, replies = self._subjects, self._headers, self._payloads, self._replies
+        fit = [i for i, subject in enumerate(subjects) if 0 < len(subject) <= MAX_SUBJECT]
+        assert len(fit) < len(subjects), "a batch that cannot be encoded, with subjects that can"
+        self._clear()
+        self._answers.refuse([replies[i] for i in sorted(set(range(len(subjects))) - set(fit))], SUBJECT_TOO_LONG)
+        if fit:
+            self._subjects = [subjects[i] for i in fit]
+            self._headers = [headers[i] for i in fit] if headers else []
+            self._payloads = [payloads[i] for i in fit]
+            self._replies = [replies[i] for i in fit]
+            self.flush()
 
     def _end_of_turn(self) -> None:
         self._scheduled = False
