@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from jetcluster.cluster.meta_state import Assignment
+from jetcluster.cluster.stream_replica import StreamReplica
+from jetcluster.errors import ApiError
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
 from jetcluster.stream.ingest import Ingest
@@ -122,3 +125,28 @@ async def test_a_disk_that_fails_stops_its_replica_and_no_other(
         for node in cluster:
             assert node is follower or not node.replica("S").failed
         assert (await cluster["A"].publish_again(b"s", b"2"))["seq"] == 2
+
+
+@virtual_time
+async def test_an_assignment_that_fails_stops_neither_the_meta_group_nor_other_streams(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster.create("T", subjects=["t"])
+        update = StreamReplica.update
+
+        def fail(self: StreamReplica, assignment: Assignment) -> None:
+            if assignment.name == "S":
+                raise KeyError("a hole")
+            update(self, assignment)
+
+        monkeypatch.setattr(StreamReplica, "update", fail)
+        with pytest.raises(ApiError):
+            await cluster.update("S", max_msgs=5)  # nobody puts it into the stream's log
+        await cluster.update("T", subjects=["t"], max_msgs=7)
+        await cluster.equal("T")
+        for node in cluster:
+            assert node.js.meta.group is not None and not node.js.meta.group.stopped
+            assert node.replica("T").machine.rules.max_msgs == 7
+            assert "an assignment failed" in node.log.events("error")
