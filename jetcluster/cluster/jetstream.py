@@ -58,6 +58,7 @@ from jetcluster.cluster.stream_rescue import StreamRescues
 from jetcluster.errors import ApiError
 from jetcluster.model.limits import AccountLimits
 from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftError
+from jetcluster.stream.applier import FAULTS
 
 SETTLE_METHOD = "meta.settle"
 SETTLE_SECONDS = 2.0
@@ -332,22 +333,31 @@ class JetStream:
             replica.reads.leave()
 
     def _on_effects(self, effects: list[Effect]) -> None:
+        """Raises `applier.FAULTS` only: one stream's trouble must not stop the meta group of the node."""
         for effect in effects:
-            if isinstance(effect, StreamAssigned):
-                self._assigned(effect.assignment)
-            elif isinstance(effect, StreamUpdated):
-                if effect.assignment.rescue > effect.previous.rescue:
-                    self._rescued(effect.assignment)
-                self._updated(effect.assignment)
-            elif isinstance(effect, StreamRemoved):
-                self._removed(effect.assignment, deleted=True)
-            elif isinstance(effect, ClusterNamed):
-                self._cluster_id.confirm(effect.cluster_id)
-                self.joining.announce()
-            elif isinstance(effect, NodeChanged):
-                self.context.mesh.check_keys()
-            elif isinstance(effect, ClusterRescued):
-                self.meta_rescue.applied(effect.rescue)
+            try:
+                self._take_effect(effect)
+            except FAULTS:
+                raise
+            except Exception as error:  # noqa: BLE001 - what the meta group decided stands, whatever this node makes of it
+                self.context.log.error("an assignment failed", effect=repr(effect)[:500], error=repr(error))  # noqa: TRY400
+
+    def _take_effect(self, effect: Effect) -> None:
+        if isinstance(effect, StreamAssigned):
+            self._assigned(effect.assignment)
+        elif isinstance(effect, StreamUpdated):
+            if effect.assignment.rescue > effect.previous.rescue:
+                self._rescued(effect.assignment)
+            self._updated(effect.assignment)
+        elif isinstance(effect, StreamRemoved):
+            self._removed(effect.assignment, deleted=True)
+        elif isinstance(effect, ClusterNamed):
+            self._cluster_id.confirm(effect.cluster_id)
+            self.joining.announce()
+        elif isinstance(effect, NodeChanged):
+            self.context.mesh.check_keys()
+        elif isinstance(effect, ClusterRescued):
+            self.meta_rescue.applied(effect.rescue)
 
     def _assigned(self, assignment: Assignment) -> None:
         """Never raises: one stream's trouble must not stop the meta group of the node."""

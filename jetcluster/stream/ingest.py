@@ -26,10 +26,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from jetcluster.clock import Clock
+from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
 from jetcluster.raft.api import RaftError
-from jetcluster.store.batch import Batch
+from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.stream.acks import PubAcks
 from jetcluster.stream.answers import Answers, Publisher
 from jetcluster.stream.atomic_ingest import AtomicIngest
@@ -40,6 +41,7 @@ from jetcluster.stream.fast_ingest import FastIngest
 from jetcluster.stream.fast_mark import SUFFIX as FAST
 from jetcluster.stream.fast_open import FastOpen
 from jetcluster.stream.fast_rows import FastRow
+from jetcluster.stream.publish import SUBJECT_TOO_LONG
 from jetcluster.stream.results import BatchResult, PublishResult
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import without_schedule
@@ -106,7 +108,7 @@ class Ingest:
         self._open_bytes = 0
         self._pending: dict[int, tuple[list[bytes], int, int, float]] = {}
         """Log index -> reply subjects (b"" for none), bytes, `Backlog.add`'s answer, when (monotonic)."""
-        self._early: dict[int, PublishResult] = {}
+        self._early: dict[int, PublishResult | ApiError] = {}
         """A group of one without fsync may apply a command before `propose` has returned its index: the last
         result that nobody waited for."""
 
@@ -152,6 +154,9 @@ class Ingest:
         """A published message: the `Callback` of the stream's subscriptions. Never blocks, never raises."""
         if self.valve.closed:
             self.valve.hold(origin)
+        if len(subject) > MAX_SUBJECT:  # a client's line may be longer still
+            self._answers.refuse((reply,), SUBJECT_TOO_LONG)
+            return
         subjects = self._subjects
         if reply.endswith(FAST):
             fast_headers = self.fast.on_message(reply, _storable(headers) if headers else b"", payload, len(subjects))
@@ -203,8 +208,10 @@ class Ingest:
         weight = self._backlog.add(len(replies), len(command))
         self._pending[index] = (replies, len(command), weight, self._clock.monotonic())
         early = self._early.pop(index, None)
-        if early is not None:
+        if isinstance(early, PublishResult):
             self.on_applied(index, early)
+        elif early is not None:
+            self.on_refused(index, early)
 
     def on_applied(self, index: int, result: PublishResult | BatchResult) -> None:
         """The PUBLISH or BATCH_COMMIT at `index` was applied here; acks it if this Ingest proposed it."""
@@ -225,6 +232,20 @@ class Ingest:
             answers.bus.publish_many(answers.acks.render(result, replies))
         if self.fast.waiting and (sent := self.fast.waiting.pop(index, None)):
             self.fast.on_applied(sent, result)
+
+    def on_refused(self, index: int, error: ApiError) -> None:
+        """The command at `index`, whatever it was, could not be carried out."""
+        waiting = self._pending.pop(index, None)
+        if waiting is None:
+            self._early.clear()
+            self._early[index] = error
+            self.batches.on_applied(index, BatchResult(0, 0, error))
+            return
+        replies, size, _, _ = waiting
+        self._backlog.remove(len(replies), size)
+        self._answers.refuse(replies, error)
+        if self.fast.waiting and (sent := self.fast.waiting.pop(index, None)):
+            self.fast.on_refused(sent, error)
 
     def on_dropped(self, first_index: int) -> None:
         """Leadership was lost: what was proposed at `first_index` and above stays without an answer."""
