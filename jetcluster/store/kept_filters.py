@@ -177,7 +177,11 @@ class KeptFilters:
         return found
 
     def _is_wide(self, subject_filter: bytes) -> bool:
-        return not filters.is_literal(subject_filter) and self._sorted.width(*filters.bounds(subject_filter)) >= WIDE
+        return not filters.is_literal(subject_filter) and self.width(subject_filter) >= WIDE
+
+    def width(self, subject_filter: bytes) -> int:
+        """Subjects among which those that match are."""
+        return self._sorted.width(*filters.bounds(subject_filter))
 
     def _arrived(self, wanted: Wanted, seen: int) -> dict[bytes, None]:
         arrived = [subject for subject in self.arrivals[seen:] if subject in self._table]

@@ -24,9 +24,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from jetcluster import errors
 from jetcluster.clock import Clock
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
+from jetcluster.protocol.subjects import is_literal
 from jetcluster.raft.api import RaftError
 from jetcluster.store.batch import Batch
 from jetcluster.stream.acks import PubAcks
@@ -35,12 +37,20 @@ from jetcluster.stream.atomic_ingest import AtomicIngest
 from jetcluster.stream.atomic_stage import BATCH_ID, AtomicStage, field
 from jetcluster.stream.backlog import PENDING_BYTES, PENDING_MESSAGES, Backlog
 from jetcluster.stream.commands import encode_publish
+from jetcluster.stream.fields import nats_fields
+from jetcluster.stream.publish import EXPECTED_SUBJECT
 from jetcluster.stream.results import BatchResult, PublishResult
 from jetcluster.stream.rules import StreamRules
 
 BATCH_BYTES: Final = 256 << 10
 BATCH_MESSAGES: Final = 4096
 """A command is proposed when either is reached, before the end of the turn."""
+MAX_EXPECTED: Final = 100_000
+"""Subjects that a wildcard in Nats-Expected-Last-Subject-Sequence-Subject may have to be looked for among: that is done
+in apply, on all replicas, while everything waits. A wildcard behind literal tokens is looked for among theirs only."""
+_TOO_WIDE: Final = errors.by_code(
+    errors.STORE_FAILED, err="too many subjects for the wildcard in Nats-Expected-Last-Subject-Sequence-Subject"
+)
 
 
 class Ingest:
@@ -63,6 +73,7 @@ class Ingest:
         "_subjects",
         "batches",
         "valve",
+        "width",
     )
 
     def __init__(
@@ -86,6 +97,8 @@ class Ingest:
         self._backlog = Backlog(max_pending_messages, max_pending_bytes)
         self.valve = self._backlog.valve
         """Closed while enough waits to be applied: publishers wait there."""
+        self.width: Callable[[bytes], int] = lambda subject_filter: 0
+        """How many subjects have to be looked at to find what matches."""
         self._stage = stage
         self.batches = AtomicIngest(stage, propose, clock, self._answers, self._backlog)
         self._scheduled = False
@@ -127,6 +140,9 @@ class Ingest:
             if reply and not self._answers.no_ack:
                 self._answers.bus.publish(reply)
             return
+        if headers and EXPECTED_SUBJECT in headers and self._asks_too_much(headers):
+            self._answers.refuse((reply,), _TOO_WIDE)
+            return
         if headers and BATCH_ID in headers:
             batch_id = field(headers, BATCH_ID)
             if batch_id:  # with an empty one it is an ordinary message, as upstream
@@ -147,6 +163,10 @@ class Ingest:
         self._open_bytes = size = self._open_bytes + len(subject) + len(headers) + len(payload)
         if size >= BATCH_BYTES or len(subjects) >= BATCH_MESSAGES:
             self.flush()
+
+    def _asks_too_much(self, headers: bytes) -> bool:
+        key = nats_fields(headers).get(EXPECTED_SUBJECT[2:-1], b"")
+        return bool(key) and not is_literal(key) and self.width(key) > MAX_EXPECTED
 
     def flush(self) -> None:
         """Proposes the open batch, if any."""
