@@ -91,8 +91,12 @@ class Link:
     def live(self) -> bool:
         return self._inflow is not None
 
-    def begin(self) -> None:
-        self._attempt(self._life)
+    def begin(self, delay: float = 0.0) -> None:
+        """`delay`, seconds: others have to begin, too."""
+        if delay:
+            self._timer = self._around.timers.call_later(delay, self._attempt, self._life)
+        else:
+            self._attempt(self._life)
 
     def end(self, *, forever: bool = False) -> None:
         """`forever`: the stream has no such link any more."""

@@ -275,6 +275,10 @@ class BlockStore:
         """See `LastSearch`."""
         return LastSearch(self._queries, self._index, self._views, self._blocks).steps(filters, up_to, limit)
 
+    def width(self, filter: bytes) -> int:
+        """How many subjects may have to be looked at to find those that match."""
+        return self._index.kept.width(filter)
+
     def find_each(self, filters: Iterable[bytes]) -> None:
         """Looks for what each of many filters matches in one walk, so that asking for each is quick then."""
         self._index.kept.find_each(filters)

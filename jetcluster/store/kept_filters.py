@@ -7,12 +7,13 @@ steps (`finding`): who then asks in one go finds the answer kept.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
 from jetcluster.store import filters
 from jetcluster.store.filter_set import FilterSet, Part, Wanted
+from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.sorted_subjects import SortedSubjects
 
 KEPT: Final = 64
@@ -39,6 +40,8 @@ class KeptFilters:
         self._kept: OrderedDict[Wanted, tuple[dict[bytes, None], int]] = OrderedDict()
         self.arrivals: list[bytes] = []
         """Every subject in order of arrival, so that a kept filter only looks at those that came since."""
+        self._open: list[dict[bytes, None]] = []
+        """What searches under way have found."""
         self._round = 0
         """Counts up when `arrivals` begins anew."""
 
@@ -51,6 +54,8 @@ class KeptFilters:
     def gone(self, subject: bytes) -> None:
         for matched, _ in self._kept.values():
             matched.pop(subject, None)
+        for found in self._open:
+            found.pop(subject, None)
 
     def __contains__(self, wanted: Wanted) -> bool:
         return wanted in self._kept
@@ -103,36 +108,38 @@ class KeptFilters:
         False when there are more than `limit`: nothing is kept then."""
         for _ in range(TRIES):
             if wanted in self._kept:
-                matched = self.matching(wanted)
-                return limit is None or len(matched) <= limit
-            begun, seen = self._round, len(self.arrivals)
+                return limit is None or len(self.matching(wanted)) <= limit
             found: dict[bytes, None] = {}
-            for matching in self.walk(wanted):
-                found.update(dict.fromkeys(matching))
-                if limit is not None and len(found) > limit and self._there(found) > limit:
-                    return False
-                yield
-                if self._round != begun:
-                    break
-            else:
-                found = dict.fromkeys(filter(self._table.__contains__, found))
-                found.update(self._arrived(wanted, seen))
-                if limit is not None and len(found) > limit:
-                    return False
-                self._keep(wanted, found, len(self.arrivals))
-                return True
+            self._open.append(found)
+            try:
+                outcome = yield from self._find(wanted, found, limit)
+            finally:
+                self._open = [other for other in self._open if other is not found]
+            if outcome is not None:
+                return outcome
         return limit is None or len(self.matching(wanted)) <= limit
 
-    def _there(self, found: dict[bytes, None]) -> int:
-        """Forgets those that are gone; how many are left."""
-        for subject in [subject for subject in found if subject not in self._table]:
-            del found[subject]
-        return len(found)
+    def _find(self, wanted: Wanted, found: dict[bytes, None], limit: int | None) -> Generator[None, None, bool | None]:
+        """None: it has to begin anew."""
+        begun, seen = self._round, len(self.arrivals)
+        most = MAX_SEQ if limit is None else limit
+        for matching in self.walk(wanted):
+            found.update(dict.fromkeys(filter(self._table.__contains__, matching)))
+            if len(found) > most:
+                return False
+            yield
+            if self._round != begun:
+                return None
+        found.update(self._arrived(wanted, seen))
+        if len(found) > most:
+            return False
+        self._keep(wanted, found, len(self.arrivals))
+        return True
 
     def walk(self, wanted: Wanted) -> Iterator[list[bytes]]:
         """What matches of those that there are or were, in steps between which the stream may change: what comes and
         goes meanwhile may be among them."""
-        parts = wanted.parts if isinstance(wanted, FilterSet) else [Part(*filters.bounds(wanted), (wanted,))]
+        parts = wanted.parts if isinstance(wanted, FilterSet) else [Part.of(wanted)]
         found: list[bytes] = []
         looked = 0
         for part in parts:
@@ -141,7 +148,7 @@ class KeptFilters:
                 found += quick
                 looked += SKIPPED + len(quick)
             else:
-                select = _selector(part)
+                select = part.select
                 at: bytes | None = part.low
                 while at is not None:
                     subjects, at = self._sorted.part(at, part.high, STEP)
@@ -170,7 +177,11 @@ class KeptFilters:
         return found
 
     def _is_wide(self, subject_filter: bytes) -> bool:
-        return not filters.is_literal(subject_filter) and self._sorted.width(*filters.bounds(subject_filter)) >= WIDE
+        return not filters.is_literal(subject_filter) and self.width(subject_filter) >= WIDE
+
+    def width(self, subject_filter: bytes) -> int:
+        """Subjects among which those that match are."""
+        return self._sorted.width(*filters.bounds(subject_filter))
 
     def _arrived(self, wanted: Wanted, seen: int) -> dict[bytes, None]:
         arrived = [subject for subject in self.arrivals[seen:] if subject in self._table]
@@ -185,9 +196,3 @@ class KeptFilters:
             total = sum([len(matched) for matched, _ in kept.values()])
             while len(kept) > KEPT or (len(kept) > FEW_KEPT and total > MAX_KEPT_SUBJECTS):
                 total -= len(kept.popitem(last=False)[1][0])
-
-
-def _selector(part: Part) -> Callable[[Sequence[bytes]], list[bytes]]:
-    if len(part.filters) == 1:
-        return partial(filters.select, part.filters[0])
-    return FilterSet(part.filters).select

@@ -108,7 +108,7 @@ class SortedSubjects:
     def select(self, wanted: Wanted) -> Iterator[bytes]:
         """Those that match, some of them in twice, and PAUSE. Not to be continued after an `add` or a `rebuild`."""
         self._sort()
-        parts = wanted.parts if isinstance(wanted, FilterSet) else [Part(b"", None, (wanted,))]
+        parts = wanted.parts if isinstance(wanted, FilterSet) else [Part.of(wanted)]
         for part in parts:
             if len(part.filters) == 1:
                 tokens = part.filters[0].split(b".")
@@ -118,12 +118,11 @@ class SortedSubjects:
                 yield from self._select_any(part)
 
     def _select_any(self, part: Part) -> Iterator[bytes]:
-        select = FilterSet(part.filters).select
         for run in self._runs:
             low = bisect_left(run, part.low)
             high = bisect_left(run, part.high, low) if part.high is not None else len(run)
             for start in range(low, high, CHUNK):
-                yield from select(run[start : min(start + CHUNK, high)])
+                yield from part.select(run[start : min(start + CHUNK, high)])
                 yield PAUSE
 
     def _sort(self) -> None:

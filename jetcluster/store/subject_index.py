@@ -96,11 +96,12 @@ class SubjectIndex:
         table, hints = self.table, self._first_hints
         if len(hints) + len(subjects) > HINTS_KEPT:
             hints.clear()
+        arrived, add = self.kept.arrivals.append, self._sorted.add
         for last, subject in enumerate(subjects, first):
             packed = table.get(subject)
             if packed is None:
-                self.kept.arrivals.append(subject)
-                self._sorted.add(subject)
+                arrived(subject)
+                add(subject)
                 table[subject] = last << COUNT_BITS | 1
             else:
                 count = packed & _COUNT_MASK

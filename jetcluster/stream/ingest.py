@@ -25,10 +25,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from jetcluster import errors
 from jetcluster.clock import Clock
 from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
+from jetcluster.protocol.subjects import is_literal
 from jetcluster.raft.api import RaftError
 from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.stream.acks import PubAcks
@@ -41,7 +43,8 @@ from jetcluster.stream.fast_ingest import FastIngest
 from jetcluster.stream.fast_mark import SUFFIX as FAST
 from jetcluster.stream.fast_open import FastOpen
 from jetcluster.stream.fast_rows import FastRow
-from jetcluster.stream.publish import SUBJECT_TOO_LONG
+from jetcluster.stream.fields import nats_fields
+from jetcluster.stream.publish import EXPECTED_SUBJECT, SUBJECT_TOO_LONG
 from jetcluster.stream.results import BatchResult, PublishResult
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import without_schedule
@@ -49,6 +52,12 @@ from jetcluster.stream.schedules import without_schedule
 BATCH_BYTES: Final = 256 << 10
 BATCH_MESSAGES: Final = 4096
 """A command is proposed when either is reached, before the end of the turn."""
+MAX_EXPECTED: Final = 100_000
+"""Subjects that a wildcard in Nats-Expected-Last-Subject-Sequence-Subject may have to be looked for among: that is done
+in apply, on all replicas, while everything waits. A wildcard behind literal tokens is looked for among theirs only."""
+_TOO_WIDE: Final = errors.by_code(
+    errors.STORE_FAILED, err="too many subjects for the wildcard in Nats-Expected-Last-Subject-Sequence-Subject"
+)
 
 
 class Ingest:
@@ -72,6 +81,7 @@ class Ingest:
         "batches",
         "fast",
         "valve",
+        "width",
     )
 
     def __init__(
@@ -95,6 +105,8 @@ class Ingest:
         self._backlog = Backlog(max_pending_messages, max_pending_bytes)
         self.valve = self._backlog.valve
         """Closed while enough waits to be applied: publishers wait there."""
+        self.width: Callable[[bytes], int] = lambda subject_filter: 0
+        """How many subjects have to be looked at to find what matches."""
         self._stage = stage
         self.batches = AtomicIngest(stage, propose, clock, self._answers, self._backlog)
         opened = FastOpen(stage.room, self._backlog, clock, stage.opened)
@@ -157,15 +169,19 @@ class Ingest:
         if len(subject) > MAX_SUBJECT:  # a client's line may be longer still
             self._answers.refuse((reply,), SUBJECT_TOO_LONG)
             return
+        fast = reply.endswith(FAST)
+        if not fast and headers and headers == self._stage.expected and self._stage.add_expected(subject, payload):
+            self._answers.note(reply)
+            return
+        if headers and EXPECTED_SUBJECT in headers and self._asks_too_much(headers):
+            self._answers.refuse((reply,), _TOO_WIDE)
+            return
         subjects = self._subjects
-        if reply.endswith(FAST):
+        if fast:
             fast_headers = self.fast.on_message(reply, _storable(headers) if headers else b"", payload, len(subjects))
             if fast_headers is None:
                 return
             headers, reply = fast_headers, b""
-        elif headers and headers == self._stage.expected and self._stage.add_expected(subject, payload):
-            self._answers.note(reply)
-            return
         elif headers and BATCH_ID in headers:
             batch_id = field(headers, BATCH_ID)
             if batch_id:  # with an empty one it is an ordinary message, as upstream
@@ -185,6 +201,10 @@ class Ingest:
         self._open_bytes = size = self._open_bytes + len(subject) + len(headers) + len(payload)
         if size >= BATCH_BYTES or len(subjects) >= BATCH_MESSAGES:
             self.flush()
+
+    def _asks_too_much(self, headers: bytes) -> bool:
+        key = nats_fields(headers).get(EXPECTED_SUBJECT[2:-1], b"")
+        return bool(key) and not is_literal(key) and self.width(key) > MAX_EXPECTED
 
     def flush(self) -> None:
         """Proposes the open batch, if any."""

@@ -19,7 +19,7 @@ from jetcluster.stream import commands
 from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits, BatchRoom
 from jetcluster.stream.backlog import FIRST
 from jetcluster.stream.commands import Publish
-from jetcluster.stream.ingest import BATCH_BYTES, BATCH_MESSAGES, Ingest
+from jetcluster.stream.ingest import BATCH_BYTES, BATCH_MESSAGES, MAX_EXPECTED, Ingest
 from jetcluster.stream.results import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.twins import RecordingBus, block
@@ -280,3 +280,16 @@ def test_publishers_wait_while_enough_waits_to_be_applied() -> None:
     assert bench.ingest.valve.closed
     bench.ingest.on_dropped(0)
     assert not bench.ingest.valve.closed, "nobody waits for what is given up"
+
+
+def test_a_wildcard_among_too_many_subjects_is_refused_before_it_gets_into_the_log() -> None:
+    bench = Bench()
+    asked: list[bytes] = []
+    bench.ingest.width = lambda wanted: asked.append(wanted) or (MAX_EXPECTED + (wanted == b"*.wide"))  # type: ignore[func-returns-value]
+    for key in (b"a.literal", b"k.*", b"*.wide"):
+        fields = b"Nats-Expected-Last-Subject-Sequence: 0\r\nNats-Expected-Last-Subject-Sequence-Subject: " + key
+        bench.publish(headers=b"NATS/1.0\r\n" + fields + b"\r\n\r\n")
+    bench.end_turn()
+    assert asked == [b"k.*", b"*.wide"]
+    assert [publish.batch.count for publish in bench.log.publishes()] == [2]
+    assert bench.errors() == [10077]
