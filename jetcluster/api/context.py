@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from jetcluster.api.cluster import Cluster
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng
+from jetcluster.config.compat_options import CompatOptions
 from jetcluster.model.advisory import Advisories
 from jetcluster.model.limits import UNLIMITED, AccountLimits
 
@@ -55,8 +56,8 @@ class ApiContext:
     strict: bool = False
     """`jetstream { strict: true }`: keys that a request does not have are refused with 10025."""
     restore_room: RestoreRoom = field(default_factory=RestoreRoom)
-    auto_allow_direct: bool = True
-    """max_msgs_per_subject > 0 turns allow_direct on (streams.md R2)."""
+    compat: CompatOptions = field(default_factory=CompatOptions)
+    """Of what this node decides for requests that it takes; a reload puts another one here."""
 
     def advisories(self) -> Advisories:
         return Advisories(self.clock, self.rng, self.server_name, self.domain)

@@ -17,6 +17,7 @@ from jetcluster import errors
 from jetcluster.api.context import ApiContext, Counters
 from jetcluster.api.object_claims import NO_RESPONDERS, ObjectClaims
 from jetcluster.api.request import Request, check_api_level, check_size
+from jetcluster.api.seed_codes import renumbered
 from jetcluster.budget import BusyError
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model.advisory import API_AUDIT_SUBJECT
@@ -214,6 +215,8 @@ class JetStreamApi:
         else:
             return (fields if isinstance(fields, bytes) else _envelope(_type(endpoint), None, fields)), True
         self.counters.errors += 1
+        if self._context.compat.seed_error_codes:
+            refusal = renumbered(refusal)
         return _envelope(_type(endpoint), refusal, endpoint.in_error), False
 
     def _check_enabled(self, endpoint: Endpoint) -> None:

@@ -118,7 +118,8 @@ def _wanted(context: ApiContext, request: Request) -> tuple[Fields, int]:
         raise by_code(errors.STREAM_MISMATCH)
     stream_rules.check_name(config.name)
     limits = context.limits(request.account)
-    return config.normalised(limits, auto_allow_direct=context.auto_allow_direct).to_wire(), wanted.state.bytes
+    wire = config.normalised(limits, auto_allow_direct=context.compat.auto_allow_direct).to_wire()
+    return wire, wanted.state.bytes
 
 
 async def _exists(context: ApiContext, request: Request) -> bool:

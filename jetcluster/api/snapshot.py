@@ -45,7 +45,7 @@ async def snapshot(context: ApiContext, request: Request) -> Fields:
         raise by_code(_BAD_REQUEST)
     wanted = SnapshotRequest.parse(request.payload, strict=request.strict)
     deliver = wanted.deliver_subject
-    if not subjects.is_valid(deliver) or not subjects.is_literal(deliver):
+    if not subjects.is_valid(deliver) or not subjects.is_literal(deliver) or not request.may_deliver_to(deliver):
         raise by_code(_BAD_SUBJECT)
     assignment, opened = await on_leader(context, request, "snapshot", {"no_consumers": wanted.no_consumers})
     sender = Sender(context, request, assignment, opened, wanted)

@@ -13,6 +13,7 @@ from jetcluster.cluster.meta_state import Assignment, Node
 from jetcluster.cluster.placement import PlacementRules
 from jetcluster.cluster.pulse import Pulse
 from jetcluster.cluster.rounds import Rounds
+from jetcluster.config.compat_options import CompatOptions
 from jetcluster.consumer.ports import DeliveryBus
 from jetcluster.latency import Latency
 from jetcluster.objects.host import ObjectLimits
@@ -71,6 +72,8 @@ class NodeContext:
     erased: bool = False
     """A message was deleted whose bytes are to leave the journal as well (`flusher`)."""
     system_account: str = "$SYS"
+    compat: CompatOptions = field(default_factory=CompatOptions)
+    """For answers that are rendered here, and for what a leader puts into its commands: apply does not look at it."""
     account_room: AccountRoom = field(default_factory=AccountRoom)
     pulse: Pulse = field(default_factory=Pulse)
     rounds: Rounds[StreamReplica] = field(default_factory=Rounds)

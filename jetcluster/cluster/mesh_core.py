@@ -178,7 +178,8 @@ class MeshCore:
         self.counters = MeshCounters()
         self.links: dict[str, PeerLink] = {}
         """Links that are up, by peer id."""
-        self.on_raft: Callable[[str, int, bytes], None] = lambda peer, gid, frame: None
+        self.on_raft: Callable[[str, int, bytes], str | None] = lambda peer, gid, frame: None
+        """Says what is wrong with a frame that no member would send: the link is closed then."""
         """(peer id, gid, frame) of each Raft frame, in order."""
         self.on_read_end: Callable[[], None] = lambda: None
         """Called once after all frames of one read were delivered: dirty Raft groups are ticked here."""
@@ -404,9 +405,12 @@ class MeshCore:
             elif kind == RAFT:
                 gid, frame = decode_raft(buffer, start, end)
                 try:
-                    on_raft(peer, gid, frame)
+                    wrong = on_raft(peer, gid, frame)
                 except Exception:  # noqa: BLE001
                     self._callback_failed("Raft frame")
+                    wrong = None
+                if wrong:
+                    raise FrameError(wrong)
             elif kind == DELIVER:
                 delivery = decode_deliver(buffer, start, end)
                 messages += len(delivery[3])

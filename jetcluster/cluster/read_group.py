@@ -87,7 +87,7 @@ class ReadGroup:
     def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
         self._context = context
         self._replica = replica
-        self._reader = DirectGet(replica.assignment.name, replica.store, context.name)
+        self._reader = DirectGet(replica.assignment.name, replica.store, context.name, self._excludes_instant)
         self._prefixes = [PREFIX]
         if context.domain:
             self._prefixes.append(b"$JS.%b.API.DIRECT.GET." % context.domain.encode())
@@ -120,6 +120,9 @@ class ReadGroup:
     def _confirms(self, origin: Origin, payload: bytes) -> bool:
         """A request of `origin` is answered only once this replica has what is confirmed to be there."""
         return origin.kind == "peer"
+
+    def _excludes_instant(self) -> bool:
+        return self._context.compat.up_to_time == "exclusive"
 
     @property
     def _name(self) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
+from jetcluster.config.compat_options import CompatOptions
 from jetcluster.config.operator_options import OperatorOptions
 from jetcluster.config.sharing import ExportOptions, ImportOptions, MappingOptions
 
@@ -169,8 +170,8 @@ class JetStreamOptions:
     max_object_uploads: int = 0
     object_idle_timeout: float = 0.0
     """Of the object service (docs/objects.md); 0 is the default."""
-    batch_allow_msg_id: bool = False
-    """Ours: Nats-Msg-Id in an atomic batch is deduplicated instead of refused (streams.md R12)."""
+    batch_allow_msg_id: bool | None = None
+    """Ours, older than `compat { batch_msg_id }`, which it goes before; None: not said."""
 
 
 @dataclass(slots=True)
@@ -417,6 +418,7 @@ class Options:
     allow_non_tls: bool = False
 
     jetstream: JetStreamOptions = field(default_factory=JetStreamOptions)
+    compat: CompatOptions = field(default_factory=CompatOptions)
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
     leafnodes: LeafOptions = field(default_factory=LeafOptions)
     websocket: WebSocketOptions = field(default_factory=WebSocketOptions)

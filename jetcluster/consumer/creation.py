@@ -13,7 +13,7 @@ from jetcluster.consumer.retention import TableStore
 from jetcluster.consumer.rules import EXPLICIT, FLOW_CONTROL, ConsumerRules
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.errors import ApiError
-from jetcluster.model.subjects import Patterns
+from jetcluster.model.patterns import Patterns
 from jetcluster.stream.commands import CommandError
 from jetcluster.stream.rules import LIMITS, WORKQUEUE, StreamRules
 

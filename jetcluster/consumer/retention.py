@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from jetcluster.consumer.state import ConsumerState
-from jetcluster.model.subjects import Patterns
+from jetcluster.model.patterns import Patterns
 from jetcluster.protocol.subjects import is_literal, matches
 from jetcluster.store.api import Columns
 from jetcluster.stream.ports import MachineStore, Sift

@@ -205,6 +205,10 @@ class NodeJetStream:
             self.mesh.set_routes(tuple(route(url) for url in cluster.routes))
             if cluster.cluster_advertise != self.mesh.options.advertise:
                 self.mesh.set_advertise(cluster.cluster_advertise)
+        if {"compat", "jetstream"} & set(changed) and self._api_context is not None and self.jetstream is not None:
+            context = self.jetstream.context
+            self._api_context.compat = context.compat = self._options.compat
+            context.batch_room.limits = batch_limits(self._options.jetstream, self._options.compat)
         if "accounts" in changed and self._api_context is not None:
             self._serve_accounts(self._api_context)
         if "accounts" in changed and self._relay is not None:
@@ -341,10 +345,11 @@ class NodeJetStream:
             log=self._log,
             budget=node.server.budget,
             system_account=self._options.system_account_name,
+            compat=self._options.compat,
             account_room=AccountRoom(
                 capacity.own_limits, lambda memory: capacity.max_memory if memory else capacity.max_storage
             ),
-            batch_room=BatchRoom(batch_limits(self._options.jetstream)),
+            batch_room=BatchRoom(batch_limits(self._options.jetstream, self._options.compat)),
             object_limits=object_limits(self._options.jetstream),
             placement_rules=self._placement_rules,
             max_buffered=max_buffered(self._options.jetstream),
@@ -494,6 +499,7 @@ class NodeJetStream:
             limits=self._limits,
             own_limits=self.capacity.own_limits,
             strict=self._options.jetstream.strict,
+            compat=self._options.compat,
         )
         self._api_context = context
         self._serve_accounts(context)

@@ -277,7 +277,7 @@ class Client(ClientLogin):
             return False
         if headers and not self._may_schedule(headers):
             return False
-        if reply and (reply.startswith(RESERVED_REPLIES) or not self._may_be_answered_at(reply)):
+        if reply and (reply.startswith(RESERVED_REPLIES) or not self.may_be_answered_at(reply)):
             self._refuse("Publish with Reply of", reply)
             return False
         if self._verbose:
@@ -290,7 +290,7 @@ class Client(ClientLogin):
             self._refuse(*foreign)
         return foreign is None
 
-    def _may_be_answered_at(self, reply: bytes) -> bool:
+    def may_be_answered_at(self, reply: bytes) -> bool:
         """The server answers many requests itself: who may not publish to its own subjects ($JS, $KV, $SYS, ...) may
         not have it publish there either."""
         return reply[:1] != b"$" or self._permissions is None or self._permissions.can_publish(reply)

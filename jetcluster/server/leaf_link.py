@@ -27,6 +27,7 @@ from jetcluster.server.leaf_peer import LeafPeer, deliver_from_leaf, is_marked, 
 from jetcluster.server.leaf_rules import API_PARTS, LeafRules
 from jetcluster.server.leaf_url import wants_tls
 from jetcluster.server.listener import host_port
+from jetcluster.server.login import text_of
 from jetcluster.server.options import AuthResult
 from jetcluster.server.router import Router
 from jetcluster.server.slow_logins import PATIENCE
@@ -40,10 +41,14 @@ log = logging.getLogger("jetcluster.server")
 
 LOOP_DELAY = 30.0
 """Seconds before the next attempt when the last one closed a circle of links."""
+MAX_NAME = 256
+"""Characters of what the other end says of itself: its names travel with its messages."""
 MAX_EARLY = 16
 """Pieces that may come with the end of a handshake."""
 MAX_INTEREST = 1_000_000
 """Subjects that the other end may want."""
+VIOLATION_PAUSE = 10.0
+"""Seconds between two lines about what a link's other end must not publish."""
 _ACK_DOTS = 8
 _ACK = b"$JS.ACK."
 
@@ -85,6 +90,9 @@ class LeafLink(LeafInput):
         self._told: dict[tuple[bytes, bytes | None], int] = {}
         self._router: Router | None = None
         self._rules: LeafRules | None = None
+        self._violations = 0
+        self._quiet_until = 0.0
+        """When the next violation is told."""
         self.was_up = False
         """True once the link has taken part."""
         self._greeted = False
@@ -447,17 +455,31 @@ class LeafLink(LeafInput):
             return
         self.in_msgs += 1
         self.in_bytes += len(headers) + len(payload)
-        if not rules.may_come(subject) or not rules.may_be_answered_at(reply):
-            return
-        if headers and not rules.may_schedule(headers):
-            return
         shown = subject
         if reply.startswith(_ACK) and b"@" in reply:
             reply, shown = split_ack(reply, subject)
+        refused = rules.first_refused(subject, shown, reply, headers)
+        if refused is not None:
+            self._tell_violation(refused)
+            return
         if shown is subject and subject.startswith(b"$JS."):
             # Publishes to another domain's buckets: `$JS.<domain>.API.$KV.<bucket>.<key>`.
             subject = shown = self._without_domain(subject)
         deliver_from_leaf(router, self, subject, shown, reply, queues, headers, payload)
+
+    def _tell_violation(self, subject: bytes) -> None:
+        """Says in the log, and to the other end, what must not come in; as nats-server does, but not for each."""
+        self._violations += 1
+        now = self.server.clock.monotonic()
+        if self.remote is not None or now < self._quiet_until:
+            return
+        self._quiet_until = now + VIOLATION_PAUSE
+        text = text_of(subject)
+        log.error(
+            'leafnode cid %d: Publish Violation on "%s" - Check other side configuration (%d so far)',
+            self.cid, text, self._violations,
+        )  # fmt: skip
+        self.send(writer.err(f'Permissions Violation for Publish to "{text}"'))
 
     def _without_domain(self, subject: bytes) -> bytes:
         prefix = b"$JS.%b.API." % self.server.options.domain.encode()
@@ -537,7 +559,7 @@ def is_at_least(version: str, least: str) -> bool:
 
 def _text(fields: dict[str, Any], name: str) -> str:
     value = fields.get(name)
-    return value if isinstance(value, str) else ""
+    return value[:MAX_NAME] if isinstance(value, str) else ""
 
 
 def _contracts(link: LeafLink) -> tuple[LeafPeer, Origin, Governed]:

@@ -54,7 +54,7 @@ class BatchLimits(NamedTuple):
     """Ours: a batch is applied in one step, and a step must not take long."""
     total_bytes: int = 128 << 20
     """Ours: staged on this server, all streams together."""
-    allow_msg_id: bool = False
+    allow_msg_id: bool = True
     """Nats-Msg-Id in a batch is deduplicated, as since nats-server 2.12.1, instead of refused (streams.md R12)."""
 
 
@@ -95,7 +95,7 @@ class _Open:
 
 
 class AtomicStage:
-    __slots__ = ("_abandoned", "_clock", "_expecting", "_limits", "_open", "_opened", "_room", "_rules", "expected")
+    __slots__ = ("_abandoned", "_clock", "_expecting", "_open", "_opened", "_room", "_rules", "expected")
 
     def __init__(
         self,
@@ -108,7 +108,6 @@ class AtomicStage:
         """`opened` is called for each new batch: `tick` is wanted until there is none."""
         self._rules = rules
         self._room = room
-        self._limits = room.limits
         self._clock = clock
         self._abandoned = abandoned
         self._opened = opened
@@ -121,6 +120,10 @@ class AtomicStage:
     def __len__(self) -> int:
         """Open batches."""
         return len(self._open)
+
+    @property
+    def _limits(self) -> BatchLimits:
+        return self._room.limits
 
     @property
     def allow_msg_id(self) -> bool:

@@ -12,6 +12,7 @@ visibly incomplete). It is never a 404.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import Final, TypeAlias, Union
 
 from jetcluster import API_LEVEL
@@ -69,10 +70,15 @@ class DirectGet:
     """Stateless but for the store. `stream` is the name of the stream that answers: a mirror's own. `server` is told
     to those who ask for a proof."""
 
-    __slots__ = ("_first_line", "_server", "_stream", "_stream_line", "store")
+    __slots__ = ("_excludes_instant", "_first_line", "_server", "_stream", "_stream_line", "store")
 
-    def __init__(self, stream: str, store: ReadStore, server: str = "") -> None:
+    def __init__(
+        self, stream: str, store: ReadStore, server: str = "", excludes_instant: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`excludes_instant`: is a message of the very instant of `up_to_time` left out, as by nats-server (sheet,
+        R6)?"""
         self.store = store
+        self._excludes_instant = excludes_instant
         self._server = server.encode()
         self._stream = stream.encode()
         self._stream_line = b"Nats-Stream: %b\r\nNats-Subject: " % self._stream
@@ -155,10 +161,11 @@ class DirectGet:
 
     def _multi(self, request: GetRequest, proof: bytes) -> Answer:
         store = self.store
-        ceiling = request.up_to_seq or store.last_seq
+        ceiling = min(request.up_to_seq or store.last_seq, store.last_seq)  # what comes later is no part of it
         if request.up_to_time is not None:
-            # the specification's "less than or equal"; nats-server excludes the instant itself (sheet, R6)
-            ceiling = store.seq_at_time(request.up_to_time + 1) - 1
+            # the specification's "less than or equal"
+            first_beyond = request.up_to_time + (not self._excludes_instant())
+            ceiling = store.seq_at_time(first_beyond) - 1
         found = resolve_last(store, request.multi_last, ceiling)
         if found is None:
             return TOO_MANY_RESULTS

@@ -37,6 +37,7 @@ from jetcluster.stream.backlog import PENDING_BYTES, PENDING_MESSAGES, Backlog
 from jetcluster.stream.commands import encode_publish
 from jetcluster.stream.results import BatchResult, PublishResult
 from jetcluster.stream.rules import StreamRules
+from jetcluster.stream.schedules import without_schedule
 
 BATCH_BYTES: Final = 256 << 10
 BATCH_MESSAGES: Final = 4096
@@ -124,8 +125,7 @@ class Ingest:
         if self.valve.closed:
             self.valve.hold(origin)
         if headers and headers == self._stage.expected and self._stage.add_expected(subject, payload):
-            if reply and not self._answers.no_ack:
-                self._answers.bus.publish(reply)
+            self._answers.note(reply)
             return
         if headers and BATCH_ID in headers:
             batch_id = field(headers, BATCH_ID)
@@ -216,9 +216,10 @@ class Ingest:
 
 
 def _storable(headers: bytes) -> bytes:
-    """A stored header block has no status text and no Nats-Request-Info (streams.md 4.2)."""
+    """A stored header block has no status text and no Nats-Request-Info (streams.md 4.2); one that has come with the
+    latter schedules nothing."""
     if not headers.startswith(b"NATS/1.0\r\n"):
         headers = header_block.without_status(headers)
     if b"\nNats-Request-Info:" in headers:
-        headers = header_block.remove(headers, b"Nats-Request-Info")
+        headers = without_schedule(header_block.remove(headers, b"Nats-Request-Info"))
     return headers

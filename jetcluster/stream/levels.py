@@ -15,7 +15,9 @@ from jetcluster.stream.commands import CONTINUE, EXPIRE, HEAD, UPDATE_CONFIG, na
 NAMES: Final = 2
 """From this level on the flags NAMED, PLACED and SIFTED are understood, from level 1 on SLICED and CONTINUE. Nodes that
 tell none are of level 0."""
-LEVEL: Final = 2
+KEYS: Final = 3
+"""From this level on the meta group's list of nodes holds their public keys (`cluster.node_key`)."""
+LEVEL: Final = 3
 """This version's."""
 AHEAD: Final = 1_000_000_000
 """Clocks of leaders may differ by so many nanoseconds, and a command of before removes so much too early at most."""
