@@ -52,6 +52,7 @@ def _routes(reader: Reader, node: Node, cluster: ClusterOptions) -> None:
     if not isinstance(node.value, list):
         raise mismatch(node, "[]interface {}")
     cluster.routes = []
+    known: set[str] = set()
     for item in node.value:
         if not isinstance(item.value, str):
             reader.error(item, str(mismatch(item, "string")))
@@ -61,11 +62,12 @@ def _routes(reader: Reader, node: Node, cluster: ClusterOptions) -> None:
             split_url(url)
         except FieldError as error:
             raise FieldError(f'error parsing route url ["{without_secret(url)}"]: {error}', item) from error
-        if url in cluster.routes:
+        if url in known:
             reader.warn(
                 item, f'invalid use of field "{go_quoted(without_secret(url))}": Duplicate route entry detected'
             )
             continue
+        known.add(url)
         cluster.routes.append(url)
 
 
