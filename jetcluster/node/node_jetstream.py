@@ -524,8 +524,7 @@ class NodeJetStream:
         if self._options.is_clustered:
             from jetcluster.api.relay import serve_relayed
 
-            accounts = node.server.accounts
-            serve_relayed(self.mesh, lambda name: accounts[name] if name in accounts else None)  # noqa: SIM401 - no mapping
+            serve_relayed(self.mesh, node.server.accounts.known)
 
     def _serve_accounts(self, context: ApiContext) -> None:
         """An account without JetStream has an API too: one that says so (10039)."""

@@ -42,8 +42,8 @@ class Accounts:
                 self.on_router(router)
         return router
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._routers
+    def known(self, name: str) -> Router | None:
+        return self._routers.get(name)
 
     def __iter__(self) -> Iterator[Router]:
         return iter(list(self._routers.values()))

@@ -218,13 +218,14 @@ async def test_whoever_comes_while_a_member_is_away_is_not_taken_for_it(a_id: st
         genuine.close()
 
 
-async def test_a_stranger_that_says_nothing_does_not_keep_a_member_out() -> None:
+@pytest.mark.parametrize("same_life", [True, False])
+async def test_a_stranger_that_says_nothing_does_not_keep_a_member_out(same_life: bool) -> None:
     """Under its id and with the password it is let in so far as to be asked for a signature."""
     async with members(LOW, HIGH) as (a, b):
         await b.mesh._dialer.stop()
         b.mesh.links[LOW].close("gone")
         await until(lambda: not a.mesh.links)
-        mute = Rogue(info("b", HIGH))
+        mute = Rogue(info("b", HIGH, b.me.boot_id if same_life else None))
         mute.tell = lambda: None  # type: ignore[method-assign]
         waiting = asyncio.ensure_future(mute.meet(a.mesh))
         await until(lambda: HIGH in a.mesh._chosen)

@@ -139,12 +139,23 @@ async def test_a_node_that_was_away_finds_a_leader_that_joined_meanwhile() -> No
         if leader is not new:
             await cluster.until(lambda: leader.js.meta.group is not None and leader.js.meta.group.transfer(new.me))
         await cluster.until(lambda: new.js.meta.leading, what="the new one leads")
-        await cluster.create("S", 1, ask="A")
+        streams = [f"S{number}" for number in range(6)]
+        for stream in streams:
+            await cluster.create(stream, 1, ask="A")
+        assert any(new.has(stream) for stream in streams)
+        for name in "AB":
+            cluster.network.cut(cluster["C"].me, cluster[name].me)
         late = cluster.restart("C")
+        await cluster.never(lambda: late.raft.groups[META_GROUP].leader is not None, 3, "a leader nobody speaks for")
+        cluster.heal()
         assert new.me not in late.raft.groups[META_GROUP].members
-        await cluster.until(lambda: late.js.assignment("$G", "S") is not None, what="news from the new leader")
+        await cluster.until(lambda: late.js.assignment("$G", streams[-1]) is not None, what="news from the new leader")
         assert late.raft.groups[META_GROUP].leader == new.me
-        assert (await late.publish(b"s"))["seq"] == 1, "it knows who leads the stream"
+        await asyncio.sleep(1)
+        for stream in streams:
+            leader = cluster.leader(stream)
+            assert late.context.leaders.get(leader.replica(stream).assignment.gid) == leader.me, "it was told again"
+            assert (await late.publish(stream.lower().encode()))["seq"] == 1
 
 
 @virtual_time
