@@ -83,3 +83,9 @@ def test_a_pedantic_request_is_told(name: str, given: bool) -> None:
     with pytest.raises(ApiError, match="origin stream has direct get set"):
         inherited(wire("M", mirror={"name": name}), KNOWN.get, given=given)
     assert inherited(wire("M", mirror={"name": name}), KNOWN.get, given=not given)["mirror_direct"] is not given
+
+
+def test_a_mirror_without_a_name_inherits_nothing() -> None:
+    """That it has none is told by the other rules, after this."""
+    config = wire("M", mirror={})
+    assert inherited(config, KNOWN.get) == config

@@ -72,3 +72,11 @@ def test_transformed_subjects_are_republished() -> None:
     stream.machine.observe(None)
     stream.publish(("a.x", b"", b"1"))
     assert len(republish.messages) == 1
+
+
+def test_what_would_get_a_subject_that_no_server_can_carry_does_not_go_out() -> None:
+    dest = "r." + ".".join(["{{wildcard(1)}}"] * 40)
+    stream, republish = republishing(republish={"src": "a.*", "dest": dest})
+    stream.publish(("a." + "x" * 2000, b"", b"1"), ("a.y", b"", b"2"))
+    assert [payload for _, _, payload in republish.messages] == [b"2"]
+    assert stream.store.messages == 2
