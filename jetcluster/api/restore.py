@@ -262,6 +262,10 @@ class Receiver:
         except ApiError as error:
             self._refuse(reply, error)
             return False
+        except Exception as error:  # noqa: BLE001 - whatever the archive holds, its sender gets an answer
+            self._context.log.error("restore failed", stream=self._assignment.name, error=repr(error))  # noqa: TRY400
+            self._refuse(reply, by_code(_FAILED, err="the archive cannot be taken in"))
+            return False
         self._bus.publish(reply, answer)
         return True
 
@@ -438,6 +442,6 @@ def _encoded(messages: Sequence[Msg]) -> Steps[str]:
 def _object(raw: bytes) -> Fields:
     try:
         found = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise archive.ArchiveError(f"{archive.STATE_NAME.decode()} is no JSON") from error
     return found if isinstance(found, dict) else {}

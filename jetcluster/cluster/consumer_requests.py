@@ -22,8 +22,9 @@ from jetcluster.cluster.requests import REPEATED
 from jetcluster.consumer.info import consumer_info
 from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.state import ConsumerState
-from jetcluster.errors import CONSUMER_NAME_EXISTS, CONSUMER_NOT_FOUND, ApiError, by_code
+from jetcluster.errors import CONSUMER_NAME_EXISTS, CONSUMER_NOT_FOUND, INVALID_RESET, ApiError, by_code
 from jetcluster.model.advisory import consumer_action
+from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.stream import commands
 
 if TYPE_CHECKING:
@@ -244,6 +245,8 @@ class ConsumerRequests:
 
     async def _reset(self, replica: StreamReplica, body: Body) -> Body:
         fields = {"name": body["name"], "seq": int(body.get("seq") or 0), "done": bool(body.get("done"))}
+        if not 0 <= fields["seq"] <= FARTHEST_SEQ:
+            raise by_code(INVALID_RESET, err="no such sequence")
         start = await self._once(replica, commands.CONSUMER_RESET, fields, body)
         state = _state(replica, str(body["name"]))
         live = await self._live(replica, [state])

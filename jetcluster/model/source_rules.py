@@ -56,6 +56,7 @@ def _check_mirror(config: Config, mirror: Config) -> None:
     transforms = mirror.get("subject_transforms", [])
     if transforms and mirror.get("filter_subject"):
         raise by_code(10150)
+    _check_filter(mirror, "mirror")
     _check_filters(mirror, by_code(10152), 10151, 10154)
     _check_external(config, mirror, Patterns())  # it has no subjects, or was refused
 
@@ -76,6 +77,7 @@ def _check_sources(config: Config) -> None:
         seen.add(identity)
         if source.get("subject_transforms") and source.get("filter_subject"):
             raise by_code(10144)
+        _check_filter(source, "source:")
         _check_filters(source, by_code(10147), 10145, 10146)
         _check_consumer(source, 10215)
         if "consumer" in source:
@@ -97,6 +99,12 @@ def _check_consumer(link: Config, err_code: int) -> None:
     own = any(link.get(key) for key in ("opt_start_seq", "opt_start_time", "filter_subject"))
     if own or not literal or not _is_stream_name(consumer.get("name", "")):
         raise by_code(err_code)
+
+
+def _check_filter(link: Config, of: str) -> None:
+    wanted = link.get("filter_subject")
+    if wanted and not subjects.is_valid(wanted):
+        raise by_code(10049, err=f"subject filter '{wanted}' for the {of} invalid subject")
 
 
 def _check_filters(link: Config, overlapping: ApiError, bad_source: int, bad_destination: int) -> None:
@@ -129,7 +137,7 @@ def _check_external(config: Config, link: Config, own: Patterns) -> None:
         raise invalid_config(f"stream external api prefix {prefix} must be a valid subject without wildcards")
     if subjects.overlap(prefix + ".>", "$JS.API.>"):
         raise by_code(10021, prefix=prefix, subject="$JS.API.>")
-    if deliver and not subjects.is_literal(deliver):
+    if deliver and not (subjects.is_valid(deliver) and subjects.is_literal(deliver)):
         raise by_code(10024, prefix=deliver)
     if deliver and own.overlap(deliver + ".>"):
         subject = next(s for s in config["subjects"] if subjects.overlap(deliver + ".>", s))

@@ -90,3 +90,11 @@ def test_streams_that_republish_into_each_other_come_to_an_end() -> None:
         republish.messages.clear()
     assert 100 < stored < 1000
     assert len(pairs[0][0].seqs()) + len(pairs[1][0].seqs()) == stored - 1, "the last one was refused"
+
+
+def test_what_would_get_a_subject_that_no_server_can_carry_does_not_go_out() -> None:
+    dest = "r." + ".".join(["{{wildcard(1)}}"] * 40)
+    stream, republish = republishing(republish={"src": "a.*", "dest": dest})
+    stream.publish(("a." + "x" * 2000, b"", b"1"), ("a.y", b"", b"2"))
+    assert [payload for _, _, payload in republish.messages] == [b"2"]
+    assert stream.store.messages == 2
