@@ -22,6 +22,7 @@ from jetcluster.cluster.consumer_expiry import ConsumerExpiry
 from jetcluster.cluster.consumer_requests import ConsumerRequests
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.drift import DriftCheck
+from jetcluster.cluster.every_node import EveryNode
 from jetcluster.cluster.flusher import Flusher
 from jetcluster.cluster.health_report import HealthReport
 from jetcluster.cluster.joining import Joining
@@ -60,16 +61,12 @@ from jetcluster.model.limits import AccountLimits
 from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftError
 from jetcluster.stream.applier import FAULTS
 
-SETTLE_METHOD = "meta.settle"
-SETTLE_SECONDS = 2.0
-USED_METHOD = "store.used"
 META_RETRY = 0.02
 META_AGAIN = 2.0
 """Seconds until a meta leader is asked again how far this node has to come: what one said may never be reached."""
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
-_USED = struct.Struct("<QQQ")
 
 
 class JetStream:
@@ -166,8 +163,7 @@ class JetStream:
         self._stopped = False
         context.mesh.serve(COMMIT_METHOD, self._serve_commit)
         context.mesh.serve(LAST_METHOD, self._serve_last)
-        context.mesh.serve(SETTLE_METHOD, self._serve_settle)
-        context.mesh.serve(USED_METHOD, self._serve_used)
+        self._every_node = EveryNode(context, self.meta, self.replicas)
         context.account_room.begin(context, self.replicas)
         context.mesh.on_peers(self._peer_up, self._peer_down)
 
@@ -276,37 +272,12 @@ class JetStream:
         return await self.meta_rescue.rescue(wanted, by)
 
     async def settle(self, revision: int) -> None:
-        """Returns when every connected node has applied `revision` of the meta log, or after about 2 s."""
-        peers = (self.context.me, *self.context.mesh.peers)
-        payload = _U64.pack(revision)
-        calls = (self.context.mesh.call(peer, SETTLE_METHOD, payload, SETTLE_SECONDS) for peer in peers)
-        await asyncio.gather(*calls, return_exceptions=True)
+        """See `api.cluster.Cluster`."""
+        await self._every_node.settle(revision)
 
     async def used(self, account: str) -> tuple[int, int, int]:
-        """Bytes of the account's memory and file streams on all reachable nodes, and consumers of its streams."""
-        peers = (self.context.me, *self.context.mesh.peers)
-        calls = (self.context.mesh.call(peer, USED_METHOD, account.encode(), 2.0) for peer in peers)
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        found = [_USED.unpack(answer) for answer in answers if isinstance(answer, bytes)]
-        memory, file, consumers = (sum(column) for column in zip(*found, strict=True))
-        return memory, file, consumers
-
-    async def _serve_settle(self, peer: str, payload: bytes) -> bytes:
-        (revision,) = _U64.unpack(payload)
-        end = self.context.clock.monotonic() + SETTLE_SECONDS
-        while True:
-            if self.meta.machine.applied_index >= revision or self.context.clock.monotonic() >= end:
-                return b""
-            await asyncio.sleep(0.005)
-
-    async def _serve_used(self, peer: str, payload: bytes) -> bytes:
-        used = {True: 0, False: 0}
-        consumers = 0
-        for replica in self.replicas.values():
-            if replica.assignment.account == payload.decode():
-                used[replica.assignment.memory] += replica.store.byte_count
-                consumers += replica.machine.consumer_count if replica.leading else 0
-        return _USED.pack(used[True], used[False], consumers)
+        """See `api.cluster.Cluster`."""
+        return await self._every_node.used(account)
 
     # ---- meta group
 
