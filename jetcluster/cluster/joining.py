@@ -85,6 +85,7 @@ class Joining:
         self.announce()
 
     def peer_down(self, info: NodeInfo) -> None:
+        self._members.lost(info)
         if self._boot is not None:
             self._boot.announcements.pop(info.peer_id, None)
         self.announce()

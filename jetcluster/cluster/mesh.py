@@ -303,6 +303,9 @@ class NodeMesh(MeshCore):
         if reason := self.foreign(info):
             raise Refused(Reason.CLUSTER, reason)
         self._check_key(link, info, decode_signature(body))
+        for other, linked in self.peers.items():
+            if linked.name == info.name and other != info.peer_id:
+                self.links[other].close(f"its name is that of member {info.peer_id}")
         if not link.chosen:
             current = self._chosen.get(info.peer_id)
             if current is not None:
@@ -404,8 +407,12 @@ class NodeMesh(MeshCore):
         if name == self.me.name:
             raise Refused(Reason.NAME, f"server name {name!r} is taken by node {self.me.peer_id}")
         for other, info in self.peers.items():
-            if info.name == name and other != peer_id:
+            if info.name == name and other != peer_id and not self._outranks(peer_id, other):
                 raise Refused(Reason.NAME, f"server name {name!r} is taken by node {other}")
+
+    def _outranks(self, peer_id: str, other: str) -> bool:
+        """A stranger that has taken the name of a member which was away does not keep that one out."""
+        return self.knows(peer_id) and not self.is_member(other)
 
     def _choose(self, link: TcpLink) -> None:
         assert link.peer_id not in self._chosen

@@ -236,6 +236,25 @@ async def test_a_stranger_that_says_nothing_does_not_keep_a_member_out(same_life
         assert not mute.up
 
 
+@SIDES
+async def test_a_stranger_under_the_name_of_a_member_makes_way_for_it(a_id: str, b_id: str) -> None:
+    async with members(a_id, b_id) as (a, b):
+        a.mesh.knows = a.mesh.is_member = lambda peer: peer == b_id
+        await b.mesh._dialer.stop()
+        b.mesh.links[a_id].close("gone")
+        await until(lambda: not a.mesh.links)
+        named = await Rogue(info("b", "x" * 8)).meet(a.mesh)
+        assert named.up, "a node that lost its store comes like this"
+        half = await Rogue(info("b", b_id)).meet(a.mesh)
+        assert not half.up
+        assert "x" * 8 in a.mesh.links
+        genuine = await Rogue(b.me, key=b.key).meet(a.mesh)
+        assert genuine.up
+        assert set(a.mesh.links) == {b_id}
+        late = await Rogue(info("b", "y" * 8)).meet(a.mesh)
+        assert late.refused is not None and late.refused.reason == Reason.NAME
+
+
 async def test_a_new_node_comes_with_its_key_and_one_of_a_version_before_without() -> None:
     async with members(LOW, HIGH) as (a, _):
         new = await Rogue(info("c", "c" * 8, key=key_of(3).public), key=key_of(3)).meet(a.mesh)

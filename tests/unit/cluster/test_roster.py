@@ -10,6 +10,7 @@ import struct
 import pytest
 
 from jetcluster.cluster.bootstrap import Announcement
+from jetcluster.cluster.members import TAKEN_AFTER
 from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.cluster.mesh_memory import InMemoryMesh
 from jetcluster.cluster.meta import MetaMachine
@@ -174,6 +175,25 @@ async def test_a_stranger_speaks_for_nobody() -> None:
         await asyncio.sleep(0.1)
         assert a.raft.admission.is_member(rogue.me.peer_id), "a member's word counts"
         rogue.stop_now()
+
+
+@virtual_time
+async def test_another_node_takes_a_members_place_by_its_name_only_after_a_while() -> None:
+    """The member may just restart. A node that lost its store has to wait as long."""
+    async with Cluster() as cluster:
+        await all_known(cluster)
+        old = next(node for node in cluster if not node.js.meta.leading)
+        cluster.crash(old.name)
+        new = cluster.add(old.name)
+        a = cluster.meta_leader()
+        assert a is not None
+
+        def members() -> tuple[str, ...]:
+            assert a.js.meta.group is not None
+            return a.js.meta.group.peers
+
+        await cluster.never(lambda: old.me not in members(), TAKEN_AFTER - 1, "its place is taken")
+        await cluster.until(lambda: old.me not in members() and new.me in members(), what="the place of the lost one")
 
 
 # -- strangers
