@@ -46,10 +46,12 @@ class Probe:
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._stop.wait(EVERY):
-            begun = time.perf_counter()
-            self._wire.flush()
-            self.waits.append(time.perf_counter() - begun)
+        with contextlib.suppress(OSError, EOFError):
+            while not self._stop.wait(EVERY):
+                begun = time.perf_counter()
+                self._wire.flush()
+                self.waits.append(time.perf_counter() - begun)
+        self._wire.socket.close()
 
     def take(self) -> list[float]:
         """Seconds of each PING since the last call, sorted."""
@@ -138,8 +140,10 @@ def attacked() -> Iterator[tuple[Server, Probe]]:
         try:
             prepare(server.ports["client"])
             probe = Probe(server.ports["client"])
-            yield server, probe
-            probe.stop()
+            try:
+                yield server, probe
+            finally:
+                probe.stop()
         finally:
             server.stop()
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import deque
+from typing import Any, Final
 
 from jetcluster.mirror.link import Link
 from jetcluster.mirror.ports import Surroundings
 from jetcluster.mirror.upstream import Upstream
+
+BEGUN_PER_TURN: Final = 8
 
 
 class Links:
@@ -39,8 +42,16 @@ class Links:
             self.by_key.pop(key).end(forever=True)
         known = self.by_key
         self.by_key = {key: known.get(key) or Link(self._around, upstream) for key, upstream in wanted.items()}
-        for key in wanted.keys() - known.keys():
-            self.by_key[key].begin()
+        self._begin_some(deque(link for key, link in self.by_key.items() if key not in known))
+
+    def _begin_some(self, links: deque[Link]) -> None:
+        """The others with the loop's next turns: a stream may have thousands of sources."""
+        for _ in range(min(BEGUN_PER_TURN, len(links))):
+            link = links.popleft()
+            if self.by_key.get(link.upstream.key) is link:
+                link.begin()
+        if links and self._leading:
+            self._around.timers.call_soon(self._begin_some, links)
 
     def _upstreams(self) -> list[Upstream]:
         rules = self._around.target.rules

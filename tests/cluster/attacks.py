@@ -365,6 +365,7 @@ def prepare(port: int) -> None:
         wire.send(b"".join(b"PUB m.b%d.c 0\r\n\r\n" % number for number in range(start, start + 1000)))
     while json.loads(wire.request(f"$JS.API.STREAM.INFO.{STREAM}"))["state"]["messages"] < SUBJECTS:
         time.sleep(0.05)
+    wire.socket.close()
 
 
 def subject_searches(target: Target) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from jetcluster.mirror import inflow
 from jetcluster.mirror.link import SILENCE_SECONDS
+from jetcluster.mirror.links import BEGUN_PER_TURN
 from jetcluster.store.api import DamagedError
 from jetcluster.stream.rules import link_key
 from tests.unit.mirror.rig import CREATED, Rig
@@ -617,3 +618,16 @@ def test_the_log_knows_how_close_it_is() -> None:
     assert cursor is not None and cursor.lag == 0
     rig.control("Nats-Last-Consumer: 1")
     assert not rig.log
+
+
+def test_many_sources_begin_in_many_turns_and_not_after_the_end() -> None:
+    many = [{"name": f"U{number}"} for number in range(100)]
+    rig = begun(sources=many)
+    assert 0 < len(rig.bus.sent) <= BEGUN_PER_TURN
+    rig.time.advance(0)
+    assert len(rig.bus.sent) == 100
+    rig = begun(sources=many)
+    first = len(rig.bus.sent)
+    rig.links.end()
+    rig.time.advance(0)
+    assert len(rig.bus.sent) == first
