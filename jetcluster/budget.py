@@ -28,6 +28,9 @@ MAX_PER_KEY: Final = 1024
 T = TypeVar("T")
 Steps = Generator[None, None, T]
 """Work in steps: it yields where others may go on, and returns its result."""
+Work = Generator[float | None, None, T]
+"""The same; a step that sets something off which is done elsewhere in the loop, a task, yields the seconds that this is
+likely to take."""
 
 
 class BusyError(Exception):
@@ -43,7 +46,7 @@ class Job(Generic[T]):
         self,
         budget: LoopBudget,
         key: Hashable,
-        steps: Steps[T],
+        steps: Work[T],
         done: Callable[[T], object],
         failed: Callable[[Exception], object],
     ) -> None:
@@ -67,12 +70,12 @@ class Job(Generic[T]):
 
     def advance(self, clock: Clock, end: float) -> bool:
         """Steps until `end`, one at least; True when no more are to come. For the budget."""
-        steps = self._steps
+        steps, budget = self._steps, self._budget
         self._running = True
         try:
-            next(steps)
-            while not self.over and clock.monotonic() < end:
-                next(steps)
+            budget.claimed += next(steps) or 0.0
+            while not self.over and clock.monotonic() + budget.claimed < end:
+                budget.claimed += next(steps) or 0.0
         except StopIteration as stop:
             if not self.over:
                 self.over = True
@@ -103,6 +106,8 @@ class LoopBudget:
         self.connections_wait = False
         """Told by the governor: it has turns to give as well."""
         self._scheduled = False
+        self.claimed = 0.0
+        """Seconds of this turn of the loop that are spoken for (see `Work`)."""
         self._end = -1.0
         """When the time of this turn of the loop is over; -1.0: nobody has taken any of it."""
 
@@ -115,10 +120,15 @@ class LoopBudget:
             self._end = now + SLICE
             self._timers.call_soon(self._turn_over)
             return True
-        return now < self._end
+        return now + self.claimed < self._end
 
     def _turn_over(self) -> None:
         self._end = -1.0
+        self.claimed = 0.0
+
+    @property
+    def _now(self) -> float:
+        return self._clock.monotonic() + self.claimed
 
     @property
     def share(self) -> float:
@@ -130,7 +140,7 @@ class LoopBudget:
     def start(
         self,
         key: Hashable,
-        steps: Steps[T],
+        steps: Work[T],
         done: Callable[[T], object],
         failed: Callable[[Exception], object],
         *,
@@ -140,7 +150,7 @@ class LoopBudget:
         raise; before it returns already, if that is quick and nobody waits, unless not `at_once`. Raises BusyError."""
         job = Job(self, key, steps, done, failed)
         now = at_once and not self.jobs and self.has_time()
-        if now and job.advance(self._clock, min(self._clock.monotonic() + QUANTUM, self._end)):
+        if now and job.advance(self._clock, min(self._now + QUANTUM, self._end)):
             return job
         of_key = self._waiting.get(key)
         if self.jobs >= MAX_JOBS or (of_key is not None and len(of_key) >= MAX_PER_KEY):
@@ -151,7 +161,7 @@ class LoopBudget:
         self._schedule()
         return job
 
-    async def run(self, key: Hashable, steps: Steps[T]) -> T:
+    async def run(self, key: Hashable, steps: Work[T]) -> T:
         """What `steps` return; raises what they raise, and BusyError. A task that is cancelled cancels the work."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -209,14 +219,14 @@ class LoopBudget:
 
     def _turn(self) -> None:
         self._scheduled = False
-        clock = self._clock
-        end = clock.monotonic() + self.share
+        self.claimed = 0.0
+        end = self._now + self.share
         try:
             while self.jobs:
                 job = self._next()
-                if not job.advance(clock, min(clock.monotonic() + QUANTUM, end)):
+                if not job.advance(self._clock, min(self._now + QUANTUM, end)):
                     self._queue(job)
-                if clock.monotonic() >= end:
+                if self._now >= end:
                     break
         finally:
             self._schedule()

@@ -18,7 +18,7 @@ from jetcluster.api.context import ApiContext, Counters
 from jetcluster.api.object_claims import NO_RESPONDERS, ObjectClaims
 from jetcluster.api.request import Request, check_api_level, check_size
 from jetcluster.api.seed_codes import renumbered
-from jetcluster.budget import BusyError
+from jetcluster.budget import BusyError, Job, Work
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model.advisory import API_AUDIT_SUBJECT
 from jetcluster.model.codec import dumps
@@ -31,6 +31,9 @@ MAX_QUEUED = 10_000
 """Requests waiting (nats-server's request_queue_limit); beyond it the oldest is dropped and counted."""
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
 MAX_RUNNING = 256
+REQUEST_COST = 0.0004
+BYTE_COST = 2e-8
+"""Seconds of the loop that a request, and a byte of its payload, are taken to need: so many are begun in a turn."""
 REQUEST_SECONDS = 3.9
 """A request is answered within so long, whatever it has to ask of other nodes: stock clients give up after 5 s. What
 was begun may still be carried out then, as after any 503."""
@@ -91,6 +94,8 @@ class JetStreamApi:
         self._subscriptions: list[Subscription] = []
         self._queue: deque[Request] = deque()
         self._queued_bytes = 0
+        self._starting: Job[None] | None = None
+        """Requests are being begun."""
         self._running: set[asyncio.Task[None]] = set()
         self._sessions: set[asyncio.Task[None]] = set()
 
@@ -116,6 +121,8 @@ class JetStreamApi:
         self._claims.stop()
         self._queue.clear()
         self._queued_bytes = 0
+        if self._starting is not None:
+            self._starting.cancel()
         running = [*self._running, *self._sessions]
         for task in running:
             task.cancel()
@@ -149,15 +156,39 @@ class JetStreamApi:
             self._bus.publish(reply, headers=NO_RESPONDERS)
 
     def _run_more(self) -> None:
-        while self._queue and len(self._running) < MAX_RUNNING:
-            request = self._queue.popleft()
-            self._queued_bytes -= len(request.payload)
-            task = asyncio.get_running_loop().create_task(self._serve(request))
-            self._running.add(task)
-            task.add_done_callback(self._done)
+        """Begins requests as the loop has time for them: what they cost comes with the loop's next turn."""
+        if self._queue and self._starting is None and len(self._running) < MAX_RUNNING:
+            try:
+                steps, account = self._start_some(), self._bus.account
+                job = self._context.budget.start(account, steps, self._started, self._not_started)
+                self._starting = None if job.over else job
+            except BusyError:
+                if not self._running:  # else the next one that ends comes here again
+                    self._start_next()
         if self.dropped > self._dropped_told and not self._queue:
             self._dropped_told = self.dropped
             self._context.log.warning("API requests dropped", account=self._bus.account, total=self.dropped)
+
+    def _start_some(self) -> Work[None]:
+        while self._queue and len(self._running) < MAX_RUNNING:
+            yield REQUEST_COST + self._start_next() * BYTE_COST
+
+    def _start_next(self) -> int:
+        """Bytes of its payload."""
+        request = self._queue.popleft()
+        size = len(request.payload)
+        self._queued_bytes -= size
+        task = asyncio.get_running_loop().create_task(self._serve(request))
+        self._running.add(task)
+        task.add_done_callback(self._done)
+        return size
+
+    def _started(self, _: None) -> None:
+        self._starting = None
+
+    def _not_started(self, error: Exception) -> None:
+        self._starting = None
+        self._context.log.error("API requests could not be begun", account=self._bus.account, error=repr(error))
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)

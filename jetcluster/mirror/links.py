@@ -8,8 +8,8 @@ from jetcluster.mirror.link import Link
 from jetcluster.mirror.ports import Surroundings
 from jetcluster.mirror.upstream import Upstream
 
-AT_ONCE: Final = 64
-APART_SECONDS: Final = 0.02
+AT_ONCE: Final = 16
+APART_SECONDS: Final = 0.01
 """So many of a stream's links begin together, and then the next: thousands at once would hold the loop."""
 
 

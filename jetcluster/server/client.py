@@ -34,6 +34,8 @@ QUANTUM_BYTES = 512
 """For each message of a portion: so many bytes end it as well."""
 WORK = {SUB: 8, UNSUB: 8, PING: 1, PONG: 1, CONNECT: 64}
 """So many messages of a portion a command is worth, beside what its line is (`governor.LINE_BYTES`)."""
+TAKERS = 4
+"""For each so many that a message goes to it is worth one message more."""
 REFUSED = 8
 """So many a publish is worth that may not be."""
 FEW = 64
@@ -176,8 +178,10 @@ class Client(ClientLogin):
                             callback(a, b, c, d, self)
                         elif route.reserved:
                             self._refuse("Publish to", a)
-                        elif not router.deliver(route, a, b, c, d, self) and b and self.no_responders:
-                            self._tell_no_responders(router, a, b)
+                        else:
+                            quantum -= route.takers // TAKERS
+                            if not router.deliver(route, a, b, c, d, self) and b and self.no_responders:
+                                self._tell_no_responders(router, a, b)
                     except Exception:  # a callback's contract is not to raise; its mistake costs one message, not all
                         log.exception("cid %d: error in a subscription to %r", self.cid, a)
                     if self.pending > mark or in_msgs >= quantum or in_bytes >= most_bytes or self._valve is not None:

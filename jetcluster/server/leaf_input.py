@@ -19,6 +19,8 @@ log = logging.getLogger("jetcluster.server")
 
 HEADROOM = 64 * 1024
 """Bytes a message may have beyond max_payload: headers that servers add on the way."""
+LOOK_EVERY = 16
+"""Messages after which it is seen whether there is time left."""
 COMMAND_WORK = 8
 """So many messages of a portion a command is worth that is none."""
 
@@ -63,7 +65,7 @@ class LeafInput(Connection):
             if work >= quantum or (work and clock.monotonic() >= end):
                 self._queue()
                 return
-            work += self._run_some(iter(self._rest or parser.take(CHUNK)), quantum - work)
+            work += self._run_some(iter(self._rest or parser.take(CHUNK)), quantum - work, end)
         if self.close_reason:
             return
         if self._checking is not None:
@@ -74,7 +76,7 @@ class LeafInput(Connection):
             log.warning("leafnode cid %d: %s", self.cid, parser.error)
             self.close(parser.error.reason, parser.error.text)
 
-    def _run_some(self, commands: Iterator[leaf.Command], quantum: int) -> int:
+    def _run_some(self, commands: Iterator[leaf.Command], quantum: int, end: float) -> int:
         """Runs `commands`, or some of them when that is enough for one portion; how much work that was."""
         work = 1  # of those that say nothing
         for kind, a, b, queues, headers, payload in commands:
@@ -90,6 +92,8 @@ class LeafInput(Connection):
                 log.exception("leafnode cid %d: error in %r", self.cid, said)
             if self.close_reason or self._checking is not None or work >= quantum:
                 break
+            if not work % LOOK_EVERY and self.server.clock.monotonic() >= end:
+                break  # one of them may go to thousands
         self._rest = list(commands)
         return work
 

@@ -135,9 +135,12 @@ class Router:
 
     def remove_client(self, subscription: ClientSubscription) -> None:
         """Removes a client's subscription; removing it twice does nothing."""
-        if subscription.closed:
-            return
-        subscription.closed = True
+        if not subscription.closed:
+            subscription.closed = True
+            self.take_out(subscription)
+
+    def take_out(self, subscription: ClientSubscription) -> None:
+        """The rest of `remove_client`, for one that is `closed`; twice does nothing."""
         if self.index.remove(subscription):
             self._count(subscription.subject, subscription.queue, -1)
             if self.shadows is not None:

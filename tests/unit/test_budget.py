@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 from collections.abc import Callable, Hashable
 from typing import Any
 
 import pytest
 
-from jetcluster.budget import MAX_PER_KEY, QUANTUM, SLICE, BusyError, LoopBudget, Steps
+from jetcluster.budget import MAX_PER_KEY, QUANTUM, SLICE, BusyError, LoopBudget, Steps, Work
 from jetcluster.clock import ManualTime, SystemClock
 
 
@@ -78,6 +79,24 @@ def test_all_jobs_together_have_one_slice_of_a_turn() -> None:
         assert bench.loop.now - start <= SLICE + QUANTUM
         start = bench.loop.now
     assert sorted(map(str, bench.results)) == sorted(map(str, range(10)))
+
+
+def test_a_step_may_speak_for_time_that_is_needed_elsewhere() -> None:
+    bench = Bench()
+    begun: list[int] = []
+
+    def steps() -> Work[None]:
+        for number in range(20):
+            begun.append(number)
+            yield SLICE / 4
+
+    bench.budget.start("a", steps(), bench.results.append, bench.results.append)
+    counts = [len(begun)]
+    while bench.budget.jobs:
+        bench.loop.turn()
+        counts.append(len(begun))
+    assert max(after - before for before, after in itertools.pairwise(counts)) <= 4
+    assert len(begun) == 20
 
 
 def test_keys_have_turns_alike_however_many_jobs_they_have() -> None:

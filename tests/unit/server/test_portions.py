@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import gc
 import time
@@ -119,6 +120,46 @@ def test_new_subscriptions_and_long_subjects_take_a_bounded_part_of_a_turn() -> 
         peer.connection.data_received(lines)
         assert longest(begun, clock) < LONGEST
     assert len(peer.connection.subscriptions) == 18_060
+
+
+def test_messages_that_go_to_thousands_take_a_bounded_part_of_a_turn() -> None:
+    """The more takers, the fewer messages of one connection in a turn."""
+    bench = Bench()
+    takers = bench.client()
+    takers.send(b"".join(b"SUB n %d\r\n" % number for number in range(4000)))
+    takers.read()
+    peer = bench.client()
+    clock = on_real_time(bench)
+    bench.server.options = dataclasses.replace(bench.server.options, max_pending=1 << 30)
+    begun = time.process_time()
+    peer.connection.data_received(b"PUB n 0\r\n\r\n" * 100)
+    assert longest(begun, clock) < 2 * LONGEST
+    assert takers.connection.out_msgs == 400_000
+
+
+@pytest.mark.parametrize("how", ["close", "lost", "connect"])
+def test_many_subscriptions_go_in_steps_and_take_nothing_meanwhile(how: str) -> None:
+    bench = Bench()
+    peer, other = bench.client(), bench.client()
+    peer.send(b"".join(b"SUB n.%d.x %d\r\n" % (number, number) for number in range(30_000)), b"SUB n.> a")
+    other.send(b"SUB n.7.x 1")
+    bench.time.advance(0)
+    clock = on_real_time(bench)
+    begun = time.process_time()
+    if how == "close":
+        peer.connection.close("Client Closed")
+    elif how == "lost":
+        peer.connection.connection_lost(None)
+    else:
+        peer.connection.data_received(CONNECT)
+    first = time.process_time() - begun
+    sent = peer.connection.out_msgs
+    other.connection.data_received(b"PUB n.7.x 0\r\n\r\n")
+    assert peer.connection.out_msgs == sent
+    assert other.connection.out_msgs == 1
+    assert max([first, *clock.turns()]) < LONGEST
+    assert bench.router.index.count == 1
+    assert not peer.connection.subscriptions
 
 
 def test_many_that_send_garbage_together_have_no_more_than_one_turn() -> None:
