@@ -163,11 +163,17 @@ class DirectoryStore(Store):
         self.scan()
 
     def scan(self) -> None:
-        """Files may have been put here by hand. Raises OSError."""
-        found = sorted(self.directory.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime)
-        hashes = {path.stem: hashlib.sha256(path.read_bytes()).digest() for path in found if is_key("A", path.stem)}
+        """Files may have been put here by hand: what is no file of an account is left out. Raises OSError."""
+        found: list[tuple[float, str, bytes]] = []
+        for path in self.directory.glob(f"*{_SUFFIX}"):
+            if not is_key("A", path.stem) or not path.is_file():  # nor a pipe, which nobody may write to
+                continue
+            with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+                text = file.read(MAX_BYTES + 1)
+                if len(text) <= MAX_BYTES:
+                    found.append((os.fstat(file.fileno()).st_mtime, path.stem, hashlib.sha256(text).digest()))
         with self._lock:
-            self._hashes = hashes
+            self._hashes = {account: digest for _, account, digest in sorted(found)}
 
     def fetch(self, account: str) -> str | None:
         found = self._hashes.get(account)
