@@ -303,7 +303,7 @@ async def background(cli: Cli, *args: str) -> AsyncIterator[asyncio.subprocess.P
         yield process
     finally:
         process.send_signal(signal.SIGKILL)
-        await process.wait()
+        await process.communicate()  # `wait` alone waits for ever where a lot was not read
 
 
 async def test_a_day(nodes: ProcessCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
