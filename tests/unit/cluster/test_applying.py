@@ -9,6 +9,7 @@ import pytest
 from jetcluster.cluster.meta_state import Assignment
 from jetcluster.cluster.stream_replica import StreamReplica
 from jetcluster.errors import ApiError
+from jetcluster.objects.bucket import Bucket
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
 from jetcluster.stream.ingest import Ingest
@@ -125,6 +126,20 @@ async def test_a_disk_that_fails_stops_its_replica_and_no_other(
         for node in cluster:
             assert node is follower or not node.replica("S").failed
         assert (await cluster["A"].publish_again(b"s", b"2"))["seq"] == 2
+
+
+@virtual_time
+async def test_an_object_service_that_fails_stops_no_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Bucket, rules: Any) -> None:
+        raise KeyError("a hole")
+
+    monkeypatch.setattr(Bucket, "begin", fail)
+    async with Cluster("A", clustered=False) as cluster:
+        await cluster.create("OBJ_b", 1, subjects=["$O.b.>"])
+        assert (await cluster["A"].publish(b"$O.b.M.x", b"1"))["seq"] == 1
+        replica = cluster["A"].replica("OBJ_b")
+        assert replica.leading and (replica.failed, replica.applying.failures) == ("", 1)
+        assert "the object service failed" in cluster["A"].log.events("error")
 
 
 @virtual_time
