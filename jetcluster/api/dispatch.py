@@ -8,7 +8,6 @@ whoever can answer those subscribes to them, so that "nobody" stays visible to t
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -91,8 +90,12 @@ class JetStreamApi:
         self._queued_bytes = 0
         self._running: set[asyncio.Task[None]] = set()
         self._sessions: set[asyncio.Task[None]] = set()
+        self._find: Callable[[list[str]], tuple[Endpoint, tuple[str, ...]] | None]
 
     def start(self) -> None:
+        from jetcluster.api.endpoints import find  # the handlers: here and not above, since they import this module
+
+        self._find = find
         prefixes = ["$JS.API."]
         if self._context.domain:
             prefixes.append(self._domain.decode())
@@ -163,12 +166,11 @@ class JetStreamApi:
             self._run_more()
 
     async def _serve(self, request: Request) -> None:
-        endpoints = await load_endpoints()
         # "$JS.API.<...>" or "$JS.<domain>.API.<...>": the API token is the second or the third. Or "$OBJ.<bucket>".
         tokens = request.subject.decode("utf-8", "replace").split(".")
         if tokens[0] != "$OBJ":
             tokens = tokens[2:] if tokens[1] == "API" else tokens[3:]
-        found = endpoints.find(tokens)
+        found = self._find(tokens)
         if found is None:
             code = errors.BAD_REQUEST if self.enabled else errors.NOT_ENABLED_FOR_ACCOUNT
             response = _envelope(SYSTEM_TYPE, by_code(code), {})
@@ -247,14 +249,3 @@ def _envelope(type: str, error: ApiError | None, fields: Any) -> bytes:
     if error is not None:
         reply["error"] = error.to_dict()
     return dumps(reply | fields)
-
-
-async def load_endpoints() -> Any:
-    """The module with the handlers. Importing it, with pydantic, takes 0.2 s: once, in a thread, so that heartbeats
-    and data go on. Asked for at the end of a node's start, so that the first request need not wait for all of it."""
-    if not _loaded:
-        _loaded.append(await asyncio.to_thread(importlib.import_module, "jetcluster.api.endpoints"))
-    return _loaded[0]
-
-
-_loaded: list[Any] = []

@@ -1,7 +1,4 @@
-"""The table of API endpoints: subject, response type, handler, and what an error reply holds besides the error.
-
-Imports the handlers and with them pydantic: loaded on the first request, not at start (see `api.dispatch`).
-"""
+"""The table of API endpoints: subject, response type, handler, and what an error reply holds besides the error."""
 
 from __future__ import annotations
 

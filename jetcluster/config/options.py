@@ -1,7 +1,6 @@
 """`Options`: everything a server process can be told, from flags and configuration file together.
 
-Plain slotted dataclasses, not pydantic models: importing pydantic costs 0.12 s, a quarter of the budget from exec to
-"Server is ready" (shared/reference/drop-in.md). The reader checks every type before it assigns.
+Plain slotted dataclasses: the reader checks every type before it assigns.
 
 Sizes are bytes, times are seconds. Fields that `server.options.ServerOptions` has too carry the same name and default.
 """

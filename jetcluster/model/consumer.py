@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
-
-from jetcluster.model.base import Duration, Int64, UInt64, WireModel
+from jetcluster.model.base import Duration, Field, Int64, UInt64, WireModel
 from jetcluster.model.times import go_time, parse_rfc3339
 
 
@@ -21,7 +19,7 @@ def _time(text: str) -> str:
         raise ValueError(f'parsing time "{text}" as "{layout}": cannot parse "{text}" as "2006"') from None
 
 
-Time = Annotated[str, AfterValidator(_time)]
+Time = Annotated[str, _time]
 """RFC 3339, as Go would write it again; "" is absent."""
 
 

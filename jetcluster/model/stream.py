@@ -1,16 +1,14 @@
 """The stream configuration as clients write it: shape, types, server defaults, and its wire form.
 
 What the values may be is decided in `model.stream_rules`, on the wire form, because the meta state machine needs those
-rules too and must not import pydantic. Fields and their order: shared/reference/streams.md 5.3.
+rules too. Fields and their order: shared/reference/streams.md 5.3.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
-
-from jetcluster.model.base import Duration, Int32, Int64, UInt64, WireModel
+from jetcluster.model.base import Duration, Field, Int32, Int64, UInt64, WireModel
 from jetcluster.model.consumer import Time
 from jetcluster.model.limits import UNLIMITED, AccountLimits
 from jetcluster.model.stream_rules import DEFAULT_DUPLICATE_WINDOW, required_level
@@ -150,8 +148,8 @@ class StreamConfig(WireModel):
     def to_wire(self) -> dict[str, Any]:
         """The JSON object of STREAM.INFO, keys in wire order, zero values left out where nats-server does. Equal
         configurations have equal wire forms; `metadata` holds `_nats.req.level` and none of the client's `_nats.*`."""
-        dumped = self.model_dump(include=set(StreamConfig.model_fields), exclude_none=True)
-        wire = {key: value for key, value in dumped.items() if _shown(key, value)}
+        dumped = self.model_dump()
+        wire = {key: dumped[key] for key in StreamConfig.model_fields if _shown(key, dumped[key])}
         for key in ("placement", "mirror"):
             if key in wire:
                 wire[key] = _pruned(wire[key])
@@ -189,6 +187,8 @@ _OMITTED_WHEN_ZERO = frozenset(
 def _shown(key: str, value: Any) -> bool:
     if key == "persist_mode":
         return bool(value != "default")
+    if value is None:
+        return False
     return bool(value) or key not in _OMITTED_WHEN_ZERO
 
 

@@ -109,10 +109,6 @@ class Node:
         self._write_ports_file()
         self.log.info("Server is ready")
         self._started = True
-        if self.options.jetstream.enabled:
-            from jetcluster.api.dispatch import load_endpoints
-
-            self._keep(load_endpoints())
         if self._stop_asked:
             self._keep(self.stop())
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from jetcluster.api import dispatch, endpoints
 from jetcluster.api.context import ApiContext
 from jetcluster.api.dispatch import JetStreamApi
 from jetcluster.clock import SeededRng
@@ -21,8 +20,6 @@ from tests.unit.cluster.virtual_loop import virtual_time
 
 def serve_api(node: Node) -> JetStreamApi:
     """The node answers `$JS.API.>`, as links ask it to."""
-    if not dispatch._loaded:
-        dispatch._loaded.append(endpoints)
     context = ApiContext(node.js, node.cluster.loop, SeededRng(next(node.cluster.seeds)), node.log, node.name)
     api = JetStreamApi(context, node.bus)
     api.start()
