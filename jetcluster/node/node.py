@@ -20,6 +20,7 @@ from jetcluster.node.node_jetstream import NodeJetStream, StorageError
 from jetcluster.node.server_options import server_options
 from jetcluster.node.stop_watch import StopWatch
 from jetcluster.node.system_account import SystemAccount
+from jetcluster.node.warm_up import warm_up
 from jetcluster.server.listener import ListenError, host_port
 from jetcluster.server.server import Server
 
@@ -99,16 +100,19 @@ class Node:
         self.share()
         self.system = SystemAccount(self)
         self.system.start()
-        await self._start_monitor()
+        self._open_monitor()
         await self.jetstream.prepare()
         await self.server.start()
         self._log_listening()
         await self._start_websocket()
         await self._start_leafnodes()
         await self.jetstream.introduce()
+        if self.monitor is not None:
+            await self.monitor.serve()
         self._write_ports_file()
         self.log.info("Server is ready")
         self._started = True
+        self._keep(warm_up(self.options))
         if self._stop_asked:
             self._keep(self.stop())
 
@@ -198,12 +202,12 @@ class Node:
                 operator=options.operator.is_on,
             )
 
-    async def _start_monitor(self) -> None:
+    def _open_monitor(self) -> None:
         if not (self.options.http_port or self.options.https_port):
             return
         from jetcluster.monitor.start import start_monitor
 
-        self.monitor = await start_monitor(self)
+        self.monitor = start_monitor(self)
 
     async def _start_websocket(self) -> None:
         if self.options.websocket.port:

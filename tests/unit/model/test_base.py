@@ -63,7 +63,8 @@ def test_what_is_given_is_read_whatever_the_case_of_its_key() -> None:
     )  # fmt: skip
     assert got.model_dump() == {
         "text": "x", "flag": False, "small": -(2**31), "count": 0, "pairs": {},
-        "inner": {"choice": "one", "numbers": []}, "inners": [{"choice": "one", "numbers": [1]}], "even": "AB", "anything": {"a": [None]}, "more": True,
+        "inner": {"choice": "one", "numbers": []}, "inners": [{"choice": "one", "numbers": [1]}],
+        "even": "AB", "anything": {"a": [None]}, "more": True,
     }  # fmt: skip
     assert Wider.from_object(got.model_dump() | {"even": "ab"}) == got
 
