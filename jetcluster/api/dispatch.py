@@ -63,6 +63,7 @@ SYSTEM_SUBJECTS = ("META.>", "SERVER.>", "ACCOUNT.PURGE.*")
 
 
 INFO = b"$JS.API.INFO"
+INFOS = (b".STREAM.INFO.", b".CONSUMER.INFO.")
 
 
 class JetStreamApi:
@@ -142,6 +143,11 @@ class JetStreamApi:
             self._queued_bytes -= len(self._queue.popleft().payload)
             self.dropped += 1
         self._run_more()
+
+    def waiting(self) -> tuple[int, int]:
+        """Requests whose turn has not come, and how many of them only ask for STREAM.INFO or CONSUMER.INFO."""
+        infos = sum(1 for request in self._queue if any(kind in request.subject for kind in INFOS))
+        return len(self._queue), infos
 
     def _to_bucket(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         """A put to a key-value bucket by its domain's name: the stream knows it by its plain subject (sheet core 8).
