@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 
 from jetcluster.api import account, consumers, objects, restore, servers, snapshot, streams
 from jetcluster.api.context import ApiContext, Counters
 from jetcluster.api.request import Request
+from jetcluster.records import dataclass
 
 TYPE_PREFIX: Final = "io.nats.jetstream.api.v1."
 

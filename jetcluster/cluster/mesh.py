@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jetcluster.clock import Clock, Rng, SystemClock, SystemRng
@@ -37,6 +37,7 @@ from jetcluster.cluster.mesh_info import (
     split_url,
 )
 from jetcluster.cluster.mesh_link import TcpLink
+from jetcluster.records import dataclass
 
 if TYPE_CHECKING:
     import ssl

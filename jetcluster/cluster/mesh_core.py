@@ -14,7 +14,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from jetcluster.clock import Clock
 from jetcluster.cluster.mesh_api import MeshError, NodeInfo
@@ -47,6 +47,7 @@ from jetcluster.cluster.mesh_traffic import RouteTraffic, size_of
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import RemotePeer, Switchboard
 from jetcluster.protocol.valve import Valve
+from jetcluster.records import dataclass
 
 SYNC_METHOD = "mesh.sync"
 _LOGGED_ERRORS = 20

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from jetcluster.protocol.bus import Outgoing
+from jetcluster.records import dataclass
 
 
 @dataclass(slots=True)

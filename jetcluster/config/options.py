@@ -8,10 +8,11 @@ Sizes are bytes, times are seconds. Fields that `server.options.ServerOptions` h
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from jetcluster.config.operator_options import OperatorOptions
 from jetcluster.config.sharing import ExportOptions, ImportOptions, MappingOptions
+from jetcluster.records import dataclass
 
 DEFAULT_PORT = 4222
 RANDOM_PORT = -1

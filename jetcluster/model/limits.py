@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+from jetcluster.records import dataclass
 
 FARTHEST_SEQ: Final = (1 << 63) - 1
 """No purge, archive, upstream or configuration takes a stream beyond this sequence: as many again are left to publish,

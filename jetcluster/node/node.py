@@ -353,6 +353,7 @@ class Node:
 def run(options: Options, log: Logger, read_options: Callable[[], Options] | None = None) -> int:
     """Runs a node until it is told to stop; returns the exit code. `read_options`: see `Node`."""
     gc.set_threshold(*GC_THRESHOLDS)
+    gc.enable()
     try:
         import uvloop
 
