@@ -269,7 +269,7 @@ def get_logger(name: str) -> Logger:
 
 
 class StandardLibraryBridge(logging.Handler):
-    """Takes records of `logging` (our modules that use it, asyncio, pysyncobj) into this log.
+    """Takes records of `logging` (our modules that use it, asyncio, aiohttp, pysyncobj) into this log.
 
     `logging` itself costs nothing at start: asyncio imports it.
     """

@@ -8,6 +8,7 @@ whoever can answer those subscribes to them, so that "nobody" stays visible to t
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ from jetcluster import errors
 from jetcluster.api.context import ApiContext, Counters
 from jetcluster.api.object_claims import NO_RESPONDERS, ObjectClaims
 from jetcluster.api.request import Request, check_api_level, check_size
+from jetcluster.api.seed_codes import renumbered
+from jetcluster.budget import BusyError
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model.advisory import API_AUDIT_SUBJECT
 from jetcluster.model.codec import dumps
@@ -91,12 +94,8 @@ class JetStreamApi:
         self._queued_bytes = 0
         self._running: set[asyncio.Task[None]] = set()
         self._sessions: set[asyncio.Task[None]] = set()
-        self._find: Callable[[list[str]], tuple[Endpoint, tuple[str, ...]] | None]
 
     def start(self) -> None:
-        from jetcluster.api.endpoints import find  # the handlers: here and not above, since they import this module
-
-        self._find = find
         prefixes = ["$JS.API."]
         if self._context.domain:
             prefixes.append(self._domain.decode())
@@ -172,11 +171,12 @@ class JetStreamApi:
             self._run_more()
 
     async def _serve(self, request: Request) -> None:
+        endpoints = await load_endpoints()
         # "$JS.API.<...>" or "$JS.<domain>.API.<...>": the API token is the second or the third. Or "$OBJ.<bucket>".
         tokens = request.subject.decode("utf-8", "replace").split(".")
         if tokens[0] != "$OBJ":
             tokens = tokens[2:] if tokens[1] == "API" else tokens[3:]
-        found = self._find(tokens)
+        found = endpoints.find(tokens)
         if found is None:
             code = errors.BAD_REQUEST if self.enabled else errors.NOT_ENABLED_FOR_ACCOUNT
             response = _envelope(SYSTEM_TYPE, by_code(code), {})
@@ -212,7 +212,7 @@ class JetStreamApi:
                 fields = await endpoint.handler(self._context, request, self.counters)
         except ApiError as error:
             refusal = error
-        except TimeoutError:
+        except (TimeoutError, BusyError):
             refusal = by_code(errors.NOT_AVAILABLE)
         except Exception as error:  # noqa: BLE001 - a defect of ours must not leave a client without an answer
             subject = request.subject.decode("utf-8", "replace")
@@ -221,6 +221,8 @@ class JetStreamApi:
         else:
             return (fields if isinstance(fields, bytes) else _envelope(_type(endpoint), None, fields)), True
         self.counters.errors += 1
+        if self._context.compat.seed_error_codes:
+            refusal = renumbered(refusal)
         return _envelope(_type(endpoint), refusal, endpoint.in_error), False
 
     def _check_enabled(self, endpoint: Endpoint) -> None:
@@ -255,3 +257,14 @@ def _envelope(type: str, error: ApiError | None, fields: Any) -> bytes:
     if error is not None:
         reply["error"] = error.to_dict()
     return dumps(reply | fields)
+
+
+async def load_endpoints() -> Any:
+    """The module with the handlers. Importing it, with pydantic, takes 0.15 s: once, in a thread, so that heartbeats
+    and data go on. A node's start asks for it, so that no request has to wait for it."""
+    if not _loaded:
+        _loaded.append(await asyncio.to_thread(importlib.import_module, "jetcluster.api.endpoints"))
+    return _loaded[0]
+
+
+_loaded: list[Any] = []

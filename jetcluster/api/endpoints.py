@@ -1,15 +1,17 @@
-"""The table of API endpoints: subject, response type, handler, and what an error reply holds besides the error."""
+"""The table of API endpoints: subject, response type, handler, and what an error reply holds besides the error.
+
+Imports the handlers and with them pydantic: loaded on the first request, not at start (see `api.dispatch`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from jetcluster.api import account, consumers, objects, restore, servers, snapshot, streams
 from jetcluster.api.context import ApiContext, Counters
 from jetcluster.api.request import Request
-from jetcluster.records import dataclass
 
 TYPE_PREFIX: Final = "io.nats.jetstream.api.v1."
 

@@ -36,6 +36,7 @@ from jetcluster.cluster.meta_state import (
     ClusterNamed,
     ClusterRescued,
     Effect,
+    NodeChanged,
     StreamAssigned,
     StreamRemoved,
     StreamUpdated,
@@ -47,6 +48,7 @@ from jetcluster.cluster.read_confirm import COMMIT_METHOD, LAST_METHOD
 from jetcluster.cluster.registry import NodeRegistry
 from jetcluster.cluster.requests import ONCE, Body, LeaderRequests
 from jetcluster.cluster.restart_safety import RestartSafety
+from jetcluster.cluster.roster import Roster
 from jetcluster.cluster.rounds import TICK
 from jetcluster.cluster.scrubber import Scrubber
 from jetcluster.cluster.store_care import StoreCare
@@ -97,7 +99,7 @@ class JetStream:
         self._owners = owners
         self._limits = limits
         self.clustered = clustered
-        self.meta = MetaReplica(context, self._on_effects, self._on_meta_leading)
+        self.meta = MetaReplica(context, self._on_effects, self._on_meta_leading, self._on_meta_config)
         self.service = MetaService(
             self.meta.machine,
             clock=context.clock,
@@ -110,6 +112,7 @@ class JetStream:
             rules=context.placement_rules,
         )
         self.members = MetaMembers(context, self.meta, self.service)
+        self.roster = Roster(context, self.meta, context.leaders.ask)
         self._cluster_id = ClusterId(context.mesh, save_cluster, context.log)
         self._meta_requests = LeaderRequests(
             "meta", context.mesh, context.leaders, context.clock, self._meta_handler, context.log
@@ -154,6 +157,7 @@ class JetStream:
             clustered=clustered,
             expected_nodes=expected_nodes,
             settled=settled,
+            roster=self.roster,
         )
         self._watch = NodeWatch(context)
         self._ticker: Any = None
@@ -340,6 +344,8 @@ class JetStream:
             elif isinstance(effect, ClusterNamed):
                 self._cluster_id.confirm(effect.cluster_id)
                 self.joining.announce()
+            elif isinstance(effect, NodeChanged):
+                self.context.mesh.check_keys()
             elif isinstance(effect, ClusterRescued):
                 self.meta_rescue.applied(effect.rescue)
 
@@ -448,6 +454,10 @@ class JetStream:
         if leading and self.meta.group is not None:
             self.background.spawn(self.registry.keep(self.meta.group.term))
 
+    def _on_meta_config(self) -> None:
+        """Others may lag, and not know a new member yet."""
+        self.context.timers.call_soon(self.joining.announce)
+
     def _peer_up(self, info: NodeInfo) -> None:
         self.context.raft.peer_up(info.peer_id)
         self.joining.peer_up(info)
@@ -531,6 +541,7 @@ class JetStream:
         if self._stopped:
             return
         self.joining.tick()
+        self.roster.look()
         self.meta_rescue.tick()
         self.rescues.tick()
         if self._watch.changed():

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.records import dataclass
 
+MAX_ACCOUNTS = 16_384
+
 
 @dataclass(slots=True)
 class Traffic:
@@ -19,7 +21,7 @@ class Traffic:
 
 
 class RouteTraffic:
-    """Of all links of a node since its start. As many accounts as it has routers."""
+    """Of all links of a node since its start. Names come from peers: beyond `MAX_ACCOUNTS` new ones are not counted."""
 
     __slots__ = ("by_account",)
 
@@ -29,7 +31,9 @@ class RouteTraffic:
     def __getitem__(self, account: str) -> Traffic:
         found = self.by_account.get(account)
         if found is None:
-            found = self.by_account[account] = Traffic()
+            found = Traffic()
+            if len(self.by_account) < MAX_ACCOUNTS:
+                self.by_account[account] = found
         return found
 
     def sent(self, account: str, size: int) -> None:

@@ -104,6 +104,7 @@ _FIELDS: Fields = {
     "cluster_advertise": ("cluster_advertise", as_string),
     "advertise": ("cluster_advertise", as_string),
     "no_advertise": ("no_advertise", as_bool),
+    "trusted_network": ("trusted_network", as_bool),
     "connect_retries": ("connect_retries", as_int),
     "connect_backoff": ("connect_backoff", as_bool),
     "ping_interval": ("ping_interval", as_duration),

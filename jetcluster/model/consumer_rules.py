@@ -1,9 +1,9 @@
 """What a consumer configuration becomes (`with_defaults`), may say (`check_config`), and looks like (`shown`).
 
-Works on the wire form (the JSON object of CONSUMER.INFO) and the stream's. Order, codes and texts:
-shared/reference/core-and-consumers.md 4.2 to 4.4, checked against nats-server 2.15. What depends on the stream's other
-consumers is decided in apply (`consumer.table`). Checks of nats-server that its own defaults make unreachable (10085,
-10087, 10114, 10181, 10182) are not here.
+Works on the wire form (the JSON object of CONSUMER.INFO) and the stream's, and needs no pydantic. Order, codes and
+texts: shared/reference/core-and-consumers.md 4.2 to 4.4, checked against nats-server 2.15. What depends on the
+stream's other consumers is decided in apply (`consumer.table`). Checks of nats-server that its own defaults make
+unreachable (10085, 10087, 10114, 10181, 10182) are not here.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from jetcluster import API_LEVEL, REPORTED_VERSION, errors
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.model import subjects
 from jetcluster.model.limits import UNLIMITED, AccountLimits
+from jetcluster.model.patterns import MAX_SHAPES, first_overlap, too_various
 from jetcluster.model.stream_rules import MAX_DESCRIPTION, MAX_METADATA_BYTES, MAX_NAME, go_duration
 from jetcluster.model.times import MILLISECOND, MINUTE, SECOND, parse_rfc3339, rfc3339
 
@@ -286,11 +287,10 @@ def _check_filters(config: Config) -> None:
             raise by_code(10139)
         if not subjects.is_valid(subject):
             raise invalid_config("invalid subject")
-    patterns = subjects.Patterns()
-    for subject in many:
-        if patterns.overlap(subject):
-            raise by_code(10138)
-        patterns.add(subject)
+    if too_various(many):
+        raise invalid_config(f"wildcards of filter subjects at too many places, maximum allowed is {MAX_SHAPES}")
+    if first_overlap(many) is not None:
+        raise by_code(10138)
 
 
 def _check_start(config: Config) -> None:

@@ -1,14 +1,16 @@
 """The stream configuration as clients write it: shape, types, server defaults, and its wire form.
 
 What the values may be is decided in `model.stream_rules`, on the wire form, because the meta state machine needs those
-rules too. Fields and their order: shared/reference/streams.md 5.3.
+rules too and must not import pydantic. Fields and their order: shared/reference/streams.md 5.3.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from jetcluster.model.base import Duration, Field, Int32, Int64, UInt64, WireModel
+from pydantic import Field
+
+from jetcluster.model.base import Duration, Int32, Int64, UInt64, WireModel
 from jetcluster.model.consumer import Time
 from jetcluster.model.limits import UNLIMITED, AccountLimits
 from jetcluster.model.stream_rules import DEFAULT_DUPLICATE_WINDOW, required_level
@@ -30,6 +32,11 @@ class SubjectTransform(WireModel):
     dest: str = ""
 
 
+class SourceConsumer(WireModel):
+    name: str = ""
+    deliver_subject: str = ""
+
+
 class StreamSource(WireModel):
     """A mirror's upstream, or one of a stream's sources."""
 
@@ -41,8 +48,8 @@ class StreamSource(WireModel):
     filter_subject: str = ""
     subject_transforms: list[SubjectTransform] = Field(default_factory=list)
     external: ExternalStream | None = None
-    consumer: dict[str, Any] | None = None
-    """A durable consumer of the user's own (2.14); `stream_rules.check_implemented` refuses it."""
+    consumer: SourceConsumer | None = None
+    """A durable consumer of the user's own (ADR-60), instead of one that the stream makes."""
 
 
 class Republish(WireModel):
@@ -148,8 +155,8 @@ class StreamConfig(WireModel):
     def to_wire(self) -> dict[str, Any]:
         """The JSON object of STREAM.INFO, keys in wire order, zero values left out where nats-server does. Equal
         configurations have equal wire forms; `metadata` holds `_nats.req.level` and none of the client's `_nats.*`."""
-        dumped = self.model_dump()
-        wire = {key: dumped[key] for key in StreamConfig.model_fields if _shown(key, dumped[key])}
+        dumped = self.model_dump(include=set(StreamConfig.model_fields), exclude_none=True)
+        wire = {key: value for key, value in dumped.items() if _shown(key, value)}
         for key in ("placement", "mirror"):
             if key in wire:
                 wire[key] = _pruned(wire[key])
@@ -187,8 +194,6 @@ _OMITTED_WHEN_ZERO = frozenset(
 def _shown(key: str, value: Any) -> bool:
     if key == "persist_mode":
         return bool(value != "default")
-    if value is None:
-        return False
     return bool(value) or key not in _OMITTED_WHEN_ZERO
 
 

@@ -1,11 +1,11 @@
-"""The monitoring endpoints by their paths: from a path and a query to an answer, without sockets."""
+"""The monitoring endpoints on aiohttp. Imported only after the server is ready (see `start`)."""
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+
+from aiohttp import web
 
 from jetcluster import REPORTED_VERSION
 from jetcluster.logs import get_logger
@@ -17,10 +17,8 @@ from jetcluster.monitor.stacksz import stacksz
 
 log = get_logger("monitor")
 
-JSON = "application/json"
-TEXT = "text/plain; charset=utf-8"
-HTML = "text/html; charset=utf-8"
-_TITLES = {
+_HEADERS = {"Access-Control-Allow-Origin": "*"}
+_PAGES = {
     "varz": "General",
     "jsz": "JetStream",
     "connz": "Connections",
@@ -36,87 +34,46 @@ _TITLES = {
     "stacksz": "Threads and tasks",
     "metrics": "Metrics for Prometheus",
 }
+Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
-class Answer(NamedTuple):
-    status: int
-    content_type: str
-    body: bytes
-
-
-Page = Callable[[Query], Awaitable[Answer]]
-"""Raises QueryError."""
-
-
-class Pages:
+def application(source: MonitorSource, metrics: Metrics, base_path: str = "") -> web.Application:
     """Paths get `base_path` in front (`http_base_path`)."""
+    prefix = "/" + base_path.strip("/") if base_path.strip("/") else ""
+    endpoints: dict[str, Callable[[Query], Json]] = {
+        "varz": source.varz,
+        "connz": source.connz,
+        "routez": source.routez,
+        "leafz": source.leafz,
+        "gatewayz": source.gatewayz,
+        "accountz": source.accountz,
+        "accstatz": source.accstatz,
+        "raftz": source.raftz,
+        "ipqueuesz": _ipqueuesz,
+        "debug/vars": lambda _: expvarz(),
+        "subsz": source.subsz,
+        "subscriptionsz": source.subsz,
+        "jsz": source.jsz,
+    }
+    app = web.Application()
 
-    def __init__(self, source: MonitorSource, metrics: Metrics, base_path: str = "") -> None:
-        self._source = source
-        self._metrics = metrics
-        self._prefix = "/" + base_path.strip("/") if base_path.strip("/") else ""
-        plain: dict[str, Callable[[Query], Json]] = {
-            "varz": source.varz,
-            "connz": source.connz,
-            "routez": source.routez,
-            "leafz": source.leafz,
-            "gatewayz": source.gatewayz,
-            "accountz": source.accountz,
-            "accstatz": source.accstatz,
-            "raftz": source.raftz,
-            "ipqueuesz": _ipqueuesz,
-            "debug/vars": lambda _: expvarz(),
-            "subsz": source.subsz,
-            "subscriptionsz": source.subsz,
-            "jsz": source.jsz,
-        }
-        pages: dict[str, Page] = {name: _json(answer) for name, answer in plain.items()}
-        pages |= {"metrics": self._scrape, "healthz": self._health, "stacksz": _stacks, "": self._index}
-        self._pages = {f"{self._prefix}/{name}": page for name, page in pages.items()}
-        if self._prefix:
-            self._pages[self._prefix] = self._index
+    def add(path: str, handler: Handler) -> None:
+        app.router.add_route("*", path, handler)  # nats-server looks at no method
 
-    async def answer(self, path: str, query: Query) -> Answer:
-        """Never raises but for cancellation. The method of a request makes no difference, as in nats-server."""
-        page = self._pages.get(path)
-        if page is None:
-            return _text(404, "404 page not found\n")
-        self._source.count_request(path if page != self._index else "/")
-        try:
-            return await page(query)
-        except QueryError as error:
-            return _text(400, str(error))
-        except Exception:
-            log.exception("monitoring request failed", path=path)
-            return _text(500, "internal error, see the log")
-
-    async def _health(self, query: Query) -> Answer:
-        health = await self._source.healthz(query)
-        body = json.dumps(health.body, separators=(",", ":"), ensure_ascii=False)
-        return Answer(health.status, JSON, body.encode())
-
-    async def _scrape(self, query: Query) -> Answer:
-        return Answer(200, CONTENT_TYPE, await self._metrics.scrape(query))
-
-    async def _index(self, query: Query) -> Answer:
-        base = html.escape(self._prefix)
-        links = "\n".join(f'<li><a href="{base}/{name}">{title}</a> /{name}</li>' for name, title in _TITLES.items())
-        page = (
-            "<!doctype html>\n<html lang=en><meta charset=utf-8><title>jetcluster</title>\n"
-            f"<h1>jetcluster</h1><p>speaks NATS {REPORTED_VERSION}</p>\n<ul>\n{links}\n</ul></html>\n"
-        )
-        return Answer(200, HTML, page.encode())
+    add(prefix or "/", _index(source))
+    if prefix:
+        add(prefix + "/", _index(source))
+    for name, answer in endpoints.items():
+        add(f"{prefix}/{name}", _json(source, f"{prefix}/{name}", answer))
+    add(f"{prefix}/metrics", _metrics(source, f"{prefix}/metrics", metrics))
+    add(f"{prefix}/healthz", _health(source, f"{prefix}/healthz"))
+    add(f"{prefix}/stacksz", _stacks(source, f"{prefix}/stacksz"))
+    add("/{anything:.*}", _unknown)
+    return app
 
 
-def _json(answer: Callable[[Query], Json]) -> Page:
-    async def page(query: Query) -> Answer:
-        return Answer(200, JSON, json.dumps(answer(query), indent=2, ensure_ascii=False).encode())
-
-    return page
-
-
-async def _stacks(query: Query) -> Answer:
-    return _text(200, stacksz())
+async def _unknown(request: web.Request) -> web.Response:
+    return _text(404, "404 page not found\n")
 
 
 def _ipqueuesz(query: Query) -> Json:
@@ -125,5 +82,81 @@ def _ipqueuesz(query: Query) -> Json:
     return {}
 
 
-def _text(status: int, body: str) -> Answer:
-    return Answer(status, TEXT, body.encode())
+def _query(request: web.Request) -> Query:
+    return {name: request.query.getall(name)[0] for name in request.query}
+
+
+def _text(status: int, body: str) -> web.Response:
+    return web.Response(status=status, text=body, headers=_HEADERS)
+
+
+def _json_response(status: int, body: str) -> web.Response:
+    return web.Response(status=status, body=body.encode(), content_type="application/json", headers=_HEADERS)
+
+
+def _json(source: MonitorSource, path: str, answer: Callable[[Query], Json]) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        source.count_request(path)
+        query = _query(request)
+        try:
+            found = answer(query)
+        except QueryError as error:
+            return _text(400, str(error))
+        except Exception:
+            log.exception("monitoring request failed", path=request.path_qs)
+            return _text(500, "internal error, see the log")
+        return _json_response(200, json.dumps(found, indent=2, ensure_ascii=False))
+
+    return handle
+
+
+def _health(source: MonitorSource, path: str) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        source.count_request(path)
+        try:
+            health = await source.healthz(_query(request))
+        except QueryError as error:
+            return _text(400, str(error))
+        except Exception:
+            log.exception("monitoring request failed", path=request.path_qs)
+            return _text(500, "internal error, see the log")
+        return _json_response(health.status, json.dumps(health.body, separators=(",", ":"), ensure_ascii=False))
+
+    return handle
+
+
+def _stacks(source: MonitorSource, path: str) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        source.count_request(path)
+        return _text(200, stacksz())
+
+    return handle
+
+
+def _metrics(source: MonitorSource, path: str, metrics: Metrics) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        source.count_request(path)
+        try:
+            body = await metrics.scrape(_query(request))
+        except QueryError as error:
+            return _text(400, str(error))
+        except Exception:
+            log.exception("monitoring request failed", path=request.path_qs)
+            return _text(500, "internal error, see the log")
+        return web.Response(body=body, headers={**_HEADERS, "Content-Type": CONTENT_TYPE})
+
+    return handle
+
+
+def _index(source: MonitorSource) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        source.count_request("/")
+        base = request.path.rstrip("/")
+        links = "\n".join(f'<li><a href="{base}/{name}">{title}</a> /{name}</li>' for name, title in _PAGES.items())
+        page = (
+            "<!doctype html>\n<html lang=en><meta charset=utf-8><title>jetcluster</title>\n"
+            f"<h1>jetcluster</h1><p>speaks NATS {REPORTED_VERSION}</p>\n<ul>\n{links}\n</ul></html>\n"
+        )
+        return web.Response(text=page, content_type="text/html", headers=_HEADERS)
+
+    return handle

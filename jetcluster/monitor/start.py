@@ -1,31 +1,36 @@
-"""The monitoring listener: its port is open from the start on, its pages are served when the node is ready."""
+"""The monitoring listener: its port is open before "Server is ready", aiohttp comes after.
+
+Importing aiohttp takes 0.2-0.35 s, most of a cold start's budget of 0.5 s (shared/reference/drop-in.md). So the socket
+is bound and listening first, which is all that tools look for; a request that comes at once waits in the backlog while
+a thread imports aiohttp, and is answered a moment later.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from jetcluster.cluster.open_port import WILDCARDS, addresses
 from jetcluster.config.options import Options, TlsOptions
 from jetcluster.logs import get_logger
-from jetcluster.monitor.http import Pages
-from jetcluster.monitor.http_connection import HttpConnection
-from jetcluster.monitor.metrics import Metrics
-from jetcluster.monitor.node_source import source_of
 from jetcluster.monitor.view import NodeView
 
 if TYPE_CHECKING:
     import ssl
 
+    from aiohttp import web
+
 log = get_logger("monitor")
 
 BACKLOG = 128
-MAX_CONNECTIONS = 1024
-"""At a time, or as many as there are descriptors for; for a further one the oldest goes that waits for a request."""
-HANDSHAKE_SECONDS = 5.0
+ATTACH_DELAY = 0.1
+"""Seconds between the start and the import: it shares the interpreter with the start of everything else."""
+MOST_CONNECTIONS = 128
 SHUTDOWN_SECONDS = 0.25
 """How long a request in progress may hold up the process's exit."""
 
@@ -42,33 +47,43 @@ class Monitor:
         self._listener = listener
         self._tls = tls
         self.scheme = "http" if tls is None else "https"
-        self.host, self.port = listener.getsockname()[:2]
+        self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
-        self._connections: dict[HttpConnection, None] = {}
+        self.connections: Any = None
+        """`connections.Connections`, once aiohttp is there."""
+        self.most_connections = MOST_CONNECTIONS
+        self.host, self.port = listener.getsockname()[:2]
+        self._attaching: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._attach())
 
-    async def serve(self) -> None:
-        """Answers from now on; who came before has waited in the system's queue."""
-        source = source_of(self._node)
-        answer = Pages(source, Metrics(self._node, source), self._node.options.http_base_path).answer
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: HttpConnection(answer, self._connections, self._has_room),
-            sock=self._listener,
-            backlog=BACKLOG,
-            ssl=self._tls,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS if self._tls is not None else None,
-        )
+    async def _attach(self) -> None:
+        await asyncio.sleep(ATTACH_DELAY)
+        try:
+            http: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.http")
+            source: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.node_source")
+            guards: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.connections")
+            metrics: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.metrics")
+            from aiohttp import web
 
-    def _has_room(self, transport: asyncio.BaseTransport) -> bool:
-        watch, own = self._node.server.crowd.watch, transport.get_extra_info("socket")
-        is_crowded = watch is not None and own is not None and watch.crowded(own.fileno())
-        if len(self._connections) < MAX_CONNECTIONS and not is_crowded:
-            return True
-        idle = next((one for one in self._connections if one.work is None), None)
-        if idle is None:
-            return False
-        del self._connections[idle]
-        idle.cut()
-        return True
+            pages = source.source_of(self._node)
+            connections = self.connections = guards.Connections(
+                self._node.server.crowd.has_room_at, self._node.clock, self.most_connections
+            )
+            app = http.application(pages, metrics.Metrics(self._node, pages), self._node.options.http_base_path)
+            app.middlewares.append(connections.answer)
+            runner = web.AppRunner(
+                app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, logger=guards.ShortLog(connections),
+                keepalive_timeout=guards.IDLE_SECONDS, lingering_time=guards.HEAD_SECONDS,
+            )  # fmt: skip
+            await runner.setup()
+            self._runner = runner
+            factory = connections.factory(cast(Callable[[], Any], runner.server))
+            secure: dict[str, Any] = {}
+            if self._tls is not None:
+                secure = {"ssl": self._tls, "ssl_handshake_timeout": guards.HEAD_SECONDS}
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_server(factory, sock=self._listener, backlog=BACKLOG, **secure)
+        except Exception:
+            log.exception("monitoring does not work")
 
     def renew_certificate(self, options: TlsOptions | None) -> None:
         """After a reload: from now on handshakes show what the files hold. Raises ConfigError."""
@@ -79,19 +94,21 @@ class Monitor:
 
     async def stop(self) -> None:
         """Closes the port."""
+        task, self._attaching = self._attaching, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
         if self._server is not None:
             self._server.close()
-        work = [one.work for one in self._connections if one.work is not None]
-        if work:
-            await asyncio.wait(work, timeout=SHUTDOWN_SECONDS)
-        for one in list(self._connections):
-            one.finish()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        if self.connections is not None:
+            self.connections.close()
         self._listener.close()
 
 
-def start_monitor(node: NodeView) -> Monitor:
-    """Opens the port of `options.http_port` or `https_port` (-1: a free one), which nobody serves yet. Raises
-    MonitorError, ConfigError."""
+async def start_monitor(node: NodeView) -> Monitor:
+    """Opens the port of `options.http_port` or `https_port` (-1: a free one). Raises MonitorError, ConfigError."""
     options = node.options
     tls = _tls(options)
     host, port = options.http_host or options.host, max(options.http_port or options.https_port, 0)

@@ -100,15 +100,15 @@ class Node:
         self.share()
         self.system = SystemAccount(self)
         self.system.start()
-        self._open_monitor()
+        await self._start_monitor()
+        handlers = self._load_handlers()
         await self.jetstream.prepare()
+        await handlers
         await self.server.start()
         self._log_listening()
         await self._start_websocket()
         await self._start_leafnodes()
         await self.jetstream.introduce()
-        if self.monitor is not None:
-            await self.monitor.serve()
         self._write_ports_file()
         self.log.info("Server is ready")
         self._started = True
@@ -202,12 +202,23 @@ class Node:
                 operator=options.operator.is_on,
             )
 
-    def _open_monitor(self) -> None:
+    def _load_handlers(self) -> asyncio.Task[Any]:
+        """Of requests: in a thread while the peers are met, so that no client has to wait for pydantic."""
+
+        async def load() -> None:
+            if self.options.jetstream.enabled:
+                from jetcluster.api.dispatch import load_endpoints
+
+                await load_endpoints()
+
+        return asyncio.get_running_loop().create_task(load())
+
+    async def _start_monitor(self) -> None:
         if not (self.options.http_port or self.options.https_port):
             return
         from jetcluster.monitor.start import start_monitor
 
-        self.monitor = start_monitor(self)
+        self.monitor = await start_monitor(self)
 
     async def _start_websocket(self) -> None:
         if self.options.websocket.port:

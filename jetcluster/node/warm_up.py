@@ -1,20 +1,34 @@
-"""What requests of this configuration will need and is not imported before "Server is ready": each costs tens of
-milliseconds, which would not fit into a start. It is brought in by a thread right after the start, so that no request
-has to pay for it and the event loop goes on in between."""
+"""What requests of this configuration will need and is not there when "Server is ready" is said, since it would not fit
+into a start. It is built in small steps, and imported by a thread, right after that: no request has to pay for it, and
+the event loop goes on in between."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
 import sys
+from typing import Any
 
 from jetcluster.config.options import Options
 
 
 async def warm_up(options: Options) -> None:
+    """The most frequent first."""
+    if options.jetstream.enabled:
+        await build_models()
     for name in modules_of(options):
         if name not in sys.modules:
             await asyncio.to_thread(importlib.import_module, name)
+
+
+async def build_models() -> None:
+    """Of requests, one by one: a request that comes meanwhile builds its own and waits for no other. For the first one,
+    which has no fields, pydantic imports and looks for more than all others take: that is done in a thread."""
+    base: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.model.base")
+    await asyncio.to_thread(base.WireModel.model_rebuild)
+    for model in base.models():
+        model.model_rebuild()
+        await asyncio.sleep(0)
 
 
 def modules_of(options: Options) -> list[str]:

@@ -14,6 +14,7 @@ A message is acknowledged when its command was applied, never before. What could
 - no space to log it: 503/10077, the code of a failed store, with the reason.
 
 A message of an atomic batch (ADR-50) goes to `AtomicIngest`; a complete batch is proposed behind what came before it.
+One of a fast-ingest batch is published like any other, only that `FastIngest` has the answers.
 
 A command whose outcome is unknown (leadership lost in between) gets no answer: it may still be committed by the next
 leader, so a refusal could be a lie and an ack as well. The client times out and retries, with Nats-Msg-Id safely.
@@ -21,7 +22,7 @@ leader, so a refusal could be a lie and an ack as well. The client times out and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from jetcluster.clock import Clock
@@ -34,9 +35,14 @@ from jetcluster.stream.answers import Answers, Publisher
 from jetcluster.stream.atomic_ingest import AtomicIngest
 from jetcluster.stream.atomic_stage import BATCH_ID, AtomicStage, field
 from jetcluster.stream.backlog import PENDING_BYTES, PENDING_MESSAGES, Backlog
-from jetcluster.stream.commands import encode_publish
+from jetcluster.stream.commands import encode_fast, encode_publish
+from jetcluster.stream.fast_ingest import FastIngest
+from jetcluster.stream.fast_mark import SUFFIX as FAST
+from jetcluster.stream.fast_open import FastOpen
+from jetcluster.stream.fast_rows import FastRow
 from jetcluster.stream.results import BatchResult, PublishResult
 from jetcluster.stream.rules import StreamRules
+from jetcluster.stream.schedules import without_schedule
 
 BATCH_BYTES: Final = 256 << 10
 BATCH_MESSAGES: Final = 4096
@@ -62,6 +68,7 @@ class Ingest:
         "_stage",
         "_subjects",
         "batches",
+        "fast",
         "valve",
     )
 
@@ -88,6 +95,8 @@ class Ingest:
         """Closed while enough waits to be applied: publishers wait there."""
         self._stage = stage
         self.batches = AtomicIngest(stage, propose, clock, self._answers, self._backlog)
+        opened = FastOpen(stage.room, self._backlog, clock, stage.opened)
+        self.fast = FastIngest(stage.rules, opened, self._answers, self._backlog)
         self._scheduled = False
         self._subjects: list[bytes] = []
         self._headers: list[bytes] = []
@@ -118,16 +127,41 @@ class Ingest:
         """The stream's configuration in force."""
         self._answers.no_ack = rules.no_ack
         self.batches.stage.configure(rules)
+        self.fast.configure(rules)
+
+    @property
+    def open_batches(self) -> int:
+        """While there are some, `tick` is wanted."""
+        return len(self._stage) + len(self.fast)
+
+    def tick(self) -> None:
+        """Abandons batches that were silent for too long."""
+        self._stage.tick()
+        self.fast.tick()
+
+    def resume(self, rows: Mapping[bytes, FastRow]) -> None:
+        """This replica has become the leader: `rows` are the fast-ingest batches that it knows of."""
+        self.fast.resume(rows, self._clock.time_ns())
+
+    def clear(self) -> None:
+        """Drops the open batches without a word: not the leader any more, or the stream is gone."""
+        self._stage.clear()
+        self.fast.clear()
 
     def on_message(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         """A published message: the `Callback` of the stream's subscriptions. Never blocks, never raises."""
         if self.valve.closed:
             self.valve.hold(origin)
-        if headers and headers == self._stage.expected and self._stage.add_expected(subject, payload):
-            if reply and not self._answers.no_ack:
-                self._answers.bus.publish(reply)
+        subjects = self._subjects
+        if reply.endswith(FAST):
+            fast_headers = self.fast.on_message(reply, _storable(headers) if headers else b"", payload, len(subjects))
+            if fast_headers is None:
+                return
+            headers, reply = fast_headers, b""
+        elif headers and headers == self._stage.expected and self._stage.add_expected(subject, payload):
+            self._answers.note(reply)
             return
-        if headers and BATCH_ID in headers:
+        elif headers and BATCH_ID in headers:
             batch_id = field(headers, BATCH_ID)
             if batch_id:  # with an empty one it is an ordinary message, as upstream
                 commit = self.batches.on_message(batch_id, subject, reply, _storable(headers), payload)
@@ -135,7 +169,6 @@ class Ingest:
                     self.flush()
                     self.batches.commit(commit, reply)
                 return
-        subjects = self._subjects
         if not subjects and not self._open():
             self._answers.too_many((reply,))
             return
@@ -153,7 +186,9 @@ class Ingest:
         replies = self._replies
         if not replies:
             return
-        command = encode_publish(self._clock.time_ns(), Batch.encode(self._subjects, self._headers, self._payloads))
+        now, batch = self._clock.time_ns(), Batch.encode(self._subjects, self._headers, self._payloads)
+        sent = self.fast.take() if self.fast.marked else []
+        command = encode_fast(now, [each.part for each in sent], batch) if sent else encode_publish(now, batch)
         self._subjects, self._headers, self._payloads, self._replies = [], [], [], []
         self._open_bytes = 0
         self._early.clear()
@@ -161,7 +196,10 @@ class Ingest:
             index = self._propose(command)
         except RaftError as error:
             self._answers.not_proposed(replies, error)
+            self.fast.not_proposed(sent, error)
             return
+        if sent:
+            self.fast.waiting[index] = sent
         weight = self._backlog.add(len(replies), len(command))
         self._pending[index] = (replies, len(command), weight, self._clock.monotonic())
         early = self._early.pop(index, None)
@@ -185,6 +223,8 @@ class Ingest:
         answers = self._answers
         if not answers.no_ack and any(replies):
             answers.bus.publish_many(answers.acks.render(result, replies))
+        if self.fast.waiting and (sent := self.fast.waiting.pop(index, None)):
+            self.fast.on_applied(sent, result)
 
     def on_dropped(self, first_index: int) -> None:
         """Leadership was lost: what was proposed at `first_index` and above stays without an answer."""
@@ -192,6 +232,7 @@ class Ingest:
             replies, size, _, _ = self._pending.pop(index)
             self._backlog.remove(len(replies), size)
         self.batches.on_dropped(first_index)
+        self.fast.on_dropped(first_index)
 
     def _open(self) -> bool:
         """First message of a batch: is there room, and is the flush scheduled? Bounds are looked at per batch."""
@@ -216,9 +257,10 @@ class Ingest:
 
 
 def _storable(headers: bytes) -> bytes:
-    """A stored header block has no status text and no Nats-Request-Info (streams.md 4.2)."""
+    """A stored header block has no status text and no Nats-Request-Info (streams.md 4.2); one that has come with the
+    latter schedules nothing."""
     if not headers.startswith(b"NATS/1.0\r\n"):
         headers = header_block.without_status(headers)
     if b"\nNats-Request-Info:" in headers:
-        headers = header_block.remove(headers, b"Nats-Request-Info")
+        headers = without_schedule(header_block.remove(headers, b"Nats-Request-Info"))
     return headers

@@ -49,7 +49,7 @@ ACTS: tuple[Callable[[Any], Any], ...] = (
     lambda made: made(first=1).second is made(first=1).second,
     lambda made: dataclasses.asdict(dataclasses.replace(made(first=1), third="z")),
     lambda made: isinstance(hash(dataclasses.replace(made(first=1), second=())), int),
-    lambda made: hash(dataclasses.replace(made(first=1), second=())) == hash(made(first=1, second=(), hidden=3)),
+    lambda made: len({made(first=1, second=()), made(first=1, second=(), hidden=3)}),
     lambda made: setattr(made(first=1), "first", 2),
     lambda made: delattr(made(first=1), "first"),
     lambda made: [one.name for one in dataclasses.fields(made)],

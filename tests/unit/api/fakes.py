@@ -9,6 +9,7 @@ from typing import Any
 
 from jetcluster.api.context import ApiContext
 from jetcluster.api.dispatch import JetStreamApi
+from jetcluster.budget import LoopBudget
 from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.cluster.meta import MetaMachine
 from jetcluster.cluster.meta_service import MetaService
@@ -197,8 +198,9 @@ class Client:
         self.cluster = FakeCluster(clustered=clustered)
         self.bus = FakeBus()
         self.log = FakeLog()
+        budget = LoopBudget(self.cluster.time, self.cluster.time)
         self.context = ApiContext(
-            self.cluster, self.cluster.time, SeededRng(1), self.log, "N1", domain, limits=lambda account: limits
+            self.cluster, self.cluster.time, SeededRng(1), self.log, "N1", budget, domain, limits=lambda account: limits
         )
         self.api = JetStreamApi(self.context, self.bus)
         self.api.start()

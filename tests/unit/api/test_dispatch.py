@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.api import dispatch, endpoints
+from jetcluster.api import dispatch
 from jetcluster.cluster import meta_rescue, requests
 from jetcluster.errors import NOT_AVAILABLE, by_code
 from tests.unit.api.fakes import Client
@@ -159,6 +159,14 @@ async def test_audit_of_all_but_successful_msg_gets() -> None:
     assert (last["request"], json.loads(last["response"])) == ('{"offset":0}', json.loads(reply))
 
 
+def test_nothing_heavy_is_imported_before_the_first_request() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, jetcluster.api.dispatch, jetcluster.cluster.meta_service; print('pydantic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
 async def test_an_account_without_jetstream_leaves_imported_requests_to_the_other_account() -> None:
     client = Client()
     client.api.enabled = False
@@ -228,8 +236,8 @@ async def test_a_purge_that_is_under_way_is_waited_for(monkeypatch: pytest.Monke
     assert (await client.ask("STREAM.PURGE.S", {"seq": 9}))["error"]["err_code"] == NOT_AVAILABLE
 
 
-def test_a_rescue_may_take_all_of_its_steps() -> None:
-    found = endpoints.find(["META", "RESCUE"])
+async def test_a_rescue_may_take_all_of_its_steps() -> None:
+    found = (await dispatch.load_endpoints()).find(["META", "RESCUE"])
     assert found is not None
     steps = meta_rescue.LOOK_SECONDS + 3 * meta_rescue.STEP_SECONDS
     assert found[0].seconds is not None

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from jetcluster.api import dispatch, endpoints
 from jetcluster.api.context import ApiContext
 from jetcluster.api.dispatch import JetStreamApi
 from jetcluster.clock import SeededRng
@@ -20,7 +21,10 @@ from tests.unit.cluster.virtual_loop import virtual_time
 
 def serve_api(node: Node) -> JetStreamApi:
     """The node answers `$JS.API.>`, as links ask it to."""
-    context = ApiContext(node.js, node.cluster.loop, SeededRng(next(node.cluster.seeds)), node.log, node.name)
+    if not dispatch._loaded:
+        dispatch._loaded.append(endpoints)
+    rng = SeededRng(next(node.cluster.seeds))
+    context = ApiContext(node.js, node.cluster.loop, rng, node.log, node.name, node.context.budget)
     api = JetStreamApi(context, node.bus)
     api.start()
     return api

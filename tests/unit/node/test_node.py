@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from jetcluster import logs
+from jetcluster.api import dispatch
 from jetcluster.config.options import JetStreamOptions, Options
 from jetcluster.node.node import Node
 from jetcluster.node.node_jetstream import StorageError
@@ -44,6 +45,21 @@ async def create(node: Node, name: str) -> None:
     answer = json.loads(await asyncio.wait_for(done, 5))
     bus.unsubscribe(inbox)
     assert "error" not in answer, answer
+
+
+async def test_a_started_node_loads_its_request_handlers_before_the_first_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients with short timeouts would wait for 0.1 s of imports."""
+    loaded: list[Any] = []
+    monkeypatch.setattr(dispatch, "_loaded", loaded)
+    node = await started(tmp_path)
+    try:
+        async with asyncio.timeout(5):
+            while not loaded:
+                await asyncio.sleep(0.01)
+    finally:
+        await node.stop()
 
 
 async def test_who_waits_for_messages_is_told_that_the_server_stops(tmp_path: Path) -> None:

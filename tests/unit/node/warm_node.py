@@ -12,7 +12,10 @@ import time
 def tell() -> None:
     for _ in sys.stdin:
         found = [name for name, module in list(sys.modules.items()) if is_complete(module)]
-        print(json.dumps({"seconds": time.process_time(), "modules": found}), flush=True)
+        base = sys.modules.get("jetcluster.model.base")
+        built = [model.__pydantic_complete__ for model in base.models()] if base is not None else [False]
+        told = {"seconds": time.process_time(), "modules": found, "built": all(built)}
+        print(json.dumps(told), flush=True)
 
 
 def is_complete(module: object) -> bool:

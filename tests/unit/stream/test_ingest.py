@@ -135,6 +135,32 @@ def test_headers_are_stored_without_status_and_request_info() -> None:
     assert not bench.log.publishes()[1].batch.has_headers
 
 
+def test_a_schedule_of_another_account_is_refused_by_every_replica() -> None:
+    """Nobody has asked whether who has sent it may use the subjects that it names."""
+    schedule = ("Nats-Schedule: @every 1s", "Nats-Schedule-Target: a.secret")
+    bench = Bench()
+    bench.publish(headers=block("Nats-Request-Info: {}", *schedule))
+    bench.publish(headers=block(*schedule))
+    bench.end_turn()
+    (publish,) = bench.log.publishes()
+    imported, own = [headers for _, headers, _ in publish.batch.messages()]
+    assert imported == block("Nats-Schedule-Target: a.secret", "Nats-Scheduler: imported")
+    assert own == block(*schedule)
+
+
+def test_an_ack_subject_is_told_nothing_that_would_be_an_ack() -> None:
+    """An empty message there acknowledges: a delivery that came here is not this stream's to acknowledge."""
+    ack = b"$JS.ACK.S.C.1.2.3.4.5"
+    bench = Bench()
+    for reply in (ack, b"r"):
+        bench.publish(reply=reply, headers=block("Nats-Batch-Id: u", f"Nats-Batch-Sequence: {1 + (reply == b'r')}"))
+    bench.log.error = LeavingError(None)
+    for reply in (ack, b"r"):
+        bench.publish(reply=reply)
+    bench.end_turn()
+    assert [subject for subject, _, _ in bench.bus.sent] == [b"r", b"r"]
+
+
 @pytest.mark.parametrize(
     ("error", "code", "headers"),
     [
