@@ -14,12 +14,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from jetcluster.cluster.mesh_frames import FrameError
 from jetcluster.errors import INSUFFICIENT_RESOURCES, by_code
 from jetcluster.model.limits import UNLIMITED, AccountLimits
+from jetcluster.records import dataclass
 from jetcluster.stream.answers import RefusedError
 
 if TYPE_CHECKING:

@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import enum
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import NamedTuple
 
 from jetcluster.cluster.identity import is_peer_id
 from jetcluster.config.nkeys import is_key
+from jetcluster.records import dataclass
 
 MAX_PEERS = 1024
 """Upper bound of a cluster's size, so that an announcement cannot grow without limit."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jetcluster.budget import LoopBudget
@@ -17,6 +17,7 @@ from jetcluster.config.compat_options import CompatOptions
 from jetcluster.consumer.ports import DeliveryBus
 from jetcluster.latency import Latency
 from jetcluster.objects.host import ObjectLimits
+from jetcluster.records import dataclass
 from jetcluster.store.kv import Kv
 from jetcluster.stream.atomic_stage import BatchRoom
 from jetcluster.stream.backlog import PENDING_BYTES, PENDING_MESSAGES

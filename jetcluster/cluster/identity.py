@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from jetcluster.clock import Clock, Rng, SystemClock, SystemRng
 from jetcluster.file_modes import make_folder
+from jetcluster.records import dataclass
 
 FILE_NAME = "node.json"
 MARKER_NAME = "STORE"

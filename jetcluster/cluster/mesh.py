@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jetcluster.clock import Clock, Rng, SystemClock, SystemRng
@@ -39,6 +39,7 @@ from jetcluster.cluster.mesh_info import (
 )
 from jetcluster.cluster.mesh_link import TcpLink
 from jetcluster.health.descriptors import DescriptorWatch
+from jetcluster.records import dataclass
 
 if TYPE_CHECKING:
     import ssl

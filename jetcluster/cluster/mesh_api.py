@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
+
+from jetcluster.records import dataclass
 
 
 @dataclass(slots=True, frozen=True)

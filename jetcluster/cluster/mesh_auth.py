@@ -18,12 +18,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 
 from jetcluster.cluster.identity import PEER_ID_LENGTH, is_peer_id
 from jetcluster.cluster.mesh_frames import VERSION, FrameError, Kind, frame
+from jetcluster.records import dataclass
 
 NONCE_BYTES = 32
 MAX_NAME_BYTES = 512

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from jetcluster.clock import Clock
 from jetcluster.cluster.mesh_api import MeshError, NodeInfo
@@ -44,9 +44,11 @@ from jetcluster.cluster.mesh_frames import (
 )
 from jetcluster.cluster.mesh_info import decode_gossip, decode_info, encode_info
 from jetcluster.cluster.mesh_rpc import Handler, Rpc
+from jetcluster.cluster.mesh_traffic import RouteTraffic, size_of
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import RemotePeer, Switchboard
 from jetcluster.protocol.valve import Valve
+from jetcluster.records import dataclass
 
 SYNC_METHOD = "mesh.sync"
 _LOGGED_ERRORS = 20
@@ -151,6 +153,7 @@ class PeerLink:
             self.core.counters.dropped_msgs += 1
             return
         self.stats.out_msgs += 1
+        self.core.traffic.sent(account, len(headers) + len(payload))
         self.send(frame)
 
     def send_many(self, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]) -> None:
@@ -168,6 +171,7 @@ class PeerLink:
             self.core.counters.dropped_msgs += count
             return
         self.stats.out_msgs += count
+        self.core.traffic.sent_many(account, messages)
         self.send(frame)
 
     def ask_backlog(self, account: str, target: bytes, mark: int) -> None:
@@ -181,6 +185,7 @@ class MeshCore:
         self.me = me
         self.max_frame = max_frame
         self.counters = MeshCounters()
+        self.traffic = RouteTraffic()
         self.links: dict[str, PeerLink] = {}
         """Links that are up, by peer id."""
         self.on_raft: Callable[[str, int, bytes], str | None] = lambda peer, gid, frame: None
@@ -418,13 +423,20 @@ class MeshCore:
     def _process(self, link: PeerLink, buffer: bytes, spans: list[Span]) -> None:
         """Delivers the frames of one read. Raises FrameError for a malformed one; what callbacks raise is logged."""
         deliver, on_raft, peer = self._deliver, self.on_raft, link.peer_id
-        messages = 0
+        messages = run = size = 0
+        of = ""  # what comes together is mostly of one account: it is counted as a run
         for kind, start, end in spans:
             if not link.up:
                 break
             if kind == MSG:
                 messages += 1
                 account, subject, reply, queues, headers, payload = decode_msg(buffer, start, end)
+                if account != of:
+                    if run:
+                        self.traffic.received(of, run, size)
+                    of, run, size = account, 0, 0
+                run += 1
+                size += len(headers) + len(payload)
                 try:
                     deliver(link, account, subject, reply, queues, headers, payload)
                 except Exception:  # noqa: BLE001 - one message's failure must not cut the link of all groups
@@ -441,11 +453,14 @@ class MeshCore:
             elif kind == DELIVER:
                 delivery = decode_deliver(buffer, start, end)
                 messages += len(delivery[3])
+                self.traffic.received(delivery[0], len(delivery[3]), size_of(delivery[3]))
                 if self._switchboard is not None:
                     self._guarded(self._switchboard.deliver_many_from_peer, link, *delivery)
             else:
                 self._control(link, kind, buffer[start:end])
         link.stats.in_msgs += messages
+        if run:
+            self.traffic.received(of, run, size)
         try:
             self.on_read_end()
         except Exception:  # noqa: BLE001

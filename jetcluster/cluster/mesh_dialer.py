@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from jetcluster.cluster.mesh_auth import Credentials, Handshake, Reason, Refused, derive_key
 from jetcluster.cluster.mesh_info import join_url, split_url
 from jetcluster.cluster.mesh_link import TcpLink
+from jetcluster.records import dataclass
 
 if TYPE_CHECKING:
     from jetcluster.cluster.mesh import NodeMesh

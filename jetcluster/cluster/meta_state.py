@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from jetcluster.model.times import rfc3339
+from jetcluster.records import dataclass
 
 MAX_FENCED = 64
 

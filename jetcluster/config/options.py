@@ -1,7 +1,6 @@
 """`Options`: everything a server process can be told, from flags and configuration file together.
 
-Plain slotted dataclasses, not pydantic models: importing pydantic costs 0.12 s, a quarter of the budget from exec to
-"Server is ready" (shared/reference/drop-in.md). The reader checks every type before it assigns.
+Plain slotted dataclasses: the reader checks every type before it assigns.
 
 Sizes are bytes, times are seconds. Fields that `server.options.ServerOptions` has too carry the same name and default.
 """
@@ -9,11 +8,12 @@ Sizes are bytes, times are seconds. Fields that `server.options.ServerOptions` h
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from jetcluster.config.compat_options import CompatOptions
 from jetcluster.config.operator_options import OperatorOptions
 from jetcluster.config.sharing import ExportOptions, ImportOptions, MappingOptions
+from jetcluster.records import dataclass
 
 DEFAULT_PORT = 4222
 RANDOM_PORT = -1

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from jetcluster.node.node import Node
     from jetcluster.raft.journal import Journal
     from jetcluster.raft.node import RaftNode
-    from jetcluster.raft.writer import ThreadWriter
+    from jetcluster.raft.writer import DiskWaits, ThreadWriter
     from jetcluster.server.leafnodes import LeafNodes
     from jetcluster.server.ws_port import WsPort
     from jetcluster.store.rocks_kv import RocksKv
@@ -100,6 +100,11 @@ class NodeJetStream:
         self._started = node.clock.monotonic()
         self._left_out = ""
         """The cluster was rescued without this node, which stops."""
+
+    @property
+    def disk_waits(self) -> DiskWaits | None:
+        """None without JetStream."""
+        return self._writer.waits if self._writer is not None else None
 
     async def start(self) -> None:
         """Raises StorageError, ListenError and OSError."""

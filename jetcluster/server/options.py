@@ -5,10 +5,11 @@ Defaults are nats-server's (reference sheet core 1.10). `config` maps flags and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from jetcluster import API_LEVEL, REPORTED_VERSION
+from jetcluster.records import dataclass
 
 if TYPE_CHECKING:
     import ssl

@@ -7,12 +7,12 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.protocol import writer
+from jetcluster.records import dataclass
 from jetcluster.server.accounts import Accounts
 from jetcluster.server.client import Client
 from jetcluster.server.connection import Connection
