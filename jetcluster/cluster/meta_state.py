@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from jetcluster.model.times import rfc3339
+from jetcluster.records import dataclass
 
 MAX_FENCED = 64
 
@@ -93,6 +94,21 @@ class Assignment:
         changed = self.changed(revision, peers=(kept, *peers))
         return replace(changed, leader_hint=kept, founders=(kept,), rescue=number, kept=kept, fenced=fenced)
 
+    def check(self) -> None:
+        """Raises ValueError, KeyError or TypeError when it is nothing that all nodes can keep, show and read again."""
+        config = self.config
+        if not isinstance(config, dict) or config["name"] != self.name or config["storage"] not in ("file", "memory"):
+            raise ValueError("config")
+        texts = (self.account, self.name, self.leader_hint, *self.peers, *config.get("subjects", ()))
+        if not all(isinstance(text, str) for text in texts) or not (self.account and self.name and self.peers):
+            raise ValueError("not the types")
+        if not isinstance(config.get("subjects", []), list):
+            raise ValueError("subjects")
+        if type(config["num_replicas"]) is not int or type(config["max_bytes"]) is not int:
+            raise ValueError("no numbers")
+        if not isinstance(config["metadata"], dict) or "retention" not in config or "sealed" not in config:
+            raise ValueError("not normalised")
+
     def first_peers(self, me: str) -> tuple[str, ...]:
         """The voters with which node `me` begins a replica that its journal does not know."""
         return self.peers if me in self.founders else tuple(p for p in self.peers if p != me)
@@ -144,20 +160,24 @@ class Node:
     """It is to hold nothing: no replica is placed there, and those that are there go elsewhere."""
     level: int = 0
     """Which commands it understands, as it said last (`raft.levels`); versions before neither say nor keep it."""
+    key: str = ""
+    """Its public key (`cluster.node_key`), "" before that is known; once it is, it stays."""
 
     def to_dict(self) -> dict[str, Any]:
         node: dict[str, Any] = {"peer": self.peer, "name": self.name, "tags": list(self.tags)}
         node["jetstream"] = self.jetstream
         if self.draining:
             node["draining"] = True
-        return node | ({"level": self.level} if self.level else {})
+        node |= {"level": self.level} if self.level else {}
+        return node | ({"key": self.key} if self.key else {})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Node:
         tags = tuple(map(str, data["tags"]))
         draining = bool(data.get("draining", False))
         level = int(data.get("level", 0))
-        return cls(str(data["peer"]), str(data["name"]), tags, bool(data["jetstream"]), draining, level)
+        key = str(data.get("key", ""))
+        return cls(str(data["peer"]), str(data["name"]), tags, bool(data["jetstream"]), draining, level, key)
 
 
 @dataclass(slots=True, frozen=True)

@@ -146,8 +146,10 @@ class ObjectService:
         self._scan_soon()
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Runs it; a record that cannot be read makes this replica step aside."""
+        """Runs it; a record that cannot be read makes this replica step aside, and nothing stops the stream."""
         try:
             work()
         except DamagedError as error:
             self._replica.report_damage(error)
+        except Exception as error:  # noqa: BLE001 - what a bucket holds is written by its clients
+            self._replica.applying.failed("the object service failed", error)

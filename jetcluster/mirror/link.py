@@ -91,8 +91,12 @@ class Link:
     def live(self) -> bool:
         return self._inflow is not None
 
-    def begin(self) -> None:
-        self._attempt(self._life)
+    def begin(self, delay: float = 0.0) -> None:
+        """`delay`, seconds: others have to begin, too."""
+        if delay:
+            self._timer = self._around.timers.call_later(delay, self._attempt, self._life)
+        else:
+            self._attempt(self._life)
 
     def end(self, *, forever: bool = False) -> None:
         """`forever`: the stream has no such link any more."""
@@ -223,9 +227,16 @@ class Link:
         inbox = b"_INBOX.JSL." + self._token()
 
         def unheard() -> None:
-            if life == self._life:
-                around.bus.unsubscribe(subscription)
+            if life != self._life:
+                return
+            around.bus.unsubscribe(subscription)
+            try:
                 silent()
+            except DamagedError as damage:
+                around.target.report_damage(damage)
+                self._fail(self.upstream.setup_error("what is stored here cannot be read"))
+            except ValueError as wrong:  # the configuration names what nobody can listen to
+                self._fail(self.upstream.setup_error(str(wrong)))
 
         def receive(subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: Origin) -> None:
             around.bus.unsubscribe(subscription)

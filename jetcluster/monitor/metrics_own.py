@@ -80,6 +80,7 @@ def storage_metrics(out: Exposition, node: NodeView) -> None:
         ("groups_stopped", "Replicas stopped for good since the start", raft.counters.stopped_groups),
         ("hashes_compared", "State hashes compared with the leader's", engine.drift.compared),
         ("replicas_rebuilt", "Replicas rebuilt because their state differed", sum(r.divergences for r in replicas)),
+        ("commands_refused", "Commands that no replica could carry out", sum(r.applying.refusals for r in replicas)),
         ("scrub_passes", "Passes of the scrub over all replicas", engine.scrubber.passes),
         ("scrub_bytes", "Bytes verified by the scrub", engine.scrubber.bytes),
         ("damage_found", "Damaged records found", sum(r.repair.found for r in replicas)),

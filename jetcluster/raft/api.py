@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from jetcluster.raft.membership import Config, Members
+from jetcluster.records import dataclass
 
 META_GROUP = 1
 
@@ -197,6 +198,11 @@ class RaftGroup(Protocol):
     def fetches(self, peer: str, index: int) -> None:
         """`peer` fetches the state of `index` from this node, and was heard of just now: a leader keeps the log behind
         it for the peer, until that has caught up or is silent for long, or the disk wants the space."""
+        ...
+
+    def command_at(self, index: int) -> tuple[int, bytes] | None:
+        """Term and command of an entry above what was made durable with the state (`compact`); None for an entry that
+        is not the state machine's. Raises JournalDamageError."""
         ...
 
     def members_at(self, index: int) -> Config:

@@ -25,6 +25,10 @@ _FULL: Final = errors.by_code(10077, err="no space left on device")
 _TOO_LARGE: Final = errors.by_code(errors.MESSAGE_TOO_LARGE)
 _FAILED: Final = errors.by_code(10008)
 
+_ACKS: Final = b"$JS.ACK."
+"""An empty message there is an acknowledgement, which this stream has no right to give: the reply subject is that of a
+delivery that came here."""
+
 
 class RefusedError(RaftError):
     """There is no room for what is to be proposed: `error` is what the publisher is told."""
@@ -52,6 +56,11 @@ class Answers:
         """Of the stream's configuration; set it when that changes."""
         self.refused = 0
         """Messages refused since the start (monitoring)."""
+
+    def note(self, reply: bytes) -> None:
+        """The empty answer to a message of an atomic batch that is not complete."""
+        if reply and not self.no_ack and not reply.startswith(_ACKS):
+            self.bus.publish(reply)
 
     def refuse(self, replies: Sequence[bytes], error: ApiError) -> None:
         self._refuse(replies, self.acks.error(error), b"")
@@ -90,5 +99,5 @@ class Answers:
         if self.no_ack:
             return
         for reply in replies:
-            if reply:
+            if reply and (body or not reply.startswith(_ACKS)):
                 self.bus.publish(reply, body, b"", headers)

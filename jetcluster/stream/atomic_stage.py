@@ -58,7 +58,7 @@ class BatchLimits(NamedTuple):
     """Open fast-ingest batches."""
     fast_total: int = 50_000
     """Open fast-ingest batches of the server."""
-    allow_msg_id: bool = False
+    allow_msg_id: bool = True
     """Nats-Msg-Id in a batch is deduplicated, as since nats-server 2.12.1, instead of refused (streams.md R12)."""
 
 
@@ -100,7 +100,7 @@ class _Open:
 
 
 class AtomicStage:
-    __slots__ = ("_abandoned", "_clock", "_expecting", "_limits", "_open", "expected", "opened", "room", "rules")
+    __slots__ = ("_abandoned", "_clock", "_expecting", "_open", "expected", "opened", "room", "rules")
 
     def __init__(
         self,
@@ -113,7 +113,6 @@ class AtomicStage:
         """`opened` is called for each new batch: `tick` is wanted until there is none."""
         self.rules = rules
         self.room = room
-        self._limits = room.limits
         self._clock = clock
         self._abandoned = abandoned
         self.opened = opened
@@ -126,6 +125,10 @@ class AtomicStage:
     def __len__(self) -> int:
         """Open batches."""
         return len(self._open)
+
+    @property
+    def _limits(self) -> BatchLimits:
+        return self.room.limits
 
     @property
     def allow_msg_id(self) -> bool:

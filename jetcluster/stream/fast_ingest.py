@@ -168,11 +168,17 @@ class FastIngest:
         """The command did not get into the log: its messages are lost."""
         if isinstance(error, NotLeaderError) and not isinstance(error, LeavingError):
             return  # the next leader has them, or tells of the gap
-        told = self._answers.error_of(error)
+        self._all_lost(sent, self._answers.error_of(error))
+
+    def on_refused(self, sent: Iterable[Sent], error: ApiError) -> None:
+        """The command could not be carried out: nothing of it is stored."""
+        self._all_lost(sent, error)
+
+    def _all_lost(self, sent: Iterable[Sent], error: ApiError | None) -> None:
         for batch, part, reply in sent:
             batch.pending -= part.messages
             if not batch.closed:
-                self._lost(batch, part.runs[0].seq, part.runs[-1].end, told, reply)
+                self._lost(batch, part.runs[0].seq, part.runs[-1].end, error, reply)
 
     def on_dropped(self, first_index: int) -> None:
         for index in [index for index in self.waiting if index >= first_index]:

@@ -25,11 +25,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from jetcluster import errors
 from jetcluster.clock import Clock
+from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
+from jetcluster.protocol.subjects import is_literal
 from jetcluster.raft.api import RaftError
-from jetcluster.store.batch import Batch
+from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.stream.acks import PubAcks
 from jetcluster.stream.answers import Answers, Publisher
 from jetcluster.stream.atomic_ingest import AtomicIngest
@@ -40,12 +43,21 @@ from jetcluster.stream.fast_ingest import FastIngest
 from jetcluster.stream.fast_mark import SUFFIX as FAST
 from jetcluster.stream.fast_open import FastOpen
 from jetcluster.stream.fast_rows import FastRow
+from jetcluster.stream.fields import nats_fields
+from jetcluster.stream.publish import EXPECTED_SUBJECT, SUBJECT_TOO_LONG
 from jetcluster.stream.results import BatchResult, PublishResult
 from jetcluster.stream.rules import StreamRules
+from jetcluster.stream.schedules import without_schedule
 
 BATCH_BYTES: Final = 256 << 10
 BATCH_MESSAGES: Final = 4096
 """A command is proposed when either is reached, before the end of the turn."""
+MAX_EXPECTED: Final = 100_000
+"""Subjects that a wildcard in Nats-Expected-Last-Subject-Sequence-Subject may have to be looked for among: that is done
+in apply, on all replicas, while everything waits. A wildcard behind literal tokens is looked for among theirs only."""
+_TOO_WIDE: Final = errors.by_code(
+    errors.STORE_FAILED, err="too many subjects for the wildcard in Nats-Expected-Last-Subject-Sequence-Subject"
+)
 
 
 class Ingest:
@@ -69,6 +81,7 @@ class Ingest:
         "batches",
         "fast",
         "valve",
+        "width",
     )
 
     def __init__(
@@ -92,6 +105,8 @@ class Ingest:
         self._backlog = Backlog(max_pending_messages, max_pending_bytes)
         self.valve = self._backlog.valve
         """Closed while enough waits to be applied: publishers wait there."""
+        self.width: Callable[[bytes], int] = lambda subject_filter: 0
+        """How many subjects have to be looked at to find what matches."""
         self._stage = stage
         self.batches = AtomicIngest(stage, propose, clock, self._answers, self._backlog)
         opened = FastOpen(stage.room, self._backlog, clock, stage.opened)
@@ -105,7 +120,7 @@ class Ingest:
         self._open_bytes = 0
         self._pending: dict[int, tuple[list[bytes], int, int, float]] = {}
         """Log index -> reply subjects (b"" for none), bytes, `Backlog.add`'s answer, when (monotonic)."""
-        self._early: dict[int, PublishResult] = {}
+        self._early: dict[int, PublishResult | ApiError] = {}
         """A group of one without fsync may apply a command before `propose` has returned its index: the last
         result that nobody waited for."""
 
@@ -151,16 +166,22 @@ class Ingest:
         """A published message: the `Callback` of the stream's subscriptions. Never blocks, never raises."""
         if self.valve.closed:
             self.valve.hold(origin)
+        if len(subject) > MAX_SUBJECT:  # a client's line may be longer still
+            self._answers.refuse((reply,), SUBJECT_TOO_LONG)
+            return
+        fast = reply.endswith(FAST)
+        if not fast and headers and headers == self._stage.expected and self._stage.add_expected(subject, payload):
+            self._answers.note(reply)
+            return
+        if headers and EXPECTED_SUBJECT in headers and self._asks_too_much(headers):
+            self._answers.refuse((reply,), _TOO_WIDE)
+            return
         subjects = self._subjects
-        if reply.endswith(FAST):
+        if fast:
             fast_headers = self.fast.on_message(reply, _storable(headers) if headers else b"", payload, len(subjects))
             if fast_headers is None:
                 return
             headers, reply = fast_headers, b""
-        elif headers and headers == self._stage.expected and self._stage.add_expected(subject, payload):
-            if reply and not self._answers.no_ack:
-                self._answers.bus.publish(reply)
-            return
         elif headers and BATCH_ID in headers:
             batch_id = field(headers, BATCH_ID)
             if batch_id:  # with an empty one it is an ordinary message, as upstream
@@ -180,6 +201,10 @@ class Ingest:
         self._open_bytes = size = self._open_bytes + len(subject) + len(headers) + len(payload)
         if size >= BATCH_BYTES or len(subjects) >= BATCH_MESSAGES:
             self.flush()
+
+    def _asks_too_much(self, headers: bytes) -> bool:
+        key = nats_fields(headers).get(EXPECTED_SUBJECT[2:-1], b"")
+        return bool(key) and not is_literal(key) and self.width(key) > MAX_EXPECTED
 
     def flush(self) -> None:
         """Proposes the open batch, if any."""
@@ -203,8 +228,10 @@ class Ingest:
         weight = self._backlog.add(len(replies), len(command))
         self._pending[index] = (replies, len(command), weight, self._clock.monotonic())
         early = self._early.pop(index, None)
-        if early is not None:
+        if isinstance(early, PublishResult):
             self.on_applied(index, early)
+        elif early is not None:
+            self.on_refused(index, early)
 
     def on_applied(self, index: int, result: PublishResult | BatchResult) -> None:
         """The PUBLISH or BATCH_COMMIT at `index` was applied here; acks it if this Ingest proposed it."""
@@ -225,6 +252,20 @@ class Ingest:
             answers.bus.publish_many(answers.acks.render(result, replies))
         if self.fast.waiting and (sent := self.fast.waiting.pop(index, None)):
             self.fast.on_applied(sent, result)
+
+    def on_refused(self, index: int, error: ApiError) -> None:
+        """The command at `index`, whatever it was, could not be carried out."""
+        waiting = self._pending.pop(index, None)
+        if waiting is None:
+            self._early.clear()
+            self._early[index] = error
+            self.batches.on_applied(index, BatchResult(0, 0, error))
+            return
+        replies, size, _, _ = waiting
+        self._backlog.remove(len(replies), size)
+        self._answers.refuse(replies, error)
+        if self.fast.waiting and (sent := self.fast.waiting.pop(index, None)):
+            self.fast.on_refused(sent, error)
 
     def on_dropped(self, first_index: int) -> None:
         """Leadership was lost: what was proposed at `first_index` and above stays without an answer."""
@@ -257,9 +298,10 @@ class Ingest:
 
 
 def _storable(headers: bytes) -> bytes:
-    """A stored header block has no status text and no Nats-Request-Info (streams.md 4.2)."""
+    """A stored header block has no status text and no Nats-Request-Info (streams.md 4.2); one that has come with the
+    latter schedules nothing."""
     if not headers.startswith(b"NATS/1.0\r\n"):
         headers = header_block.without_status(headers)
     if b"\nNats-Request-Info:" in headers:
-        headers = header_block.remove(headers, b"Nats-Request-Info")
+        headers = without_schedule(header_block.remove(headers, b"Nats-Request-Info"))
     return headers

@@ -15,6 +15,8 @@ from jetcluster.stream.commands import CONTINUE, EXPIRE, HEAD, UPDATE_CONFIG, na
 NAMES: Final = 2
 """From this level on the flags NAMED, PLACED and SIFTED are understood, from level 1 on SLICED and CONTINUE. Nodes that
 tell none are of level 0."""
+KEYS: Final = 3
+"""From this level on the meta group's list of nodes holds their public keys (`cluster.node_key`)."""
 FAST: Final = 3
 """From this level on FAST_PUBLISH is understood. Below it the messages are published all the same, and nobody but the
 leader knows of their batches: a batch does not outlive its leader, and what was sent behind a refused message may be

@@ -21,6 +21,7 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.batch import Batch
+from jetcluster.store.keys import MAX_SEQ
 from jetcluster.stream import atomic_checks, commands, replacing, restoring, sourced
 from jetcluster.stream.asked import Asked, AskedError
 from jetcluster.stream.atomic_checks import AtomicChecks
@@ -40,6 +41,7 @@ from jetcluster.stream.commands import (
     Purge,
     Restore,
     RestoreEnd,
+    UnknownCommandError,
     UpdateConfig,
 )
 from jetcluster.stream.dedupe import DedupeWindow
@@ -48,7 +50,7 @@ from jetcluster.stream.fast_rows import FastRowError, FastRows
 from jetcluster.stream.firing import fire
 from jetcluster.stream.jobs import JobError, Jobs
 from jetcluster.stream.ports import SIDE_CONFIG, Extension, MachineStore
-from jetcluster.stream.publish import Admission, mapped
+from jetcluster.stream.publish import EXHAUSTED, SUBJECT_TOO_LONG, Admission, mapped
 from jetcluster.stream.replacing import Replace
 from jetcluster.stream.results import BatchResult, JobStep, Result, digest_bytes
 from jetcluster.stream.rules import INTEREST, StreamRules
@@ -62,6 +64,8 @@ _STATE_VERSION: Final = 1
 _REVISION: Final = struct.Struct("<Q")
 _DIGEST: Final = struct.Struct("<16sQQIQQQQ")
 
+REFUSED: Final = errors.by_code(10051, err="the command could not be carried out")
+"""Of a command that apply failed at."""
 _BAD_REQUEST: Final = errors.by_code(10003)
 _SEALED: Final = errors.by_code(10109)
 _INCOMPLETE: Final = errors.by_code(10176)
@@ -97,6 +101,9 @@ class StreamMachine:
         self.hash = bytes(16)
         self.clock = 0
         """Latest time, nanoseconds, that any command saw; no message gets an earlier one."""
+        self.malformed: CommandError | None = None
+        """What was wrong with the bytes of the last command that was refused for them."""
+        self._empty = self.rules
         self._on_append: OnAppend | None = None
         self._admission: Admission
         self._staging: Staging
@@ -115,6 +122,8 @@ class StreamMachine:
 
     def reload(self) -> None:
         """Reads the state from the store again: at start and after a snapshot was installed."""
+        self.rules, self.configured, self.config_revision = self._empty, False, 0
+        self.applied_index, self.applied_term, self.clock, self.hash = 0, 0, 0, bytes(16)
         state = self.store.load_machine_state()
         if state is not None:
             self._restore(state)
@@ -140,12 +149,17 @@ class StreamMachine:
     def apply(self, index: int, term: int, command: bytes) -> Result:
         """Applies the committed command at log position `index` (in order, each once).
 
-        Returns the outcome, the same on every replica. Raises CommandError for bytes of another version and
-        DamagedError when a check needs a record that is damaged here; either way the replica must stop applying
-        and be repaired, since nothing after it would be right.
+        Returns the outcome, the same on every replica. May raise anything, and leave half of the command behind:
+        `applier.Applier` takes that back and tells what is wrong here from what is wrong everywhere.
         """
         assert index > self.applied_index, (index, self.applied_index)
-        decoded = commands.decode(command)
+        try:
+            decoded = commands.decode(command)
+        except UnknownCommandError:
+            raise
+        except CommandError as error:
+            self.malformed = error
+            return self.refuse(index, term, command)
         first_seq = self.store.first_seq
         if isinstance(decoded, Publish):
             result: Result = self._publish(decoded)
@@ -179,6 +193,14 @@ class StreamMachine:
             self._parts.clear()
         self._advance(index, term, command, result)
         return result
+
+    def refuse(self, index: int, term: int, command: bytes) -> ApiError:
+        """The command at `index` could not be carried out, on any replica: it changes nothing, but is passed."""
+        assert index > self.applied_index, (index, self.applied_index)
+        if self._parts:
+            self._parts.clear()
+        self._advance(index, term, command, REFUSED)
+        return REFUSED
 
     @property
     def config(self) -> dict[str, Any]:
@@ -296,8 +318,12 @@ class StreamMachine:
                 return BatchResult(0, 0, _INCOMPLETE)
             batch = commands.whole_batch(start + batch)
         base = max(command.ts, self.clock + 1)
+        if self.store.last_seq + 1 + batch.count > MAX_SEQ:
+            return BatchResult(0, 0, EXHAUSTED)
         if self.rules.subject_transform is not None:
-            batch = mapped(batch, self.rules.subject_transform, base)
+            batch, grown = mapped(batch, self.rules.subject_transform, base)
+            if grown:
+                return BatchResult(0, 0, SUBJECT_TOO_LONG)
         if self._dedupe.window and not command.plain:
             self._dedupe.advance(base, self.store.last_seq + 1)
         checks = AtomicChecks(
@@ -321,7 +347,7 @@ class StreamMachine:
 
     def _extend(self, index: int, command: Extended) -> Result:
         if self._extension is None:
-            raise CommandError(f"kind {command.kind}: no extension")
+            raise UnknownCommandError(f"kind {command.kind}: no extension")
         self.clock = max(self.clock, command.ts)
         if not command.sifted:
             return self._extension.apply(command.kind, self.clock, index, command.body)

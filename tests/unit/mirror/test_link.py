@@ -7,6 +7,7 @@ import pytest
 
 from jetcluster.mirror import inflow
 from jetcluster.mirror.link import SILENCE_SECONDS
+from jetcluster.protocol.subjects import is_valid_literal
 from jetcluster.store.api import DamagedError
 from jetcluster.stream.rules import link_key
 from tests.unit.mirror.rig import CREATED, Rig
@@ -645,3 +646,33 @@ def test_the_log_knows_how_close_it_is() -> None:
     assert cursor is not None and cursor.lag == 0
     rig.control("Nats-Last-Consumer: 1")
     assert not rig.log
+
+
+@pytest.mark.parametrize("deliver", [".", "a..b", "a b", "d\r\n"])
+def test_a_place_to_deliver_that_nobody_can_listen_to_is_an_error_of_the_link(deliver: str) -> None:
+    """From a configuration of before such were refused."""
+    rig = begun(mirror={"name": "UP", "external": {"api": "X.API", "deliver": deliver}})
+
+    def subscribe(subject: bytes, callback: Any, queue: Any = None, **_: Any) -> Any:
+        if not is_valid_literal(subject):
+            raise ValueError(f"invalid subject {subject!r}")
+        return known(subject, callback)
+
+    known, rig.bus.subscribe = rig.bus.subscribe, subscribe  # type: ignore[method-assign]
+    rig.run(5.1)
+    error = rig.link.info()["error"]
+    assert error["err_code"] == 10029 and "invalid subject" in error["description"]
+    rig.run(20.0)  # tried again
+    assert rig.link.info()["error"] == error or "invalid subject" in rig.link.info()["error"]["description"]
+
+
+def test_a_subject_that_a_transform_makes_too_long_fails_the_attempt_and_is_told() -> None:
+    transforms = [{"src": "a.*", "dest": "b." + ".".join(["{{wildcard(1)}}"] * 40)}]
+    rig = begun(sources=[{"name": "UP", "subject_transforms": transforms}])
+    rig.inform()
+    rig.accept()
+    rig.commit()
+    rig.send(1, subject=b"a.y")
+    rig.send(2, subject=b"a." + b"x" * 2000)
+    rig.commit()
+    assert "the subject of message 2" in rig.link.info()["error"]["description"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -30,6 +31,13 @@ GIVEN = {"name": "c", "deliver_subject": "d"}
         ({"mirror": UP, "subject_delete_marker_ttl": 10**9}, 10052),
         ({"mirror": {"name": ""}}, 10142),
         ({"mirror": {"name": "a.b"}}, 10142),
+        ({"mirror": {}}, 10142),
+        ({"mirror": {"filter_subject": "a", "external": {"api": "x"}}}, 10142),
+        ({"mirror": {**UP, "filter_subject": "a..b"}}, 10049),
+        ({"mirror": {**UP, "filter_subject": "a b"}}, 10049),
+        ({"sources": [{}]}, 10141),
+        ({"sources": [UP, {"external": {"api": "x"}}]}, 10141),
+        ({"sources": [{**UP, "filter_subject": ".a"}]}, 10049),
         ({"mirror": {**UP, "filter_subject": "a", "subject_transforms": TWO[:1]}}, 10150),
         ({"mirror": {**UP, "subject_transforms": TWO}}, 10152),
         ({"mirror": {**UP, "subject_transforms": BAD_SRC}}, 10151),
@@ -59,6 +67,14 @@ GIVEN = {"name": "c", "deliver_subject": "d"}
         ({"sources": [{**UP, "external": {"api": "$JS.*.API"}}]}, 10052),
         ({"sources": [{**UP, "external": {"api": "$JS.API"}}]}, 10021),
         ({"sources": [{**UP, "external": {"api": "x", "deliver": "d.*"}}]}, 10024),
+        ({"sources": [{**UP, "external": {"api": "x", "deliver": "."}}]}, 10024),
+        ({"mirror": {**UP, "external": {"api": "x", "deliver": "."}}}, 10024),
+        ({"mirror": {**UP, "external": {"api": "x", "deliver": "a."}}}, 10024),
+        ({"mirror": {**UP, "external": {"api": "x", "deliver": "a b"}}}, 10024),
+        ({"mirror": {**UP, "external": {"api": "x", "deliver": "a..b"}}}, 10024),
+        ({"mirror": {**UP, "external": {"api": "x", "deliver": "d\r\n"}}}, 10024),
+        ({"mirror": {**UP, "external": {"api": ".", "deliver": "d"}}}, 10052),
+        ({"mirror": {**UP, "external": {"deliver": "d"}}}, 10052),
         ({"sources": [{**UP, "external": {"api": "x", "deliver": "d"}}], "subjects": ["d.a"]}, 10022),
         ({"subject_transform": BAD_SRC[0]}, 10155),
         ({"subject_transform": BAD_DEST[0]}, 10156),
@@ -86,6 +102,8 @@ def test_refused(fields: dict[str, Any], err_code: int) -> None:
         {"mirror": {**UP, "external": {"api": "$JS.hub.API", "deliver": "d"}}},
         {"mirror": {**UP, "subject_transforms": [{"src": "a.*", "dest": "x"}, {"src": "b.*", "dest": "y"}]}},
         {"sources": [UP, {"name": "UP", "filter_subject": "a"}, {"name": "OTHER"}]},
+        {"mirror": {**UP, "external": {"api": "$JS.hub.API", "deliver": "d.e.f"}, "filter_subject": "a.*.>"}},
+        {"mirror": {**UP, "external": {"api": "$JS.hub.API", "deliver": ""}}},
         {"subject_transform": {"src": "", "dest": ""}},
         {"subject_transform": {"src": "a.*", "dest": "b.{{wildcard(1)}}"}},
         {"subjects": ["a.>"], "republish": {"src": "a.>", "dest": "r.>"}},
@@ -111,3 +129,37 @@ def test_republish_as_it_is_shown(fields: dict[str, Any], expected: dict[str, An
     check_links(config)
     assert config["republish"] == expected
     assert StreamConfig.from_object(config).normalised().to_wire() == config
+
+
+def test_thousands_of_sources_and_transforms_are_checked_quickly() -> None:
+    sources: list[dict[str, Any]] = [
+        {"name": f"UP{i}", "external": {"api": "$JS.hub.API", "deliver": f"d{i}"}} for i in range(6000)
+    ]
+    transforms = [{"src": f"s.*.{i}", "dest": f"q.{i}"} for i in range(1500)]
+    config = StreamConfig.from_object(
+        {
+            "name": "S",
+            "subjects": [f"a.{i}" for i in range(2500)],
+            "sources": [*sources, {"name": "UP", "subject_transforms": transforms}],
+        }
+    ).normalised()
+    wire = config.to_wire()
+    begun = time.process_time()
+    check_links(wire)
+    assert time.process_time() - begun < 1.0
+    for more, err_code in (
+        ([sources[7]], 10140),
+        ([{"name": "UP", "external": {"api": "$JS.hub.API", "deliver": "a"}}], 10022),
+        ([{"name": "UP2", "subject_transforms": [*transforms, {"src": "*.x.7", "dest": "w"}]}], 10147),
+    ):
+        with pytest.raises(ApiError) as refused:
+            check_links({**wire, "sources": [*wire["sources"], *more]})
+        assert refused.value.err_code == err_code
+        assert err_code != 10022 or "a.0" in str(refused.value)
+
+
+def test_transforms_with_wildcards_at_very_many_places_are_refused() -> None:
+    places = [".".join("*" if i >> bit & 1 else str(i) for bit in range(8)) for i in range(200)]
+    transforms = [{"src": src, "dest": "q"} for src in places]
+    with pytest.raises(ApiError, match="too many places"):
+        check_links({"sources": [{"name": "UP", "subject_transforms": transforms}]})
