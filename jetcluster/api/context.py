@@ -55,9 +55,9 @@ class ApiContext:
     """What the configuration says of the account alone; `$JS.API.INFO` shows it."""
     strict: bool = False
     """`jetstream { strict: true }`: keys that a request does not have are refused with 10025."""
-    restore_room: RestoreRoom = field(default_factory=RestoreRoom)
     compat: CompatOptions = field(default_factory=CompatOptions)
     """Of what this node decides for requests that it takes; a reload puts another one here."""
+    restore_room: RestoreRoom = field(default_factory=RestoreRoom)
 
     def advisories(self) -> Advisories:
         return Advisories(self.clock, self.rng, self.server_name, self.domain)

@@ -90,6 +90,14 @@ async def _begin(context: ApiContext, request: Request, config: Fields, declared
     """The stream is assigned, and what receives its archive listens."""
     if await _exists(context, request):
         raise by_code(_NAME_TAKEN)
+    assignment = await _assign(context, request, config)
+    receiver = Receiver(context, request, assignment, declared)
+    receiver.listen()
+    return receiver
+
+
+async def _assign(context: ApiContext, request: Request, config: Fields) -> Assignment:
+    """Raises ApiError."""
     limits = context.limits(request.account)
     stream_rules.check_config(config, limits)
     stream_rules.check_implemented(config)
@@ -98,15 +106,20 @@ async def _begin(context: ApiContext, request: Request, config: Fields, declared
     )
     if not result["created"]:
         raise by_code(_NAME_TAKEN)
-    assignment = Assignment.from_dict(result["assignment"])
-    receiver = Receiver(context, request, assignment, declared)
-    receiver.listen()
-    return receiver
+    return Assignment.from_dict(result["assignment"])
+
+
+def _adopted(context: ApiContext, request: Request, found: Fields) -> Fields:
+    """The configuration in an archive, for the stream that the request names. Raises ApiError."""
+    config = StreamConfig.from_object(found)
+    config.name = request.stream
+    limits = context.limits(request.account)
+    return config.normalised(limits, auto_allow_direct=context.compat.auto_allow_direct).to_wire()
 
 
 def _wanted(context: ApiContext, request: Request) -> tuple[Fields, int]:
-    """The normalised configuration, and how many bytes the stream has had. An empty request (R22) takes the defaults:
-    an archive holds none."""
+    """The normalised configuration, and how many bytes the stream has had. An empty request (R22) gets the defaults
+    until its archive says which one (`_adopted`)."""
     if not request.payload.strip():
         wanted = RestoreRequest(config=StreamConfig(name=request.stream), state=RestoreState())
     else:
@@ -118,8 +131,8 @@ def _wanted(context: ApiContext, request: Request) -> tuple[Fields, int]:
         raise by_code(errors.STREAM_MISMATCH)
     stream_rules.check_name(config.name)
     limits = context.limits(request.account)
-    wire = config.normalised(limits, auto_allow_direct=context.compat.auto_allow_direct).to_wire()
-    return wire, wanted.state.bytes
+    normal = config.normalised(limits, auto_allow_direct=context.compat.auto_allow_direct)
+    return normal.to_wire(), wanted.state.bytes
 
 
 async def _exists(context: ApiContext, request: Request) -> bool:
@@ -167,6 +180,8 @@ class Receiver:
         self._last = (0, 0)
         """Sequence and time of the newest message."""
         self._state: Fields = {}
+        self._settled = False
+        """It is known what the stream is like."""
         self._consumers: list[tuple[str, bytes]] = []
         self._consumers_bytes = 0
 
@@ -246,6 +261,10 @@ class Receiver:
             return False
         except ApiError as error:
             self._refuse(reply, error)
+            return False
+        except Exception as error:  # noqa: BLE001 - whatever the archive holds, its sender gets an answer
+            self._context.log.error("restore failed", stream=self._assignment.name, error=repr(error))  # noqa: TRY400
+            self._refuse(reply, by_code(_FAILED, err="the archive cannot be taken in"))
             return False
         self._bus.publish(reply, answer)
         return True
@@ -327,11 +346,24 @@ class Receiver:
                 raise archive.ArchiveError("too much in it that belongs to no stream")
 
     async def _flush(self) -> None:
+        await self._settle_config()
         if self._messages:
             messages, self._messages = self._messages, []
             self._messages_bytes = self._runs = 0
             runs = await self._in_steps(_encoded(messages))
             await self._ask("restore", {"runs": runs})
+
+    async def _settle_config(self) -> None:
+        """Before anything is stored: a stream with the archive's configuration in the place of that with the defaults.
+        Raises ApiError."""
+        found, settled = self._state.get("config"), self._settled
+        self._settled = True
+        if not settled and isinstance(found, dict) and not self._request.payload.strip():
+            await self._undo()
+            self._assignment = await _assign(
+                self._context, self._request, _adopted(self._context, self._request, found)
+            )
+            await streams.ready(self._context, self._assignment)
 
     async def _finish(self) -> bytes:
         """Makes the stream an ordinary one. The reply to the last chunk."""
@@ -410,6 +442,6 @@ def _encoded(messages: Sequence[Msg]) -> Steps[str]:
 def _object(raw: bytes) -> Fields:
     try:
         found = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise archive.ArchiveError(f"{archive.STATE_NAME.decode()} is no JSON") from error
     return found if isinstance(found, dict) else {}

@@ -93,6 +93,21 @@ class Assignment:
         changed = self.changed(revision, peers=(kept, *peers))
         return replace(changed, leader_hint=kept, founders=(kept,), rescue=number, kept=kept, fenced=fenced)
 
+    def check(self) -> None:
+        """Raises ValueError, KeyError or TypeError when it is nothing that all nodes can keep, show and read again."""
+        config = self.config
+        if not isinstance(config, dict) or config["name"] != self.name or config["storage"] not in ("file", "memory"):
+            raise ValueError("config")
+        texts = (self.account, self.name, self.leader_hint, *self.peers, *config.get("subjects", ()))
+        if not all(isinstance(text, str) for text in texts) or not (self.account and self.name and self.peers):
+            raise ValueError("not the types")
+        if not isinstance(config.get("subjects", []), list):
+            raise ValueError("subjects")
+        if type(config["num_replicas"]) is not int or type(config["max_bytes"]) is not int:
+            raise ValueError("no numbers")
+        if not isinstance(config["metadata"], dict) or "retention" not in config or "sealed" not in config:
+            raise ValueError("not normalised")
+
     def first_peers(self, me: str) -> tuple[str, ...]:
         """The voters with which node `me` begins a replica that its journal does not know."""
         return self.peers if me in self.founders else tuple(p for p in self.peers if p != me)

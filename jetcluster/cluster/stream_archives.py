@@ -24,6 +24,7 @@ from jetcluster.raft.api import NotLeaderError
 from jetcluster.store import frozen
 from jetcluster.stream import archive, commands
 from jetcluster.stream.info import state_object
+from jetcluster.stream.rules import RESTORING
 
 Body = dict[str, Any]
 
@@ -69,7 +70,9 @@ class StreamArchives:
         ts = self._context.clock.time_ns()
         messages = frozen.messages(self._context.kv.snapshot(), gid)
         key = self._context.rng.token(8).hex()
-        self._open[key] = _Open(gid, _pieces(state, consumers, ts, messages), now)
+        # nats-server passes over what it does not know; a restore that brings no configuration takes this one.
+        config = {name: value for name, value in replica.assignment.config.items() if name != RESTORING}
+        self._open[key] = _Open(gid, _pieces({**state, "config": config}, consumers, ts, messages), now)
         return {"id": key, "state": state}
 
     async def snapshot_next(self, replica: StreamReplica, body: Body) -> Body:

@@ -62,6 +62,8 @@ class UserOptions:
 class AuthorizationOptions:
     """A top-level or cluster `authorization` block."""
 
+    given: bool = False
+    """There is such a block, whatever it says."""
     user: str = ""
     password: str = ""
     token: str = ""
@@ -197,6 +199,8 @@ class ClusterOptions:
     write_timeout: str = "default"
     tls: TlsOptions | None = None
     """Both ends of a route show certificates and check them."""
+    trusted_network: bool = False
+    """Without authorization and TLS: nodes on other machines may join all the same."""
 
 
 @dataclass(slots=True)
@@ -454,6 +458,25 @@ class Options:
     @property
     def system_account_name(self) -> str:
         return self.system_account or "$SYS"
+
+    @property
+    def global_only(self) -> bool:
+        """No account is configured beside the system account: `$G` has JetStream, as without `accounts`."""
+        return self.accounts is None or (not self.operator.is_on and self.accounts.keys() <= {self.system_account_name})
+
+    @property
+    def global_is_open(self) -> bool:
+        """Only the system account is configured, so that its users can log in: clients without credentials are in `$G`,
+        as they were before, and wrong ones are refused. An `authorization` block says that it is to be otherwise."""
+        auth = self.authorization
+        if not self.accounts or not self.global_only:
+            return False
+        return not (self.no_auth_user or auth.given or auth.user or auth.token)
+
+    def has_jetstream(self, account: str) -> bool:
+        """Is JetStream on for the account, where the server has it?"""
+        found = (self.accounts or {}).get(account)
+        return (found is not None and found.jetstream is not None) or (account == "$G" and self.global_only)
 
     @property
     def shares(self) -> bool:

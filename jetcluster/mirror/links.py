@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any, Final
 
 from jetcluster.mirror.link import Link
 from jetcluster.mirror.ports import Surroundings
 from jetcluster.mirror.upstream import Upstream
 
-BEGUN_PER_TURN: Final = 8
+AT_ONCE: Final = 64
+APART_SECONDS: Final = 0.02
+"""So many of a stream's links begin together, and then the next: thousands at once would hold the loop."""
 
 
 class Links:
@@ -42,16 +43,8 @@ class Links:
             self.by_key.pop(key).end(forever=True)
         known = self.by_key
         self.by_key = {key: known.get(key) or Link(self._around, upstream) for key, upstream in wanted.items()}
-        self._begin_some(deque(link for key, link in self.by_key.items() if key not in known))
-
-    def _begin_some(self, links: deque[Link]) -> None:
-        """The others with the loop's next turns: a stream may have thousands of sources."""
-        for _ in range(min(BEGUN_PER_TURN, len(links))):
-            link = links.popleft()
-            if self.by_key.get(link.upstream.key) is link:
-                link.begin()
-        if links and self._leading:
-            self._around.timers.call_soon(self._begin_some, links)
+        for number, key in enumerate([key for key in wanted if key not in known]):
+            self.by_key[key].begin(number // AT_ONCE * APART_SECONDS)
 
     def _upstreams(self) -> list[Upstream]:
         rules = self._around.target.rules

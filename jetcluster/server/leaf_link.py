@@ -104,6 +104,9 @@ class LeafLink(LeafInput):
     # ---- beginning and end
 
     def opened(self) -> None:
+        if self.remote is None and self.server.crowd.is_crowded(self) and not self.server.crowd.make_room():
+            self._arm("crowded", 0.0, self.abort, "Maximum Connections Exceeded")  # uvloop has yet to begin reading
+            return
         options = self.leafnodes.options
         tls = options.tls if self.remote is None else self.remote.tls
         patience = (self.remote.first_info_timeout if self.remote is not None else 0.0) or options.auth_timeout

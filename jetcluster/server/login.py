@@ -206,10 +206,10 @@ class ClientLogin(Connection):
 
     @property
     def _is_guarded(self) -> bool:
-        return self.authenticator.required and not self.no_auth_user
+        return self.authenticator.required and not (self.no_auth_user or self.server.options.global_is_open)
 
     def _serve_unconnected(self) -> Router | None:
-        """Without authorization, or with a no_auth_user, every verb is served before CONNECT (sheet 1.1)."""
+        """Without authorization, or where credentials are no must, every verb is served before CONNECT (sheet 1.1)."""
         if self._is_guarded:
             self.close("Authentication Failure", "Authorization Violation")
         else:

@@ -70,6 +70,8 @@ class ServerOptions:
     jetstream: bool = False
     domain: str = ""
     api_level: int = API_LEVEL
+    global_is_open: bool = False
+    """Who has no credentials is in `$G`, while wrong ones are refused; INFO says `auth_required` all the same."""
     no_auth_user: str = ""
     """Only read to decide whether INFO shows `auth_required` and a first verb other than CONNECT is served;
     the authenticator makes the decision itself."""

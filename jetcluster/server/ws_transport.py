@@ -157,6 +157,7 @@ class WebSocket(asyncio.Protocol):
         patience: float,
         open_client: Callable[[Request], Connection],
         handshaking: set[WebSocket],
+        has_room_at: Callable[[int], bool] | None = None,
     ) -> None:
         self._rules = rules
         self._timers = timers
@@ -164,6 +165,8 @@ class WebSocket(asyncio.Protocol):
         self._open_client = open_client
         self._patience = patience
         self._handshaking = handshaking
+        self._has_room_at = has_room_at
+        """False for a descriptor that the store needs."""
         self._head = b""
         self._socket: asyncio.Transport = cast(asyncio.Transport, None)
         self._upper: Connection | None = None
@@ -185,11 +188,15 @@ class WebSocket(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast(asyncio.Transport, transport)
-        if len(self._handshaking) >= MAX_HANDSHAKES:
+        if len(self._handshaking) >= MAX_HANDSHAKES or not self._has_room():
             self._timers.call_soon(self._socket.abort)  # not in here: uvloop has yet to begin reading
             return
         self._handshaking.add(self)
         self._timer = self._timers.call_later(self._patience, self._late)
+
+    def _has_room(self) -> bool:
+        found = self._socket.get_extra_info("socket")
+        return self._has_room_at is None or found is None or self._has_room_at(found.fileno())
 
     def data_received(self, data: bytes) -> None:
         if self._reader is not None:

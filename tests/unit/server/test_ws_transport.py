@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from jetcluster.config.options import WebSocketOptions
+from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.protocol.websocket import BINARY, CLOSE, CONTINUATION, PING
 from jetcluster.server import ws_transport
 from jetcluster.server.options import AuthResult
@@ -128,14 +130,15 @@ def test_a_connection_that_is_ended_says_why(run: Run, data: bytes, status: byte
     run(body)
 
 
-def test_garbage_in_place_of_a_request_and_data_that_comes_too_early(run: Run) -> None:
-    async def answer(port: WsPort, data: bytes) -> bytes:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
-        writer.write(data)
-        found = await asyncio.wait_for(reader.read(), 5)
-        writer.close()
-        return found
+async def answer(port: WsPort, data: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
+    writer.write(data)
+    found = await asyncio.wait_for(reader.read(), 5)
+    writer.close()
+    return found
 
+
+def test_garbage_in_place_of_a_request_and_data_that_comes_too_early(run: Run) -> None:
     async def body() -> None:
         async with listening() as (server, port):
             for data in (b"\r\n\r\n", b"\x00" * 20_000, b"CONNECT {}\r\nPING\r\n\r\n", REQUEST % b"" + b"\x82"):
@@ -159,6 +162,21 @@ def test_a_handshake_has_an_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
                     await asyncio.wait_for(one.readexactly(1), 5)
             writer.close()
             other_writer.close()
+
+    run(body)
+
+
+def test_the_store_keeps_its_descriptors(run: Run) -> None:
+    async def body() -> None:
+        async with listening() as (server, port):
+            assert (await answer(port, b"\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
+            server.crowd.watch = DescriptorWatch(lambda: 10)  # every descriptor is one of the last
+            found = b""
+            with contextlib.suppress(ConnectionError):
+                found = await answer(port, b"\r\n\r\n")
+            assert found == b""
+            server.crowd.watch = None
+            assert (await answer(port, b"\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
 
     run(body)
 
