@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from jetcluster.cluster.account_usage import AccountUsage
 from jetcluster.cluster.administration import Administration
 from jetcluster.cluster.background import Background
 from jetcluster.cluster.catchup import SnapshotOwner
@@ -59,14 +60,12 @@ from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftError
 
 SETTLE_METHOD = "meta.settle"
 SETTLE_SECONDS = 2.0
-USED_METHOD = "store.used"
 META_RETRY = 0.02
 META_AGAIN = 2.0
 """Seconds until a meta leader is asked again how far this node has to come: what one said may never be reached."""
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
-_USED = struct.Struct("<QQQ")
 
 
 class JetStream:
@@ -108,6 +107,7 @@ class JetStream:
             clustered=clustered,
             leader=context.leaders.get,
             rules=context.placement_rules,
+            level=lambda: self.meta.level,
         )
         self.members = MetaMembers(context, self.meta, self.service)
         self._cluster_id = ClusterId(context.mesh, save_cluster, context.log)
@@ -162,7 +162,7 @@ class JetStream:
         context.mesh.serve(COMMIT_METHOD, self._serve_commit)
         context.mesh.serve(LAST_METHOD, self._serve_last)
         context.mesh.serve(SETTLE_METHOD, self._serve_settle)
-        context.mesh.serve(USED_METHOD, self._serve_used)
+        self._usage = AccountUsage(context, self.replicas)
         context.account_room.begin(context, self.replicas)
         context.mesh.on_peers(self._peer_up, self._peer_down)
 
@@ -278,13 +278,10 @@ class JetStream:
         await asyncio.gather(*calls, return_exceptions=True)
 
     async def used(self, account: str) -> tuple[int, int, int]:
-        """Bytes of the account's memory and file streams on all reachable nodes, and consumers of its streams."""
-        peers = (self.context.me, *self.context.mesh.peers)
-        calls = (self.context.mesh.call(peer, USED_METHOD, account.encode(), 2.0) for peer in peers)
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        found = [_USED.unpack(answer) for answer in answers if isinstance(answer, bytes)]
-        memory, file, consumers = (sum(column) for column in zip(*found, strict=True))
-        return memory, file, consumers
+        return await self._usage.of(account)
+
+    async def used_by_tier(self, account: str) -> dict[int, tuple[int, int, int]]:
+        return await self._usage.by_tier(account)
 
     async def _serve_settle(self, peer: str, payload: bytes) -> bytes:
         (revision,) = _U64.unpack(payload)
@@ -293,15 +290,6 @@ class JetStream:
             if self.meta.machine.applied_index >= revision or self.context.clock.monotonic() >= end:
                 return b""
             await asyncio.sleep(0.005)
-
-    async def _serve_used(self, peer: str, payload: bytes) -> bytes:
-        used = {True: 0, False: 0}
-        consumers = 0
-        for replica in self.replicas.values():
-            if replica.assignment.account == payload.decode():
-                used[replica.assignment.memory] += replica.store.byte_count
-                consumers += replica.machine.consumer_count if replica.leading else 0
-        return _USED.pack(used[True], used[False], consumers)
 
     # ---- meta group
 

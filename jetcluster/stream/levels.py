@@ -17,6 +17,8 @@ NAMES: Final = 2
 tell none are of level 0."""
 KEYS: Final = 3
 """From this level on the meta group's list of nodes holds their public keys (`cluster.node_key`)."""
+TIERS: Final = 3
+"""From this level on the limits in commands of the meta group may be those of streams with so many replicas."""
 LEVEL: Final = 3
 """This version's."""
 AHEAD: Final = 1_000_000_000
