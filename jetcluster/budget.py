@@ -133,12 +133,14 @@ class LoopBudget:
         steps: Steps[T],
         done: Callable[[T], object],
         failed: Callable[[Exception], object],
+        *,
+        at_once: bool = True,
     ) -> Job[T]:
         """Does `steps` in turns with all others and calls `done` with what they return, or `failed` with what they
-        raise; before it returns already, if that is quick and nobody waits. Raises BusyError."""
+        raise; before it returns already, if that is quick and nobody waits, unless not `at_once`. Raises BusyError."""
         job = Job(self, key, steps, done, failed)
-        at_once = not self.jobs and self.has_time()
-        if at_once and job.advance(self._clock, min(self._clock.monotonic() + QUANTUM, self._end)):
+        now = at_once and not self.jobs and self.has_time()
+        if now and job.advance(self._clock, min(self._clock.monotonic() + QUANTUM, self._end)):
             return job
         of_key = self._waiting.get(key)
         if self.jobs >= MAX_JOBS or (of_key is not None and len(of_key) >= MAX_PER_KEY):

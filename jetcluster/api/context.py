@@ -31,6 +31,15 @@ class Counters:
 
 
 @dataclass(slots=True)
+class RestoreRoom:
+    """The restores that clients of this node do, of all accounts."""
+
+    restores: int = 0
+    held: int = 0
+    """Bytes that they have received and not passed on yet."""
+
+
+@dataclass(slots=True)
 class ApiContext:
     cluster: Cluster
     clock: Clock
@@ -48,6 +57,7 @@ class ApiContext:
     """`jetstream { strict: true }`: keys that a request does not have are refused with 10025."""
     compat: CompatOptions = field(default_factory=CompatOptions)
     """Of what this node decides for requests that it takes; a reload puts another one here."""
+    restore_room: RestoreRoom = field(default_factory=RestoreRoom)
 
     def advisories(self) -> Advisories:
         return Advisories(self.clock, self.rng, self.server_name, self.domain)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from jetcluster.auth.permissions import UserPermissions
-from jetcluster.auth.secrets import PasswordChecker, is_signed
+from jetcluster.auth.secrets import PasswordChecker, SlowPart, is_signed
 from jetcluster.config.nkeys import decode_user_key
 from jetcluster.config.options import Options, PermissionOptions, UserOptions
 
@@ -134,7 +134,7 @@ class Authenticator:
             return AuthResult(GLOBAL_ACCOUNT, name, self._single_permissions)
         raise AuthError("no or wrong credentials")
 
-    def slow_part(self, connect: Mapping[str, object]) -> Callable[[], None] | None:
+    def slow_part(self, connect: Mapping[str, object]) -> SlowPart | None:
         """What `check` would compute of these for longer than an event loop can wait (bcrypt), to be done in a thread
         before; None for nothing."""
         name, password = _text(connect, "user"), _text(connect, "pass")

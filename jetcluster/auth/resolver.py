@@ -20,6 +20,7 @@ from jetcluster.config.claims.token import MAX_BYTES, ClaimsError, Token, decode
 from jetcluster.config.nkeys import is_key
 from jetcluster.config.operator_options import CACHE, FULL, ResolverOptions
 from jetcluster.config.options import TlsOptions
+from jetcluster.file_modes import make_folder, private, tighten_files
 
 _SUFFIX = ".jwt"
 
@@ -157,7 +158,8 @@ class DirectoryStore(Store):
         """Raises OSError."""
         super().__init__(options)
         self.directory = Path(options.directory)
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_folder(self.directory)
+        tighten_files(self.directory, f"*{_SUFFIX}*")
         self.scan()
 
     def scan(self) -> None:
@@ -192,7 +194,7 @@ class DirectoryStore(Store):
         path = self._path(account)
         beside = path.with_suffix(".tmp")
         try:
-            with beside.open("w", encoding="ascii") as file:
+            with open(beside, "w", encoding="ascii", opener=private) as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())

@@ -113,7 +113,7 @@ def _check_config(path: str) -> int:
 
 
 def _run(flags: dict[str, bool | int | str]) -> int:
-    from jetcluster import logs
+    from jetcluster import file_modes, logs
     from jetcluster.cli.merge import options_from
     from jetcluster.config.lexer import ConfigError
 
@@ -122,6 +122,7 @@ def _run(flags: dict[str, bool | int | str]) -> int:
         options.warnings += _arm_faults()
     except (ConfigError, ValueError) as error:
         return _fail(str(error))
+    umask = file_modes.keep_private()
     try:
         logs.configure(options)
     except (OSError, ValueError) as error:
@@ -136,6 +137,7 @@ def _run(flags: dict[str, bool | int | str]) -> int:
         return 1
     finally:
         logs.shutdown()
+    file_modes.restore(umask)
     if code == START_AGAIN:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - these very arguments
     return code

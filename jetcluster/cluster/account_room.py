@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from jetcluster.cluster.mesh_frames import FrameError
 from jetcluster.errors import INSUFFICIENT_RESOURCES, by_code
 from jetcluster.model.limits import UNLIMITED, AccountLimits
 from jetcluster.stream.answers import RefusedError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 NOTICE: Final = "used"
 TELL_SECONDS: Final = 0.5
 WARN_SECONDS: Final = 10.0
+MAX_SIZE: Final = (1 << 63) - 1
 _ACCOUNT_FULL: Final = by_code(10002)
 _NODE_FULL: Final = by_code(INSUFFICIENT_RESOURCES)
 _NOTHING: Final = AccountLimits(max_memory=0, max_storage=0)
@@ -167,12 +169,12 @@ class AccountRoom:
         """Whatever is not in the peer's newest list is not taken any more."""
         try:
             rows = json.loads(payload)
-            self._elsewhere[peer] = Counter(
-                {(str(row[0]), bool(row[1]), int(row[3]) if len(row) > 3 else 0): int(row[2]) for row in rows}
-            )
-        except (ValueError, TypeError, IndexError) as error:
-            if self._context is not None:
-                self._context.log.warning("malformed usage", peer=peer, error=str(error))
+            told = Counter({(str(row[0]), bool(row[1]), _tier(row)): int(row[2]) for row in rows})
+        except (ValueError, TypeError, IndexError, KeyError, RecursionError, OverflowError) as error:
+            raise FrameError(f"malformed usage: {error!r}") from error
+        if any(not 0 <= size <= MAX_SIZE for size in told.values()):
+            raise FrameError("malformed usage: no size")
+        self._elsewhere[peer] = told
 
     def _warn(self, account: str, text: str) -> None:
         assert self._context is not None
@@ -180,3 +182,11 @@ class AccountRoom:
         if now >= self._warn_at.get(account, 0.0):
             self._warn_at[account] = now + WARN_SECONDS
             self._context.log.warning(text, account=account)
+
+
+def _tier(row: list[object]) -> int:
+    """Of what another node tells; versions of before know none."""
+    found = row[3] if len(row) > 3 else 0
+    if not isinstance(found, int):
+        raise TypeError("tier")
+    return found

@@ -9,7 +9,7 @@ still, or lost its leader for a while, begins a new session first: it may have l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol
 
 from jetcluster.cluster.advisories import advisories
 from jetcluster.cluster.consumer_cluster import tell_elected
@@ -74,6 +74,21 @@ class Owner(Protocol):
 
 
 MakeOwner = Callable[["ConsumerHost", ConsumerState, Turns, Wakes], Owner]
+
+
+_P = ParamSpec("_P")
+
+
+def _shielded(told: Callable[Concatenate[ConsumerHost, _P], None]) -> Callable[Concatenate[ConsumerHost, _P], None]:
+    """Inside apply nothing may be raised that is about this node alone: it would pass for an error of the command."""
+
+    def tell(host: ConsumerHost, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+        try:
+            told(host, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - as in `_guard`
+            host._owner_failed(error)
+
+    return tell
 
 
 class _OwnerTurns:
@@ -173,24 +188,30 @@ class ConsumerHost:
 
     # -- consumer.results.TableObserver (inside apply)
 
+    @_shielded
     def created(self, state: ConsumerState) -> None:
         self.policy.came(state.owner)
         if state.owner == self._me:
             self._take(state)
 
+    @_shielded
     def updated(self, state: ConsumerState, old_rules: ConsumerRules) -> None:
         self._configured(state)
 
+    @_shielded
     def paused(self, state: ConsumerState) -> None:
         self._configured(state)
 
+    @_shielded
     def restored(self) -> None:
         self.context.timers.call_soon(self.refresh)
 
+    @_shielded
     def deleted(self, state: ConsumerState) -> None:
         self.policy.went(state.owner)
         self._drop(state.cid, DELETED)
 
+    @_shielded
     def owner_changed(self, state: ConsumerState, old_owner: str) -> None:
         self.policy.went(old_owner)
         self.policy.came(state.owner)
@@ -199,22 +220,26 @@ class ConsumerHost:
         if state.owner == self._me:
             self._take(state)
 
+    @_shielded
     def reset(self, state: ConsumerState) -> None:
         hosted = self._hosted.get(state.cid)
         if hosted is not None:
             self.turns.forget(hosted.owner)
             self._guard(hosted.owner.reset)
 
+    @_shielded
     def freed(self, state: ConsumerState) -> None:
         hosted = self._hosted.get(state.cid)
         if hosted is not None and hosted.owner.hungry:
             self._wakes.soon(hosted.wakes)
 
+    @_shielded
     def turn_applied(self, turn: Turn, result: TurnResult) -> None:
         if turn.owner == self._peer:
             self._check_awake()
             self.turns.applied(turn, result)
 
+    @_shielded
     def reloaded(self) -> None:
         """A snapshot was installed: what the owners look at is not what is in force any more."""
         self.policy.reloaded(self.table.by_cid.values())

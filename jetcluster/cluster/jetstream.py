@@ -13,7 +13,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from jetcluster.cluster.account_usage import AccountUsage
 from jetcluster.cluster.administration import Administration
 from jetcluster.cluster.background import Background
 from jetcluster.cluster.catchup import SnapshotOwner
@@ -23,6 +22,7 @@ from jetcluster.cluster.consumer_expiry import ConsumerExpiry
 from jetcluster.cluster.consumer_requests import ConsumerRequests
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.drift import DriftCheck
+from jetcluster.cluster.every_node import EveryNode
 from jetcluster.cluster.flusher import Flusher
 from jetcluster.cluster.health_report import HealthReport
 from jetcluster.cluster.joining import Joining
@@ -37,6 +37,7 @@ from jetcluster.cluster.meta_state import (
     ClusterNamed,
     ClusterRescued,
     Effect,
+    NodeChanged,
     StreamAssigned,
     StreamRemoved,
     StreamUpdated,
@@ -48,6 +49,7 @@ from jetcluster.cluster.read_confirm import COMMIT_METHOD, LAST_METHOD
 from jetcluster.cluster.registry import NodeRegistry
 from jetcluster.cluster.requests import ONCE, Body, LeaderRequests
 from jetcluster.cluster.restart_safety import RestartSafety
+from jetcluster.cluster.roster import Roster
 from jetcluster.cluster.rounds import TICK
 from jetcluster.cluster.scrubber import Scrubber
 from jetcluster.cluster.store_care import StoreCare
@@ -57,9 +59,8 @@ from jetcluster.cluster.stream_rescue import StreamRescues
 from jetcluster.errors import ApiError
 from jetcluster.model.limits import AccountLimits
 from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftError
+from jetcluster.stream.applier import FAULTS
 
-SETTLE_METHOD = "meta.settle"
-SETTLE_SECONDS = 2.0
 META_RETRY = 0.02
 META_AGAIN = 2.0
 """Seconds until a meta leader is asked again how far this node has to come: what one said may never be reached."""
@@ -96,7 +97,7 @@ class JetStream:
         self._owners = owners
         self._limits = limits
         self.clustered = clustered
-        self.meta = MetaReplica(context, self._on_effects, self._on_meta_leading)
+        self.meta = MetaReplica(context, self._on_effects, self._on_meta_leading, self._on_meta_config)
         self.service = MetaService(
             self.meta.machine,
             clock=context.clock,
@@ -110,6 +111,7 @@ class JetStream:
             level=lambda: self.meta.level,
         )
         self.members = MetaMembers(context, self.meta, self.service)
+        self.roster = Roster(context, self.meta, context.leaders.ask)
         self._cluster_id = ClusterId(context.mesh, save_cluster, context.log)
         self._meta_requests = LeaderRequests(
             "meta", context.mesh, context.leaders, context.clock, self._meta_handler, context.log
@@ -154,6 +156,7 @@ class JetStream:
             clustered=clustered,
             expected_nodes=expected_nodes,
             settled=settled,
+            roster=self.roster,
         )
         self._watch = NodeWatch(context)
         self._ticker: Any = None
@@ -161,8 +164,7 @@ class JetStream:
         self._stopped = False
         context.mesh.serve(COMMIT_METHOD, self._serve_commit)
         context.mesh.serve(LAST_METHOD, self._serve_last)
-        context.mesh.serve(SETTLE_METHOD, self._serve_settle)
-        self._usage = AccountUsage(context, self.replicas)
+        self._every_node = EveryNode(context, self.meta, self.replicas)
         context.account_room.begin(context, self.replicas)
         context.mesh.on_peers(self._peer_up, self._peer_down)
 
@@ -271,25 +273,16 @@ class JetStream:
         return await self.meta_rescue.rescue(wanted, by)
 
     async def settle(self, revision: int) -> None:
-        """Returns when every connected node has applied `revision` of the meta log, or after about 2 s."""
-        peers = (self.context.me, *self.context.mesh.peers)
-        payload = _U64.pack(revision)
-        calls = (self.context.mesh.call(peer, SETTLE_METHOD, payload, SETTLE_SECONDS) for peer in peers)
-        await asyncio.gather(*calls, return_exceptions=True)
+        """See `api.cluster.Cluster`."""
+        await self._every_node.settle(revision)
 
     async def used(self, account: str) -> tuple[int, int, int]:
-        return await self._usage.of(account)
+        """See `api.cluster.Cluster`."""
+        return await self._every_node.used(account)
 
     async def used_by_tier(self, account: str) -> dict[int, tuple[int, int, int]]:
-        return await self._usage.by_tier(account)
-
-    async def _serve_settle(self, peer: str, payload: bytes) -> bytes:
-        (revision,) = _U64.unpack(payload)
-        end = self.context.clock.monotonic() + SETTLE_SECONDS
-        while True:
-            if self.meta.machine.applied_index >= revision or self.context.clock.monotonic() >= end:
-                return b""
-            await asyncio.sleep(0.005)
+        """See `api.cluster.Cluster`."""
+        return await self._every_node.used_by_tier(account)
 
     # ---- meta group
 
@@ -316,20 +309,31 @@ class JetStream:
             replica.reads.leave()
 
     def _on_effects(self, effects: list[Effect]) -> None:
+        """Raises `applier.FAULTS` only: one stream's trouble must not stop the meta group of the node."""
         for effect in effects:
-            if isinstance(effect, StreamAssigned):
-                self._assigned(effect.assignment)
-            elif isinstance(effect, StreamUpdated):
-                if effect.assignment.rescue > effect.previous.rescue:
-                    self._rescued(effect.assignment)
-                self._updated(effect.assignment)
-            elif isinstance(effect, StreamRemoved):
-                self._removed(effect.assignment, deleted=True)
-            elif isinstance(effect, ClusterNamed):
-                self._cluster_id.confirm(effect.cluster_id)
-                self.joining.announce()
-            elif isinstance(effect, ClusterRescued):
-                self.meta_rescue.applied(effect.rescue)
+            try:
+                self._take_effect(effect)
+            except FAULTS:
+                raise
+            except Exception as error:  # noqa: BLE001 - what the meta group decided stands, whatever this node makes of it
+                self.context.log.error("an assignment failed", effect=repr(effect)[:500], error=repr(error))  # noqa: TRY400
+
+    def _take_effect(self, effect: Effect) -> None:
+        if isinstance(effect, StreamAssigned):
+            self._assigned(effect.assignment)
+        elif isinstance(effect, StreamUpdated):
+            if effect.assignment.rescue > effect.previous.rescue:
+                self._rescued(effect.assignment)
+            self._updated(effect.assignment)
+        elif isinstance(effect, StreamRemoved):
+            self._removed(effect.assignment, deleted=True)
+        elif isinstance(effect, ClusterNamed):
+            self._cluster_id.confirm(effect.cluster_id)
+            self.joining.announce()
+        elif isinstance(effect, NodeChanged):
+            self.context.mesh.check_keys()
+        elif isinstance(effect, ClusterRescued):
+            self.meta_rescue.applied(effect.rescue)
 
     def _assigned(self, assignment: Assignment) -> None:
         """Never raises: one stream's trouble must not stop the meta group of the node."""
@@ -436,6 +440,10 @@ class JetStream:
         if leading and self.meta.group is not None:
             self.background.spawn(self.registry.keep(self.meta.group.term))
 
+    def _on_meta_config(self) -> None:
+        """Others may lag, and not know a new member yet."""
+        self.context.timers.call_soon(self.joining.announce)
+
     def _peer_up(self, info: NodeInfo) -> None:
         self.context.raft.peer_up(info.peer_id)
         self.joining.peer_up(info)
@@ -519,6 +527,7 @@ class JetStream:
         if self._stopped:
             return
         self.joining.tick()
+        self.roster.look()
         self.meta_rescue.tick()
         self.rescues.tick()
         if self._watch.changed():

@@ -111,6 +111,8 @@ class MetaMembers:
             return
         if peer in self._meta.machine.removed:
             raise MembershipError(REMOVED)
+        if peer in self._context.mesh.peers and not self._context.mesh.peers[peer].jetstream:
+            raise MembershipError("a server without JetStream is no member")
         learning = learners(group)
         if peer in learning:
             return

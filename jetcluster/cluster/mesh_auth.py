@@ -157,6 +157,11 @@ class Handshake:
         self._bind(body, challenge)
         return frame(Kind.CHALLENGE, challenge)
 
+    def statement(self, *, dialer: bool) -> bytes:
+        """What the dialer, or the acceptor, of this very connection signs with its node's key (`node_key`)."""
+        assert self.done
+        return b"jcmesh node\0" + (b"dialer\0" if dialer else b"acceptor\0") + self._transcript
+
     def _expected(self) -> Kind:
         if self.remote is not None:
             return Kind.PROOF

@@ -47,12 +47,15 @@ from jetcluster.cluster.meta_state import (
     StreamAssigned,
     StreamRemoved,
     StreamUpdated,
+    node_difference,
+    stream_difference,
 )
 from jetcluster.cluster.meta_subjects import SubjectBook
 from jetcluster.config.nkeys import is_key
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.model.stream_rules import merge_update, same_config
 from jetcluster.raft.api import META_GROUP
+from jetcluster.stream.log_json import load_object
 from jetcluster.stream.rules import RESTORING
 
 REMEMBERED_REQUESTS = 1024
@@ -82,9 +85,11 @@ class MetaMachine:
         self._leaders: Counter[str] = Counter()
         self._replicated: Counter[str] = Counter()
         self._claimed: Counter[tuple[str, str]] = Counter()
+        """Bytes that the streams of an account lay claim to, by account and storage."""
         self._tiers: Counter[tuple[str, int, str]] = Counter()
         """By account and number of replicas: streams (""), and what they claim of each storage, one replica counted."""
-        """Bytes that the streams of an account lay claim to, by account and storage."""
+        self._changed: list[tuple[bool, Assignment]] = []
+        """Assignments that the command at hand has put (True) or dropped."""
 
     # Reading
 
@@ -182,23 +187,49 @@ class MetaMachine:
 
     def _decide(self, index: int, raw: bytes, effects: list[Effect]) -> Result:
         try:
-            command = json.loads(raw)
+            command = load_object(raw)
             request = str(command["request"])
             known = self._verdicts.get(request)
             if known is not None:
                 return known
             handler = _HANDLERS[command["kind"]]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             return _refused(by_code(errors.STREAM_GENERAL, err=f"bad meta command: {type(error).__name__}"))
+        before = dict(self._nodes), dict(self._removed), self._rescues, self.cluster_id, self._next_gid
+        self._changed.clear()
         try:
             verdict = handler(self, index, command, effects)
         except ApiError as error:
             verdict = _refused(error)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            # Handlers change state only after their last fallible step, so a command of the wrong shape leaves none.
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - what a command holds must not stop the group
+            self._nodes, self._removed, self._rescues, self.cluster_id, self._next_gid = before
+            self._take_back()
+            effects.clear()
             verdict = _refused(by_code(errors.STREAM_GENERAL, err=f"bad meta command: {type(error).__name__}"))
         self._remember(request, verdict)
         return verdict
+
+    def _take_back(self) -> None:
+        """Assignments as they were before the command at hand, which failed in its middle."""
+        if not self._changed:
+            return
+        by_gid = self._by_gid
+        for kept, assignment in reversed(self._changed):
+            if kept:
+                by_gid.pop(assignment.gid, None)
+            else:
+                by_gid[assignment.gid] = assignment
+        self._set_assignments(by_gid.values())
+
+    def _set_assignments(self, assignments: Iterable[Assignment]) -> None:
+        wanted = list(assignments)
+        self._accounts, self._by_gid, self._subjects = {}, {}, {}
+        self._replicas, self._leaders, self._replicated = Counter(), Counter(), Counter()
+        self._claimed, self._tiers = Counter(), Counter()
+        for assignment in wanted:
+            self._put(assignment)
 
     def _result(self, verdict: Result) -> Result:
         gid = verdict.get("gid")
@@ -226,6 +257,7 @@ class MetaMachine:
         assignment = Assignment(
             self._next_gid, account, config["name"], config, peers, created_ns, leader, index, peers
         )
+        assignment.check()
         self._next_gid += 1
         self._put(assignment)
         effects.append(StreamAssigned(assignment))
@@ -437,12 +469,14 @@ class MetaMachine:
                 raise by_code(10028 if memory else 10047)
 
     def _put(self, assignment: Assignment) -> None:
+        self._changed.append((True, assignment))
         self._accounts.setdefault(assignment.account, {})[assignment.name] = assignment
         self._by_gid[assignment.gid] = assignment
         self._subjects.setdefault(assignment.account, SubjectBook()).add(assignment.name, assignment.subjects)
         self._count(assignment, 1)
 
     def _drop(self, assignment: Assignment) -> None:
+        self._changed.append((False, assignment))
         account = assignment.account
         self._subjects[account].remove(assignment.name)
         self._count(assignment, -1)
@@ -463,6 +497,7 @@ class MetaMachine:
         self._tiers[account, assignment.replicas, storage] += by * _claim(assignment.config)
 
     def _replace(self, old: Assignment, new: Assignment, effects: list[Effect]) -> None:
+        new.check()
         self._drop(old)
         self._put(new)
         effects.append(StreamUpdated(new, old))
@@ -504,11 +539,8 @@ class MetaMachine:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"damaged meta snapshot: {error!r}") from error
         before, nodes_before = self._by_gid, self._nodes
-        self._accounts, self._by_gid, self._subjects = {}, {}, {}
-        self._replicas, self._leaders, self._replicated = Counter(), Counter(), Counter()
-        self._claimed, self._tiers = Counter(), Counter()
-        for assignment in streams:
-            self._put(assignment)
+        self._set_assignments(streams)
+        self._changed.clear()
         self._nodes = {node.peer: node for node in nodes}
         self._verdicts, self._digest, self._removed = verdicts, digest, removed
         rescued = [ClusterRescued(rescue) for rescue in rescues if rescue not in self._rescues]
@@ -516,7 +548,7 @@ class MetaMachine:
         self.applied_index, self._next_gid = index, next_gid
         named = [ClusterNamed(cluster_id)] if cluster_id != self.cluster_id else []
         self.cluster_id = cluster_id
-        return [*named, *rescued, *_node_difference(nodes_before, self._nodes), *_difference(before, self._by_gid)]
+        return [*named, *rescued, *node_difference(nodes_before, self._nodes), *stream_difference(before, self._by_gid)]
 
 
 def _node_key(text: object) -> str:
@@ -540,24 +572,6 @@ def _reserved(config: Mapping[str, Any]) -> int:
 
 def _claim(config: Mapping[str, Any]) -> int:
     return max(int(config["max_bytes"]), 0)
-
-
-def _difference(before: Mapping[int, Assignment], after: Mapping[int, Assignment]) -> Iterable[Effect]:
-    for gid in sorted(before.keys() - after.keys()):
-        yield StreamRemoved(before[gid])
-    for gid in sorted(after):
-        if gid not in before:
-            yield StreamAssigned(after[gid])
-        elif before[gid] != after[gid]:
-            yield StreamUpdated(after[gid], before[gid])
-
-
-def _node_difference(before: Mapping[str, Node], after: Mapping[str, Node]) -> Iterable[Effect]:
-    for peer in sorted(before.keys() - after.keys()):
-        yield NodeRemoved(before[peer])
-    for peer in sorted(after):
-        if before.get(peer) != after[peer]:
-            yield NodeChanged(after[peer])
 
 
 _HANDLERS = {

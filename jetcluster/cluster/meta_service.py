@@ -6,10 +6,11 @@ group. Everything is safe to send twice: a request carries its id, and the state
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +21,7 @@ from jetcluster.cluster.meta_state import Assignment
 from jetcluster.cluster.placement import Candidate, Placement, PlacementRules, fits, place
 from jetcluster.cluster.restores import RestoreWatch
 from jetcluster.errors import ApiError, by_code, invalid_config
-from jetcluster.model.subjects import overlap
+from jetcluster.model.patterns import Patterns
 from jetcluster.stream.levels import TIERS
 
 Body = dict[str, Any]
@@ -31,6 +32,8 @@ Barrier = Callable[[], Awaitable[None]]
 """Returns once this node is proven to lead and has applied all that was committed before (RaftGroup.read_index)."""
 
 MAX_PAGE = 1024
+LOOKED = 1000
+"""Subjects compared with that of a request before others have their turn."""
 MAX_EFFORT = 1_000_000
 """Look-ups that comparing a stream's subjects with the others of its account may take, about 0.2 us each."""
 
@@ -288,12 +291,12 @@ class MetaService:
 
     async def _names(self, body: Body) -> Body:
         await self._barrier()
-        total, offset, page = self._page(body)
+        total, offset, page = await self._page(body)
         return {"total": total, "offset": offset, "names": [a.name for a in page]}
 
     async def _list(self, body: Body) -> Body:
         await self._barrier()
-        total, offset, page = self._page(body)
+        total, offset, page = await self._page(body)
         return {"total": total, "offset": offset, "assignments": [a.to_dict() for a in page]}
 
     async def _usage(self, body: Body) -> Body:
@@ -315,12 +318,12 @@ class MetaService:
             "reserved_storage": reserved[False],
         }
 
-    def _page(self, body: Body) -> tuple[int, int, list[Assignment]]:
+    async def _page(self, body: Body) -> tuple[int, int, list[Assignment]]:
         """Total, the offset in force, and at most `limit` assignments, sorted by name."""
         wanted = body["subject"]
         streams = self._machine.assignments(body["account"])
         if wanted:
-            streams = [s for s in streams if any(overlap(wanted, own) for own in s.subjects or (s.name,))]
+            streams = [stream async for stream in _listening(streams, wanted)]
         offset = min(max(int(body["offset"]), 0), len(streams))
         limit = min(int(body["limit"]), MAX_PAGE)
         return len(streams), offset, streams[offset : offset + limit]
@@ -373,6 +376,23 @@ class MetaService:
         if error is not None:
             raise ApiError.from_dict(error)
         return result
+
+
+async def _listening(streams: Iterable[Assignment], wanted: str) -> AsyncIterator[Assignment]:
+    """Those of the streams with a subject that overlaps with `wanted`. Others have their turns in between."""
+    overlap = Patterns([wanted]).overlap
+    looked = 0
+    for stream in streams:
+        own = stream.subjects or (stream.name,)
+        for start in range(0, len(own), LOOKED):
+            some = own[start : start + LOOKED]
+            looked += len(some)
+            if looked >= LOOKED:
+                looked = 0
+                await asyncio.sleep(0)
+            if any(map(overlap, some)):
+                yield stream
+                break
 
 
 _HANDLERS: dict[str, Callable[[MetaService, Body], Awaitable[Body]]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -92,6 +92,21 @@ class Assignment:
         fenced = tuple(dict.fromkeys(p for p in (*self.fenced, *self.peers) if p != kept))[-MAX_FENCED:]
         changed = self.changed(revision, peers=(kept, *peers))
         return replace(changed, leader_hint=kept, founders=(kept,), rescue=number, kept=kept, fenced=fenced)
+
+    def check(self) -> None:
+        """Raises ValueError, KeyError or TypeError when it is nothing that all nodes can keep, show and read again."""
+        config = self.config
+        if not isinstance(config, dict) or config["name"] != self.name or config["storage"] not in ("file", "memory"):
+            raise ValueError("config")
+        texts = (self.account, self.name, self.leader_hint, *self.peers, *config.get("subjects", ()))
+        if not all(isinstance(text, str) for text in texts) or not (self.account and self.name and self.peers):
+            raise ValueError("not the types")
+        if not isinstance(config.get("subjects", []), list):
+            raise ValueError("subjects")
+        if type(config["num_replicas"]) is not int or type(config["max_bytes"]) is not int:
+            raise ValueError("no numbers")
+        if not isinstance(config["metadata"], dict) or "retention" not in config or "sealed" not in config:
+            raise ValueError("not normalised")
 
     def first_peers(self, me: str) -> tuple[str, ...]:
         """The voters with which node `me` begins a replica that its journal does not know."""
@@ -227,3 +242,23 @@ class ClusterRescued(NamedTuple):
 
 
 Effect = StreamAssigned | StreamUpdated | StreamRemoved | NodeChanged | NodeRemoved | ClusterNamed | ClusterRescued
+
+
+def stream_difference(before: Mapping[int, Assignment], after: Mapping[int, Assignment]) -> Iterable[Effect]:
+    """The effects that lead from one to the other."""
+    for gid in sorted(before.keys() - after.keys()):
+        yield StreamRemoved(before[gid])
+    for gid in sorted(after):
+        if gid not in before:
+            yield StreamAssigned(after[gid])
+        elif before[gid] != after[gid]:
+            yield StreamUpdated(after[gid], before[gid])
+
+
+def node_difference(before: Mapping[str, Node], after: Mapping[str, Node]) -> Iterable[Effect]:
+    """The effects that lead from one to the other."""
+    for peer in sorted(before.keys() - after.keys()):
+        yield NodeRemoved(before[peer])
+    for peer in sorted(after):
+        if before.get(peer) != after[peer]:
+            yield NodeChanged(after[peer])

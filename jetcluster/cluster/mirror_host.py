@@ -7,6 +7,7 @@ go on while it cannot be reached.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from jetcluster.stream.sourced import Cursor
 if TYPE_CHECKING:
     from jetcluster.cluster.stream_replica import StreamReplica
 
-PARTIAL = ("filter_subject", "subject_transforms", "opt_start_seq", "opt_start_time")
+PARTIAL = ("filter_subject", "subject_transforms", "opt_start_seq", "opt_start_time", "consumer")
 """Fields of a mirror's link with which it lacks, or changes, some of what the upstream has."""
 
 
@@ -73,16 +74,25 @@ class MirrorHost:
         return self._context.find_stream(self._replica.assignment.account, name) is not None
 
     def begin(self) -> None:
-        self.links.begin()
+        self._guarded(self.links.begin)
 
     def end(self, *, deleted: bool = False) -> None:
         self.links.end(deleted=deleted)
 
     def configure(self) -> None:
-        self.links.configure()
+        self._guarded(self.links.configure)
 
     def tick(self) -> None:
-        self.links.tick()
+        self._guarded(self.links.tick)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """A link that cannot be is no reason to stop the stream."""
+        try:
+            work()
+        except DamagedError as error:
+            self._replica.report_damage(error)
+        except Exception as error:  # noqa: BLE001 - what an upstream is named, or says, is not ours to choose
+            self._replica.applying.failed("links of the stream fail", error)
 
     def applied(self, index: int, result: object) -> None:
         """From inside apply, maybe before `propose` has returned: looked at when that is over."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from jetcluster.budget import Steps
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.stream_replica import StreamReplica
 from jetcluster.consumer import archived
@@ -42,6 +43,8 @@ class _Open:
     used: float
     number: int = 0
     last: bytes = b""
+    making: asyncio.Future[bytes] | None = None
+    """The next piece, while it is made."""
 
 
 class StreamArchives:
@@ -80,16 +83,20 @@ class StreamArchives:
         found.used = self._context.clock.monotonic()
         number = int(body["number"])
         if number == found.number + 1:
-            piece = None
-            while not piece:
-                piece = next(found.pieces, None)
-                if piece is None:
-                    break
-                await asyncio.sleep(0)
-            found.number, found.last = number, piece or b""
+            await self._make(found, replica.assignment.account)
         elif number != found.number:
             raise by_code(_FAILED, err="snapshot pieces out of order")
         return {"data": base64.b64encode(found.last).decode()}
+
+    async def _make(self, found: _Open, account: str) -> None:
+        """The next piece; whoever asks for it once more meanwhile waits for the same."""
+        if found.making is None:
+            found.making = asyncio.ensure_future(self._context.budget.run(account, _next_of(found.pieces)))
+        making = found.making
+        await asyncio.wait((making,))
+        if found.making is making:
+            found.making = None
+            found.number, found.last = found.number + 1, making.result()
 
     async def snapshot_close(self, replica: StreamReplica, body: Body) -> Body:
         self._open.pop(body["id"], None)
@@ -122,6 +129,15 @@ def _consumers(replica: StreamReplica) -> list[tuple[bytes, Body]]:
         for state in replica.consumers.table.by_cid.values()
         if not state.rules.direct
     ]
+
+
+def _next_of(pieces: Iterator[bytes]) -> Steps[bytes]:
+    """The next piece that holds something; b"" when there is none."""
+    for piece in pieces:
+        if piece:
+            return piece
+        yield
+    return b""
 
 
 def _pieces(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from jetcluster.cluster.applying import Applying
 from jetcluster.cluster.catchup import Cut
 from jetcluster.cluster.consumer_exchange import ConsumerExchange
 from jetcluster.cluster.consumer_host import ConsumerHost
@@ -42,7 +43,6 @@ from jetcluster.stream.ingest import Ingest
 from jetcluster.stream.levels import LEVEL, lowered
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.ports import SIDE_MEMBERS
-from jetcluster.stream.results import BatchResult, JobStep, PublishResult
 from jetcluster.stream.rules import StreamRules
 
 CONFIRM_SECONDS = 2.0
@@ -89,6 +89,7 @@ class StreamReplica:
             max_pending_messages=context.max_buffered[0],
             max_pending_bytes=context.max_buffered[1],
         )
+        self.ingest.width = self.store.width
         self._told_valve = ToldValve(context.mesh, assignment.account, context.timers)
         self.ingest.valve.changed = lambda closed: self._tell_valve()
         self.reads = ReadGroup(context, self)
@@ -103,6 +104,7 @@ class StreamReplica:
         self._config_proposed = 0
         """Revision of the configuration that this leader has put into the log."""
         self.checkpoints = Checkpoints(self.machine.applied_index, self.machine.hash)
+        self.applying = Applying(context, self)
         self._halted = False
         self.consumers = ConsumerHost(context, self, table, exchange)
         self.group: RaftGroup
@@ -132,6 +134,8 @@ class StreamReplica:
             raise error(f"the data store cannot be written: {failing}")
         if self.leading:
             self.context.account_room.take(self, len(command))
+        if command[0] == commands.FAST_PUBLISH:
+            command = self.understood(command) or command
         return self.group.propose(command)
 
     # ---- raft.api.StateMachine
@@ -139,36 +143,7 @@ class StreamReplica:
     def apply(self, index: int, term: int, command: bytes) -> None:
         if self.resting:
             self.wake()
-        last_seq = self.store.last_seq
-        try:
-            result = self.machine.apply(index, term, command)
-        except Exception:
-            # Raft stops this replica; what it had done of the command must not be committed with the others' work.
-            self.store.abandon()
-            raise
-        self.checkpoints.note(index, self.machine.hash)
-        self.context.turn_commit.mark()
-        self.reads.applied(index)
-        self.duties.applied(command[0])
-        if self.store.last_seq > last_seq:
-            self.consumers.appended(last_seq + 1, self.store.last_seq)
-        if isinstance(result, PublishResult | BatchResult):
-            self.ingest.on_applied(index, result)
-            return
-        if isinstance(result, JobStep):
-            if result.done:
-                self.proposals.applied(result.job, result.removed)
-            return
-        kind = command[0]
-        if kind == commands.UPDATE_CONFIG:
-            self._config_changed()
-        elif kind == commands.SOURCED:
-            self.mirrors.applied(index, result)
-        elif commands.erases(command):
-            self.context.erased = True
-        self.proposals.applied(index, result)
-        if self.objects is not None:
-            self.objects.applied(index, result)
+        self.applying.apply(index, term, command)
 
     def on_role(self, role: Role, term: int, leader: str | None) -> None:
         gid = self.assignment.gid
@@ -178,7 +153,7 @@ class StreamReplica:
             self.mirrors.end()
             self.duties.end()
             self._end_objects()
-            self.ingest.batches.stage.clear()
+            self.ingest.clear()
             self.context.leaders.follow(gid, term, leader)
             self.reads.role_changed(False)
         elif self.context.meta_current:
@@ -202,6 +177,7 @@ class StreamReplica:
         if self.objects is not None:
             self.objects.begin()
         self._listen()
+        self.ingest.resume(self.machine.fast.by_id)
         self.context.leaders.lead(self.assignment.gid, term)
         self._propose_config()
         self.mirrors.begin()
@@ -221,6 +197,11 @@ class StreamReplica:
         if known is None or known.config != members.config:
             self._keep_members(members)
             self.context.turn_commit.mark()
+
+    def keep_members(self) -> None:
+        """Puts the configuration in force beside the state once more."""
+        index = self.machine.applied_index
+        self._keep_members(Members(index, self.group.members_at(index)))
 
     def _keep_members(self, members: Members) -> None:
         self.store.side_put(SIDE_MEMBERS, b"", encode_members(members))
@@ -301,7 +282,7 @@ class StreamReplica:
         self.suspect = self.doubt = ""
         self.repair.rebuilt()
         self.group.install(index, term, config)
-        self._config_changed()
+        self.config_changed()
         self.consumers.refresh()
         self.wake()
 
@@ -387,7 +368,7 @@ class StreamReplica:
             follow_assignment(self.context, self.group, self.assignment.peers)
             self._propose_config()
             self._do_duties()
-            self.ingest.batches.stage.tick()
+            self.ingest.tick()
             self.mirrors.tick()
             if self.objects is not None:
                 self.objects.tick()
@@ -414,7 +395,7 @@ class StreamReplica:
         if set(self.group.peers) != set(self.assignment.peers) or not self._config_is_told():
             return 0.0
         uploads = self.objects is not None and self.objects.bucket.uploads is not None
-        if uploads or self.mirrors.links.by_key or len(self.ingest.batches.stage):
+        if uploads or self.mirrors.links.by_key or self.ingest.open_batches:
             return 0.0
         return min(self.duties.rest(), LONGEST_REST)
 
@@ -427,7 +408,7 @@ class StreamReplica:
         self.reads.stop()
         self.proposals.dropped(0)
         self.ingest.on_dropped(0)
-        self.ingest.batches.stage.clear()
+        self.ingest.clear()
         self.context.leaders.forget(self.assignment.gid)
 
     def _halt(self) -> None:
@@ -500,7 +481,7 @@ class StreamReplica:
         self._subscriptions.clear()
         self._tell_valve()
 
-    def _config_changed(self) -> None:
+    def config_changed(self) -> None:
         self.ingest.configure(self.machine.rules)
         if self.leading:
             if self.objects is not None:

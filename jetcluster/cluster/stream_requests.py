@@ -25,7 +25,7 @@ from jetcluster.cluster.stream_replica import StreamReplica
 from jetcluster.errors import ApiError, by_code
 from jetcluster.raft.api import NotLeaderError
 from jetcluster.store.api import DamagedError
-from jetcluster.stream import commands, msg_get
+from jetcluster.stream import commands, direct_get, msg_get
 from jetcluster.stream.info import SubjectsPage, state_object, subjects_page
 
 Body = dict[str, Any]
@@ -167,6 +167,9 @@ class StreamRequests:
     async def _msg_get(self, replica: StreamReplica, body: Body) -> Body:
         strict = bool(body.get("strict"))
         request = msg_get.decode(body["payload"].encode("latin-1"), body["headers"].encode("latin-1"), strict=strict)
+        steps = direct_get.preparing(replica.store, request)
+        if steps is not None:
+            await self._context.budget.run(replica.assignment.account, steps)
         if not await replica.confirm_leadership():
             raise NotLeaderError(replica.group.leader)
         return {"response": msg_get.answer(replica.store, request).decode()}

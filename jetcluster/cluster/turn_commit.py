@@ -52,6 +52,10 @@ class TurnCommit:
             self._scheduled = True
             self._timers.call_soon(self._end_of_turn)
 
+    def now(self) -> None:
+        """Something was applied, and waits no longer than it must."""
+        self._commit()
+
     def stop(self) -> None:
         """Nothing is committed from here on: the store is about to be closed."""
         self._stopped = True

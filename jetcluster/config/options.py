@@ -202,6 +202,8 @@ class ClusterOptions:
     write_timeout: str = "default"
     tls: TlsOptions | None = None
     """Both ends of a route show certificates and check them."""
+    trusted_network: bool = False
+    """Without authorization and TLS: nodes on other machines may join all the same."""
 
 
 @dataclass(slots=True)

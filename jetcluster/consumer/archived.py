@@ -66,10 +66,13 @@ def decode(found: Mapping[str, Any]) -> Fields:
 def restore(state: ConsumerState, found: Mapping[str, Any], store: TableStore) -> None:
     """Takes a new consumer to where it was (in apply). Raises CommandError."""
     try:
-        (delivered_cseq, delivered_sseq), (floor_cseq, floor_sseq) = found["delivered"], found["floor"]
+        delivered_cseq, delivered_sseq = map(_number, found["delivered"])
+        floor_cseq, floor_sseq = map(_number, found["floor"])
         state.delivered_cseq, state.delivered_sseq = delivered_cseq, min(delivered_sseq, store.last_seq)
         state.floor_cseq, state.floor_sseq = floor_cseq, min(floor_sseq, store.last_seq)
-        for seq, cseq, ts, deliveries in found["pending"]:
+        for one in found["pending"]:
+            *numbers, deliveries = one
+            seq, cseq, ts = map(_number, numbers)
             if seq <= state.delivered_sseq and store.contains(seq):
                 wait = state.rules.wait_after(deliveries)
                 due = min(ts + wait, NEVER) if wait > 0 else NEVER

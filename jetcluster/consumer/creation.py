@@ -4,7 +4,6 @@ is `model`'s work, at the edge."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +13,8 @@ from jetcluster.consumer.rules import EXPLICIT, FLOW_CONTROL, ConsumerRules
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.errors import ApiError
 from jetcluster.model.patterns import Patterns
-from jetcluster.stream.commands import CommandError
+from jetcluster.stream.commands import CommandError, UnknownCommandError
+from jetcluster.stream.log_json import load_object
 from jetcluster.stream.rules import LIMITS, WORKQUEUE, StreamRules
 
 Config = Mapping[str, Any]
@@ -56,10 +56,16 @@ class Create(NamedTuple):
     """Out of an archive: `archived.Progress` as JSON, how far the consumer had come."""
 
 
+_FIELDS: Final = frozenset(Create._fields)
+
+
 def decode(body: bytes) -> Create:
     """Raises CommandError."""
     try:
-        wish = Create(**json.loads(body))
+        fields = load_object(body)
+        if not fields.keys() <= _FIELDS:
+            raise UnknownCommandError(f"consumer create: {', '.join(sorted(fields.keys() - _FIELDS))}")
+        wish = Create(**fields)
     except (ValueError, TypeError) as error:
         raise CommandError(f"consumer create: {error}") from error
     strings = (wish.name, wish.action, wish.owner, wish.request)
@@ -149,11 +155,9 @@ def start(rules: ConsumerRules, stream: StreamRules, store: TableStore) -> tuple
     elif policy == "new":
         seq = last + 1
     elif policy == "last":
-        found = [store.last_by_subject(filter) for filter in rules.filters]
-        seq = max((message.seq for message in found if message is not None), default=first)
+        seq = store.last_of_any(rules.filters) or first
     elif policy == "last_per_subject" and stream.max_msgs_per_subject != 1:
-        seqs = [seq for filter in rules.filters for seq in store.last_seqs(filter)]
-        seq = min(seqs, default=last)
+        seq = min(store.last_seqs_any(rules.filters), default=last)
         upto = last
     else:
         seq = first

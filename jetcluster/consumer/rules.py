@@ -77,7 +77,7 @@ class ConsumerRules:
         self.acks = self.ack_policy != NONE
         """A message stays pending until it is acknowledged."""
         self.ack_wait = int(config.get("ack_wait") or 0)
-        self.backoff: tuple[int, ...] = tuple(config.get("backoff") or ())
+        self.backoff: tuple[int, ...] = tuple(map(int, config.get("backoff") or ()))
         self.max_deliver = max(0, int(config.get("max_deliver") or 0))
         self.max_ack_pending = max(0, int(config.get("max_ack_pending") or 0))
         self.max_waiting = max(0, int(config.get("max_waiting") or 0))

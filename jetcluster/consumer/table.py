@@ -6,7 +6,6 @@ there. The commands are in docs/consumers.md; who wants to know what they change
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -23,7 +22,8 @@ from jetcluster.consumer.state import ConsumerState
 from jetcluster.consumer.turn import Op
 from jetcluster.errors import ApiError
 from jetcluster.stream import commands
-from jetcluster.stream.commands import CommandError
+from jetcluster.stream.commands import CommandError, UnknownCommandError
+from jetcluster.stream.log_json import load_object
 from jetcluster.stream.machine import StateError
 from jetcluster.stream.ports import SIDE_CONSUMERS, SIDE_EXHAUSTED, SIDE_PENDING, SIDE_SESSIONS, SIDE_WAITING, Sift
 from jetcluster.stream.rules import INTEREST, LIMITS, StreamRules
@@ -33,6 +33,11 @@ _CID_SEQ: Final = struct.Struct(">IQ")
 _NEXT: Final = b""
 """Key of the row with the next consumer id."""
 _HIGHEST_SEQ: Final = (1 << 64) - 1
+
+_BY_FIELDS: Final = frozenset(
+    (commands.CONSUMER_DELETE, commands.CONSUMER_PAUSE, commands.CONSUMER_RESET, commands.CONSUMER_OWNER)
+)
+"""Kinds whose body is a JSON object."""
 
 _NOT_FOUND: Final = errors.by_code(errors.CONSUMER_NOT_FOUND)
 _EXISTS: Final = errors.by_code(errors.CONSUMER_EXISTS)
@@ -163,6 +168,8 @@ class ConsumerTable:
             return self._turn(ts, turn.decode(body))
         if kind == commands.CONSUMER_CREATE:
             return self._create(creation.decode(body), sift)
+        if kind not in _BY_FIELDS:
+            raise UnknownCommandError(f"unknown command {kind}")
         fields = _object(body)
         try:
             if kind == commands.CONSUMER_DELETE:
@@ -171,11 +178,10 @@ class ConsumerTable:
                 return self._pause(ts, str(fields["name"]), _number(fields["pause_until"]))
             if kind == commands.CONSUMER_RESET:
                 return self._reset(str(fields["name"]), _number(fields["seq"]), bool(fields.get("done")), sift)
-            if kind == commands.CONSUMER_OWNER:
-                return sum(self._move(_number(cid), _number(epoch), str(to)) for cid, epoch, to in fields["moves"])
+            moves = [(_number(cid), _number(epoch), str(to)) for cid, epoch, to in fields["moves"]]
         except (KeyError, TypeError, ValueError) as error:
             raise CommandError(f"consumer command {kind}: {error!r}") from error
-        raise CommandError(f"unknown command {kind}")
+        return sum(self._move(*move) for move in moves)
 
     def flush(self) -> None:
         """See `stream.ports.Extension`."""
@@ -259,6 +265,7 @@ class ConsumerTable:
         if wish.restored is not None:
             archived.restore(state, wish.restored, self._store)
             self._lowest = 0
+        state.row()  # what cannot be written must not wait for the commit
         self._next_cid += 1
         self._store.side_put(SIDE_CONSUMERS, _NEXT, _CID.pack(self._next_cid))
         self._add(state)
@@ -283,6 +290,7 @@ class ConsumerTable:
             return error
         state.request = wish.request
         state.set_rules(rules)
+        state.row()
         self._dirty[state.cid] = state
         if rules.filters != old.filters:
             self._retention.consumers_changed()
@@ -368,12 +376,9 @@ class ConsumerTable:
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        fields = json.loads(body)
+        return load_object(body)
     except ValueError as error:
         raise CommandError(f"consumer command: {error}") from error
-    if not isinstance(fields, dict):
-        raise CommandError("consumer command: no object")
-    return fields
 
 
 def _number(value: object) -> int:

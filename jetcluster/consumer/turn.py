@@ -8,7 +8,8 @@ a lost one would skip messages. `first` begins a session: its serial may be any,
 owner's session before. A turn of another session than the owner's current one, or out of order, is void; so are single
 ops whose `epoch` is not the consumer's (it has another owner by now, or was reset).
 
-Sequence lists are u64 each. The codec is strict: CommandError for anything it does not know.
+Sequence lists are u64 each. The codec is strict: UnknownCommandError for ops and flags of newer versions, CommandError
+for bodies that make no sense.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from jetcluster.stream.commands import CommandError
+from jetcluster.stream.commands import CommandError, UnknownCommandError
 
 DELIVER: Final = 1
 """Body: sequences, ascending, above everything delivered so far: first deliveries, in that order."""
@@ -91,7 +92,7 @@ def decode(body: bytes) -> Turn:
         raise CommandError(f"a consumer turn of {len(body)} bytes")
     owner, session, serial, first = _TURN.unpack_from(body)
     if first > 1:
-        raise CommandError(f"a consumer turn with flags {first:#x}")
+        raise UnknownCommandError(f"a consumer turn with flags {first:#x}")
     try:
         return Turn(owner, session, serial, bool(first), list(_ops(body)))
     except (struct.error, ValueError, IndexError) as error:
@@ -165,7 +166,7 @@ def _value(kind: int, raw: bytes) -> Value:
         return raw[1 : 1 + size], raw[1 + size :]
     if kind in (WAIT, UNWAIT):
         return raw
-    raise ValueError(f"unknown op {kind}")
+    raise UnknownCommandError(f"unknown op {kind}")
 
 
 def _sequences(raw: bytes) -> list[int]:

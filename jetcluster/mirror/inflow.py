@@ -10,7 +10,7 @@ from typing import Final
 from jetcluster.errors import ApiError
 from jetcluster.mirror.ports import Surroundings
 from jetcluster.mirror.upstream import Upstream
-from jetcluster.store.batch import Batch
+from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.stream import commands, sourced
 from jetcluster.stream.runs import cut
 
@@ -88,9 +88,13 @@ class Inflow:
         block = headers
         if not upstream.mirror or headers:
             block = upstream.headers(headers, seq, subject, self._identity)
+        made = upstream.mapped(subject, seq) if upstream.transforms else subject
+        if not 0 < len(made) <= MAX_SUBJECT:
+            self._failed(upstream.setup_error(f"the subject of message {seq} has {len(made)} bytes"))
+            return
         self._seqs.append(seq)
         self._times.append(ts)
-        self._subjects.append(upstream.mapped(subject, seq) if upstream.transforms else subject)
+        self._subjects.append(made)
         self._headers.append(block)
         self._payloads.append(payload)
         self._pending = pending

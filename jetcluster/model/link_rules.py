@@ -33,7 +33,7 @@ def inherited(config: Config, find: Find, *, given: bool | None = None) -> dict[
     """The configuration with mirror_direct as its upstream's allow_direct has it, where that can be seen. `given`: what
     a pedantic request says itself. Raises ApiError 10157."""
     mirror = config.get("mirror")
-    upstream = find(mirror["name"]) if mirror is not None and not mirror.get("external") else None
+    upstream = find(mirror.get("name", "")) if mirror is not None and not mirror.get("external") else None
     if upstream is None:
         return dict(config)
     wanted = bool(upstream.get("allow_direct"))

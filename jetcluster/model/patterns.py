@@ -9,6 +9,7 @@ shape, and shapes are few.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -38,7 +39,14 @@ class Shape(NamedTuple):
         return self.length > other.length if other.open else self.length == other.length
 
 
+@lru_cache(128)
+def _all_literal(length: int) -> Shape:
+    return Shape(length, False, tuple(range(length)))
+
+
 def shape_of(tokens: Sequence[str]) -> Shape:
+    if "*" not in tokens and ">" not in tokens:
+        return _all_literal(len(tokens))
     length = tokens.index(">") if ">" in tokens else len(tokens)
     return Shape(length, length < len(tokens), tuple([i for i in range(length) if tokens[i] != "*"]))
 
@@ -88,7 +96,19 @@ class Patterns:
 
     def add(self, subject: str) -> None:
         tokens = subject.split(".")
+        self._add(subject, tokens, shape_of(tokens))
+
+    def added_alone(self, subject: str) -> bool:
+        """Adds the subject, unless it overlaps with one of these: False then."""
+        tokens = subject.split(".")
         shape = shape_of(tokens)
+        for pick, table in self._plan(shape):
+            if pick(tokens) in table:
+                return False
+        self._add(subject, tokens, shape)
+        return True
+
+    def _add(self, subject: str, tokens: Sequence[str], shape: Shape) -> None:
         group = self._groups.get(shape)
         if group is None:
             group = self._groups[shape] = _Group(shape)
@@ -109,7 +129,10 @@ class Patterns:
     def overlap(self, subject: str) -> bool:
         """True when some literal subject matches both `subject` and one of these."""
         tokens = subject.split(".")
-        return any(pick(tokens) in table for pick, table in self._plan(shape_of(tokens)))
+        for pick, table in self._plan(shape_of(tokens)):  # noqa: SIM110 - this is the quicker way
+            if pick(tokens) in table:
+                return True
+        return False
 
     def overlaps(self, subject: str) -> int:
         """With how many of these it overlaps."""
@@ -140,10 +163,9 @@ def first_overlap(subjects: Sequence[str]) -> tuple[str, str] | None:
     """The first subject in the list that overlaps with one before it, and the first of those: (earlier, later)."""
     seen = Patterns()
     for i, subject in enumerate(subjects):
-        if seen.overlap(subject):
+        if not seen.added_alone(subject):
             alone = Patterns([subject])
             return next(earlier for earlier in subjects[:i] if alone.overlap(earlier)), subject
-        seen.add(subject)
     return None
 
 

@@ -52,9 +52,11 @@ def _check_mirror(config: Config, mirror: Config) -> None:
         raise invalid_config("subject delete markers forbidden on mirrors")
     if not _is_stream_name(mirror.get("name", "")):
         raise by_code(10142)
+    _check_consumer(mirror, 10213)
     transforms = mirror.get("subject_transforms", [])
     if transforms and mirror.get("filter_subject"):
         raise by_code(10150)
+    _check_filter(mirror, "mirror")
     _check_filters(mirror, by_code(10152), 10151, 10154)
     _check_external(config, mirror, Patterns())  # it has no subjects, or was refused
 
@@ -63,6 +65,7 @@ def _check_sources(config: Config) -> None:
     seen: set[str] = set()
     sources = config.get("sources", [])
     own = Patterns(config.get("subjects", ()) if any(source.get("external") for source in sources) else ())
+    consumers: set[tuple[str, ...]] = set()
     for source in sources:
         if config.get("allow_msg_schedules"):
             raise by_code(10187)
@@ -74,8 +77,34 @@ def _check_sources(config: Config) -> None:
         seen.add(identity)
         if source.get("subject_transforms") and source.get("filter_subject"):
             raise by_code(10144)
+        _check_filter(source, "source:")
         _check_filters(source, by_code(10147), 10145, 10146)
+        _check_consumer(source, 10215)
+        if "consumer" in source:
+            prefix = source.get("external", {}).get("api", "")
+            consumer = (source["name"], prefix, source["consumer"]["name"])
+            if consumer in consumers:
+                raise by_code(10216)
+            consumers.add(consumer)
         _check_external(config, source, own)
+
+
+def _check_consumer(link: Config, err_code: int) -> None:
+    """A consumer of the user's own has the start and the filters in its own configuration."""
+    consumer = link.get("consumer")
+    if consumer is None:
+        return
+    subject = consumer.get("deliver_subject", "")
+    literal = subjects.is_valid(subject) and not any(part in ("*", ">") for part in subject.split("."))
+    own = any(link.get(key) for key in ("opt_start_seq", "opt_start_time", "filter_subject"))
+    if own or not literal or not _is_stream_name(consumer.get("name", "")):
+        raise by_code(err_code)
+
+
+def _check_filter(link: Config, of: str) -> None:
+    wanted = link.get("filter_subject")
+    if wanted and not subjects.is_valid(wanted):
+        raise by_code(10049, err=f"subject filter '{wanted}' for the {of} invalid subject")
 
 
 def _check_filters(link: Config, overlapping: ApiError, bad_source: int, bad_destination: int) -> None:
@@ -108,7 +137,7 @@ def _check_external(config: Config, link: Config, own: Patterns) -> None:
         raise invalid_config(f"stream external api prefix {prefix} must be a valid subject without wildcards")
     if subjects.overlap(prefix + ".>", "$JS.API.>"):
         raise by_code(10021, prefix=prefix, subject="$JS.API.>")
-    if deliver and not subjects.is_literal(deliver):
+    if deliver and not (subjects.is_valid(deliver) and subjects.is_literal(deliver)):
         raise by_code(10024, prefix=deliver)
     if deliver and own.overlap(deliver + ".>"):
         subject = next(s for s in config["subjects"] if subjects.overlap(deliver + ".>", s))

@@ -7,7 +7,7 @@ Works on the normalised wire form (the JSON object of STREAM.INFO) and needs no 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from jetcluster import errors
 from jetcluster.errors import by_code, invalid_config
@@ -28,12 +28,6 @@ MAX_SUBJECTS = 10_000
 DEFAULT_DUPLICATE_WINDOW = 2 * MINUTE
 _SHORTEST = 100 * MILLISECOND
 _NAME_BLANKS = frozenset(" \t\r\n\f")
-
-NOT_IMPLEMENTED: Final[dict[str, str]] = {
-    "allow_batched": "fast batch publish is",
-}
-"""Keys that ask for behaviour which this version does not have: refused with 10052 instead of stored and ignored.
-Whoever implements one removes its row."""
 
 
 def check_create(config: Config) -> None:
@@ -191,13 +185,8 @@ def _check_limits(config: Config, limits: AccountLimits) -> None:
 
 def check_implemented(config: Config) -> None:
     """Last of all, so that what is wrong anyway is told first. Raises ApiError 10052."""
-    for key, what in NOT_IMPLEMENTED.items():
-        if config.get(key):
-            raise invalid_config(f"{what} not implemented yet ({key})")
     if config.get("allow_msg_counter") and config.get("sources"):
         raise invalid_config("counters with sources are not implemented yet (sources)")
-    if any(link.get("consumer") for link in [config.get("mirror") or {}, *config.get("sources", [])]):
-        raise invalid_config("durable consumers of mirrors and sources are not implemented yet (consumer)")
 
 
 def merge_update(old: Config, new: Config) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from jetcluster.cluster.mesh_info import encode_info
 from jetcluster.cluster.mesh_interest import MeshInterest
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import ClusterOptions
+from jetcluster.file_modes import make_folder, tighten
 from jetcluster.model.limits import AccountLimits
 from jetcluster.node.capacity import Capacity
 from jetcluster.node.part_options import (
@@ -114,6 +115,11 @@ class NodeJetStream:
             identity = load_identity(
                 directory, node.server.name, guarded=("journal", "data"), rng=node.rng, clock=node.clock
             )
+            key = None
+            if directory is not None and options.is_clustered:
+                from jetcluster.cluster.node_key import load_key
+
+                key, identity = load_key(directory, identity, node.rng)
         except IdentityError as error:
             raise StorageError(f"Can't start JetStream: {error}") from error
         me = NodeInfo(
@@ -126,10 +132,11 @@ class NodeJetStream:
             jetstream=options.jetstream.enabled,
             cluster_id=identity.cluster if options.is_clustered else "",
             server_id=node.server.server_id,
+            key=key.public if key is not None else "",
         )
         try:
             encode_info(me)
-            self.mesh = self._make_mesh(me)
+            self.mesh = self._make_mesh(me, key.sign if key is not None else None)
         except ValueError as error:  # what others would have to be told of this node
             raise ListenError(f"server_name, server_tags: {error}") from error
         MeshInterest(self.mesh, node.server.accounts, node.clock, asyncio.get_running_loop())
@@ -201,7 +208,7 @@ class NodeJetStream:
             self.mesh.update_me(replace(self.mesh.me, tags=tuple(self._options.server_tags)))
         if isinstance(self.mesh, NodeMesh) and {"cluster", "cluster.routes"} & set(changed):
             cluster = self._options.cluster
-            self.mesh.set_authorization(credentials(cluster.authorization))
+            self.mesh.set_authorization(credentials(cluster.authorization), trusted=cluster.trusted_network)
             self.mesh.set_routes(tuple(route(url) for url in cluster.routes))
             if cluster.cluster_advertise != self.mesh.options.advertise:
                 self.mesh.set_advertise(cluster.cluster_advertise)
@@ -252,10 +259,11 @@ class NodeJetStream:
             raise StorageError("Can't start JetStream: storage directory is not a directory")
         directory = root / "jetstream"
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_folder(directory)
         except OSError as error:
             reason = f"mkdir {error.filename}: {os.strerror(error.errno or 0).lower()}"
             raise StorageError(f"Can't start JetStream: could not create storage directory - {reason}") from error
+        self._close_to_others(directory)
         self.store_dir = str(directory)
         self.capacity = Capacity(self._options, directory)
         self._log.info("Starting JetStream")
@@ -264,7 +272,15 @@ class NodeJetStream:
         self._log.info(f'  Store Directory: "{directory}"')
         return directory
 
-    def _make_mesh(self, me: NodeInfo) -> MeshCore:
+    def _close_to_others(self, directory: Path) -> None:
+        """What is there from an earlier version, or was put there by hand, holds messages that others could read."""
+        closed, error = tighten(directory)
+        if closed:
+            self._log.info(f"Closed {closed} files and folders of {directory} to other users")
+        if error is not None:
+            self._log.warning(f"Other users may read what is in {directory}: {error}")
+
+    def _make_mesh(self, me: NodeInfo, sign: Callable[[bytes], bytes] | None) -> MeshCore:
         options = self._options
         max_frame = max(MIN_FRAME, options.max_payload + FRAME_OVERHEAD)
         if not options.is_clustered:
@@ -278,6 +294,8 @@ class NodeJetStream:
             authorization=credentials(cluster.authorization),
             routes=tuple(route(url) for url in cluster.routes),
             tls=mesh_tls(cluster, cluster.tls) if cluster.tls is not None else None,
+            sign=sign,
+            trusted_network=cluster.trusted_network,
             max_frame=max_frame,
         )
         return NodeMesh(me, mesh_options, clock=self._node.clock, rng=self._node.rng)
@@ -506,7 +524,7 @@ class NodeJetStream:
         if self._options.is_clustered:
             from jetcluster.api.relay import serve_relayed
 
-            serve_relayed(self.mesh, self._node.server.account, self._log)
+            serve_relayed(self.mesh, node.server.accounts.known)
 
     def _serve_accounts(self, context: ApiContext) -> None:
         """An account without JetStream has an API too: one that says so (10039)."""

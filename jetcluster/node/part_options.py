@@ -86,6 +86,8 @@ def batch_limits(options: JetStreamOptions, compat: CompatOptions) -> BatchLimit
         per_stream=options.max_batch_inflight_per_stream or default.per_stream,
         total=options.max_batch_inflight_total or default.total,
         messages=options.max_batch_size or default.messages,
+        fast_per_stream=options.max_batch_inflight_per_stream or default.fast_per_stream,
+        fast_total=options.max_batch_inflight_total or default.fast_total,
         timeout=options.max_batch_timeout or default.timeout,
         allow_msg_id=compat.batch_msg_id == "deduplicate" if own is None else own,
     )

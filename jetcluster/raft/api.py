@@ -199,6 +199,11 @@ class RaftGroup(Protocol):
         it for the peer, until that has caught up or is silent for long, or the disk wants the space."""
         ...
 
+    def command_at(self, index: int) -> tuple[int, bytes] | None:
+        """Term and command of an entry above what was made durable with the state (`compact`); None for an entry that
+        is not the state machine's. Raises JournalDamageError."""
+        ...
+
     def members_at(self, index: int) -> Config:
         """As of `index`, which the log has not gone beyond forgetting. It travels with a state, as a whole: a replica
         that does not know of a rescue, and of whom it left out, would follow those again."""

@@ -180,6 +180,13 @@ class Group(Outbox):
         """See `api.RaftGroup`."""
         self.replicator.fetches(peer, index)
 
+    def command_at(self, index: int) -> tuple[int, bytes] | None:
+        """See `api.RaftGroup`."""
+        term = self.log.term_at(index)
+        if term is None or self.log.kind_at(index) != REGULAR:
+            return None
+        return term, self.log.command(index)
+
     def members_at(self, index: int) -> Config:
         return self.log.config_at(index)
 

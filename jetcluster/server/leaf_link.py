@@ -30,9 +30,11 @@ from jetcluster.server.listener import host_port
 from jetcluster.server.login import text_of
 from jetcluster.server.options import AuthResult
 from jetcluster.server.router import Router
+from jetcluster.server.slow_logins import PATIENCE
 
 if TYPE_CHECKING:
     from jetcluster.auth.certificates import PeerCertificate
+    from jetcluster.auth.secrets import SlowPart
     from jetcluster.server.leafnodes import Identify, LeafNodes
 
 log = logging.getLogger("jetcluster.server")
@@ -102,6 +104,9 @@ class LeafLink(LeafInput):
     # ---- beginning and end
 
     def opened(self) -> None:
+        if self.remote is None and self.server.crowd.is_crowded(self) and not self.server.crowd.make_room():
+            self._arm("crowded", 0.0, self.abort, "Maximum Connections Exceeded")  # uvloop has yet to begin reading
+            return
         options = self.leafnodes.options
         tls = options.tls if self.remote is None else self.remote.tls
         patience = (self.remote.first_info_timeout if self.remote is not None else 0.0) or options.auth_timeout
@@ -245,9 +250,13 @@ class LeafLink(LeafInput):
 
     # ---- handshake
 
-    async def _log_in_later(self, connect: dict[str, Any], slow: Callable[[], None]) -> None:
+    async def _log_in_later(self, connect: dict[str, Any], slow: SlowPart) -> None:
         """What follows a CONNECT waits meanwhile."""
-        await self.server.in_thread(slow, unless=lambda: bool(self.close_reason))
+        self._arm("auth", PATIENCE, self._nobody_came)
+        logins = self.server.slow_logins
+        known = await logins.check(self.ip, _text(connect, "user"), slow.key, slow, lambda: bool(self.close_reason))
+        if not known:
+            self._nobody_came()
         if self.close_reason:
             return
         self._checking = None

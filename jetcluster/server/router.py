@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 ACKS = b"$JS.ACK."
 """Subjects that differ in a message's numbers and are published to once."""
 
+MAX_WANTED = 1 << 22  # subjects of one peer
 MAX_LOOKED_AT = 64
 """Awaited replies that one wildcard subscription's end is compared with; with more, those who wait run out of patience
 instead. An inbox, `head.*`, is found at once among any number."""
@@ -463,7 +464,8 @@ class Router:
                 if self.awaited is not None:
                     self.awaited.changed(subject)
             return max(count, 0) - before
-        if count <= 0 or not subjects.is_valid(subject) or subject.count(b".") >= MAX_TOKENS:
+        told = count > 0 and len(wants) < MAX_WANTED
+        if not told or not subjects.is_valid(subject) or subject.count(b".") >= MAX_TOKENS:
             return 0
         interest = kind(peer, subject, queue, count)
         wants[subject, queue] = interest

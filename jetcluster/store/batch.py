@@ -59,6 +59,10 @@ class BatchError(Exception):
     """The bytes are no batch: wrong checksum, version or lengths."""
 
 
+class UnknownBatchError(BatchError):
+    """A batch of a newer version, or with flags of one."""
+
+
 class Batch:
     """Read-only view of an encoded batch."""
 
@@ -143,8 +147,10 @@ class Batch:
     def __init__(self, raw: bytes, offset: int, verify: bool) -> None:
         version, flags, count, crc, length = _FIXED.unpack_from(raw, offset)
         at = offset + _FIXED.size
-        if version != VERSION or flags & ~_KNOWN_FLAGS or not count or at + length != len(raw):
-            raise BatchError(f"version {version}, flags {flags}, count {count}, {len(raw) - at} of {length} bytes")
+        if version != VERSION or flags & ~_KNOWN_FLAGS:
+            raise UnknownBatchError(f"version {version}, flags {flags}")
+        if not count or at + length != len(raw):
+            raise BatchError(f"count {count}, {len(raw) - at} of {length} bytes")
         if verify and zlib.crc32(memoryview(raw)[at:], zlib.crc32(_START.pack(version, flags, count))) != crc:
             raise BatchError("wrong checksum")
         self._buffer = raw

@@ -317,7 +317,9 @@ class OpenWrites:
         """Forgets entries whose key has `prefix` behind its first byte."""
         at = slice(1, 1 + len(prefix))
         for key in [key for key in self.values if key[at] == prefix]:
-            del self.values[key]
+            value = self.values.pop(key)
+            self.size -= len(key) + (len(value) if value is not None else 0)
+        self.size = max(self.size, 0) if self.values else 0
         self.ranges = [(start, end) for start, end in self.ranges if start[at] != prefix]
         self._sorted = sorted(self.values)
         self._unsorted.clear()

@@ -6,6 +6,7 @@ import sys
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 
+from jetcluster.store import keys
 from jetcluster.store.kv import Commits, KeyValue, chunked
 
 BUCKET = 1_000
@@ -104,13 +105,16 @@ class MemSnapshot:
 
 
 class MemKv(Commits):
-    """Writes take effect at once: no crash can show half of them, as none survives the process."""
+    """Writes take effect at once: no crash can show half of them, as none survives the process. What they replaced is
+    kept until the next commit, for `discard`."""
 
     def __init__(self) -> None:
         super().__init__()
         self._values: dict[bytes, bytes] = {}
         self._keys = SortedKeys()
         self._dirty = False
+        self._before: dict[bytes, bytes | None] = {}
+        """What the keys written since the last commit held at that commit."""
 
     @property
     def open_bytes(self) -> int:
@@ -126,6 +130,7 @@ class MemKv(Commits):
     def put(self, key: bytes, value: bytes) -> None:
         if key not in self._values:
             self._keys.add(key)
+        self._before.setdefault(key, self._values.get(key))
         self._values[key] = value
         self._dirty = True
 
@@ -138,13 +143,15 @@ class MemKv(Commits):
             self.delete(key)
 
     def delete(self, key: bytes) -> None:
-        if self._values.pop(key, None) is not None:
+        value = self._values.pop(key, None)
+        if value is not None:
             self._keys.remove(key)
+            self._before.setdefault(key, value)
         self._dirty = True
 
     def delete_range(self, start: bytes, end: bytes) -> None:
         for key in self._keys.cut(start, end):
-            del self._values[key]
+            self._before.setdefault(key, self._values.pop(key))
         self._dirty = True
 
     def floor(self, key: bytes, low: bytes) -> KeyValue | None:
@@ -166,6 +173,7 @@ class MemKv(Commits):
 
     def commit(self) -> int:
         self._run_hooks()
+        self._before.clear()
         if self._dirty:
             self._dirty = False
             self.commits += 1
@@ -175,8 +183,15 @@ class MemKv(Commits):
         """Nothing is left of it."""
 
     def discard(self, stream: int) -> None:
-        """There are no open writes to take back. What is written at a commit only must not be missing beside them."""
-        self.commit()
+        prefix = keys.stream_prefix(0, stream)[1:]
+        at = slice(1, 1 + len(prefix))
+        for key in [key for key in self._before if key[at] == prefix]:
+            value = self._before.pop(key)
+            if value is not None:
+                self.put(key, value)
+            else:
+                self.delete(key)
+            self._before.pop(key, None)
 
     def snapshot(self) -> MemSnapshot:
         self.commit()
@@ -205,4 +220,5 @@ class MemKv(Commits):
 
     def close(self) -> None:
         self._values.clear()
+        self._before.clear()
         self._keys = SortedKeys()

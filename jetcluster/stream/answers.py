@@ -78,12 +78,21 @@ class Answers:
             self.refused += len(replies)
         elif isinstance(error, BackpressureError):
             self.too_many(replies)
-        elif isinstance(error, RefusedError):
-            self.refuse(replies, error.error)
-        elif isinstance(error, EntryTooLargeError):
-            self.refuse(replies, _TOO_LARGE)
         else:
-            self.refuse(replies, _FULL if isinstance(error, StorageFullError) else _FAILED)
+            self.refuse(replies, self.error_of(error) or _FAILED)
+
+    @staticmethod
+    def error_of(error: RaftError) -> ApiError | None:
+        """What a publisher is told of it; None when it is not to be told in words."""
+        if isinstance(error, LeavingError | NotLeaderError):
+            return None
+        if isinstance(error, BackpressureError):
+            return _TOO_MANY
+        if isinstance(error, RefusedError):
+            return error.error
+        if isinstance(error, EntryTooLargeError):
+            return _TOO_LARGE
+        return _FULL if isinstance(error, StorageFullError) else _FAILED
 
     def _refuse(self, replies: Sequence[bytes], body: bytes, headers: bytes) -> None:
         self.refused += len(replies)

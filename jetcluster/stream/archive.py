@@ -49,6 +49,11 @@ class Reader:
         self._pending = bytearray()
         self._begun = False
 
+    @property
+    def held(self) -> int:
+        """Bytes of the entry that is not complete."""
+        return len(self._pending)
+
     def feed(self, data: bytes) -> Iterator[Entry]:
         """The entries that `data` completes. Raises ArchiveError."""
         pending = self._pending
@@ -102,7 +107,7 @@ def _entry(data: bytearray, at: int) -> tuple[Entry | None, int] | None:
     name_size, ts, seq, header_size, payload_size = numbers
     if not any(numbers):
         return None, at
-    if not 0 < name_size <= MAX_NAME or header_size + payload_size > MAX_BODY or seq >= 1 << 63:
+    if not 0 < name_size <= MAX_NAME or header_size + payload_size > MAX_BODY or seq >= 1 << 63 or ts >= 1 << 64:
         raise ArchiveError("entry out of bounds")
     headers_at = at + name_size
     payload_at = headers_at + header_size

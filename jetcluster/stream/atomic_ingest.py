@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 from jetcluster.clock import Clock
 from jetcluster.raft.api import RaftError
-from jetcluster.store.batch import Batch
+from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.stream.answers import Answers
 from jetcluster.stream.atomic_stage import AtomicStage, Commit
 from jetcluster.stream.backlog import Backlog
 from jetcluster.stream.commands import encode_atomic
+from jetcluster.stream.publish import SUBJECT_TOO_LONG
 from jetcluster.stream.results import BatchResult
 
 
@@ -67,7 +68,12 @@ class AtomicIngest:
         if self._backlog.full:
             self._answers.too_many((reply,))
             return
-        batch = Batch.encode(commit.subjects, commit.headers, commit.payloads)
+        try:
+            batch = Batch.encode(commit.subjects, commit.headers, commit.payloads)
+        except (AssertionError, OverflowError):
+            assert not all(0 < len(subject) <= MAX_SUBJECT for subject in commit.subjects)
+            self._answers.refuse((reply,), SUBJECT_TOO_LONG)
+            return
         commands = encode_atomic(self._clock.time_ns(), batch, plain=commit.plain, allow_msg_id=self.stage.allow_msg_id)
         index = 0
         try:

@@ -3,7 +3,9 @@
     u8 kind | u8 flags | u64 time, nanoseconds, stamped by the leader | body      (little-endian)
 
 Every command carries the leader's time, because `apply` never reads a clock. Decoding is strict: a follower that does
-not understand a command must stop (`CommandError`), not skip it, or it would drift apart from the others.
+not know a kind, a flag or a version must stop (`UnknownCommandError`), not skip it: a newer version wrote it, and the
+others may understand it. Of what is known, bytes that do not make sense (`CommandError`) are refused by all alike
+(`applier`). So a later version may give a known kind another body only together with a flag.
 
 Flags, of which a leader sets those that all replicas of the stream understand (`levels`). Without them, as in logs of
 versions before, a command means what it meant: a log is replayed as it was applied.
@@ -27,10 +29,12 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from jetcluster.store.batch import Batch, BatchError
+from jetcluster.store.batch import Batch, BatchError, UnknownBatchError
 from jetcluster.stream import replacing, sourced
+from jetcluster.stream.fast_parts import FastPart, decode_parts, encode_parts
+from jetcluster.stream.log_json import load_object
 from jetcluster.stream.replacing import Guard, Replace
-from jetcluster.stream.runs import Run, decode_runs
+from jetcluster.stream.runs import LATEST_TIME, Run, decode_runs
 from jetcluster.stream.sourced import Sourced
 
 PUBLISH: Final = 1
@@ -41,6 +45,7 @@ UPDATE_CONFIG: Final = 5
 BATCH_PART: Final = 6
 BATCH_COMMIT: Final = 7
 SOURCED: Final = 8
+FAST_PUBLISH: Final = 9
 FIRE: Final = 10
 RESTORE: Final = 16
 RESTORE_END: Final = 17
@@ -54,7 +59,15 @@ CONSUMER_RESET: Final = 22
 CONSUMER_OWNER: Final = 23
 FIRST_EXTENDED: Final = 18
 LAST_EXTENDED: Final = 31
-# 9 and 11..15 are kept for fast batches. 18..31 go to the machine's extension (`consumer`).
+# 11..15 are free. 18..31 go to the machine's extension (`consumer`).
+KINDS: Final = frozenset(
+    (
+        *(PUBLISH, FAST_PUBLISH, PURGE, DELETE_MSG, EXPIRE, UPDATE_CONFIG, BATCH_PART, BATCH_COMMIT, SOURCED, FIRE),
+        *(RESTORE, RESTORE_END, REPLACE, CONTINUE),
+        *range(FIRST_EXTENDED, LAST_EXTENDED + 1),
+    )
+)
+"""All that this version knows; of those of the extension it knows which."""
 
 SLICED: Final = 1
 NAMED: Final = 2
@@ -69,6 +82,7 @@ HEAD: Final = struct.Struct("<BBQ")
 _PURGE_BODY: Final = struct.Struct("<QQ")
 _U64: Final = struct.Struct("<Q")
 _U16: Final = struct.Struct("<H")
+_U32: Final = struct.Struct("<I")
 _COMMIT_BODY: Final = struct.Struct("<BxH")
 _FIRING: Final = struct.Struct("<QQQBB")
 _RESTORE_END: Final = struct.Struct("<Qq")
@@ -81,12 +95,24 @@ PART_BYTES: Final = 4 << 20
 
 
 class CommandError(Exception):
-    """Bytes that are no command of this version. The replica must stop: going on would make it diverge."""
+    """Bytes of a known kind of command that make no sense: all versions refuse them."""
+
+
+class UnknownCommandError(CommandError):
+    """A command of a newer version. The replica must stop: going on would make it diverge from those that know it."""
 
 
 class Publish(NamedTuple):
     ts: int
     batch: Batch
+
+
+class FastPublish(NamedTuple):
+    """As `Publish`, and some of the messages belong to fast-ingest batches."""
+
+    ts: int
+    batch: Batch
+    parts: list[FastPart]
 
 
 class Purge(NamedTuple):
@@ -206,6 +232,7 @@ class Extended(NamedTuple):
 
 Command = (
     Publish
+    | FastPublish
     | BatchPart
     | BatchCommit
     | Purge
@@ -225,6 +252,20 @@ Command = (
 def encode_publish(ts: int, batch: bytes) -> bytes:
     """`batch` is an encoded `store.batch.Batch`."""
     return HEAD.pack(PUBLISH, 0, ts) + batch
+
+
+def encode_fast(ts: int, parts: Sequence[FastPart], batch: bytes) -> bytes:
+    """As `encode_publish`; `parts` say which messages belong to which fast-ingest batch."""
+    marks = encode_parts(parts)
+    return HEAD.pack(FAST_PUBLISH, 0, ts) + _U32.pack(len(marks)) + marks + batch
+
+
+def plain_publish(command: bytes) -> bytes:
+    """A FAST_PUBLISH as a PUBLISH of the same messages; any other command as it is."""
+    if command[0] != FAST_PUBLISH:
+        return command
+    (size,) = _U32.unpack_from(command, HEAD.size)
+    return bytes((PUBLISH,)) + command[1 : HEAD.size] + command[HEAD.size + _U32.size + size :]
 
 
 def encode_atomic(ts: int, batch: bytes, *, plain: bool, allow_msg_id: bool) -> list[bytes]:
@@ -332,16 +373,15 @@ def dump_config(config: Mapping[str, Any]) -> bytes:
 
 def load_config(raw: bytes) -> dict[str, Any]:
     """Undoes `dump_config`; ValueError when the bytes are no JSON object."""
-    config = json.loads(raw.decode())
-    if not isinstance(config, dict):
-        raise ValueError("the configuration is no object")
-    return config
+    return load_object(raw)
 
 
 def whole_batch(raw: bytes) -> Batch:
     """The batch of a BATCH_COMMIT with parts, put together. Raises CommandError."""
     try:
         return Batch.decode(raw, verify=False)
+    except UnknownBatchError as error:
+        raise UnknownCommandError(f"atomic batch in parts: {error}") from error
     except BatchError as error:
         raise CommandError(f"atomic batch in parts: {error}") from error
 
@@ -351,14 +391,20 @@ def decode(command: bytes) -> Command:
     if len(command) < HEAD.size:
         raise CommandError(f"{len(command)} bytes")
     kind, flags, ts = HEAD.unpack_from(command)
+    if kind not in KINDS:
+        raise UnknownCommandError(f"kind {kind}")
+    if ts > LATEST_TIME:
+        raise CommandError(f"time {ts}")
     if flags and flags & ~_known_flags(kind):
-        raise CommandError(f"kind {kind} with unknown flags {flags:#x}")
+        raise UnknownCommandError(f"kind {kind} with unknown flags {flags:#x}")
     if flags & NAMED:
         if len(command) < HEAD.size + _U64.size:
             raise CommandError(f"kind {kind} without its request's number")
         command = nameless(command)
     try:
         return _decode_body(kind, ts, command)
+    except UnknownBatchError as error:
+        raise UnknownCommandError(f"kind {kind}: {error}") from error
     except (BatchError, struct.error, ValueError) as error:
         raise CommandError(f"kind {kind}: {error}") from error
 
@@ -374,6 +420,8 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
     at = HEAD.size
     if kind == PUBLISH:
         return Publish(ts, Batch.decode(command, at, verify=False))
+    if kind == FAST_PUBLISH:
+        return _decode_fast(ts, command)
     if kind == BATCH_COMMIT:
         return _decode_commit(ts, command)
     if kind == BATCH_PART:
@@ -410,9 +458,14 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
         return Continue(ts)
     if kind == RESTORE_END:
         return RestoreEnd(ts, *_RESTORE_END.unpack(command[at:]))
-    if FIRST_EXTENDED <= kind <= LAST_EXTENDED:
-        return Extended(ts, kind, command[at:], bool(command[1] & SIFTED))
-    raise ValueError("unknown kind")
+    return Extended(ts, kind, command[at:], bool(command[1] & SIFTED))
+
+
+def _decode_fast(ts: int, command: bytes) -> FastPublish:
+    start = HEAD.size + _U32.size
+    end = start + _U32.unpack_from(command, HEAD.size)[0]
+    batch = Batch.decode(command, end, verify=False)
+    return FastPublish(ts, batch, decode_parts(command[start:end], 0, batch.count))
 
 
 def _decode_fire(ts: int, command: bytes) -> Fire:
@@ -430,7 +483,7 @@ def _decode_fire(ts: int, command: bytes) -> Fire:
 def _decode_commit(ts: int, command: bytes) -> BatchCommit:
     options, parts = _COMMIT_BODY.unpack_from(command, HEAD.size)
     if options & ~(_PLAIN | _ALLOW_MSG_ID):
-        raise ValueError(f"unknown options {options:#x}")
+        raise UnknownCommandError(f"unknown options {options:#x}")
     at = HEAD.size + _COMMIT_BODY.size
     body = command[at:] if parts else Batch.decode(command, at, verify=False)
     return BatchCommit(ts, parts, body, bool(options & _PLAIN), bool(options & _ALLOW_MSG_ID))

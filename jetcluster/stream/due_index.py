@@ -57,7 +57,7 @@ class DueIndex:
 
     def add(self, due: int, seqs: Sequence[int]) -> None:
         """Ascending sequences, at least one, that have no entry at `due` yet."""
-        due = min(due, MAX_DUE)
+        due = max(0, min(due, MAX_DUE))
         first = seqs[0]
         assert seqs[-1] - first <= _MAX_OFFSET
         self._store.side_put(self._table, _KEY.pack(due, first), array("I", [seq - first for seq in seqs]).tobytes())

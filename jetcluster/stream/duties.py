@@ -31,6 +31,11 @@ _OPEN_JOBS: Final = frozenset(
     )
 )
 """Commands after which there may be a job to go on with."""
+_OWN: Final = frozenset((commands.EXPIRE, commands.FIRE, commands.CONTINUE))
+"""What is proposed here."""
+PAUSE: Final = 5_000_000_000
+"""So many nanoseconds after one of these was refused nothing is proposed: it would be refused again, and that is work
+for all replicas."""
 SOON: Final = 500_000_000
 """A timer is set for TTLs that end within so many nanoseconds; for later ones there are ticks to come."""
 
@@ -49,6 +54,7 @@ class LeaderDuties:
         "_firing",
         "_leading",
         "_machine",
+        "_paused",
         "_propose",
         "_republish",
         "_timer_at",
@@ -78,6 +84,8 @@ class LeaderDuties:
         self._continuing = False
         """A CONTINUE is in the log and not applied yet, or about to be."""
         self._republish: Republish | None = None
+        self._paused = 0
+        """Until then nothing is proposed."""
 
     def begin(self) -> None:
         """This replica leads from now on."""
@@ -100,6 +108,8 @@ class LeaderDuties:
         if not self._leading:
             return
         now = self._clock.time_ns()
+        if now < self._paused:
+            return
         if self._machine.jobs and not self._continuing:
             self._go_on()
         if not self._expiring:
@@ -135,7 +145,7 @@ class LeaderDuties:
     def _go_on(self) -> None:
         """One piece of a job in the log at a time: what else there is to do comes between them."""
         self._continuing = False
-        if self._leading and self._machine.jobs:
+        if self._leading and self._machine.jobs and self._clock.time_ns() >= self._paused:
             self._continuing = True
             self._continuing = self._propose(commands.encode_continue(self._clock.time_ns())) and self._continuing
 
@@ -151,11 +161,16 @@ class LeaderDuties:
     def _ttl_ends(self) -> None:
         self._timer_at = 0
         due, now = self._machine.next_ttl, self._clock.time_ns()
-        if self._leading and not self._expiring and due is not None:
+        if self._leading and not self._expiring and due is not None and now >= self._paused:
             if due <= now:
                 self._expire(now)
             else:
                 self._await_ttl(now, now)
+
+    def refused(self, kind: int) -> None:
+        """A command was refused because it could not be carried out."""
+        if kind in _OWN:
+            self._paused = self._clock.time_ns() + PAUSE
 
     def applied(self, kind: int) -> None:
         """After every command that this replica applied, by its kind."""

@@ -21,6 +21,7 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.batch import Batch
+from jetcluster.store.keys import MAX_SEQ
 from jetcluster.stream import atomic_checks, commands, replacing, restoring, sourced
 from jetcluster.stream.asked import Asked, AskedError
 from jetcluster.stream.atomic_checks import AtomicChecks
@@ -34,19 +35,22 @@ from jetcluster.stream.commands import (
     DeleteMsg,
     Expire,
     Extended,
+    FastPublish,
     Fire,
     Publish,
     Purge,
     Restore,
     RestoreEnd,
+    UnknownCommandError,
     UpdateConfig,
 )
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.expiry import Expiry
+from jetcluster.stream.fast_rows import FastRowError, FastRows
 from jetcluster.stream.firing import fire
 from jetcluster.stream.jobs import JobError, Jobs
 from jetcluster.stream.ports import SIDE_CONFIG, Extension, MachineStore
-from jetcluster.stream.publish import Admission, mapped
+from jetcluster.stream.publish import EXHAUSTED, SUBJECT_TOO_LONG, Admission, mapped
 from jetcluster.stream.replacing import Replace
 from jetcluster.stream.results import BatchResult, JobStep, Result, digest_bytes
 from jetcluster.stream.rules import INTEREST, StreamRules
@@ -60,6 +64,8 @@ _STATE_VERSION: Final = 1
 _REVISION: Final = struct.Struct("<Q")
 _DIGEST: Final = struct.Struct("<16sQQIQQQQ")
 
+REFUSED: Final = errors.by_code(10051, err="the command could not be carried out")
+"""Of a command that apply failed at."""
 _BAD_REQUEST: Final = errors.by_code(10003)
 _SEALED: Final = errors.by_code(10109)
 _INCOMPLETE: Final = errors.by_code(10176)
@@ -95,6 +101,9 @@ class StreamMachine:
         self.hash = bytes(16)
         self.clock = 0
         """Latest time, nanoseconds, that any command saw; no message gets an earlier one."""
+        self.malformed: CommandError | None = None
+        """What was wrong with the bytes of the last command that was refused for them."""
+        self._empty = self.rules
         self._on_append: OnAppend | None = None
         self._admission: Admission
         self._staging: Staging
@@ -104,6 +113,8 @@ class StreamMachine:
         self._parts: BatchParts
         self._cursors: Cursors
         self._jobs: Jobs
+        self.fast: FastRows
+        """How far the fast-ingest batches have come."""
         self.asked: Asked
         """Requests that came with a number, for whoever asks again."""
         self._extension = extension
@@ -111,6 +122,8 @@ class StreamMachine:
 
     def reload(self) -> None:
         """Reads the state from the store again: at start and after a snapshot was installed."""
+        self.rules, self.configured, self.config_revision = self._empty, False, 0
+        self.applied_index, self.applied_term, self.clock, self.hash = 0, 0, 0, bytes(16)
         state = self.store.load_machine_state()
         if state is not None:
             self._restore(state)
@@ -122,7 +135,8 @@ class StreamMachine:
                 self.store, self.rules, self._removed, self._purged, self._wanted, lambda: self.consumer_count
             )
             self.asked = Asked(self.store)
-        except (JobError, AskedError) as error:
+            self.fast = FastRows(self.store)
+        except (JobError, AskedError, FastRowError) as error:
             raise StateError(f"stream {self.name}: {error}") from error
         self._admit_by(self.rules, state[_STATE.size :] if state is not None else b"")
         self._parts = BatchParts(self.store)
@@ -135,15 +149,22 @@ class StreamMachine:
     def apply(self, index: int, term: int, command: bytes) -> Result:
         """Applies the committed command at log position `index` (in order, each once).
 
-        Returns the outcome, the same on every replica. Raises CommandError for bytes of another version and
-        DamagedError when a check needs a record that is damaged here; either way the replica must stop applying
-        and be repaired, since nothing after it would be right.
+        Returns the outcome, the same on every replica. May raise anything, and leave half of the command behind:
+        `applier.Applier` takes that back and tells what is wrong here from what is wrong everywhere.
         """
         assert index > self.applied_index, (index, self.applied_index)
-        decoded = commands.decode(command)
+        try:
+            decoded = commands.decode(command)
+        except UnknownCommandError:
+            raise
+        except CommandError as error:
+            self.malformed = error
+            return self.refuse(index, term, command)
         first_seq = self.store.first_seq
         if isinstance(decoded, Publish):
             result: Result = self._publish(decoded)
+        elif isinstance(decoded, FastPublish):
+            result = self._publish_fast(index, decoded)
         elif isinstance(decoded, BatchCommit):
             result = self._commit_batch(index, term, decoded)
         elif isinstance(decoded, BatchPart):
@@ -166,10 +187,20 @@ class StreamMachine:
             self._follow_jobs()
         if self._extension is not None and self.store.first_seq != first_seq:
             self._extension.trimmed()
+        if self.fast.by_id:
+            self.fast.forget(self.clock)
         if self._parts and not isinstance(decoded, BatchPart):
             self._parts.clear()
         self._advance(index, term, command, result)
         return result
+
+    def refuse(self, index: int, term: int, command: bytes) -> ApiError:
+        """The command at `index` could not be carried out, on any replica: it changes nothing, but is passed."""
+        assert index > self.applied_index, (index, self.applied_index)
+        if self._parts:
+            self._parts.clear()
+        self._advance(index, term, command, REFUSED)
+        return REFUSED
 
     @property
     def config(self) -> dict[str, Any]:
@@ -253,6 +284,7 @@ class StreamMachine:
         """Asked for once per commit of the store, however many commands that holds."""
         if self._extension is not None:
             self._extension.flush()
+        self.fast.flush()
         saved = _STATE.pack(_STATE_VERSION, self.applied_index, self.applied_term, self.clock, self.hash)
         return saved + self._staging.last_msg_id
 
@@ -271,6 +303,13 @@ class StreamMachine:
         self.clock = base + command.batch.count - 1
         return result
 
+    def _publish_fast(self, index: int, command: FastPublish) -> Result:
+        base = max(command.ts, self.clock + 1)
+        result = self._admission.admit(command.batch, base, self.fast.gate(command.parts))
+        self.clock = base + command.batch.count - 1
+        self.fast.note(index, base, command.parts, result)
+        return result
+
     def _commit_batch(self, index: int, term: int, command: BatchCommit) -> BatchResult:
         batch = command.body
         if isinstance(batch, bytes):
@@ -279,8 +318,12 @@ class StreamMachine:
                 return BatchResult(0, 0, _INCOMPLETE)
             batch = commands.whole_batch(start + batch)
         base = max(command.ts, self.clock + 1)
+        if self.store.last_seq + 1 + batch.count > MAX_SEQ:
+            return BatchResult(0, 0, EXHAUSTED)
         if self.rules.subject_transform is not None:
-            batch = mapped(batch, self.rules.subject_transform, base)
+            batch, grown = mapped(batch, self.rules.subject_transform, base)
+            if grown:
+                return BatchResult(0, 0, SUBJECT_TOO_LONG)
         if self._dedupe.window and not command.plain:
             self._dedupe.advance(base, self.store.last_seq + 1)
         checks = AtomicChecks(
@@ -304,7 +347,7 @@ class StreamMachine:
 
     def _extend(self, index: int, command: Extended) -> Result:
         if self._extension is None:
-            raise CommandError(f"kind {command.kind}: no extension")
+            raise UnknownCommandError(f"kind {command.kind}: no extension")
         self.clock = max(self.clock, command.ts)
         if not command.sifted:
             return self._extension.apply(command.kind, self.clock, index, command.body)

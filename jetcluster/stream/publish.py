@@ -14,10 +14,12 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.model.transforms import SubjectTransform
 from jetcluster.protocol.subjects import is_literal
-from jetcluster.store.batch import Batch
+from jetcluster.store.batch import MAX_SUBJECT, Batch
+from jetcluster.store.keys import MAX_SEQ
 from jetcluster.stream import schedules
 from jetcluster.stream.counters import check_increment
 from jetcluster.stream.dedupe import DedupeWindow
+from jetcluster.stream.fast_parts import FastGate
 from jetcluster.stream.fields import FIELD, KV_OPERATION, NOTHING, nats_fields, number
 from jetcluster.stream.ports import MachineStore
 from jetcluster.stream.results import Duplicate, PublishResult, Verdict
@@ -28,7 +30,12 @@ from jetcluster.stream.ttl import check_ttl
 
 MAX_HEADER: Final = 65_535
 """Longest header block of a stored message (10097)."""
+EXHAUSTED: Final = errors.by_code(10077, err="stream sequence exhausted")
+"""There are no more sequences."""
+SUBJECT_TOO_LONG: Final = errors.by_code(10077, err="subject exceeds maximum length")
+"""After the stream's transform."""
 
+EXPECTED_SUBJECT: Final = b"\r\nNats-Expected-Last-Subject-Sequence-Subject:"
 _MSG_ID: Final = b"\r\nNats-Msg-Id:"
 _RARE: Final = frozenset(
     {
@@ -60,7 +67,7 @@ _ROLLUP_NOT_PERMITTED: Final = errors.by_code(10111, err="rollup not permitted")
 class Admission:
     """`admit` one command after the other. Built anew when the rules change."""
 
-    __slots__ = ("_base", "_batch", "_dedupe", "_name", "_rules", "_staging", "_store", "rules")
+    __slots__ = ("_base", "_batch", "_dedupe", "_gate", "_grown", "_name", "_rules", "_staging", "_store", "rules")
 
     def __init__(
         self, name: str, rules: StreamRules, store: MachineStore, dedupe: DedupeWindow, staging: Staging
@@ -72,22 +79,33 @@ class Admission:
         self._staging = staging
         self._batch: Batch
         self._base = 0
+        self._gate: FastGate | None = None
+        self._grown: frozenset[int] = frozenset()
+        """Messages of the batch whose subject would become too long."""
 
-    def admit(self, batch: Batch, base: int) -> PublishResult:
-        """Stores what may be stored; the k-th stored message gets the time `base + k`. Raises DamagedError."""
+    def admit(self, batch: Batch, base: int, gate: FastGate | None = None) -> PublishResult:
+        """Stores what may be stored; the k-th stored message gets the time `base + k`. `gate` when there are messages
+        of fast-ingest batches. Raises DamagedError."""
         first_seq = self._store.last_seq + 1
+        if first_seq + batch.count > MAX_SEQ:
+            return PublishResult(first_seq, batch.count, [EXHAUSTED] * batch.count)
         if self._rules.subject_transform is not None:
-            batch = mapped(batch, self._rules.subject_transform, base)
+            batch, self._grown = mapped(batch, self._rules.subject_transform, base)
         if self._dedupe.window and batch.has_headers:
             self._dedupe.advance(base, first_seq)
-        if self._fits_whole(batch):
+        if (gate is None or gate.open) and self._fits_whole(batch) and not self._grown:
             ids = self._new_ids(batch, first_seq) if batch.has_headers else []
             if ids is not None:
                 self._staging.store_whole(batch, first_seq, base, ids)
                 return PublishResult(first_seq, batch.count, None)
-        self._batch, self._base = batch, base
+        self._batch, self._base, self._gate = batch, base, gate
+        if batch.has_headers and EXPECTED_SUBJECT in batch.raw:
+            self._store.find_each(expected_wildcards(batch))
         self._staging.begin(batch, base)
-        verdicts = [self._admit_one(i) for i in range(batch.count)]
+        if gate is None:
+            verdicts = [self._admit_one(i) for i in range(batch.count)]
+        else:
+            verdicts = gate.verdicts(batch.count, self._admit_one)
         stored = self._staging.finish()
         if stored == batch.count and not self._rules.allow_msg_counter:
             return PublishResult(first_seq, batch.count, None)
@@ -117,13 +135,14 @@ class Admission:
         next (0). Their headers are the upstream's: nothing is checked against them, but they have their effects where
         this stream allows those. Returns how many were taken before one did not fit, and why it did not."""
         rules, staging, store = self._rules, self._staging, self._store
+        grown: frozenset[int] = frozenset()
         if rules.subject_transform is not None:
-            batch = mapped(batch, rules.subject_transform, base)
+            batch, grown = mapped(batch, rules.subject_transform, base)
         dedupe = self._dedupe if self._dedupe.window and batch.has_headers else None
         if dedupe is not None:
             dedupe.advance(base, first_seq or store.last_seq + 1)
         inert = dedupe is None and not staging.has_effects
-        if self._fits_whole(batch) and (inert or not batch.has_headers or FIELD not in batch.raw):
+        if self._fits_whole(batch) and not grown and (inert or not batch.has_headers or FIELD not in batch.raw):
             seq = first_seq or store.last_seq + 1
             last_id = nats_fields(batch.headers_of(batch.count - 1)).get(b"Nats-Msg-Id")
             staging.store_whole(batch, seq, base, [(seq + batch.count - 1, last_id)] if last_id else [])
@@ -137,7 +156,7 @@ class Admission:
             msg_id = fields.get(b"Nats-Msg-Id")
             if msg_id and dedupe is not None and not first_seq and dedupe.seq_of(msg_id) is not None:
                 continue
-            error = self._check_sourced(message, fields)
+            error = SUBJECT_TOO_LONG if i in grown else self._check_sourced(message, fields)
             if error is not None:
                 taken = i
                 break
@@ -203,12 +222,14 @@ class Admission:
         rules, staging = self._rules, self._staging
         if rules.sealed:
             return _SEALED
+        if i in self._grown:
+            return SUBJECT_TOO_LONG
         if rules.max_msg_size and len(headers) + len(payload) > rules.max_msg_size:
             return _TOO_LARGE
         if len(headers) > MAX_HEADER:
             return _HEADER_TOO_LARGE
         rare = not _RARE.isdisjoint(fields)
-        if fields and (verdict := self._check_message(fields, payload, rare=rare)) is not None:
+        if fields and (verdict := self._check_message(i, fields, payload, rare=rare)) is not None:
             return verdict
         made: Message = message
         total: int | None = None
@@ -226,7 +247,7 @@ class Admission:
             return errors.by_code(10070, id=staging.last_msg_id.decode(errors="replace"))
         return staging.stage(i, made, fields, total, changed=made is not message and made != message)
 
-    def _check_message(self, fields: dict[bytes, bytes], payload: bytes, *, rare: bool) -> Verdict | None:
+    def _check_message(self, i: int, fields: dict[bytes, bytes], payload: bytes, *, rare: bool) -> Verdict | None:
         """What is wrong with the message itself, or known already."""
         rules = self._rules
         error = check_increment(fields, payload, allowed=rules.allow_msg_counter) if rare else None
@@ -239,7 +260,7 @@ class Admission:
             error = check_ttl(fields, allowed=rules.allow_msg_ttl)
             if error is not None:
                 return error
-            if fields.get(b"Nats-Batch-Id"):
+            if fields.get(b"Nats-Batch-Id") and not (self._gate is not None and self._gate.owns(i)):
                 return _NO_BATCHES  # never stored as if the header meant nothing
         msg_id = fields.get(b"Nats-Msg-Id")
         if msg_id and self._dedupe.window:
@@ -294,6 +315,13 @@ class Admission:
         return None
 
 
+def expected_wildcards(batch: Batch) -> list[bytes]:
+    """What messages of the batch ask the last sequence of, where that is no literal subject."""
+    blocks = [headers for headers in map(batch.headers_of, range(batch.count)) if EXPECTED_SUBJECT in headers]
+    keys = [nats_fields(headers).get(EXPECTED_SUBJECT[2:-1], b"") for headers in blocks]
+    return [key for key in keys if key and not is_literal(key)]
+
+
 def check_rollup(rules: StreamRules, fields: dict[bytes, bytes]) -> ApiError | None:
     value = fields.get(b"Nats-Rollup")
     if not value:
@@ -305,19 +333,24 @@ def check_rollup(rules: StreamRules, fields: dict[bytes, bytes]) -> ApiError | N
     return errors.by_code(10111, err=f'rollup value invalid: "{value.lower().decode(errors="replace")}"')
 
 
-def mapped(batch: Batch, transform: SubjectTransform, base: int) -> Batch:
+def mapped(batch: Batch, transform: SubjectTransform, base: int) -> tuple[Batch, frozenset[int]]:
     """The batch with its subjects mapped; those that the source does not take stay. `random` is drawn from the time
-    of the command and the message's place in it."""
+    of the command and the message's place in it. And the messages whose subject would become too long, which stays."""
     subjects = [transform.match(subject, base) for subject in batch.subjects]
     if all(subject is None for subject in subjects):
-        return batch
+        return batch, frozenset()
     new: list[bytes] = []
+    grown: list[int] = []
     for i in range(batch.count):
         old = batch.subject_of(i)
-        new.append((transform.match(old, base + i) if transform.random else subjects[batch.subject_number(i)]) or old)
+        made = (transform.match(old, base + i) if transform.random else subjects[batch.subject_number(i)]) or old
+        if len(made) > MAX_SUBJECT:
+            grown.append(i)
+            made = old
+        new.append(made)
     messages = list(batch.messages())
     headers = [headers for _, headers, _ in messages] if batch.has_headers else []
-    return Batch.of(new, headers, [payload for _, _, payload in messages])
+    return Batch.of(new, headers, [payload for _, _, payload in messages]), frozenset(grown)
 
 
 def _each_at_most(batch: Batch, limit: int) -> bool:

@@ -8,7 +8,7 @@ is promised, as upstream; subscribers see gaps in Nats-Last-Sequence.
 from __future__ import annotations
 
 from jetcluster.protocol.subjects import is_valid_literal
-from jetcluster.store.batch import Batch
+from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.stream import times
 from jetcluster.stream.ports import ReadStore
 from jetcluster.stream.rules import StreamRules
@@ -38,7 +38,7 @@ class Republish:
             seq, before = first_seq + i, last[subject]
             last[subject] = seq
             target = transform.match(subject, ts + i)
-            if target is None or not is_valid_literal(target):
+            if target is None or len(target) > MAX_SUBJECT or not is_valid_literal(target):
                 continue
             added = b"Nats-Stream: %b\r\nNats-Subject: %b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %b\r\n" % (
                 self._name,

@@ -48,7 +48,7 @@ def find_server(kind: str) -> list[str] | None:
 
 
 def find_nats_cli() -> str | None:
-    local = TOP / ".tools/bin/nats"
+    local = Path(os.environ.get("NATS_CLI") or TOP / ".tools/bin/nats")
     return str(local) if local.is_file() else shutil.which("nats")
 
 

@@ -7,6 +7,7 @@ was not flushed in the data store, as a power failure does.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from jetcluster.budget import LoopBudget
 from jetcluster.clock import SeededRng
 from jetcluster.cluster.catchup import CatchUp, SnapshotOwner
 from jetcluster.cluster.context import NodeContext
+from jetcluster.cluster.identity import new_id
 from jetcluster.cluster.jetstream import JetStream
 from jetcluster.cluster.leaders import LeaderTable
 from jetcluster.cluster.mesh_interest import MeshInterest
@@ -23,6 +25,7 @@ from jetcluster.cluster.mesh_memory import InMemoryMesh, MemoryNetwork
 from jetcluster.cluster.meta_state import Assignment
 from jetcluster.cluster.stream_replica import StreamReplica
 from jetcluster.cluster.turn_commit import TurnCommit
+from jetcluster.config.nkeys import encode_key
 from jetcluster.model.limits import AccountLimits
 from jetcluster.model.stream import StreamConfig
 from jetcluster.raft.config import RaftConfig
@@ -160,7 +163,9 @@ class Node:
         self.fatal: list[BaseException] = []
         rng = SeededRng(next(cluster.seeds))
         self.saved = saved
-        self.mesh: InMemoryMesh = cluster.network.mesh(name, peer_id, cluster_id=saved[0])
+        peer_id = peer_id or new_id(cluster.network.rng)
+        key = encode_key("N", hashlib.sha256(peer_id.encode()).digest())
+        self.mesh: InMemoryMesh = cluster.network.mesh(name, peer_id, cluster_id=saved[0], key=key)
         self.me = self.mesh.me.peer_id
         self.accounts = Accounts(rng)
         self.bus = self.accounts[ACCOUNT]

@@ -201,6 +201,10 @@ async def test_pause_and_reset() -> None:
         assert len(client.got) == 5
         reset = await ask(cluster["A"], "S", "consumer_reset", name="c", seq=0)
         assert reset["reset_seq"] == 2 and reset["info"]["num_pending"] == 4
+        for far in (1 << 63, (1 << 64) - 1):
+            with pytest.raises(ApiError, match="no such sequence"):
+                await ask(cluster["A"], "S", "consumer_reset", name="c", seq=far, request=f"r{far}")
+        assert all(node.replica("S").applying.refusals == 0 for node in cluster)
         got = await client.fetch(4)
         assert [payload for _, _, payload in got] == [b"1", b"2", b"3", b"4"]
 

@@ -111,7 +111,7 @@ async def test_a_state_machine_that_fails_takes_its_replica_out_of_everything() 
         replica = leader.replica("S")
 
         def fail(index: int, term: int, command: bytes) -> None:
-            raise RuntimeError("a defect")
+            raise OSError("a defect")
 
         replica.machine.apply = fail  # type: ignore[method-assign, assignment]
         with pytest.raises((TimeoutError, NoRespondersError)):

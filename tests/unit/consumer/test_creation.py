@@ -9,7 +9,7 @@ import pytest
 from jetcluster.consumer import creation
 from jetcluster.errors import ApiError
 from jetcluster.stream import commands
-from jetcluster.stream.commands import CommandError
+from jetcluster.stream.commands import CommandError, UnknownCommandError
 from tests.unit.consumer.nodes import SECOND, T0, Node
 
 
@@ -198,6 +198,13 @@ def test_last_per_subject_of_one_message_per_subject_is_all() -> None:
     "body", [b"", b"[]", b"{}", b'{"name": 1}', b"\xff", b'{"name":"C","config":[],"action":"","created":1,"owner":"",'
              b'"request":""}', b'{"name":"C","config":{},"action":"","created":-1,"owner":"","request":""}']
 )  # fmt: skip
-def test_a_body_of_another_shape_stops_the_replica(body: bytes) -> None:
-    with pytest.raises(CommandError):
+def test_a_body_of_another_shape_is_no_command(body: bytes) -> None:
+    with pytest.raises(CommandError) as raised:
+        creation.decode(body)
+    assert type(raised.value) is CommandError
+
+
+def test_a_field_that_a_later_version_adds_stops_the_replica() -> None:
+    body = b'{"name":"C","config":{},"action":"","created":1,"owner":"","request":"","more":1}'
+    with pytest.raises(UnknownCommandError, match="more"):
         creation.decode(body)

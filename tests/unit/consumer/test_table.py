@@ -14,7 +14,7 @@ from jetcluster.consumer.turn import Op, Turn
 from jetcluster.errors import ApiError
 from jetcluster.store import transfer
 from jetcluster.stream import commands
-from jetcluster.stream.commands import CommandError
+from jetcluster.stream.commands import CommandError, UnknownCommandError
 from jetcluster.stream.machine import StateError
 from jetcluster.stream.ports import SIDE_CONSUMERS, SIDE_EXHAUSTED, SIDE_PENDING, SIDE_SESSIONS, SIDE_WAITING
 from tests.unit.consumer.nodes import OWNER, SECOND, T0, Node
@@ -421,11 +421,13 @@ def test_the_hash_sees_what_ops_do() -> None:
         (31, b"{}"),
     ],
 )
-def test_commands_of_another_version_stop_the_replica(kind: int, body: bytes) -> None:
+def test_what_is_no_command_is_an_error(kind: int, body: bytes) -> None:
+    """Of kinds that only later versions know the replica stops; the others are refused (`stream.applier`)."""
     n = Node()
     n.create()
-    with pytest.raises(CommandError):
+    with pytest.raises(CommandError) as raised:
         n.apply(commands.encode_extended(n.now, kind, body))
+    assert isinstance(raised.value, UnknownCommandError) == (kind > 23)
 
 
 @pytest.mark.parametrize(("table", "key"), [(SIDE_CONSUMERS, b"\0\0\0\1"), (SIDE_PENDING, b"\0\0\0\7" + bytes(8))])

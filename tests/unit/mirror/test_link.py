@@ -7,6 +7,7 @@ import pytest
 
 from jetcluster.mirror import inflow
 from jetcluster.mirror.link import SILENCE_SECONDS
+from jetcluster.protocol.subjects import is_valid_literal
 from jetcluster.store.api import DamagedError
 from jetcluster.stream.rules import link_key
 from tests.unit.mirror.rig import CREATED, Rig
@@ -346,6 +347,34 @@ def test_an_upstream_that_waits_for_acknowledgements_has_a_durable_consumer(conf
     assert rig.asked("CONSUMER.DELETE")[0].endswith(made["name"].encode()), "it would keep messages there for ever"
 
 
+@pytest.mark.parametrize("config", [MIRROR, SOURCE])
+def test_a_consumer_of_the_users_own_is_reset_and_listened_to(config: dict[str, Any]) -> None:
+    given = {"name": "own", "deliver_subject": "deliver.here"}
+    ((kind, link),) = config.items()
+    config = {kind: {**link, "consumer": given}} if kind == "mirror" else {kind: [{**link[0], "consumer": given}]}
+    rig = begun(**config)
+    rig.inform()
+    assert rig.asked("RESET")[0] == b"$JS.API.CONSUMER.RESET.UP.own" and rig.count("CREATE") == 0
+    policy = {"config": {"ack_policy": "explicit"}}
+    position = {"name": "own", "delivered": {"consumer_seq": 0, "stream_seq": 0}, "num_pending": 0}
+    rig.answer("RESET", {**position, **policy})
+    assert ("10214" if kind == "mirror" else "10217") in rig.error
+    rig.run(1.0)
+    rig.inform()
+    rig.deliver, rig.dseq = b"deliver.here", 0
+    rig.answer("RESET", {**position, "config": {"ack_policy": "flow_control"}})
+    rig.commit()
+    rig.send(1, 2)
+    rig.control(reply=b"$JS.FC.UP.own.x", text="FlowControl Request")
+    rig.commit()
+    assert rig.bus.headers == block("Nats-Last-Consumer: 2", "Nats-Last-Stream: 2")
+    assert [payload for _, payload in rig.stored()] == [b"1", b"2"]
+    rig.configure()
+    rig.links.configure()
+    rig.links.end(deleted=True)
+    assert rig.count("CONSUMER.DELETE") == 0, "it is the user's"
+
+
 def test_a_durable_consumer_goes_with_the_stream() -> None:
     rig = begun(**SOURCE)
     rig.inform(config={"retention": "interest"})
@@ -617,3 +646,33 @@ def test_the_log_knows_how_close_it_is() -> None:
     assert cursor is not None and cursor.lag == 0
     rig.control("Nats-Last-Consumer: 1")
     assert not rig.log
+
+
+@pytest.mark.parametrize("deliver", [".", "a..b", "a b", "d\r\n"])
+def test_a_place_to_deliver_that_nobody_can_listen_to_is_an_error_of_the_link(deliver: str) -> None:
+    """From a configuration of before such were refused."""
+    rig = begun(mirror={"name": "UP", "external": {"api": "X.API", "deliver": deliver}})
+
+    def subscribe(subject: bytes, callback: Any, queue: Any = None, **_: Any) -> Any:
+        if not is_valid_literal(subject):
+            raise ValueError(f"invalid subject {subject!r}")
+        return known(subject, callback)
+
+    known, rig.bus.subscribe = rig.bus.subscribe, subscribe  # type: ignore[method-assign]
+    rig.run(5.1)
+    error = rig.link.info()["error"]
+    assert error["err_code"] == 10029 and "invalid subject" in error["description"]
+    rig.run(20.0)  # tried again
+    assert rig.link.info()["error"] == error or "invalid subject" in rig.link.info()["error"]["description"]
+
+
+def test_a_subject_that_a_transform_makes_too_long_fails_the_attempt_and_is_told() -> None:
+    transforms = [{"src": "a.*", "dest": "b." + ".".join(["{{wildcard(1)}}"] * 40)}]
+    rig = begun(sources=[{"name": "UP", "subject_transforms": transforms}])
+    rig.inform()
+    rig.accept()
+    rig.commit()
+    rig.send(1, subject=b"a.y")
+    rig.send(2, subject=b"a." + b"x" * 2000)
+    rig.commit()
+    assert "the subject of message 2" in rig.link.info()["error"]["description"]

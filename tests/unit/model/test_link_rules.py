@@ -138,3 +138,9 @@ def test_thousands_of_sources_from_streams_with_thousands_are_checked_quickly() 
     again = {"name": "S", "subject_transforms": [{"src": f"q{i}.*", "dest": ""} for i in range(3000)]}
     check_upstreams({"name": "S", "max_msg_size": -1, "subjects": own, "sources": [again]}, {}.get)
     assert time.process_time() - begun < 1.5
+
+
+def test_a_mirror_without_a_name_inherits_nothing() -> None:
+    """That it has none is told by the other rules, after this."""
+    config = wire("M", mirror={})
+    assert inherited(config, KNOWN.get) == config

@@ -15,6 +15,9 @@ BAD_SRC = [{"src": "a..b", "dest": "x"}]
 BAD_DEST = [{"src": "a", "dest": "x..y"}]
 
 
+GIVEN = {"name": "c", "deliver_subject": "d"}
+
+
 @pytest.mark.parametrize(
     ("fields", "err_code"),
     [
@@ -28,12 +31,34 @@ BAD_DEST = [{"src": "a", "dest": "x..y"}]
         ({"mirror": UP, "subject_delete_marker_ttl": 10**9}, 10052),
         ({"mirror": {"name": ""}}, 10142),
         ({"mirror": {"name": "a.b"}}, 10142),
+        ({"mirror": {}}, 10142),
+        ({"mirror": {"filter_subject": "a", "external": {"api": "x"}}}, 10142),
+        ({"mirror": {**UP, "filter_subject": "a..b"}}, 10049),
+        ({"mirror": {**UP, "filter_subject": "a b"}}, 10049),
+        ({"sources": [{}]}, 10141),
+        ({"sources": [UP, {"external": {"api": "x"}}]}, 10141),
+        ({"sources": [{**UP, "filter_subject": ".a"}]}, 10049),
         ({"mirror": {**UP, "filter_subject": "a", "subject_transforms": TWO[:1]}}, 10150),
         ({"mirror": {**UP, "subject_transforms": TWO}}, 10152),
         ({"mirror": {**UP, "subject_transforms": BAD_SRC}}, 10151),
         ({"mirror": {**UP, "subject_transforms": BAD_DEST}}, 10154),
         ({"sources": [{"name": "a b"}]}, 10141),
         ({"sources": [UP, UP]}, 10140),
+        *[
+            (link, code)
+            for bad in (
+                {"consumer": {}},
+                {"consumer": {"name": "c"}},
+                {"consumer": {"name": "c", "deliver_subject": "d.*"}},
+                {"consumer": {"name": "c", "deliver_subject": "d..e"}},
+                {"consumer": {"name": "c.d", "deliver_subject": "d"}},
+                {"consumer": GIVEN, "opt_start_seq": 3},
+                {"consumer": GIVEN, "filter_subject": "a"},
+                {"consumer": GIVEN, "opt_start_time": "2026-01-02T03:04:05Z"},
+            )
+            for link, code in (({"mirror": {**UP, **bad}}, 10213), ({"sources": [{**UP, **bad}]}, 10215))
+        ],
+        ({"sources": [{**UP, "consumer": GIVEN}, {**UP, "consumer": GIVEN, "subject_transforms": TWO[:1]}]}, 10216),
         ({"sources": [{**UP, "filter_subject": "a", "subject_transforms": TWO[:1]}]}, 10144),
         ({"sources": [{**UP, "subject_transforms": TWO}]}, 10147),
         ({"sources": [{**UP, "subject_transforms": BAD_SRC}]}, 10145),
@@ -42,6 +67,14 @@ BAD_DEST = [{"src": "a", "dest": "x..y"}]
         ({"sources": [{**UP, "external": {"api": "$JS.*.API"}}]}, 10052),
         ({"sources": [{**UP, "external": {"api": "$JS.API"}}]}, 10021),
         ({"sources": [{**UP, "external": {"api": "x", "deliver": "d.*"}}]}, 10024),
+        ({"sources": [{**UP, "external": {"api": "x", "deliver": "."}}]}, 10024),
+        ({"mirror": {**UP, "external": {"api": "x", "deliver": "."}}}, 10024),
+        ({"mirror": {**UP, "external": {"api": "x", "deliver": "a."}}}, 10024),
+        ({"mirror": {**UP, "external": {"api": "x", "deliver": "a b"}}}, 10024),
+        ({"mirror": {**UP, "external": {"api": "x", "deliver": "a..b"}}}, 10024),
+        ({"mirror": {**UP, "external": {"api": "x", "deliver": "d\r\n"}}}, 10024),
+        ({"mirror": {**UP, "external": {"api": ".", "deliver": "d"}}}, 10052),
+        ({"mirror": {**UP, "external": {"deliver": "d"}}}, 10052),
         ({"sources": [{**UP, "external": {"api": "x", "deliver": "d"}}], "subjects": ["d.a"]}, 10022),
         ({"subject_transform": BAD_SRC[0]}, 10155),
         ({"subject_transform": BAD_DEST[0]}, 10156),
@@ -69,6 +102,8 @@ def test_refused(fields: dict[str, Any], err_code: int) -> None:
         {"mirror": {**UP, "external": {"api": "$JS.hub.API", "deliver": "d"}}},
         {"mirror": {**UP, "subject_transforms": [{"src": "a.*", "dest": "x"}, {"src": "b.*", "dest": "y"}]}},
         {"sources": [UP, {"name": "UP", "filter_subject": "a"}, {"name": "OTHER"}]},
+        {"mirror": {**UP, "external": {"api": "$JS.hub.API", "deliver": "d.e.f"}, "filter_subject": "a.*.>"}},
+        {"mirror": {**UP, "external": {"api": "$JS.hub.API", "deliver": ""}}},
         {"subject_transform": {"src": "", "dest": ""}},
         {"subject_transform": {"src": "a.*", "dest": "b.{{wildcard(1)}}"}},
         {"subjects": ["a.>"], "republish": {"src": "a.>", "dest": "r.>"}},

@@ -133,6 +133,8 @@ def test_strangers_tell_no_time_and_lead_nothing() -> None:
             b.node.on_frame(peer, 0, codec.encode_heartbeat(turn, ahead, ahead, True, 250))
         net.run(0.1)
     assert not b.node.health.time.disputed
+    assert not b.node.health.time._peers.keys() & set(crowds)
+    assert b.node.levels.told(crowds[0]) is None
     assert abs(b.node.health.time.time_ns() - net.time.time_ns()) < 10**9
     b.node.on_frame("X", 0, codec.encode_digest([(1, b.group().term, 0)]))
     assert b.group().leader == "A"

@@ -22,6 +22,7 @@ from jetcluster.config.options import (
     SubjectLists,
     TlsOptions,
 )
+from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.protocol import subjects
 from jetcluster.protocol.interest import FORWARDED
 from jetcluster.server.leaf_link import LOOP_DELAY, MAX_NAME, VIOLATION_PAUSE, LeafLink, split_ack
@@ -490,6 +491,21 @@ async def test_violations_are_told_but_not_each(caplog: pytest.LogCaptureFixture
     site.bench.time.advance(VIOLATION_PAUSE)
     end.send(b"LMSG a.x %b@c 0\r\n\r\n" % ACK)
     assert 'Violation on "c" - Check other side configuration (201 so far)' in caplog.text
+
+
+async def test_the_store_keeps_its_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Last:
+        def fileno(self) -> int:
+            return 9
+
+    monkeypatch.setattr(FakeTransport, "get_extra_info", lambda self, name, default=None: Last())
+    site = Site()
+    assert site.leaf().link.joined
+    site.bench.server.crowd.watch = DescriptorWatch(lambda: 10, lambda: 9)
+    refused = site.open()
+    site.bench.time.advance(0)
+    assert refused.link.close_reason == "Maximum Connections Exceeded" and refused.read() == b""
+    assert site.hub().link.joined, "what this server has asked for itself"
 
 
 async def test_long_names_of_the_other_end_are_cut() -> None:

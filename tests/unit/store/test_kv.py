@@ -18,8 +18,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from jetcluster.store import keys, mem_kv
 from jetcluster.store import kv as kv_module
-from jetcluster.store import mem_kv
 from jetcluster.store.kv import Kv, KvError, KvFullError
 from jetcluster.store.mem_kv import MemKv
 from jetcluster.store.rocks_kv import RocksKv
@@ -387,3 +387,32 @@ def test_kill_leaves_exactly_the_state_of_one_commit(tmp_path: Path, flushes: in
     assert count >= flushed
     assert {key for key, _ in kv.scan(b"s", b"t")} == expected(count)
     kv.close()
+
+
+def test_what_was_written_since_the_last_commit_is_taken_back_for_one_stream(kv: Kv) -> None:
+    def rows() -> dict[bytes, bytes]:
+        return {key[5:]: value for key, value in kv.scan(keys.stream_prefix(7, 0), keys.stream_end(7, 9))}
+
+    def key(stream: int, name: bytes) -> bytes:
+        return keys.stream_prefix(7, stream) + name
+
+    for name in (b"a", b"b", b"c", b"d"):
+        kv.put(key(1, name), b"old")
+    kv.commit()
+    kv.put(key(1, b"a"), b"new")
+    kv.delete(key(1, b"b"))
+    kv.put(key(1, b"b"), b"again")
+    kv.put_new([key(1, b"e"), key(1, b"f")], b"new")
+    kv.delete_each([key(1, b"f")])
+    kv.delete_range(key(1, b"c"), key(1, b"d"))
+    kv.put(key(2, b"x"), b"other")
+    kv.discard(1)
+    assert rows() == {b"a": b"old", b"b": b"old", b"c": b"old", b"d": b"old", b"x": b"other"}
+    kv.put_new([key(1, b"e")], b"once more")
+    kv.commit()
+    kv.discard(1)
+    assert rows() == {b"a": b"old", b"b": b"old", b"c": b"old", b"d": b"old", b"e": b"once more", b"x": b"other"}
+    kv.delete(key(1, b"e"))
+    kv.discard(1)
+    kv.commit()
+    assert rows()[b"e"] == b"once more"

@@ -26,6 +26,8 @@ def test_round_trip_in_pieces(step: int) -> None:
         Entry(archive.STATE_NAME, 5, 0, b"", b"{}"),
         Entry(b"a.b", -3, 7, b"", b""),
         Entry(b"a", 1 << 62, 1 << 40, b"NATS/1.0\r\n\r\n", b"x" * 300),
+        Entry(b"a", (1 << 63) - 1, (1 << 63) - 1, b"", b""),
+        Entry(b"a", -(1 << 63), (1 << 63) - 1, b"", b""),
     ]
     raw = archive.MAGIC + b"".join(archive.encode(*entry) for entry in entries) + archive.END
     reader = Reader()
@@ -41,6 +43,10 @@ def test_round_trip_in_pieces(step: int) -> None:
         (b"something else", "unknown archive format"),
         (archive.MAGIC + b"\xff" * 12, "number too long"),
         (archive.MAGIC + b"\x00\x02\x01\x00\x00", "out of bounds"),
+        (archive.MAGIC + archive.encode(b"a", 1 << 68, 1, b"", b""), "out of bounds"),
+        (archive.MAGIC + archive.encode(b"a", -(1 << 68), 1, b"", b""), "out of bounds"),
+        (archive.MAGIC + archive.encode(b"a", 1 << 63, 1, b"", b""), "out of bounds"),
+        (archive.MAGIC + archive.encode(b"a", 1, 1 << 63, b"", b""), "out of bounds"),
         (archive.MAGIC + archive.END + b"more", "behind the end"),
     ],
 )

@@ -58,7 +58,7 @@ def test_staged_messages_are_answered_at_once_and_proposed_with_the_commit() -> 
 def test_whether_message_ids_are_allowed_is_in_the_command(allowed: bool) -> None:
     """Replicas may be configured differently, and the leader's configuration may change while a batch is open."""
     bench = Batches()
-    room = bench.stage._room
+    room = bench.stage.room
     bench.send(1)
     room.limits = room.limits._replace(allow_msg_id=allowed)
     bench.send(2, "1", more=["Nats-Msg-Id: x"])
@@ -237,7 +237,7 @@ def test_the_short_cut_for_messages_alike_changes_nothing(steps: list[tuple[Any,
     assert fast.bus.sent == slow.bus.sent
     assert fast.log.commands == slow.log.commands
     assert fast.abandoned == slow.abandoned
-    assert fast.stage._room.staged_bytes == slow.stage._room.staged_bytes
+    assert fast.stage.room.staged_bytes == slow.stage.room.staged_bytes
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from jetcluster.stream import commands
 from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits, BatchRoom
 from jetcluster.stream.backlog import FIRST
 from jetcluster.stream.commands import Publish
-from jetcluster.stream.ingest import BATCH_BYTES, BATCH_MESSAGES, Ingest
+from jetcluster.stream.ingest import BATCH_BYTES, BATCH_MESSAGES, MAX_EXPECTED, Ingest
 from jetcluster.stream.results import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.twins import RecordingBus, block
@@ -280,3 +280,66 @@ def test_publishers_wait_while_enough_waits_to_be_applied() -> None:
     assert bench.ingest.valve.closed
     bench.ingest.on_dropped(0)
     assert not bench.ingest.valve.closed, "nobody waits for what is given up"
+
+
+def test_a_wildcard_among_too_many_subjects_is_refused_before_it_gets_into_the_log() -> None:
+    bench = Bench()
+    asked: list[bytes] = []
+    bench.ingest.width = lambda wanted: asked.append(wanted) or (MAX_EXPECTED + (wanted == b"*.wide"))  # type: ignore[func-returns-value]
+    for key in (b"a.literal", b"k.*", b"*.wide"):
+        fields = b"Nats-Expected-Last-Subject-Sequence: 0\r\nNats-Expected-Last-Subject-Sequence-Subject: " + key
+        bench.publish(headers=b"NATS/1.0\r\n" + fields + b"\r\n\r\n")
+    bench.end_turn()
+    assert asked == [b"k.*", b"*.wide"]
+    assert [publish.batch.count for publish in bench.log.publishes()] == [2]
+    assert bench.errors() == [10077]
+
+
+def test_a_subject_that_no_batch_can_hold_is_refused_and_those_around_it_are_not() -> None:
+    bench = Bench()
+    for subject, reply in (
+        (b"a", b"r1"),
+        (b"a." + b"x" * 65_534, b"r2"),
+        (b"b." + b"y" * 65_533, b"r3"),
+        (b"c", b"r4"),
+    ):
+        bench.ingest.on_message(subject, reply, block("X: 1") if reply == b"r4" else b"", reply, CLIENT)
+    bench.end_turn()
+    assert [(reply, bench.errors()) for reply, _, _ in bench.bus.sent] == [(b"r2", [10077])]
+    (publish,) = bench.log.publishes()
+    assert [payload for _, _, payload in publish.batch.messages()] == [b"r1", b"r3", b"r4"]
+    assert publish.batch.message(2)[1] == block("X: 1")
+    bench.bus.sent.clear()
+    bench.ingest.on_applied(101, PublishResult(1, 3, None))
+    assert [reply for reply, _, _ in bench.bus.sent] == [b"r1", b"r3", b"r4"]
+    assert bench.ingest.pending_messages == 0
+    bench.ingest.on_message(b"z" * 65_536, b"r5", b"", b"", CLIENT)
+    bench.end_turn()
+    assert len(bench.log.commands) == 1 and bench.bus.sent[-1][0] == b"r5"
+
+
+def test_a_command_that_all_replicas_refuse_is_answered() -> None:
+    bench = Bench()
+    bench.publish(2)
+    bench.end_turn()
+    bench.ingest.on_refused(101, errors.by_code(10051, err="no"))
+    assert bench.errors() == [10051, 10051]
+    assert (bench.ingest.pending_messages, bench.ingest.pending_bytes) == (0, 0)
+    bench.ingest.on_refused(77, errors.by_code(10051, err="no"))  # of somebody else
+    assert len(bench.bus.sent) == 2
+
+
+def test_a_command_refused_inside_propose_is_answered() -> None:
+    bench = Bench()
+    propose = bench.log.propose
+
+    def at_once(command: bytes) -> int:
+        index = propose(command)
+        bench.ingest.on_refused(index, errors.by_code(10051, err="no"))
+        return index
+
+    bench.ingest._propose = at_once
+    bench.publish()
+    bench.end_turn()
+    assert bench.errors() == [10051]
+    assert bench.ingest.pending_messages == 0

@@ -8,7 +8,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.mem_kv import MemKv
 from jetcluster.stream import commands
-from jetcluster.stream.commands import CommandError
+from jetcluster.stream.commands import UnknownCommandError
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.machine import StateError, StreamMachine
 from jetcluster.stream.results import Duplicate, PublishResult, Result
@@ -99,8 +99,9 @@ def test_unreadable_machine_state_is_an_error() -> None:
 def test_unknown_command_stops_the_replica_without_a_trace() -> None:
     stream = Stream()
     before = stream.machine.hash
-    with pytest.raises(CommandError):
-        stream.apply(commands.HEAD.pack(99, 0, T0))
+    for newer in (commands.HEAD.pack(99, 0, T0), commands.HEAD.pack(commands.PUBLISH, 64, T0)):
+        with pytest.raises(UnknownCommandError):
+            stream.apply(newer)
     assert (stream.machine.hash, stream.machine.applied_index) == (before, 1)
 
 

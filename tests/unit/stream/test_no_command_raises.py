@@ -1,0 +1,124 @@
+"""No command stops a stream: whatever stands in the log, all replicas carry it out or refuse it alike, and go on."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jetcluster.consumer import ops, turn
+from jetcluster.consumer.table import ConsumerTable
+from jetcluster.store.batch import Batch
+from jetcluster.store.block_store import BlockStore
+from jetcluster.store.mem_kv import MemKv
+from jetcluster.stream import commands
+from jetcluster.stream.applier import Applier, LogEntry
+from jetcluster.stream.commands import UnknownCommandError
+from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.results import Result, digest_bytes
+from jetcluster.stream.rules import StreamRules
+from tests.unit.stream.extremes import COMMANDS, OPS, T0, Extremes
+
+STREAM = 5
+
+
+class Replica:
+    """`stream.applier.Host`: a machine over a store that a crash takes back to its last commit."""
+
+    def __init__(self, log: list[bytes]) -> None:
+        self.log = log
+        self.kv = MemKv()
+        self.refusals: list[tuple[int, Exception | None]] = []
+        self.open()
+
+    def open(self) -> None:
+        self.store = BlockStore(self.kv, STREAM, memory=False)
+        self.machine = StreamMachine("S", StreamRules({"name": "S"}), self.store, ConsumerTable(self.store))
+        self.applier = Applier(self.machine, self)
+
+    def restart(self) -> None:
+        """A crash: what was not committed is gone, and the log is applied again from there."""
+        self.kv.discard(STREAM)
+        self.kv._hooks.clear()
+        self.open()
+        self.catch_up()
+        self.refusals = sorted(dict(self.refusals).items())
+
+    def catch_up(self) -> list[Result]:
+        return [
+            self.applier.apply(index, 1, self.log[index - 1])
+            for index in range(self.machine.applied_index + 1, len(self.log) + 1)
+        ]
+
+    def rows(self) -> list[tuple[bytes, bytes]]:
+        self.kv.commit()
+        return list(self.kv.scan(b"", b"\xff" * 8))
+
+    def entry(self, index: int) -> LogEntry | None:
+        return 1, self.log[index - 1]
+
+    def abandon(self) -> None:
+        self.store.abandon()
+
+    def taking_back(self) -> None: ...
+
+    def taken_back(self) -> None: ...
+
+    def refused(self, index: int, command: bytes, error: Exception | None) -> None:
+        self.refusals.append((index, error))
+
+    def commit(self) -> None:
+        self.kv.commit()
+
+
+def both(log: list[bytes], one: Replica, other: Replica) -> None:
+    try:
+        first = one.catch_up()
+    except UnknownCommandError:  # chance made it one of a newer version: replicas of this one stop
+        with pytest.raises(UnknownCommandError):
+            other.catch_up()
+        del log[other.machine.applied_index :]
+        one.restart()
+        other.restart()
+        return
+    second = other.catch_up()
+    assert [digest_bytes(result) for result in first] == [digest_bytes(result) for result in second]
+    assert one.machine.hash == other.machine.hash
+    assert one.store.state == other.store.state
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 1 << 32))
+def test_no_command_raises(seed: int) -> None:
+    random = Random(seed)
+    extremes = Extremes(random)
+    log: list[bytes] = [commands.encode_update_config(T0, {"name": "S", "subjects": ["a.>", "b", "c.>"]})]
+    one, other = Replica(log), Replica(log)
+    kinds = sorted(COMMANDS)
+    for _ in range(25):
+        log += extremes.command(random.choice((commands.PUBLISH, random.choice(kinds), random.choice(kinds))))
+        both(log, one, other)
+        if random.random() < 0.2:
+            other.kv.commit()
+        if random.random() < 0.2:
+            other.restart()
+        if random.random() < 0.1:
+            one.kv.commit()
+    other.restart()
+    both(log, one, other)
+    log.append(commands.encode_publish(extremes.ts + 1, Batch.encode([b"a.x"], [], [b"last"])))
+    both(log, one, other)
+    assert dict(one.refusals).keys() == dict(other.refusals).keys()
+    assert one.rows() == other.rows()
+    other.restart()
+    assert one.machine.hash == other.machine.hash
+
+
+def test_every_kind_of_command_is_among_them() -> None:
+    """A kind or an op that is added later has to be added to `extremes`."""
+    extended = {getattr(commands, name) for name in vars(commands) if name.startswith("CONSUMER_")}
+    others = {kind for kind in commands.KINDS if not commands.FIRST_EXTENDED <= kind <= commands.LAST_EXTENDED}
+    assert set(COMMANDS) == others | extended
+    assert set(OPS) == set(ops.OPS) == set(turn._STEPS)
