@@ -18,7 +18,7 @@ LONG := $(addprefix tests/cluster/test_, $(addsuffix .py, wipe atomic_batch memb
 ALONE := $(addprefix tests/cluster/test_, $(addsuffix .py, consumer_takeover crash flood health large process))
 CHAOS ?=
 
-.PHONY: help install tools lint format test unit sim spark cluster suites oracle demo bench chaos docs image clean
+.PHONY: help install tools lint format test unit sim spark extras cluster suites oracle demo bench chaos docs image clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -70,6 +70,9 @@ sim: install ## deterministic simulation of the Raft engine, many seeds
 
 spark: install ## source, sink and jobs on a real SparkSession (needs Java 17 or newer)
 	$(BIN)/pytest -q -rs tests/spark
+
+extras: install ## the wheel with each extra and nothing else, in environments of their own
+	@$(BIN)/python -m scripts.check_extras
 
 cluster: install ## real processes, kill -9, real clients
 	$(BIN)/pytest -q tests/cluster tests/interop

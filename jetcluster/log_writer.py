@@ -15,8 +15,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from jetcluster.file_modes import open_to_others
+
 MAX_QUEUED_LINES = 8192
 MAX_LINE_BYTES = 64 * 1024
+MODE = 0o640
+"""Of log files, as nats-server makes them."""
 _STAMP = re.compile(r"\.\d{4}(\.\d\d){5}\.\d{9}")
 
 
@@ -198,4 +202,10 @@ def _stamp(now_ns: int) -> str:
 
 
 def open_log_file(path: str) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, MODE)
+    except FileExistsError:
+        return os.open(path, flags | os.O_CREAT, MODE)
+    open_to_others(fd, MODE)
+    return fd

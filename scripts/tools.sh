@@ -6,7 +6,7 @@ set -u
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 bin="$top/.tools/bin"
 NATS_SERVER_VERSION=${NATS_SERVER_VERSION:-latest}
-NATS_CLI_VERSION=${NATS_CLI_VERSION:-v0.3.0}
+NATS_CLI_VERSION=${NATS_CLI_VERSION:-v0.5.1}
 LIMIT=${TOOLS_TIMEOUT:-240}   # seconds per tool
 wanted=${*:-nats-server nats toxiproxy-server helm}
 mkdir -p "$bin"
@@ -16,11 +16,18 @@ if ! command -v go >/dev/null 2>&1; then
   exit 0
 fi
 
+# is_there NAME VERSION: it is in $bin, and of that version where it says one that is asked for by number.
+is_there() {
+  [ -x "$bin/$1" ] || return 1
+  [[ $2 == v* && $1 == nats ]] || return 0
+  [ "$("$bin/$1" --version 2>/dev/null | head -n 1)" = "$2" ]
+}
+
 # build NAME MODULE VERSION PACKAGE: through a scratch module. `go install module/cmd@version` also asks the proxy for
 # every longer path as a module of its own, and a proxy that refuses one (403, not 404) ends the install.
 build() {
   local name=$1 module=$2 version=$3 package=$4 scratch log
-  [ -x "$bin/$name" ] && { echo "tools: $name is there ($("$bin/$name" --version 2>/dev/null | head -n 1))"; return 0; }
+  is_there "$name" "$version" && { echo "tools: $name is there ($("$bin/$name" --version 2>/dev/null | head -n 1))"; return 0; }
   scratch=$(mktemp -d) && log="$scratch/log"
   if (cd "$scratch" && go mod init scratch && timeout "$LIMIT" go get "$module@$version" &&
       timeout "$LIMIT" go build -mod=mod -o "$bin/$name" "$package") >"$log" 2>&1; then

@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.cluster.harness import ProcessCluster, find_nats_cli, find_server
+from tests.cluster.harness import Node, ProcessCluster, find_nats_cli, find_server
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,6 +55,12 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         reason = next((line for line in said if line.startswith("E ")), said[-1] if said else "")
         with Path(path).open("a") as notes:
             notes.write(f"{report.nodeid} ({report.when}, {report.duration:.1f} s): {reason[1:].strip()[:300]}\n")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Servers are forked, but for tests of starting itself, of memory and of the command (marker `started`)."""
+    Node.forked = item.get_closest_marker("started") is None
 
 
 FAILED = pytest.StashKey[bool]()

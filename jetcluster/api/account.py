@@ -21,7 +21,7 @@ async def info(context: ApiContext, request: Request, counters: Counters) -> dic
         "reserved_storage": usage["reserved_storage"],
         "streams": usage["streams"],
         "consumers": consumers,
-        "limits": context.own_limits(request.account).to_wire(),
+        "limits": context.own_limits(request.account).to_wire(duplicate_window_max=context.compat.duplicate_window_max),
     }
     if context.domain:
         fields["domain"] = context.domain

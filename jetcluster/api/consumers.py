@@ -75,10 +75,13 @@ def _parse_create(request: Request) -> ConsumerCreateRequest:
     wanted = ConsumerCreateRequest.parse(payload, strict=request.strict)
     if wanted.stream_name != request.stream:
         raise by_code(errors.STREAM_MISMATCH)
+    if wanted.config.deliver_subject and not request.may_deliver_to(wanted.config.deliver_subject):
+        raise by_code(10112)
     return wanted
 
 
 async def _create(context: ApiContext, request: Request, wanted: ConsumerCreateRequest) -> Fields:
+    wanted.config.settle_ack_policy(context.compat.ack_policy)
     given = wanted.config.to_wire()
     if wanted.config.num_replicas > 1 and not context.cluster.clustered:
         raise by_code(errors.REPLICAS_NOT_SUPPORTED)

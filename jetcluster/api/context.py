@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from jetcluster.api.cluster import Cluster
+from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng
+from jetcluster.config.compat_options import CompatOptions
 from jetcluster.model.advisory import Advisories
 from jetcluster.model.limits import UNLIMITED, AccountLimits
 
@@ -29,12 +31,23 @@ class Counters:
 
 
 @dataclass(slots=True)
+class RestoreRoom:
+    """The restores that clients of this node do, of all accounts."""
+
+    restores: int = 0
+    held: int = 0
+    """Bytes that they have received and not passed on yet."""
+
+
+@dataclass(slots=True)
 class ApiContext:
     cluster: Cluster
     clock: Clock
     rng: Rng
     log: Log
     server_name: str
+    budget: LoopBudget
+    """For what may take longer than a request may keep the loop; by account."""
     domain: str = ""
     limits: Callable[[str], AccountLimits] = field(default=lambda account: UNLIMITED)
     """What an account may use, by name: its own limits and what the servers hold."""
@@ -42,8 +55,9 @@ class ApiContext:
     """What the configuration says of the account alone; `$JS.API.INFO` shows it."""
     strict: bool = False
     """`jetstream { strict: true }`: keys that a request does not have are refused with 10025."""
-    auto_allow_direct: bool = True
-    """max_msgs_per_subject > 0 turns allow_direct on (streams.md R2)."""
+    compat: CompatOptions = field(default_factory=CompatOptions)
+    """Of what this node decides for requests that it takes; a reload puts another one here."""
+    restore_room: RestoreRoom = field(default_factory=RestoreRoom)
 
     def advisories(self) -> Advisories:
         return Advisories(self.clock, self.rng, self.server_name, self.domain)

@@ -17,6 +17,8 @@ from jetcluster import errors
 from jetcluster.api.context import ApiContext, Counters
 from jetcluster.api.object_claims import NO_RESPONDERS, ObjectClaims
 from jetcluster.api.request import Request, check_api_level, check_size
+from jetcluster.api.seed_codes import renumbered
+from jetcluster.budget import BusyError, Job, Work
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model.advisory import API_AUDIT_SUBJECT
 from jetcluster.model.codec import dumps
@@ -29,6 +31,9 @@ MAX_QUEUED = 10_000
 """Requests waiting (nats-server's request_queue_limit); beyond it the oldest is dropped and counted."""
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
 MAX_RUNNING = 256
+REQUEST_COST = 0.0004
+BYTE_COST = 2e-8
+"""Seconds of the loop that a request, and a byte of its payload, are taken to need: so many are begun in a turn."""
 REQUEST_SECONDS = 3.9
 """A request is answered within so long, whatever it has to ask of other nodes: stock clients give up after 5 s. What
 was begun may still be carried out then, as after any 503."""
@@ -64,6 +69,7 @@ SYSTEM_SUBJECTS = ("META.>", "SERVER.>", "ACCOUNT.PURGE.*")
 
 
 INFO = b"$JS.API.INFO"
+INFOS = (b".STREAM.INFO.", b".CONSUMER.INFO.")
 
 
 class JetStreamApi:
@@ -89,6 +95,8 @@ class JetStreamApi:
         self._subscriptions: list[Subscription] = []
         self._queue: deque[Request] = deque()
         self._queued_bytes = 0
+        self._starting: Job[None] | None = None
+        """Requests are being begun."""
         self._running: set[asyncio.Task[None]] = set()
         self._sessions: set[asyncio.Task[None]] = set()
 
@@ -114,6 +122,8 @@ class JetStreamApi:
         self._claims.stop()
         self._queue.clear()
         self._queued_bytes = 0
+        if self._starting is not None:
+            self._starting.cancel()
         running = [*self._running, *self._sessions]
         for task in running:
             task.cancel()
@@ -140,6 +150,11 @@ class JetStreamApi:
             self.dropped += 1
         self._run_more()
 
+    def waiting(self) -> tuple[int, int]:
+        """Requests whose turn has not come, and how many of them only ask for STREAM.INFO or CONSUMER.INFO."""
+        infos = sum(1 for request in self._queue if any(kind in request.subject for kind in INFOS))
+        return len(self._queue), infos
+
     def _to_bucket(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         """A put to a key-value bucket by its domain's name: the stream knows it by its plain subject (sheet core 8).
         Of leaf nodes it comes without the domain already."""
@@ -147,15 +162,39 @@ class JetStreamApi:
             self._bus.publish(reply, headers=NO_RESPONDERS)
 
     def _run_more(self) -> None:
-        while self._queue and len(self._running) < MAX_RUNNING:
-            request = self._queue.popleft()
-            self._queued_bytes -= len(request.payload)
-            task = asyncio.get_running_loop().create_task(self._serve(request))
-            self._running.add(task)
-            task.add_done_callback(self._done)
+        """Begins requests as the loop has time for them: what they cost comes with the loop's next turn."""
+        if self._queue and self._starting is None and len(self._running) < MAX_RUNNING:
+            try:
+                steps, account = self._start_some(), self._bus.account
+                job = self._context.budget.start(account, steps, self._started, self._not_started)
+                self._starting = None if job.over else job
+            except BusyError:
+                if not self._running:  # else the next one that ends comes here again
+                    self._start_next()
         if self.dropped > self._dropped_told and not self._queue:
             self._dropped_told = self.dropped
             self._context.log.warning("API requests dropped", account=self._bus.account, total=self.dropped)
+
+    def _start_some(self) -> Work[None]:
+        while self._queue and len(self._running) < MAX_RUNNING:
+            yield REQUEST_COST + self._start_next() * BYTE_COST
+
+    def _start_next(self) -> int:
+        """Bytes of its payload."""
+        request = self._queue.popleft()
+        size = len(request.payload)
+        self._queued_bytes -= size
+        task = asyncio.get_running_loop().create_task(self._serve(request))
+        self._running.add(task)
+        task.add_done_callback(self._done)
+        return size
+
+    def _started(self, _: None) -> None:
+        self._starting = None
+
+    def _not_started(self, error: Exception) -> None:
+        self._starting = None
+        self._context.log.error("API requests could not be begun", account=self._bus.account, error=repr(error))
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
@@ -204,7 +243,7 @@ class JetStreamApi:
                 fields = await endpoint.handler(self._context, request, self.counters)
         except ApiError as error:
             refusal = error
-        except TimeoutError:
+        except (TimeoutError, BusyError):
             refusal = by_code(errors.NOT_AVAILABLE)
         except Exception as error:  # noqa: BLE001 - a defect of ours must not leave a client without an answer
             subject = request.subject.decode("utf-8", "replace")
@@ -213,6 +252,8 @@ class JetStreamApi:
         else:
             return (fields if isinstance(fields, bytes) else _envelope(_type(endpoint), None, fields)), True
         self.counters.errors += 1
+        if self._context.compat.seed_error_codes:
+            refusal = renumbered(refusal)
         return _envelope(_type(endpoint), refusal, endpoint.in_error), False
 
     def _check_enabled(self, endpoint: Endpoint) -> None:
@@ -250,8 +291,8 @@ def _envelope(type: str, error: ApiError | None, fields: Any) -> bytes:
 
 
 async def load_endpoints() -> Any:
-    """The module with the handlers. Importing it, with pydantic, takes 0.2 s: once, in a thread, so that heartbeats
-    and data go on. Asked for at the end of a node's start, so that the first request need not wait for all of it."""
+    """The module with the handlers. Importing it, with pydantic, takes 0.15 s: once, in a thread, so that heartbeats
+    and data go on. A node's start asks for it, so that no request has to wait for it."""
     if not _loaded:
         _loaded.append(await asyncio.to_thread(importlib.import_module, "jetcluster.api.endpoints"))
     return _loaded[0]

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from jetcluster.clock import Rng
 from jetcluster.cluster.mesh_api import Mesh, NodeInfo
+from jetcluster.cluster.mesh_frames import FrameError
 from jetcluster.protocol.bus import Bus, Origin, Subscription
-
-if TYPE_CHECKING:
-    from jetcluster.cluster.context import Log
 
 NOTICE: Final = "api_relay"
 _HEAD: Final = struct.Struct("<HHHI")
@@ -48,18 +46,19 @@ def decode(notice: bytes) -> tuple[str, bytes, bytes, bytes, bytes]:
     return parts[0].decode(), parts[1], parts[2], parts[3], notice[at:]
 
 
-def serve_relayed(mesh: Mesh, bus_of: BusOf, log: Log) -> None:
-    """On a node with JetStream: takes what others hand over."""
+def serve_relayed(mesh: Mesh, bus_of: Callable[[str], Bus | None]) -> None:
+    """On a node with JetStream: takes what others hand over, of accounts that there are."""
 
     def take(peer: str, notice: bytes) -> None:
         try:
             account, subject, reply, headers, payload = decode(notice)
         except ValueError as error:
-            log.warning("malformed API request", peer=peer, error=str(error))
-            return
-        bus_of(account).publish(subject, payload, reply, headers)
+            raise FrameError(f"API request: {error}") from error
+        bus = bus_of(account)
+        if bus is not None:
+            bus.publish(subject, payload, reply, headers)
 
-    mesh.on_notice(NOTICE, take)
+    mesh.on_notice(NOTICE, take, strangers=True)
 
 
 class ApiRelay:

@@ -51,6 +51,12 @@ class Request:
         """The payload if it looks like JSON, else `{}`: calls without a required body ignore anything else."""
         return self.payload if self.payload.lstrip()[:1] in {b"{", b"["} else b"{}"
 
+    def may_deliver_to(self, subject: str) -> bool:
+        """False for one of the server's own subjects (`$KV.b.k`) that the client may not publish to: deliveries would
+        be published there in its place. Who asks from another account is judged by what that exports."""
+        allowed: Callable[[bytes], bool] | None = getattr(self.origin, "may_be_answered_at", None)
+        return allowed is None or self.origin.account != self.account or allowed(subject.encode())
+
     def tell(self, stream: str, action: StreamAction) -> None:
         self.events.append(stream_action(stream, action))
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from jetcluster import errors
 from jetcluster.api import streams
 from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request
 from jetcluster.api.snapshot import tell_transfer
+from jetcluster.budget import BusyError, Steps
 from jetcluster.cluster.meta_state import Assignment
 from jetcluster.cluster.restores import ALIVE_SECONDS
 from jetcluster.consumer import archived
@@ -32,9 +34,10 @@ from jetcluster.protocol.bus import Bus, Origin
 from jetcluster.store.api import Msg
 from jetcluster.stream import archive, restoring
 from jetcluster.stream.rules import RESTORING
-from jetcluster.stream.runs import encode_runs
+from jetcluster.stream.runs import Run, encode_runs
 
 Fields = dict[str, Any]
+T = TypeVar("T")
 
 IDLE_SECONDS: Final = 5.0
 """So long a restore waits for its next chunk."""
@@ -43,6 +46,23 @@ MAX_WAITING_BYTES: Final = 32 << 20
 CHUNK_OVERHEAD: Final = 512
 """What a chunk that waits takes beside its bytes: there may be any number of empty ones."""
 COMMAND_BYTES: Final = 1 << 20
+COMMAND_RUNS: Final = 500
+"""Of messages that go into one command; `stream.runs` says what a run is. Each costs its time when it is applied."""
+STEP_ENTRIES: Final = 64
+"""Entries of an archive that are looked at in one step."""
+MAX_RESTORES: Final = 32
+MAX_HELD: Final = 256 << 20
+"""Restores under way on a node, and bytes that they hold together: more are refused, or ended."""
+RATIO: Final = 256
+ALLOWANCE: Final = 64 << 20
+"""An archive decompresses to so many times what was received, and so many bytes more; and to twice as many bytes as the
+request says that the stream has, which then have to be stored."""
+MAX_STATE_BYTES: Final = 1 << 20
+MAX_CONSUMER_BYTES: Final = 8 << 20
+"""Of one consumer."""
+MAX_IGNORED: Final = 1000
+MAX_IGNORED_BYTES: Final = 1 << 20
+"""Entries that are no message and nothing that we know, and their bytes."""
 MAX_CONSUMERS_BYTES: Final = 64 << 20
 """Of all consumers in an archive: they are created when the messages are there."""
 _BAD_REQUEST: Final = 10003
@@ -52,9 +72,32 @@ _CREATE_TYPE: Final = "io.nats.jetstream.api.v1.stream_create_response"
 
 
 async def restore(context: ApiContext, request: Request) -> Fields:
-    config = _config(context, request)
+    config, declared = _wanted(context, request)
+    room = context.restore_room
+    if room.restores >= MAX_RESTORES:
+        raise by_code(errors.INSUFFICIENT_RESOURCES)
+    room.restores += 1
+    try:
+        receiver = await _begin(context, request, config, declared)
+    except BaseException:
+        room.restores -= 1
+        raise
+    request.follow = receiver.run
+    return {"deliver_subject": receiver.subject.decode(), "success": True}
+
+
+async def _begin(context: ApiContext, request: Request, config: Fields, declared: int) -> Receiver:
+    """The stream is assigned, and what receives its archive listens."""
     if await _exists(context, request):
         raise by_code(_NAME_TAKEN)
+    assignment = await _assign(context, request, config)
+    receiver = Receiver(context, request, assignment, declared)
+    receiver.listen()
+    return receiver
+
+
+async def _assign(context: ApiContext, request: Request, config: Fields) -> Assignment:
+    """Raises ApiError."""
     limits = context.limits(request.account)
     stream_rules.check_config(config, limits)
     stream_rules.check_implemented(config)
@@ -63,15 +106,20 @@ async def restore(context: ApiContext, request: Request) -> Fields:
     )
     if not result["created"]:
         raise by_code(_NAME_TAKEN)
-    assignment = Assignment.from_dict(result["assignment"])
-    receiver = Receiver(context, request, assignment)
-    receiver.listen()
-    request.follow = receiver.run
-    return {"deliver_subject": receiver.subject.decode(), "success": True}
+    return Assignment.from_dict(result["assignment"])
 
 
-def _config(context: ApiContext, request: Request) -> Fields:
-    """The normalised configuration. An empty request (R22) takes the defaults: an archive holds none."""
+def _adopted(context: ApiContext, request: Request, found: Fields) -> Fields:
+    """The configuration in an archive, for the stream that the request names. Raises ApiError."""
+    config = StreamConfig.from_object(found)
+    config.name = request.stream
+    limits = context.limits(request.account)
+    return config.normalised(limits, auto_allow_direct=context.compat.auto_allow_direct).to_wire()
+
+
+def _wanted(context: ApiContext, request: Request) -> tuple[Fields, int]:
+    """The normalised configuration, and how many bytes the stream has had. An empty request (R22) gets the defaults
+    until its archive says which one (`_adopted`)."""
     if not request.payload.strip():
         wanted = RestoreRequest(config=StreamConfig(name=request.stream), state=RestoreState())
     else:
@@ -83,7 +131,8 @@ def _config(context: ApiContext, request: Request) -> Fields:
         raise by_code(errors.STREAM_MISMATCH)
     stream_rules.check_name(config.name)
     limits = context.limits(request.account)
-    return config.normalised(limits, auto_allow_direct=context.auto_allow_direct).to_wire()
+    normal = config.normalised(limits, auto_allow_direct=context.compat.auto_allow_direct)
+    return normal.to_wire(), wanted.state.bytes
 
 
 async def _exists(context: ApiContext, request: Request) -> bool:
@@ -105,22 +154,34 @@ class _Chunk:
 class Receiver:
     """One restore: what its client sends, in order, until the empty chunk, an error, or silence."""
 
-    def __init__(self, context: ApiContext, request: Request, assignment: Assignment) -> None:
+    def __init__(self, context: ApiContext, request: Request, assignment: Assignment, declared: int) -> None:
+        """`declared`: bytes of the stream, as the client says."""
         self._context = context
+        self._room = context.restore_room
+        self._declared = declared
         self._request = request
         self._bus: Bus = request.bus
         self._assignment = assignment
         self.subject = f"$JS.SNAPSHOT.RESTORE.{assignment.name}.{context.rng.token(4).hex()}".encode()
         self._waiting: asyncio.Queue[_Chunk] = asyncio.Queue()
         self._waiting_bytes = 0
+        self._held = 0
+        """As it was counted in the room last."""
         self._received = 0
+        self._decompressed = 0
+        self._ignored = 0
+        self._ignored_bytes = 0
         self._frames = s2.Decoder()
         self._reader = archive.Reader()
         self._messages: list[Msg] = []
         self._messages_bytes = 0
+        self._runs = 0
+        """Of the messages, at least."""
         self._last = (0, 0)
         """Sequence and time of the newest message."""
         self._state: Fields = {}
+        self._settled = False
+        """It is known what the stream is like."""
         self._consumers: list[tuple[str, bytes]] = []
         self._consumers_bytes = 0
 
@@ -130,8 +191,16 @@ class Receiver:
     def _on_chunk(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         self._waiting_bytes += len(payload) + CHUNK_OVERHEAD
         self._waiting.put_nowait(_Chunk(reply, payload))
-        if self._waiting_bytes > MAX_WAITING_BYTES:
+        self._count()
+        if self._waiting_bytes > MAX_WAITING_BYTES or self._room.held > MAX_HELD:
             self._bus.unsubscribe(self._subscription)
+
+    def _count(self, *, over: bool = False) -> None:
+        """Tells the room what this restore holds now."""
+        parts = (self._waiting_bytes, self._frames.held, self._reader.held, self._messages_bytes, self._consumers_bytes)
+        held = 0 if over else sum(parts)
+        self._room.held += held - self._held
+        self._held = held
 
     async def run(self) -> None:
         context, name = self._context, self._assignment.name
@@ -146,6 +215,8 @@ class Receiver:
         finally:
             beat.cancel()
             self._bus.unsubscribe(self._subscription)
+            self._room.restores -= 1
+            self._count(over=True)
             if not done:
                 await self._undo()
         if done:
@@ -199,36 +270,100 @@ class Receiver:
         return True
 
     async def _take(self, data: bytes) -> None:
-        for content in self._frames.feed(data):
-            for entry in self._reader.feed(content):
-                self._note(entry)
-                if self._messages_bytes >= COMMAND_BYTES:
-                    await self._flush()
-            await asyncio.sleep(0)  # decoding is slow
+        """In steps, as decoding is slow; what is complete for a command is stored in between."""
+        decoding = self._decoding(data)
+        while await self._in_steps(self._until_full(decoding)):
+            await self._flush()
+        self._count()
+        if self._room.held > MAX_HELD:
+            raise archive.ArchiveError("too much is being restored at the same time")
+
+    async def _in_steps(self, steps: Steps[T]) -> T:
+        """Raises ApiError when too many others wait."""
+        try:
+            return await self._context.budget.run(self._request.account, steps)
+        except BusyError:
+            raise by_code(errors.NOT_AVAILABLE) from None
+
+    @property
+    def _is_full(self) -> bool:
+        """There is enough for a command."""
+        return self._messages_bytes >= COMMAND_BYTES or self._runs >= COMMAND_RUNS
+
+    def _until_full(self, decoding: Iterator[None]) -> Steps[bool]:
+        """False when there was no more."""
+        for _ in decoding:
+            if self._is_full:
+                return True
+            yield
+        return False
+
+    def _decoding(self, data: bytes) -> Iterator[None]:
+        for content in self._frames.steps(data):
+            if content is not None:
+                self._check_size(len(content))
+                for number, entry in enumerate(self._reader.feed(content)):
+                    self._note(entry)
+                    if self._is_full or number % STEP_ENTRIES == STEP_ENTRIES - 1:
+                        yield
+            yield
+
+    def _check_size(self, more: int) -> None:
+        self._decompressed += more
+        if self._decompressed > RATIO * self._received + ALLOWANCE + 2 * self._declared:
+            raise archive.ArchiveError("the archive is larger than what was received can hold")
 
     def _note(self, entry: archive.Entry) -> None:
         if not entry.seq:
-            if entry.name == archive.STATE_NAME:
-                self._state = _object(entry.payload)
-            elif entry.name.startswith(archive.CONSUMER_PREFIX):
-                self._consumers_bytes += len(entry.payload)
-                if self._consumers_bytes > MAX_CONSUMERS_BYTES:
-                    raise archive.ArchiveError("too many consumers")
-                self._consumers.append(
-                    (entry.name[len(archive.CONSUMER_PREFIX) :].decode("utf-8", "replace"), entry.payload)
-                )
+            self._note_other(entry)
             return
-        if entry.seq <= self._last[0]:
+        seq, ts = self._last
+        if entry.seq <= seq:
             raise archive.ArchiveError("messages out of order")
+        if entry.seq != seq + 1 or entry.ts != ts + 1 or not self._messages:
+            self._runs += 1
         self._last = entry.seq, entry.ts
         self._messages.append(Msg(entry.seq, entry.ts, entry.name, entry.headers, entry.payload))
         self._messages_bytes += len(entry.name) + len(entry.headers) + len(entry.payload) + 64
 
+    def _note_other(self, entry: archive.Entry) -> None:
+        """What is no message."""
+        size = len(entry.name) + len(entry.headers) + len(entry.payload)
+        if entry.name == archive.STATE_NAME and not self._state:
+            if size > MAX_STATE_BYTES:
+                raise archive.ArchiveError(f"{archive.STATE_NAME.decode()} of {size} bytes")
+            self._state = _object(entry.payload)
+        elif entry.name.startswith(archive.CONSUMER_PREFIX):
+            self._consumers_bytes += size + CHUNK_OVERHEAD
+            if size > MAX_CONSUMER_BYTES or self._consumers_bytes > MAX_CONSUMERS_BYTES:
+                raise archive.ArchiveError("too many consumers, or one of them is too large")
+            name = entry.name[len(archive.CONSUMER_PREFIX) :].decode("utf-8", "replace")
+            self._consumers.append((name, entry.payload))
+        else:
+            self._ignored += 1
+            self._ignored_bytes += size
+            if self._ignored > MAX_IGNORED or self._ignored_bytes > MAX_IGNORED_BYTES:
+                raise archive.ArchiveError("too much in it that belongs to no stream")
+
     async def _flush(self) -> None:
+        await self._settle_config()
         if self._messages:
-            runs = encode_runs(restoring.runs_of(self._messages))
-            self._messages, self._messages_bytes = [], 0
-            await self._ask("restore", {"runs": base64.b64encode(runs).decode()})
+            messages, self._messages = self._messages, []
+            self._messages_bytes = self._runs = 0
+            runs = await self._in_steps(_encoded(messages))
+            await self._ask("restore", {"runs": runs})
+
+    async def _settle_config(self) -> None:
+        """Before anything is stored: a stream with the archive's configuration in the place of that with the defaults.
+        Raises ApiError."""
+        found, settled = self._state.get("config"), self._settled
+        self._settled = True
+        if not settled and isinstance(found, dict) and not self._request.payload.strip():
+            await self._undo()
+            self._assignment = await _assign(
+                self._context, self._request, _adopted(self._context, self._request, found)
+            )
+            await streams.ready(self._context, self._assignment)
 
     async def _finish(self) -> bytes:
         """Makes the stream an ordinary one. The reply to the last chunk."""
@@ -292,6 +427,16 @@ def tell_created(context: ApiContext, request: Request, name: str) -> None:
     event = stream_action(name, "create")
     if request.bus.has_interest(event.subject):
         request.bus.publish(event.subject, context.advisories().render(event, request.client()))
+
+
+def _encoded(messages: Sequence[Msg]) -> Steps[str]:
+    """Their runs, for a request."""
+    runs: list[Run] = []
+    for found in restoring.each_run(messages):
+        runs.append(found)
+        if len(runs) % STEP_ENTRIES == 0:
+            yield
+    return base64.b64encode(encode_runs(runs)).decode()
 
 
 def _object(raw: bytes) -> Fields:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request
 from jetcluster.api.streams import on_leader
+from jetcluster.budget import BusyError, Steps
 from jetcluster.cluster.meta_state import Assignment
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model import subjects
@@ -44,7 +45,7 @@ async def snapshot(context: ApiContext, request: Request) -> Fields:
         raise by_code(_BAD_REQUEST)
     wanted = SnapshotRequest.parse(request.payload, strict=request.strict)
     deliver = wanted.deliver_subject
-    if not subjects.is_valid(deliver) or not subjects.is_literal(deliver):
+    if not subjects.is_valid(deliver) or not subjects.is_literal(deliver) or not request.may_deliver_to(deliver):
         raise by_code(_BAD_SUBJECT)
     assignment, opened = await on_leader(context, request, "snapshot", {"no_consumers": wanted.no_consumers})
     sender = Sender(context, request, assignment, opened, wanted)
@@ -119,9 +120,7 @@ class Sender:
         pending = bytearray(s2.STREAM_ID)
         size = self._chunk
         async for piece in self._pieces():
-            for framed in s2.encode(piece):
-                pending += framed
-                await asyncio.sleep(0)  # checksums are slow
+            pending += await self._framed(piece)
             while len(pending) >= size:
                 await self._room()
                 self._chunks += 1
@@ -131,6 +130,13 @@ class Sender:
                 del pending[:size]
         if pending:
             self._bus.publish(self._deliver, bytes(pending))
+
+    async def _framed(self, piece: bytes) -> bytes:
+        """In steps: checksums are slow. Raises StatusError when too many others wait."""
+        try:
+            return await self._context.budget.run(self._assignment.account, _framing(piece))
+        except BusyError:
+            raise StatusError("503 Busy") from None
 
     async def _room(self) -> None:
         while self._unacked + self._chunk > self._window:
@@ -160,6 +166,14 @@ class Sender:
             await self._context.cluster.stream_request(self._assignment, "snapshot_close", {"id": self._opened["id"]})
         except ApiError as error:
             self._context.log.debug("snapshot is left to time out", error=str(error))
+
+
+def _framing(piece: bytes) -> Steps[bytes]:
+    framed = bytearray()
+    for chunk in s2.encode(piece):
+        framed += chunk
+        yield
+    return bytes(framed)
 
 
 def tell_transfer(bus: Bus, stream: str, kind: Transfer, event: bytes) -> None:

@@ -251,7 +251,7 @@ def _parse_config(context: ApiContext, request: Request, *, update: bool = False
         raise by_code(errors.STREAM_MISMATCH)
     stream_rules.check_name(parsed.name)
     limits = context.limits(request.account)
-    config = parsed.normalised(limits, auto_allow_direct=context.auto_allow_direct)
+    config = parsed.normalised(limits, auto_allow_direct=context.compat.auto_allow_direct)
     wire = config.to_wire()
     if not update:
         stream_rules.check_create(wire)

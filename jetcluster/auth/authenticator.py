@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from jetcluster.auth.permissions import UserPermissions
-from jetcluster.auth.secrets import PasswordChecker, is_signed
+from jetcluster.auth.secrets import PasswordChecker, SlowPart, is_signed
 from jetcluster.config.nkeys import decode_user_key
 from jetcluster.config.options import Options, PermissionOptions, UserOptions
 
@@ -69,6 +69,7 @@ class Authenticator:
         self._users: dict[str, _User] = {}
         self._nkeys: dict[str, _User] = {}
         self._no_auth_user = options.no_auth_user
+        self._global_is_open = options.global_is_open
         ports = (options.tls, options.websocket.tls, options.leafnodes.tls)
         self._maps_somewhere = any(tls is not None and tls.verify_and_map for tls in ports)
         accounts = (options.accounts or {}).values()
@@ -81,8 +82,9 @@ class Authenticator:
 
     @property
     def required(self) -> bool:
-        """True when credentials are checked; with `no_auth_user` a client may still come without any."""
-        return bool(self._users or self._nkeys or self._token or self._user)
+        """True when credentials are checked; with `no_auth_user`, or where only the system account has users, a client
+        may still come without any."""
+        return bool(self._users or self._nkeys or self._token or self._user or self._global_is_open)
 
     @property
     def nonce_required(self) -> bool:
@@ -115,6 +117,8 @@ class Authenticator:
             return self._check_certificate(certificate, password, connection_type)
         if self._no_auth_user and not (name or password or token or nkey):
             return self._admit(self._default_user(), connection_type)
+        if self._global_is_open and not (name or password or token or nkey):
+            return AuthResult(GLOBAL_ACCOUNT, "", None)
         if self._users:
             user = self._users.get(name)
             if user is not None and not user.password and self._maps_somewhere:
@@ -130,7 +134,7 @@ class Authenticator:
             return AuthResult(GLOBAL_ACCOUNT, name, self._single_permissions)
         raise AuthError("no or wrong credentials")
 
-    def slow_part(self, connect: Mapping[str, object]) -> Callable[[], None] | None:
+    def slow_part(self, connect: Mapping[str, object]) -> SlowPart | None:
         """What `check` would compute of these for longer than an event loop can wait (bcrypt), to be done in a thread
         before; None for nothing."""
         name, password = _text(connect, "user"), _text(connect, "pass")

@@ -13,6 +13,9 @@ _LAST = b"$JS.API.DIRECT.GET.LAST."
 """An alias of the form with the subject appended: the stream and the subject follow."""
 _ADDRESSED = b"$JS.API.DIRECT.PEER."
 """Direct Gets that name a replica: the stream and the server's name follow (docs/compatibility.md)."""
+_API = b"$JS.API."
+_OBJECTS = b"$JS.API.$OBJ."
+"""An alias of `$OBJ.`: the bucket follows."""
 
 
 class SubjectSet:
@@ -109,7 +112,15 @@ class UserPermissions:
         if self._subscribe_deny:
             self.can_deliver = self._is_not_denied
 
+    def denies_publish(self, subject: bytes) -> bool:
+        """True when a `deny` entry takes `subject`, whatever `allow` says."""
+        return self._publish_deny.takes(subject)
+
     def can_publish(self, subject: bytes) -> bool:
+        if subject.startswith(_OBJECTS):  # the bucket is what must be allowed, by whatever name it is asked
+            if self._publish_deny.takes(subject):
+                return False
+            subject = subject[len(_API) :]
         if subject.startswith(_ADDRESSED):  # Direct Get, of one replica: who may do the one may do the other
             subject = _DIRECT_GET + subject[len(_ADDRESSED) :].split(b".", 1)[0]
         names = [subject]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import base64
-import re
 from pathlib import Path
 
+from jetcluster.config.claims.token import decorated
 from jetcluster.config.nkeys import decode_user_seed, encode_user_key
 
-_BLOCK = re.compile(r"-{3,}[^\n]*-{3,}\r?\n\s*([\w\-.=]+)\s*\r?\n-{3,}[^\n]*-{3,}")
 _MAX_BYTES = 64 * 1024
 
 
@@ -32,7 +31,7 @@ def _read(path: str) -> tuple[str, str]:
     """(JWT, seed)."""
     try:
         with Path(path).expanduser().open(encoding="ascii") as file:
-            blocks = _BLOCK.findall(file.read(_MAX_BYTES))
+            blocks = decorated(file.read(_MAX_BYTES))
     except OSError as error:
         raise LoginError(f"credentials file {path}: {error.strerror}") from error
     except UnicodeDecodeError:

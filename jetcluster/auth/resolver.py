@@ -20,6 +20,7 @@ from jetcluster.config.claims.token import MAX_BYTES, ClaimsError, Token, decode
 from jetcluster.config.nkeys import is_key
 from jetcluster.config.operator_options import CACHE, FULL, ResolverOptions
 from jetcluster.config.options import TlsOptions
+from jetcluster.file_modes import make_folder, private, tighten_files
 
 _SUFFIX = ".jwt"
 
@@ -157,15 +158,22 @@ class DirectoryStore(Store):
         """Raises OSError."""
         super().__init__(options)
         self.directory = Path(options.directory)
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_folder(self.directory)
+        tighten_files(self.directory, f"*{_SUFFIX}*")
         self.scan()
 
     def scan(self) -> None:
-        """Files may have been put here by hand. Raises OSError."""
-        found = sorted(self.directory.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime)
-        hashes = {path.stem: hashlib.sha256(path.read_bytes()).digest() for path in found if is_key("A", path.stem)}
+        """Files may have been put here by hand: what is no file of an account is left out. Raises OSError."""
+        found: list[tuple[float, str, bytes]] = []
+        for path in self.directory.glob(f"*{_SUFFIX}"):
+            if not is_key("A", path.stem) or not path.is_file():  # nor a pipe, which nobody may write to
+                continue
+            with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+                text = file.read(MAX_BYTES + 1)
+                if len(text) <= MAX_BYTES:
+                    found.append((os.fstat(file.fileno()).st_mtime, path.stem, hashlib.sha256(text).digest()))
         with self._lock:
-            self._hashes = hashes
+            self._hashes = {account: digest for _, account, digest in sorted(found)}
 
     def fetch(self, account: str) -> str | None:
         found = self._hashes.get(account)
@@ -192,7 +200,7 @@ class DirectoryStore(Store):
         path = self._path(account)
         beside = path.with_suffix(".tmp")
         try:
-            with beside.open("w", encoding="ascii") as file:
+            with open(beside, "w", encoding="ascii", opener=private) as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())

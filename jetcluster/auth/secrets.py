@@ -10,18 +10,31 @@ import os
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 _BCRYPT = re.compile(r"\$2[abxy]\$\d\d\$")
 _BCRYPT_MAX_BYTES = 72
 """bcrypt reads no further; newer libraries raise beyond it, Go's compare ignores the rest."""
-_MAX_REMEMBERED = 1024
+_MAX_REMEMBERED = 4096
+
+
+@dataclass(slots=True, frozen=True)
+class SlowPart:
+    """What is to be computed for one password. Those with the same `key` compute the same."""
+
+    key: bytes
+    compute: Callable[[], None]
+
+    def __call__(self) -> None:
+        self.compute()
 
 
 class PasswordChecker:
     """Compares a given password with a stored one, which may be a bcrypt hash.
 
     A bcrypt check takes 50 ms and more by design. Right passwords are remembered (as a keyed digest), so that a
-    thousand clients that come back after a restart pay for one check per user and not one each. Whoever must not wait,
+    thousand clients that come back after a restart pay for one check per user and not one each; wrong ones as well, so
+    that who tries again and again costs one. Whoever must not wait,
     as an event loop must not, does the `slow_part` in a thread first: what it finds is remembered until it is wanted.
     """
 
@@ -37,13 +50,11 @@ class PasswordChecker:
         digest = self._digest(stored, given)
         if digest in self._right:
             return True
-        with self._lock:
-            if digest in self._wrong:
-                del self._wrong[digest]
-                return False
+        if digest in self._wrong:
+            return False
         return self._compute(digest, stored, given)
 
-    def slow_part(self, stored: str, given: str) -> Callable[[], None] | None:
+    def slow_part(self, stored: str, given: str) -> SlowPart | None:
         """What `matches` would have to compute, for a thread; None when it knows."""
         if not _BCRYPT.match(stored):
             return None
@@ -55,7 +66,7 @@ class PasswordChecker:
             if not self._compute(digest, stored, given):
                 self._remember(self._wrong, digest)
 
-        return compute
+        return SlowPart(digest, compute)
 
     def _digest(self, stored: str, given: str) -> bytes:
         return hmac.digest(self._key, stored.encode() + b"\0" + given.encode(), hashlib.sha256)

@@ -17,11 +17,12 @@ from rich.table import Table
 from jetcluster.cli import bench_loads as loads
 from jetcluster.cli.bench_batches import atomic_publish
 from jetcluster.cli.bench_client import Client, ClientError
+from jetcluster.cli.bench_fast import fast_publish
 from jetcluster.cli.bench_loads import Result
 
 STREAM = "BENCH"
 SUBJECT = "bench.load"
-MODES = ("js-pub", "js-sync", "js-batch", "direct-get", "core", "create")
+MODES = ("js-pub", "js-sync", "js-batch", "js-fast", "direct-get", "core", "create")
 
 app = typer.Typer(add_completion=False, help="Load a NATS-compatible server and report rates, latencies and CPU.")
 
@@ -94,8 +95,8 @@ class Plan:
 
     async def run(self, modes: Sequence[str]) -> list[Result]:
         steps: dict[str, Callable[[], Coroutine[Any, Any, list[Result]]]] = {
-            "js-pub": self.js_pub, "js-sync": self.js_sync, "js-batch": self.js_batch, "direct-get": self.direct_get,
-            "core": self.core, "create": self.create,
+            "js-pub": self.js_pub, "js-sync": self.js_sync, "js-batch": self.js_batch, "js-fast": self.js_fast,
+            "direct-get": self.direct_get, "core": self.core, "create": self.create,
         }  # fmt: skip
         results = []
         for mode in modes:
@@ -135,6 +136,13 @@ class Plan:
         await self.fresh_stream(allow_atomic=True)
         try:
             return [await atomic_publish(self.urls[0], SUBJECT, size=self.size, seconds=self.seconds, pids=self.pids)]
+        finally:
+            await self.drop_stream()
+
+    async def js_fast(self) -> list[Result]:
+        await self.fresh_stream(allow_batched=True)
+        try:
+            return [await fast_publish(self.urls[0], SUBJECT, size=self.size, seconds=self.seconds, pids=self.pids)]
         finally:
             await self.drop_stream()
 

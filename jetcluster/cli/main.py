@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -109,7 +110,8 @@ def _check_config(path: str) -> int:
 
 
 def _run(flags: dict[str, bool | int | str]) -> int:
-    from jetcluster import logs
+    gc.disable()  # nothing that is imported goes again; `node.run` turns it on with its own thresholds
+    from jetcluster import file_modes, logs
     from jetcluster.cli.merge import options_from
     from jetcluster.config.lexer import ConfigError
 
@@ -118,6 +120,7 @@ def _run(flags: dict[str, bool | int | str]) -> int:
         options.warnings += _arm_faults()
     except (ConfigError, ValueError) as error:
         return _fail(str(error))
+    umask = file_modes.keep_private()
     try:
         logs.configure(options)
     except (OSError, ValueError) as error:
@@ -132,6 +135,7 @@ def _run(flags: dict[str, bool | int | str]) -> int:
         return 1
     finally:
         logs.shutdown()
+    file_modes.restore(umask)
     if code == START_AGAIN:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - these very arguments
     return code

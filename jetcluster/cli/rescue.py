@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from jetcluster import file_modes
 from jetcluster.clock import SystemClock, SystemRng
 from jetcluster.cluster.rescue_record import RecordError
 from jetcluster.node.rescue_store import (
@@ -44,6 +45,7 @@ def run_rescue(
     ask: Callable[[str], str] = input,
 ) -> int:
     """The exit code: 0 shown or done, 1 refused, 2 a store cannot be used."""
+    umask = file_modes.keep_private()
     try:
         folders = list(dict.fromkeys(jetstream_folder(path).resolve() for path in [*stores, *([keep] if keep else [])]))
         if not folders:
@@ -60,6 +62,8 @@ def run_rescue(
         return _fail(f"refused: {error}", REFUSED)
     except OSError as error:
         return _fail(f"{error}; run the command again", UNUSABLE)
+    finally:
+        file_modes.restore(umask)
 
 
 def _show(streams: list[StreamView], wanted: str, say: Say) -> int:

@@ -14,11 +14,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from jetcluster.cluster.mesh_frames import FrameError
 from jetcluster.errors import INSUFFICIENT_RESOURCES, by_code
 from jetcluster.model.limits import UNLIMITED, AccountLimits
+from jetcluster.records import dataclass
 from jetcluster.stream.answers import RefusedError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 NOTICE: Final = "used"
 TELL_SECONDS: Final = 0.5
 WARN_SECONDS: Final = 10.0
+MAX_SIZE: Final = (1 << 63) - 1
 _ACCOUNT_FULL: Final = by_code(10002)
 _NODE_FULL: Final = by_code(INSUFFICIENT_RESOURCES)
 
@@ -150,10 +152,12 @@ class AccountRoom:
         """Whatever is not in the peer's newest list is not taken any more."""
         try:
             rows = json.loads(payload)
-            self._elsewhere[peer] = Counter({(str(row[0]), bool(row[1])): int(row[2]) for row in rows})
-        except (ValueError, TypeError, IndexError) as error:
-            if self._context is not None:
-                self._context.log.warning("malformed usage", peer=peer, error=str(error))
+            told = Counter({(str(row[0]), bool(row[1])): int(row[2]) for row in rows})
+        except (ValueError, TypeError, IndexError, KeyError, RecursionError, OverflowError) as error:
+            raise FrameError(f"malformed usage: {error!r}") from error
+        if any(not 0 <= size <= MAX_SIZE for size in told.values()):
+            raise FrameError("malformed usage: no size")
+        self._elsewhere[peer] = told
 
     def _warn(self, account: str, text: str) -> None:
         assert self._context is not None

@@ -20,8 +20,12 @@ from __future__ import annotations
 
 import enum
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import NamedTuple
+
+from jetcluster.cluster.identity import is_peer_id
+from jetcluster.config.nkeys import is_key
+from jetcluster.records import dataclass
 
 MAX_PEERS = 1024
 """Upper bound of a cluster's size, so that an announcement cannot grow without limit."""
@@ -57,25 +61,53 @@ class Announcement:
     """The meta group's peers when the node has one, else empty."""
     cluster_id: str = ""
     """The cluster that the node belongs to, when it knows."""
+    keys: tuple[tuple[str, str], ...] = ()
+    """Peer ids and the public keys by which the cluster knows them."""
 
     def encode(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+        fields = asdict(self)
+        if not self.keys:
+            del fields["keys"]
+        return json.dumps(fields).encode()
 
     @classmethod
     def decode(cls, raw: bytes) -> Announcement:
         """Raises ValueError on anything that is not an announcement."""
-        data = json.loads(raw)
+        try:
+            data = json.loads(raw)
+        except RecursionError as error:
+            raise ValueError("announcement is nested too deeply") from error
         if not isinstance(data, dict):
             raise ValueError("announcement is not an object")
         known, meta, cluster_id = data.get("known"), data.get("meta_peers", []), data.get("cluster_id", "")
         for ids in (known, meta):
-            if not isinstance(ids, list) or len(ids) > MAX_PEERS or not all(isinstance(i, str) for i in ids):
+            if (
+                not isinstance(ids, list)
+                or len(ids) > MAX_PEERS
+                or not all(isinstance(i, str) and len(i) <= MAX_ID for i in ids)
+            ):
                 raise ValueError("announcement holds a bad peer list")
         assert isinstance(known, list)
         assert isinstance(meta, list)
         if not isinstance(cluster_id, str) or len(cluster_id) > MAX_ID:
             raise ValueError("announcement holds a bad cluster id")
-        return cls(tuple(known), bool(data.get("settled")), tuple(meta), cluster_id)
+        keys = tuple(_named_key(item) for item in _list(data.get("keys", [])))
+        return cls(tuple(known), bool(data.get("settled")), tuple(meta), cluster_id, keys)
+
+
+def _list(value: object) -> list[object]:
+    if not isinstance(value, list) or len(value) > MAX_PEERS:
+        raise ValueError("announcement holds a bad list")
+    return value
+
+
+def _named_key(item: object) -> tuple[str, str]:
+    if not isinstance(item, list) or len(item) != 2 or not is_peer_id(item[0]):
+        raise ValueError("announcement holds a bad key")
+    peer, key = item
+    if not isinstance(key, str) or not is_key("N", key):
+        raise ValueError("announcement holds a bad key")
+    return peer, key
 
 
 class Decision(NamedTuple):

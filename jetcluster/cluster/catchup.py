@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,6 +24,7 @@ from jetcluster.cluster.mesh_api import Mesh, MeshError
 from jetcluster.cluster.pull import RETRY_PAUSE, Pull, Transfer
 from jetcluster.cluster.troubles import Troubles
 from jetcluster.raft.membership import Config
+from jetcluster.records import dataclass
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError, KvFullError
 from jetcluster.store.transfer import Giver, Taker

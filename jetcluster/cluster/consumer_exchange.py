@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import Clock
 from jetcluster.cluster.mesh_api import MeshError
+from jetcluster.cluster.mesh_frames import FrameError
 from jetcluster.consumer import turn
 from jetcluster.raft.api import RaftError, Role
 from jetcluster.stream.commands import CONSUMER_TURN, HEAD
@@ -83,11 +84,12 @@ class ConsumerExchange:
         return True
 
     def _on_refused(self, peer: str, payload: bytes) -> None:
-        if len(payload) == _REFUSED.size:
-            gid, session = _REFUSED.unpack(payload)
-            replica = self._replicas.get(gid)
-            if replica is not None:
-                replica.consumers.turns.refused(session)
+        if len(payload) != _REFUSED.size:
+            raise FrameError("malformed refusal of a turn")
+        gid, session = _REFUSED.unpack(payload)
+        replica = self._replicas.get(gid)
+        if replica is not None:
+            replica.consumers.turns.refused(session)
 
     # -- who leaves
 
@@ -98,11 +100,12 @@ class ConsumerExchange:
         self._context.mesh.notify(None, LEAVE_NOTICE, _LEAVE.pack(replica.assignment.gid, leaving))
 
     def _on_leave(self, peer: str, payload: bytes) -> None:
-        if len(payload) == _LEAVE.size:
-            gid, leaving = _LEAVE.unpack(payload)
-            replica = self._replicas.get(gid)
-            if replica is not None:
-                self._leave(replica, peer, leaving=leaving)
+        if len(payload) != _LEAVE.size:
+            raise FrameError("malformed notice of who leaves")
+        gid, leaving = _LEAVE.unpack(payload)
+        replica = self._replicas.get(gid)
+        if replica is not None:
+            self._leave(replica, peer, leaving=leaving)
 
     def _leave(self, replica: StreamReplica, peer: str, *, leaving: bool) -> None:
         policy = replica.consumers.policy

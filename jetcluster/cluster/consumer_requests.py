@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -20,6 +20,7 @@ from jetcluster.cluster.once import carry_out
 from jetcluster.cluster.proposals import OutcomeUnknownError
 from jetcluster.cluster.requests import REPEATED
 from jetcluster.consumer.info import consumer_info
+from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.errors import CONSUMER_NAME_EXISTS, CONSUMER_NOT_FOUND, INVALID_RESET, ApiError, by_code
 from jetcluster.model.advisory import consumer_action
@@ -40,6 +41,7 @@ PROPOSE_SECONDS = 4.0
 STARTED_SECONDS = 2.5
 LIVE_SECONDS = 0.5
 """What INFO and LIST wait for an owner; one that is silent shows no waiting pulls."""
+TOLD_AT_ONCE = 16
 MOVE_TRIES = 4
 _COUNTS = ("delivered", "ack_floor", "num_ack_pending", "num_redelivered", "num_pending")
 NO_PEER = 10005
@@ -67,6 +69,7 @@ class ConsumerRequests:
     # -- create, delete
 
     async def _create(self, replica: StreamReplica, body: Body) -> Body:
+        await self._prepare(replica, ConsumerRules("", body["config"]).filters, 0)
         policy = replica.consumers.policy
         name, created = str(body["name"]), int(body.get("created") or self._context.clock.time_ns())
         target = str(body["config"].get("deliver_subject") or "")
@@ -161,15 +164,22 @@ class ConsumerRequests:
     async def _info(self, replica: StreamReplica, body: Body) -> Body:
         state = _state(replica, str(body["name"]))
         live = await self._live(replica, [state])
+        await self._prepare_for(replica, state)
         return self._info_of(replica, _state(replica, state.name), live)
 
     async def _list(self, replica: StreamReplica, body: Body) -> Body:
         names, total = _page(replica, body)
         states = [replica.consumers.table.by_name[name] for name in names]
         live = await self._live(replica, states)
-        states = [state for state in states if state.cid in replica.consumers.table.by_cid]
         peers = all_replicas(self._context, replica)
-        return {"total": total, "consumers": [self._info_of(replica, state, live, peers) for state in states]}
+        found = []
+        for state in states:
+            await self._prepare_for(replica, state)
+            if state.cid in replica.consumers.table.by_cid:
+                found.append(self._info_of(replica, state, live, peers))
+            if not len(found) % TOLD_AT_ONCE:
+                await asyncio.sleep(0)
+        return {"total": total, "consumers": found}
 
     async def _names(self, replica: StreamReplica, body: Body) -> Body:
         names, total = _page(replica, body)
@@ -197,6 +207,15 @@ class ConsumerRequests:
             return {}
         await until(lambda: replica.machine.applied_index >= answer["index"], self._context.clock, LIVE_SECONDS)
         return _live(answer)
+
+    async def _prepare_for(self, replica: StreamReplica, state: ConsumerState) -> None:
+        if state.rules.filtered:
+            await self._prepare(replica, state.rules.filters, state.delivered_sseq + 1)
+
+    async def _prepare(self, replica: StreamReplica, filters: Sequence[bytes], seq: int) -> None:
+        """What is long in counting the messages that match, from `seq` on, is done before, in turns with others."""
+        if filters != (b">",):
+            await self._context.budget.run(replica.assignment.account, replica.store.preparing(filters, seq))
 
     def _info_of(
         self, replica: StreamReplica, state: ConsumerState, live: Live, peers: list[Any] | None = None
@@ -231,6 +250,7 @@ class ConsumerRequests:
         start = await self._once(replica, commands.CONSUMER_RESET, fields, body)
         state = _state(replica, str(body["name"]))
         live = await self._live(replica, [state])
+        await self._prepare_for(replica, state)
         return {"info": self._info_of(replica, state, live), "reset_seq": start}
 
     async def _unpin(self, replica: StreamReplica, body: Body) -> Body:

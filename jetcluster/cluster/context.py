@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.cluster.account_room import AccountRoom
 from jetcluster.cluster.meta_state import Assignment, Node
 from jetcluster.cluster.placement import PlacementRules
 from jetcluster.cluster.pulse import Pulse
 from jetcluster.cluster.rounds import Rounds
+from jetcluster.config.compat_options import CompatOptions
 from jetcluster.consumer.ports import DeliveryBus
 from jetcluster.latency import Latency
 from jetcluster.objects.host import ObjectLimits
+from jetcluster.records import dataclass
 from jetcluster.store.kv import Kv
 from jetcluster.stream.atomic_stage import BatchRoom
 from jetcluster.stream.backlog import PENDING_BYTES, PENDING_MESSAGES
@@ -63,12 +66,15 @@ class NodeContext:
     rng: Rng
     timers: Timers
     log: Log
+    budget: LoopBudget
     meta_current: bool = False
     """This node's meta replica has applied all that was committed when this process started: only then is it known
     which of the streams on disk still exist. Until then no replica takes publishes, answers requests or reads."""
     erased: bool = False
     """A message was deleted whose bytes are to leave the journal as well (`flusher`)."""
     system_account: str = "$SYS"
+    compat: CompatOptions = field(default_factory=CompatOptions)
+    """For answers that are rendered here, and for what a leader puts into its commands: apply does not look at it."""
     account_room: AccountRoom = field(default_factory=AccountRoom)
     pulse: Pulse = field(default_factory=Pulse)
     rounds: Rounds[StreamReplica] = field(default_factory=Rounds)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from jetcluster.cluster.background import Background
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.hash_votes import HashVotes
+from jetcluster.cluster.mesh_frames import FrameError
 
 if TYPE_CHECKING:
     from jetcluster.cluster.stream_replica import StreamReplica
@@ -113,7 +114,7 @@ class DriftCheck:
 
     def _on_notice(self, peer: str, payload: bytes) -> None:
         if len(payload) % _ENTRY.size or len(payload) > _ENTRY.size * MAX_PER_NOTICE:
-            return
+            raise FrameError("malformed list of hashes")
         for gid, index, digest in _ENTRY.iter_unpack(payload):
             replica = self._replicas.get(gid)
             if replica is None or replica.group.leader != peer or not replica.sound:

@@ -12,13 +12,13 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jetcluster.clock import Clock, Rng
 from jetcluster.cluster.mesh_api import Mesh, MeshError
 from jetcluster.raft.codec import MAX_NUMBER
 from jetcluster.raft.membership import Config, ConfigError, decode_config, encode_config
+from jetcluster.records import dataclass
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
 from jetcluster.store.transfer import END, START, Giver, Range, decode_places, encode_ranges

@@ -12,7 +12,6 @@ import asyncio
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from jetcluster.cluster.advisories import advisories
@@ -20,6 +19,7 @@ from jetcluster.cluster.background import Background
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.model.advisory import replicas_differ
+from jetcluster.records import dataclass
 
 if TYPE_CHECKING:
     from jetcluster.cluster.stream_replica import StreamReplica

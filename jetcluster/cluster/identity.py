@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from jetcluster.clock import Clock, Rng, SystemClock, SystemRng
+from jetcluster.file_modes import make_folder
+from jetcluster.records import dataclass
 
 FILE_NAME = "node.json"
 MARKER_NAME = "STORE"
@@ -45,6 +47,11 @@ class NodeIdentity:
     """Id of the cluster that the node belongs to (`cluster.cluster_id`); "" before it has met one."""
     member: bool = False
     """The meta group's log has been on this node's disk: a journal without it is not the one that the id stands for."""
+    key: str = ""
+    """The node's public key (`cluster.node_key`); "" before it has one."""
+
+    def with_key(self, key: str) -> NodeIdentity:
+        return replace(self, key=key)
 
 
 def is_peer_id(text: object) -> bool:
@@ -121,7 +128,7 @@ def _first(directory: Path, fresh: NodeIdentity, guarded: tuple[str, ...]) -> No
 
 def _mark(directory: Path, identity: NodeIdentity, guarded: tuple[str, ...]) -> None:
     for folder in guarded:
-        (directory / folder).mkdir(parents=True, exist_ok=True)
+        make_folder(directory / folder)
         write_durably(directory / folder / MARKER_NAME, identity.store)
 
 
@@ -148,10 +155,13 @@ def _parse(raw: bytes, path: Path) -> NodeIdentity:
     if not is_peer_id(peer_id) or not isinstance(name, str) or not isinstance(created, int):
         raise IdentityError(f"{path} holds a malformed identity")
     store, cluster, member = data.get("store", ""), data.get("cluster", ""), data.get("member", False)
+    key = data.get("key", "")
     if not isinstance(store, str) or not isinstance(cluster, str) or not isinstance(member, bool):
         raise IdentityError(f"{path} holds a malformed identity")
+    if not isinstance(key, str):
+        raise IdentityError(f"{path} holds a malformed key")
     assert isinstance(peer_id, str)
-    return NodeIdentity(peer_id, name, created, store, cluster, member)
+    return NodeIdentity(peer_id, name, created, store, cluster, member, key)
 
 
 def save_identity(store_dir: str | os.PathLike[str], identity: NodeIdentity) -> None:
@@ -163,7 +173,7 @@ def save_identity(store_dir: str | os.PathLike[str], identity: NodeIdentity) -> 
 def write_durably(path: Path, text: str) -> None:
     """A small file. Atomic and durable: after a crash there is the old file or the new one, and once this returns, the
     new one. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     temporary = path.with_name(path.name + ".tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w") as file:

@@ -22,6 +22,7 @@ from jetcluster.cluster.consumer_expiry import ConsumerExpiry
 from jetcluster.cluster.consumer_requests import ConsumerRequests
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.drift import DriftCheck
+from jetcluster.cluster.every_node import EveryNode
 from jetcluster.cluster.flusher import Flusher
 from jetcluster.cluster.health_report import HealthReport
 from jetcluster.cluster.joining import Joining
@@ -36,6 +37,7 @@ from jetcluster.cluster.meta_state import (
     ClusterNamed,
     ClusterRescued,
     Effect,
+    NodeChanged,
     StreamAssigned,
     StreamRemoved,
     StreamUpdated,
@@ -47,6 +49,7 @@ from jetcluster.cluster.read_confirm import COMMIT_METHOD, LAST_METHOD
 from jetcluster.cluster.registry import NodeRegistry
 from jetcluster.cluster.requests import ONCE, Body, LeaderRequests
 from jetcluster.cluster.restart_safety import RestartSafety
+from jetcluster.cluster.roster import Roster
 from jetcluster.cluster.rounds import TICK
 from jetcluster.cluster.scrubber import Scrubber
 from jetcluster.cluster.store_care import StoreCare
@@ -58,16 +61,12 @@ from jetcluster.model.limits import AccountLimits
 from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftError
 from jetcluster.stream.applier import FAULTS
 
-SETTLE_METHOD = "meta.settle"
-SETTLE_SECONDS = 2.0
-USED_METHOD = "store.used"
 META_RETRY = 0.02
 META_AGAIN = 2.0
 """Seconds until a meta leader is asked again how far this node has to come: what one said may never be reached."""
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
-_USED = struct.Struct("<QQQ")
 
 
 class JetStream:
@@ -98,7 +97,7 @@ class JetStream:
         self._owners = owners
         self._limits = limits
         self.clustered = clustered
-        self.meta = MetaReplica(context, self._on_effects, self._on_meta_leading)
+        self.meta = MetaReplica(context, self._on_effects, self._on_meta_leading, self._on_meta_config)
         self.service = MetaService(
             self.meta.machine,
             clock=context.clock,
@@ -111,6 +110,7 @@ class JetStream:
             rules=context.placement_rules,
         )
         self.members = MetaMembers(context, self.meta, self.service)
+        self.roster = Roster(context, self.meta, context.leaders.ask)
         self._cluster_id = ClusterId(context.mesh, save_cluster, context.log)
         self._meta_requests = LeaderRequests(
             "meta", context.mesh, context.leaders, context.clock, self._meta_handler, context.log
@@ -155,6 +155,7 @@ class JetStream:
             clustered=clustered,
             expected_nodes=expected_nodes,
             settled=settled,
+            roster=self.roster,
         )
         self._watch = NodeWatch(context)
         self._ticker: Any = None
@@ -162,8 +163,7 @@ class JetStream:
         self._stopped = False
         context.mesh.serve(COMMIT_METHOD, self._serve_commit)
         context.mesh.serve(LAST_METHOD, self._serve_last)
-        context.mesh.serve(SETTLE_METHOD, self._serve_settle)
-        context.mesh.serve(USED_METHOD, self._serve_used)
+        self._every_node = EveryNode(context, self.meta, self.replicas)
         context.account_room.begin(context, self.replicas)
         context.mesh.on_peers(self._peer_up, self._peer_down)
 
@@ -272,37 +272,12 @@ class JetStream:
         return await self.meta_rescue.rescue(wanted, by)
 
     async def settle(self, revision: int) -> None:
-        """Returns when every connected node has applied `revision` of the meta log, or after about 2 s."""
-        peers = (self.context.me, *self.context.mesh.peers)
-        payload = _U64.pack(revision)
-        calls = (self.context.mesh.call(peer, SETTLE_METHOD, payload, SETTLE_SECONDS) for peer in peers)
-        await asyncio.gather(*calls, return_exceptions=True)
+        """See `api.cluster.Cluster`."""
+        await self._every_node.settle(revision)
 
     async def used(self, account: str) -> tuple[int, int, int]:
-        """Bytes of the account's memory and file streams on all reachable nodes, and consumers of its streams."""
-        peers = (self.context.me, *self.context.mesh.peers)
-        calls = (self.context.mesh.call(peer, USED_METHOD, account.encode(), 2.0) for peer in peers)
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        found = [_USED.unpack(answer) for answer in answers if isinstance(answer, bytes)]
-        memory, file, consumers = (sum(column) for column in zip(*found, strict=True))
-        return memory, file, consumers
-
-    async def _serve_settle(self, peer: str, payload: bytes) -> bytes:
-        (revision,) = _U64.unpack(payload)
-        end = self.context.clock.monotonic() + SETTLE_SECONDS
-        while True:
-            if self.meta.machine.applied_index >= revision or self.context.clock.monotonic() >= end:
-                return b""
-            await asyncio.sleep(0.005)
-
-    async def _serve_used(self, peer: str, payload: bytes) -> bytes:
-        used = {True: 0, False: 0}
-        consumers = 0
-        for replica in self.replicas.values():
-            if replica.assignment.account == payload.decode():
-                used[replica.assignment.memory] += replica.store.byte_count
-                consumers += replica.machine.consumer_count if replica.leading else 0
-        return _USED.pack(used[True], used[False], consumers)
+        """See `api.cluster.Cluster`."""
+        return await self._every_node.used(account)
 
     # ---- meta group
 
@@ -350,6 +325,8 @@ class JetStream:
         elif isinstance(effect, ClusterNamed):
             self._cluster_id.confirm(effect.cluster_id)
             self.joining.announce()
+        elif isinstance(effect, NodeChanged):
+            self.context.mesh.check_keys()
         elif isinstance(effect, ClusterRescued):
             self.meta_rescue.applied(effect.rescue)
 
@@ -458,6 +435,10 @@ class JetStream:
         if leading and self.meta.group is not None:
             self.background.spawn(self.registry.keep(self.meta.group.term))
 
+    def _on_meta_config(self) -> None:
+        """Others may lag, and not know a new member yet."""
+        self.context.timers.call_soon(self.joining.announce)
+
     def _peer_up(self, info: NodeInfo) -> None:
         self.context.raft.peer_up(info.peer_id)
         self.joining.peer_up(info)
@@ -541,6 +522,7 @@ class JetStream:
         if self._stopped:
             return
         self.joining.tick()
+        self.roster.look()
         self.meta_rescue.tick()
         self.rescues.tick()
         if self._watch.changed():

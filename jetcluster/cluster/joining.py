@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Callable
 
 from jetcluster.cluster.background import Background
-from jetcluster.cluster.bootstrap import Announcement, Bootstrap, Verdict
+from jetcluster.cluster.bootstrap import MAX_PEERS, Announcement, Bootstrap, Verdict
 from jetcluster.cluster.cluster_id import ClusterId, founded
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.members import MetaMembers
 from jetcluster.cluster.mesh_api import MeshError, NodeInfo
+from jetcluster.cluster.mesh_frames import FrameError
 from jetcluster.cluster.meta_replica import MetaReplica
+from jetcluster.cluster.roster import Roster
 from jetcluster.raft.api import META_GROUP, RaftError
 
 BOOT_NOTICE = "boot"
@@ -31,8 +33,10 @@ class Joining:
         clustered: bool,
         expected_nodes: Callable[[], int],
         settled: Callable[[], bool],
+        roster: Roster,
     ) -> None:
         """`settled` tells whether every configured route led somewhere (see `bootstrap`)."""
+        self._roster = roster
         self.settled = settled
         self._context = context
         self._meta = meta
@@ -43,8 +47,8 @@ class Joining:
         self._expected_nodes = expected_nodes
         self._boot: Bootstrap | None = None
         self._joining: asyncio.Task[None] | None = None
-        context.mesh.serve(JOIN_METHOD, self._serve_join)
-        context.mesh.on_notice(BOOT_NOTICE, self._on_announcement)
+        context.mesh.serve(JOIN_METHOD, self._serve_join, strangers=True)
+        context.mesh.on_notice(BOOT_NOTICE, self._on_announcement, strangers=True)
 
     @property
     def looking(self) -> bool:
@@ -81,6 +85,7 @@ class Joining:
         self.announce()
 
     def peer_down(self, info: NodeInfo) -> None:
+        self._members.lost(info)
         if self._boot is not None:
             self._boot.announcements.pop(info.peer_id, None)
         self.announce()
@@ -90,17 +95,18 @@ class Joining:
         peers = self._context.mesh.peers
         known = tuple(sorted({self._context.me, *(peer for peer, info in peers.items() if info.jetstream)}))
         meta = self._meta.group.peers if self._meta.group is not None else ()
-        return Announcement(known, self.settled(), meta, self._cluster_id.value)
+        return Announcement(known[:MAX_PEERS], self.settled(), meta, self._cluster_id.value, self._roster.keys())
 
     def _on_announcement(self, peer: str, payload: bytes) -> None:
         try:
             announced = Announcement.decode(payload)
         except ValueError as error:
-            self._context.log.warning("malformed announcement", peer=peer, error=str(error))
-            return
+            raise FrameError(f"announcement: {error}") from error
         if self._boot is not None:
             self._boot.announcements[peer] = announced
-        elif announced.meta_peers and self._context.me not in announced.meta_peers:
+            return
+        self._roster.told(peer, announced)
+        if announced.meta_peers and self._context.me not in announced.meta_peers:
             self._left_out()
 
     def _left_out(self) -> None:

@@ -13,8 +13,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from jetcluster.cluster.mesh_api import Mesh, NodeInfo
+from jetcluster.cluster.mesh_frames import FrameError
 
 _NOTICE = "lead"
+_ASK = "lead?"
 _ENTRY = struct.Struct("<IQ")
 MAX_ENTRIES_PER_NOTICE = 4096
 
@@ -36,6 +38,7 @@ class LeaderTable:
         self.on_led: Callable[[int, int], None] = lambda gid, term: None
         """A peer says that it leads the group, and in which term."""
         mesh.on_notice(_NOTICE, self._on_notice)
+        mesh.on_notice(_ASK, lambda peer, payload: self._tell(peer))
         mesh.on_peers(self._peer_up, self._peer_down)
 
     def get(self, gid: int) -> str | None:
@@ -104,15 +107,22 @@ class LeaderTable:
 
     def _on_notice(self, peer: str, payload: bytes) -> None:
         if len(payload) % _ENTRY.size or len(payload) > _ENTRY.size * MAX_ENTRIES_PER_NOTICE:
-            return
+            raise FrameError("malformed list of groups")
         for gid, term in _ENTRY.iter_unpack(payload):
             self._learn(gid, term, peer)
             self.on_led(gid, term)
 
+    def ask(self, peer: str) -> None:
+        """What `peer` said it leads was not heard: it was not known as a member."""
+        self._mesh.notify(peer, _ASK, b"")
+
     def _peer_up(self, info: NodeInfo) -> None:
+        self._tell(info.peer_id)
+
+    def _tell(self, peer: str) -> None:
         entries = [_ENTRY.pack(gid, term) for gid, term in self._mine.items()]
         for start in range(0, len(entries), MAX_ENTRIES_PER_NOTICE):
-            self._mesh.notify(info.peer_id, _NOTICE, b"".join(entries[start : start + MAX_ENTRIES_PER_NOTICE]))
+            self._mesh.notify(peer, _NOTICE, b"".join(entries[start : start + MAX_ENTRIES_PER_NOTICE]))
 
     def _peer_down(self, info: NodeInfo) -> None:
         gone = [gid for gid, hint in self._leaders.items() if hint.leader == info.peer_id]

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from jetcluster.cluster.meta_service import MetaService
 
 MAX_NAMES = 1024
+TAKEN_AFTER = 5.0
+"""Seconds that a member must have been away before another node of its name takes its place: it may just restart, and
+what it alone has would be lost with its place."""
 CAUGHT_UP = 256
 """Log entries that a voter may lack and still count as one that carries the group."""
 REMOVED = "this server was removed from the cluster; it can come back with an empty store"
@@ -98,11 +101,20 @@ class MetaMembers:
         self._service = service
         self._names: dict[str, str] = {}
         """Peer id -> name, of all that were ever connected: also of a member that went before it was registered."""
+        self._started = context.clock.monotonic()
+        self._lost: dict[str, float] = {}
+        """Peer id -> when it went."""
 
     def seen(self, info: NodeInfo) -> None:
         if len(self._names) >= MAX_NAMES:
             self._names.pop(next(iter(self._names)))
         self._names[info.peer_id] = info.name
+        self._lost.pop(info.peer_id, None)
+
+    def lost(self, info: NodeInfo) -> None:
+        if len(self._lost) >= MAX_NAMES:
+            self._lost.pop(next(iter(self._lost)))
+        self._lost[info.peer_id] = self._context.clock.monotonic()
 
     def admit(self, peer: str) -> None:
         """`peer` asks to be a member; it asks again until it is one. Raises RaftError."""
@@ -111,13 +123,16 @@ class MetaMembers:
             return
         if peer in self._meta.machine.removed:
             raise MembershipError(REMOVED)
+        if peer in self._context.mesh.peers and not self._context.mesh.peers[peer].jetstream:
+            raise MembershipError("a server without JetStream is no member")
         learning = learners(group)
         if peer in learning:
             return
         name = self._context.mesh.peers[peer].name if peer in self._context.mesh.peers else ""
         for old in (*learning, *group.peers):
             if old != peer and self._name(old) == name and not self._online(old):
-                if old in learning or may_go(group, old):
+                away = self._context.clock.monotonic() - self._lost.get(old, self._started)
+                if away >= TAKEN_AFTER and (old in learning or may_go(group, old)):
                     self._context.log.warning("a node is back without its store", node=name, old=old, new=peer)
                     group.remove_peer(old)
                 return

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jetcluster.clock import Clock, Rng, SystemClock, SystemRng
@@ -31,12 +31,15 @@ from jetcluster.cluster.mesh_frames import MAX_FRAME, FrameError
 from jetcluster.cluster.mesh_info import (
     MAX_GOSSIP,
     decode_info,
+    decode_signature,
     encode_gossip,
     encode_info,
     join_url,
     split_url,
 )
 from jetcluster.cluster.mesh_link import TcpLink
+from jetcluster.health.descriptors import DescriptorWatch
+from jetcluster.records import dataclass
 
 if TYPE_CHECKING:
     import ssl
@@ -51,6 +54,8 @@ REPLACE_AFTER = 2.0
 """Seconds of silence after which a link may be replaced by a new connection of the same process. A live peer is heard
 at least every PING_AFTER + TICK."""
 MAX_STRANGERS = 256
+FEW_STRANGERS = 16
+"""The same where the store needs the descriptors that are left."""
 """Connections that are not authenticated yet; more are refused."""
 STOP_TIMEOUT = 1.0
 REFUSAL_LOG_EVERY = 60.0
@@ -98,6 +103,10 @@ class MeshOptions:
     bound of about this much per round-trip time on a link's throughput."""
     tls: MeshTls | None = None
     """Every connection begins with a handshake in which both ends show certificates."""
+    sign: Callable[[bytes], bytes] | None = None
+    """Signs with the key whose public part is `NodeInfo.key` (`node_key`)."""
+    trusted_network: bool = False
+    """Strangers from other machines may be linked although nothing is asked of them."""
     max_frame: int = MAX_FRAME
     """Must be the same on all nodes and exceed max_payload by 128 KiB (subject, headers)."""
 
@@ -134,6 +143,7 @@ class NodeMesh(MeshCore):
         self._last_tick = 0.0
         self._refusals_logged: dict[tuple[str, Reason | None], float] = {}
         self._stopping = False
+        self.descriptors = DescriptorWatch()
 
     def set_routes(self, routes: tuple[Route, ...]) -> None:
         """The configured routes, after a reload. A link that stands stays: its node belongs to the cluster anyway."""
@@ -145,9 +155,9 @@ class NodeMesh(MeshCore):
         self.options = replace(self.options, advertise=advertise)
         self.update_me(replace(self.me, cluster_url=self._url()))
 
-    def set_authorization(self, authorization: Credentials | None) -> None:
+    def set_authorization(self, authorization: Credentials | None, *, trusted: bool = False) -> None:
         """After a reload, for handshakes to come: links that stand stay."""
-        self.options = replace(self.options, authorization=authorization)
+        self.options = replace(self.options, authorization=authorization, trusted_network=trusted)
         self._key = derive_key(self.options.cluster_name, authorization) if authorization else b""
 
     def _url(self) -> str:
@@ -172,9 +182,11 @@ class NodeMesh(MeshCore):
         encode_info(self.me)
         self.log.info("Listening for route connections on %s", join_url(options.host, port))
         if options.authorization is None and options.tls is None:
+            from_where = "reaches" if options.trusted_network else "is on this machine and reaches"
             self.log.warning(
-                "Cluster %r has no authorization: whoever reaches %s may join it",
+                "Cluster %r has no authorization: whoever %s %s may join it",
                 options.cluster_name,
+                from_where,
                 join_url(options.host, port),
             )
         self._last_tick = self.clock.monotonic()
@@ -249,9 +261,12 @@ class NodeMesh(MeshCore):
         self._connections.add(link)
         if self._stopping:
             link.close("shutting down")
-        elif not link.handshake.dialer and len(self._connections) - len(self.links) > MAX_STRANGERS:
+        elif not link.handshake.dialer and len(self._connections) - len(self.links) > self._most_strangers(link):
             link.refuse(Refused(Reason.BUSY, "too many connections that are not authenticated"))
         return not link.closed
+
+    def _most_strangers(self, link: TcpLink) -> int:
+        return FEW_STRANGERS if self.descriptors.nearly_out(link.descriptor) else MAX_STRANGERS
 
     def authenticated(self, link: TcpLink) -> None:
         """Both sides have proven themselves. Raises Refused."""
@@ -259,18 +274,24 @@ class NodeMesh(MeshCore):
         assert remote is not None
         if text := self.left_out(remote.peer_id):
             raise Refused(Reason.LEFT_OUT, text)
+        self._check_origin(link, remote.peer_id)
         self._check_name(remote.peer_id, remote.name)
         if not self._decides(remote.peer_id):
             return
         current = self._chosen.get(remote.peer_id)
+        known = bool(self._known_key(remote.peer_id))
         if current is not None:
             assert current.handshake.remote is not None
             silent = self.clock.monotonic() - current.stats.last_activity
-            if current.handshake.remote.boot_id == remote.boot_id and silent < REPLACE_AFTER:
+            same = current.handshake.remote.boot_id == remote.boot_id and silent < REPLACE_AFTER
+            if same and (current.up or not known):
                 raise Refused(Reason.DUPLICATE, f"already connected to {self.me.name}")
+            if known and current.up:
+                link.send(self._first_info(link))  # it takes the other's place once it has shown who it is
+                return
             current.close("replaced by a new connection", abort=True)
         self._choose(link)
-        link.send(encode_info(self.me))
+        link.send(self._first_info(link))
 
     def info_received(self, link: TcpLink, body: bytes) -> None:
         """The other half of the INFO exchange: the connection becomes the link. Raises Refused, FrameError."""
@@ -282,12 +303,17 @@ class NodeMesh(MeshCore):
         self._check_name(info.peer_id, info.name)
         if reason := self.foreign(info):
             raise Refused(Reason.CLUSTER, reason)
-        if not self._decides(info.peer_id):
+        self._check_key(link, info, decode_signature(body))
+        for other, linked in self.peers.items():
+            if linked.name == info.name and other != info.peer_id:
+                self.links[other].close(f"its name is that of member {info.peer_id}")
+        if not link.chosen:
             current = self._chosen.get(info.peer_id)
             if current is not None:
                 current.close("replaced by a new connection", abort=True)
             self._choose(link)
-            link.send(encode_info(self.me))
+        if not self._decides(info.peer_id):
+            link.send(self._first_info(link))
             # The peer waits for this INFO: what the groups send as soon as the link is up must not overtake it.
             link.flush()
         self._came_up(link, info)
@@ -338,6 +364,42 @@ class NodeMesh(MeshCore):
         self._refusals_logged[key] = now
         return True
 
+    def _first_info(self, link: TcpLink) -> bytes:
+        sign, handshake = self.options.sign, link.handshake
+        signature = sign(handshake.statement(dialer=handshake.dialer)) if sign is not None and self.me.key else b""
+        return encode_info(self.me, signature)
+
+    def _known_key(self, peer_id: str) -> str:
+        """By which `peer_id` must show who it is: what the cluster knows, or the node that is linked under this id."""
+        known, linked = self.key_of(peer_id), self.peers.get(peer_id)
+        return known or (linked.key if linked is not None else "")
+
+    def _check_key(self, link: TcpLink, info: NodeInfo, signature: bytes) -> None:
+        """Raises Refused."""
+        known, handshake = self._known_key(info.peer_id), link.handshake
+        if known and info.key != known:
+            raise Refused(
+                Reason.AUTHORIZATION, f"node {info.name!r} is not the one that the cluster knows as {info.peer_id}"
+            )
+        if info.key:
+            from jetcluster.cluster.node_key import verify
+
+            if not verify(info.key, handshake.statement(dialer=not handshake.dialer), signature):
+                raise Refused(
+                    Reason.AUTHORIZATION, f"node {info.name!r} has not shown that the key it tells is its own"
+                )
+
+    def _check_origin(self, link: TcpLink, peer_id: str) -> None:
+        """Nothing was asked of this peer, so it must be a member, or on this machine. Raises Refused."""
+        options = self.options
+        if self._key or options.tls is not None or options.trusted_network or link.local or self.knows(peer_id):
+            return
+        raise Refused(
+            Reason.AUTHORIZATION,
+            "it is on another machine, and this cluster has no authorization: configure cluster { authorization } or "
+            "cluster { tls }, or, where nobody else reaches the port, cluster { trusted_network: true }",
+        )
+
     def _decides(self, peer_id: str) -> bool:
         return self.me.peer_id < peer_id
 
@@ -346,8 +408,12 @@ class NodeMesh(MeshCore):
         if name == self.me.name:
             raise Refused(Reason.NAME, f"server name {name!r} is taken by node {self.me.peer_id}")
         for other, info in self.peers.items():
-            if info.name == name and other != peer_id:
+            if info.name == name and other != peer_id and not self._outranks(peer_id, other):
                 raise Refused(Reason.NAME, f"server name {name!r} is taken by node {other}")
+
+    def _outranks(self, peer_id: str, other: str) -> bool:
+        """A stranger that has taken the name of a member which was away does not keep that one out."""
+        return self.knows(peer_id) and not self.is_member(other)
 
     def _choose(self, link: TcpLink) -> None:
         assert link.peer_id not in self._chosen
@@ -370,7 +436,7 @@ class NodeMesh(MeshCore):
 
     def _tell_others(self, link: PeerLink, info: NodeInfo) -> None:
         if info.cluster_url:
-            self._dialer.learn(info.peer_id, info.cluster_url)
+            self._dialer.learn(info.peer_id, info.cluster_url, hearsay=not self.is_member(info.peer_id))
             gossip = encode_gossip([(info.peer_id, info.cluster_url)])
             for other in self.links.values():
                 if other is not link:
@@ -385,7 +451,7 @@ class NodeMesh(MeshCore):
     def _on_gossip(self, link: PeerLink, nodes: list[tuple[str, str]]) -> None:
         for peer_id, url in nodes:
             if peer_id not in self.links:
-                self._dialer.learn(peer_id, url)
+                self._dialer.learn(peer_id, url, hearsay=not self.is_member(link.peer_id))
 
     def _tick(self) -> None:
         """Keepalive of all links. If this process itself stood still (SIGSTOP, a long collection), what the peers sent

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
+
+from jetcluster.records import dataclass
 
 
 @dataclass(slots=True, frozen=True)
@@ -30,6 +32,9 @@ class NodeInfo:
     """host:port for leaf links (INFO leafnode_urls); "" when there is no such port or it is not advertised."""
     ws_url: str = ""
     """The same for WebSocket clients."""
+    key: str = ""
+    """The node's public key, with which it has signed the link's greetings; "" from a version before, and from a node
+    without a store."""
 
 
 class MeshError(Exception):
@@ -51,8 +56,9 @@ class Mesh(Protocol):
 
     def send_raft(self, peer: str, gid: int, frame: bytes) -> bool: ...
 
-    def serve(self, method: str, handler: Callable[[str, bytes], Awaitable[bytes]]) -> None:
-        """Answers `call(method)` from peers: handler(peer_id, payload) -> reply payload. Raising answers an error."""
+    def serve(self, method: str, handler: Callable[[str, bytes], Awaitable[bytes]], *, strangers: bool = False) -> None:
+        """Answers `call(method)` from members of the cluster, and with `strangers` from whoever is linked:
+        handler(peer_id, payload) -> reply payload. Raising answers an error."""
         ...
 
     async def call(self, peer: str, method: str, payload: bytes, timeout: float = 5.0) -> bytes:  # noqa: ASYNC109
@@ -63,7 +69,9 @@ class Mesh(Protocol):
         """Fire and forget, in order with all else on the link; `None` tells every connected peer."""
         ...
 
-    def on_notice(self, kind: str, handler: Callable[[str, bytes], None]) -> None: ...
+    def on_notice(self, kind: str, handler: Callable[[str, bytes], None], *, strangers: bool = False) -> None:
+        """As with `serve`. A handler that raises `mesh_frames.FrameError` has the link closed."""
+        ...
 
     def on_peers(self, up: Callable[[NodeInfo], None], down: Callable[[NodeInfo], None]) -> None:
         """Registers a listener for links coming up (called at once for those already up) and going down."""

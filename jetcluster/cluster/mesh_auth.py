@@ -18,12 +18,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 
 from jetcluster.cluster.identity import PEER_ID_LENGTH, is_peer_id
 from jetcluster.cluster.mesh_frames import VERSION, FrameError, Kind, frame
+from jetcluster.records import dataclass
 
 NONCE_BYTES = 32
 MAX_NAME_BYTES = 512
@@ -156,6 +156,11 @@ class Handshake:
         challenge = self.me.encode()
         self._bind(body, challenge)
         return frame(Kind.CHALLENGE, challenge)
+
+    def statement(self, *, dialer: bool) -> bytes:
+        """What the dialer, or the acceptor, of this very connection signs with its node's key (`node_key`)."""
+        assert self.done
+        return b"jcmesh node\0" + (b"dialer\0" if dialer else b"acceptor\0") + self._transcript
 
     def _expected(self) -> Kind:
         if self.remote is not None:

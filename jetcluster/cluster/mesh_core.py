@@ -14,7 +14,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from jetcluster.clock import Clock
 from jetcluster.cluster.mesh_api import MeshError, NodeInfo
@@ -36,6 +36,7 @@ from jetcluster.cluster.mesh_frames import (
     decode_sub,
     encode_backlog,
     encode_deliver,
+    encode_error,
     encode_msg,
     encode_notice,
     encode_ping,
@@ -43,12 +44,16 @@ from jetcluster.cluster.mesh_frames import (
 )
 from jetcluster.cluster.mesh_info import decode_gossip, decode_info, encode_info
 from jetcluster.cluster.mesh_rpc import Handler, Rpc
+from jetcluster.cluster.mesh_traffic import RouteTraffic, size_of
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import RemotePeer, Switchboard
 from jetcluster.protocol.valve import Valve
+from jetcluster.records import dataclass
 
 SYNC_METHOD = "mesh.sync"
 _LOGGED_ERRORS = 20
+MAX_ACCOUNT = 1024
+"""Characters of an account's name."""
 MAX_DELIVER = 128 * 1024
 """Bytes of a frame of many messages; a single message may be larger."""
 
@@ -70,6 +75,8 @@ class MeshCounters:
     """Links closed because too much was pending for a peer."""
     dropped_msgs: int = 0
     """Messages not forwarded because their link was congested or they do not fit a frame."""
+    strangers: int = 0
+    """Requests and notices refused because they came from no member."""
     oversize: int = 0
     """Raft frames that do not fit `max_frame`: a bug, or nodes with different limits."""
     callback_errors: int = 0
@@ -146,6 +153,7 @@ class PeerLink:
             self.core.counters.dropped_msgs += 1
             return
         self.stats.out_msgs += 1
+        self.core.traffic.sent(account, len(headers) + len(payload))
         self.send(frame)
 
     def send_many(self, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]) -> None:
@@ -163,6 +171,7 @@ class PeerLink:
             self.core.counters.dropped_msgs += count
             return
         self.stats.out_msgs += count
+        self.core.traffic.sent_many(account, messages)
         self.send(frame)
 
     def ask_backlog(self, account: str, target: bytes, mark: int) -> None:
@@ -176,9 +185,11 @@ class MeshCore:
         self.me = me
         self.max_frame = max_frame
         self.counters = MeshCounters()
+        self.traffic = RouteTraffic()
         self.links: dict[str, PeerLink] = {}
         """Links that are up, by peer id."""
-        self.on_raft: Callable[[str, int, bytes], None] = lambda peer, gid, frame: None
+        self.on_raft: Callable[[str, int, bytes], str | None] = lambda peer, gid, frame: None
+        """Says what is wrong with a frame that no member would send: the link is closed then."""
         """(peer id, gid, frame) of each Raft frame, in order."""
         self.on_read_end: Callable[[], None] = lambda: None
         """Called once after all frames of one read were delivered: dirty Raft groups are ticked here."""
@@ -197,6 +208,15 @@ class MeshCore:
         self._rpc = Rpc(me.peer_id, max_frame, log)
         self._rpc.serve(SYNC_METHOD, _answer_sync)
         self._notices: dict[str, NoticeHandler] = {}
+        self._open = {SYNC_METHOD}
+        """Methods and notices of strangers."""
+        self.is_member: Callable[[str], bool] = lambda peer: True
+        """Who else may send notices and requests: they are of the cluster's inside. Messages, and what concerns them,
+        are everybody's who is linked: that is what a route is."""
+        self.knows: Callable[[str], bool] = lambda peer: False
+        """The same, False as long as this node has not met its cluster."""
+        self.key_of: Callable[[str], str] = lambda peer: ""
+        """The public key by which the cluster knows a peer, "" when it knows none (`node_key`)."""
         self._listeners: list[tuple[UpListener, UpListener]] = []
         self._peers: dict[str, NodeInfo] = {}
         self._left_out: Mapping[str, tuple[int, str]] = {}
@@ -226,8 +246,10 @@ class MeshCore:
             return False
         return link.send_urgent(encode_raft(gid, frame))
 
-    def serve(self, method: str, handler: Handler) -> None:
+    def serve(self, method: str, handler: Handler, *, strangers: bool = False) -> None:
         self._rpc.serve(method, handler)
+        if strangers:
+            self._open.add(method)
 
     async def call(self, peer: str, method: str, payload: bytes, timeout: float = 5.0) -> bytes:  # noqa: ASYNC109
         if peer == self.me.peer_id:
@@ -247,10 +269,12 @@ class MeshCore:
         elif peer in self.links:
             self.links[peer].send(frame)
 
-    def on_notice(self, kind: str, handler: NoticeHandler) -> None:
+    def on_notice(self, kind: str, handler: NoticeHandler, *, strangers: bool = False) -> None:
         if kind in self._notices:
             raise ValueError(f"notice {kind!r} has a handler already")
         self._notices[kind] = handler
+        if strangers:
+            self._open.add(kind)
 
     def on_peers(self, up: UpListener, down: UpListener) -> None:
         self._listeners.append((up, down))
@@ -312,6 +336,15 @@ class MeshCore:
         for link in list(self.links.values()):
             if text := self.left_out(link.peer_id):
                 link.close(text)
+
+    def check_keys(self) -> None:
+        """The keys of other nodes are known now: links with those that have another one are cut."""
+        for link in list(self.links.values()):
+            known = self.key_of(link.peer_id)
+            if known and link.info is not None and link.info.key != known:
+                self.counters.refused += 1
+                self._log.error("Closing the route to %s: it is not the node that the cluster knows", link.info.name)
+                link.close("not the node that the cluster knows")
 
     def left_out(self, peer: str) -> str:
         """How many seconds ago `peer` was left out of the cluster, and what it is to be told; "" when it was not."""
@@ -390,13 +423,20 @@ class MeshCore:
     def _process(self, link: PeerLink, buffer: bytes, spans: list[Span]) -> None:
         """Delivers the frames of one read. Raises FrameError for a malformed one; what callbacks raise is logged."""
         deliver, on_raft, peer = self._deliver, self.on_raft, link.peer_id
-        messages = 0
+        messages = run = size = 0
+        of = ""  # what comes together is mostly of one account: it is counted as a run
         for kind, start, end in spans:
             if not link.up:
                 break
             if kind == MSG:
                 messages += 1
                 account, subject, reply, queues, headers, payload = decode_msg(buffer, start, end)
+                if account != of:
+                    if run:
+                        self.traffic.received(of, run, size)
+                    of, run, size = account, 0, 0
+                run += 1
+                size += len(headers) + len(payload)
                 try:
                     deliver(link, account, subject, reply, queues, headers, payload)
                 except Exception:  # noqa: BLE001 - one message's failure must not cut the link of all groups
@@ -404,17 +444,23 @@ class MeshCore:
             elif kind == RAFT:
                 gid, frame = decode_raft(buffer, start, end)
                 try:
-                    on_raft(peer, gid, frame)
+                    wrong = on_raft(peer, gid, frame)
                 except Exception:  # noqa: BLE001
                     self._callback_failed("Raft frame")
+                    wrong = None
+                if wrong:
+                    raise FrameError(wrong)
             elif kind == DELIVER:
                 delivery = decode_deliver(buffer, start, end)
                 messages += len(delivery[3])
+                self.traffic.received(delivery[0], len(delivery[3]), size_of(delivery[3]))
                 if self._switchboard is not None:
                     self._guarded(self._switchboard.deliver_many_from_peer, link, *delivery)
             else:
                 self._control(link, kind, buffer[start:end])
         link.stats.in_msgs += messages
+        if run:
+            self.traffic.received(of, run, size)
         try:
             self.on_read_end()
         except Exception:  # noqa: BLE001
@@ -427,7 +473,12 @@ class MeshCore:
             sent = decode_ping(body) / 1e9
             link.stats.rtt = max(0.0, self._clock.monotonic() - sent)
         elif kind == Kind.CALL:
-            self._rpc.on_call(link, *decode_call(body))
+            call_id, method, payload = decode_call(body)
+            if method in self._open or self.is_member(link.peer_id):
+                self._rpc.on_call(link, call_id, method, payload)
+            else:
+                self.counters.strangers += 1
+                link.send(encode_error(call_id, f"{method}: {link.peer_id} is not known as a member of the cluster"))
         elif kind == Kind.REPLY:
             call_id, payload = decode_answer(body)
             self._rpc.on_answer(link.peer_id, call_id, payload, "")
@@ -446,8 +497,12 @@ class MeshCore:
         elif kind == Kind.NOTICE:
             name, payload = decode_notice(body)
             handler = self._notices.get(name)
-            if handler is not None:
-                self._guarded(handler, link.peer_id, payload)
+            if handler is None:
+                pass
+            elif name in self._open or self.is_member(link.peer_id):
+                self._noticed(handler, link.peer_id, payload)
+            else:
+                self.counters.strangers += 1
         elif kind == Kind.INFO:
             self._on_info(link, body)
         elif kind == Kind.GOSSIP:
@@ -457,6 +512,8 @@ class MeshCore:
 
     def _on_sub(self, link: PeerLink, body: bytes) -> None:
         account, subject, queue, count = decode_sub(body)
+        if len(account) > MAX_ACCOUNT:
+            raise FrameError("SUB of no account")
         if self._switchboard is not None:
             self._guarded(self._switchboard.set_remote_interest, link, account, subject, queue, count)
 
@@ -464,7 +521,7 @@ class MeshCore:
         info = decode_info(body, link.stats.ip)
         old = link.info
         assert old is not None
-        if (info.peer_id, info.boot_id, info.name) != (old.peer_id, old.boot_id, old.name):
+        if (info.peer_id, info.boot_id, info.name, info.key) != (old.peer_id, old.boot_id, old.name, old.key):
             raise FrameError("INFO changes who the peer is")
         if self._cut_if_foreign(link, info):
             return
@@ -497,6 +554,15 @@ class MeshCore:
             callback(*args)
         except Exception:  # noqa: BLE001
             self._callback_failed(getattr(callback, "__qualname__", "callback"))
+
+    def _noticed(self, handler: NoticeHandler, peer: str, payload: bytes) -> None:
+        """Raises FrameError, for what no peer of ours would send."""
+        try:
+            handler(peer, payload)
+        except FrameError:
+            raise
+        except Exception:  # noqa: BLE001
+            self._callback_failed("notice")
 
     def _callback_failed(self, what: str) -> None:
         """Logs the current exception: a bug in another room. Each of a flood would make the flood worse."""

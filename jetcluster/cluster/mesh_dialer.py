@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from jetcluster.cluster.mesh_auth import Credentials, Handshake, Reason, Refused, derive_key
 from jetcluster.cluster.mesh_info import join_url, split_url
 from jetcluster.cluster.mesh_link import TcpLink
+from jetcluster.records import dataclass
 
 if TYPE_CHECKING:
     from jetcluster.cluster.mesh import NodeMesh
@@ -20,6 +21,8 @@ DIAL_TIMEOUT = 2.0
 POLITE_DELAY = 0.5
 """Of two nodes that learn of each other, the one with the higher id leaves the dialling to the other for so long."""
 MAX_TARGETS = 512
+MAX_HEARSAY = 64
+"""Of them, those that strangers have told: what members tell has its place."""
 LEARNED_TTL = 3600.0
 """Seconds after which an address known by gossip only, where nobody answered all the time, is forgotten."""
 LOG_EVERY = 60.0
@@ -41,6 +44,8 @@ class Target:
     peer_id: str | None = None
     """Who answered there last, or who is said to be there."""
     is_self: bool = False
+    hearsay: bool = False
+    """Known from strangers alone."""
     failing_since: float | None = None
     logged: float | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -104,17 +109,21 @@ class Dialer:
                 nodes.add(target.peer_id or str(target))
         return len(nodes)
 
-    def learn(self, peer_id: str, url: str) -> None:
-        """Somebody, or the peer itself, says that it is reachable at `url`."""
+    def learn(self, peer_id: str, url: str, *, hearsay: bool = False) -> None:
+        """Somebody, or the peer itself, says that it is reachable at `url`. `hearsay`: a stranger says so. It is tried,
+        and changes nothing that is known otherwise."""
         if not url or peer_id == self._mesh.me.peer_id:
             return
         host, port = split_url(url)
         known = self._targets.get((host, port))
         if known is not None:
-            if known.peer_id not in self._mesh.links:
-                known.peer_id = peer_id
-        elif len(self._targets) < MAX_TARGETS:
-            self._add(Target(Route(host, port), configured=False, peer_id=peer_id))
+            if known.peer_id not in self._mesh.links and (known.hearsay or not hearsay):
+                known.peer_id, known.hearsay = peer_id, hearsay
+        elif len(self._targets) < MAX_TARGETS and not (hearsay and self._hearsay() >= MAX_HEARSAY):
+            self._add(Target(Route(host, port), configured=False, peer_id=peer_id, hearsay=hearsay))
+
+    def _hearsay(self) -> int:
+        return sum(target.hearsay for target in self._targets.values())
 
     def peer_lost(self, peer_id: str) -> None:
         for target in self._targets.values():

@@ -11,12 +11,17 @@ from typing import Any
 from jetcluster.cluster.identity import is_peer_id
 from jetcluster.cluster.mesh_api import NodeInfo
 from jetcluster.cluster.mesh_frames import MAX_HANDSHAKE_FRAME, FrameError, Kind, frame
+from jetcluster.config.nkeys import is_key
 
 MAX_TAGS = 64
 MAX_TEXT = 512
 MAX_GOSSIP = 256
 """Addresses per frame; a cluster is far smaller."""
 MAX_GOSSIP_BYTES = 256 * 1024
+
+SIGNATURE_BYTES = 64
+SIGNATURE_ROOM = 256
+"""Of an INFO, for a signature."""
 
 _WILDCARDS = frozenset(("", "0.0.0.0", "::", "[::]"))  # noqa: S104 - recognised, not bound
 
@@ -49,8 +54,9 @@ def reachable_url(url: str, remote_ip: str) -> str:
     return join_url(remote_ip if host in _WILDCARDS and remote_ip else host, port)
 
 
-def encode_info(info: NodeInfo) -> bytes:
-    """Raises ValueError when it is more than a peer accepts: it would close the link."""
+def encode_info(info: NodeInfo, signature: bytes = b"") -> bytes:
+    """`signature`: of the link's greetings, with the first INFO of a link. Raises ValueError when it is more than a
+    peer accepts: it would close the link."""
     for url in (info.cluster_url, info.client_url, info.leaf_url, info.ws_url):
         if url:
             split_url(url)
@@ -69,13 +75,27 @@ def encode_info(info: NodeInfo) -> bytes:
                 "server_id": info.server_id,
                 "leaf_url": info.leaf_url,
                 "ws_url": info.ws_url,
+                **({"key": info.key} if info.key else {}),
+                **({"signature": signature.hex()} if signature else {}),
             },
             separators=(",", ":"),
         ).encode(),
     )
-    if len(encoded) > MAX_HANDSHAKE_FRAME or len(info.tags) > MAX_TAGS:
+    if len(encoded) > MAX_HANDSHAKE_FRAME - SIGNATURE_ROOM or len(info.tags) > MAX_TAGS:
         raise ValueError("server name, tags and addresses are too long to tell other nodes")
     return encoded
+
+
+def decode_signature(body: bytes) -> bytes:
+    """Of an INFO that `decode_info` has taken; b"" without one. Raises FrameError."""
+    text = _load(body, "INFO").get("signature", "")
+    try:
+        signature = bytes.fromhex(text)
+    except (TypeError, ValueError) as error:
+        raise FrameError("INFO holds a bad signature") from error
+    if len(signature) not in (0, SIGNATURE_BYTES):
+        raise FrameError("INFO holds a bad signature")
+    return signature
 
 
 def decode_info(body: bytes, remote_ip: str) -> NodeInfo:
@@ -87,6 +107,9 @@ def decode_info(body: bytes, remote_ip: str) -> NodeInfo:
     texts = {key: _text(data.get(key), key) for key in ("peer_id", "name", "boot_id", "cluster_url", "client_url")}
     if not is_peer_id(texts["peer_id"]) or not is_peer_id(texts["boot_id"]):
         raise FrameError("INFO holds a bad id")
+    key = _text(data.get("key", ""), "key")
+    if key and not is_key("N", key):
+        raise FrameError("INFO holds a bad key")
     try:
         cluster_url = reachable_url(texts["cluster_url"], remote_ip)
         client_url = reachable_url(texts["client_url"], remote_ip)
@@ -106,6 +129,7 @@ def decode_info(body: bytes, remote_ip: str) -> NodeInfo:
         server_id=_text(data.get("server_id", ""), "server_id"),
         leaf_url=leaf_url,
         ws_url=ws_url,
+        key=key,
     )
 
 

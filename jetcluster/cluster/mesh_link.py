@@ -63,6 +63,8 @@ class TcpLink(PeerLink, asyncio.Protocol):
         """Result: None once up, or why this never became a link. For the dialer."""
         self.lost: asyncio.Future[None] = mesh.loop.create_future()
         self.close_reason = ""
+        self.local = False
+        """Its other end is on this machine."""
         self._loop = mesh.loop
         self._clock = mesh.clock
         self._reader = FrameReader(MAX_HANDSHAKE_FRAME)
@@ -76,6 +78,12 @@ class TcpLink(PeerLink, asyncio.Protocol):
         self._condemned = False
         self._last_ping = 0.0
         self._deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def descriptor(self) -> int:
+        """-1: none, or not known."""
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        return -1 if sock is None else sock.fileno()
 
     # -- asyncio.Protocol ----------------------------------------------------------------------------------------
 
@@ -91,6 +99,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
         peername = transport.get_extra_info("peername") or ("", 0)
         self.stats.ip, self.stats.port = str(peername[0]), int(peername[1])
+        self.local = is_local(self.stats.ip, transport.get_extra_info("sockname"))
         self.stats.started = self.stats.last_activity = self._clock.monotonic()
         self.stats.started_ns = self._clock.time_ns()
         if not self.mesh.connection_opened(self) or not self.check_certificate():
@@ -366,3 +375,9 @@ class TcpLink(PeerLink, asyncio.Protocol):
         remote = self.handshake.remote
         name = f"{remote.name} ({remote.peer_id}) at " if remote is not None else ""
         return f"{name}{self.stats.ip}:{self.stats.port}"
+
+
+def is_local(ip: str, sockname: tuple[str, int] | None) -> bool:
+    """Is the other end, at `ip`, on the machine of the own end, which is at `sockname`?"""
+    plain = ip.removeprefix("::ffff:")
+    return plain == "::1" or plain.startswith("127.") or (sockname is not None and bool(ip) and ip == sockname[0])

@@ -12,7 +12,7 @@ from jetcluster.clock import Clock, Rng, SeededRng, SystemClock, Timers
 from jetcluster.cluster.identity import new_id
 from jetcluster.cluster.mesh_api import NodeInfo
 from jetcluster.cluster.mesh_core import MeshCore, PeerLink
-from jetcluster.cluster.mesh_frames import MAX_FRAME, FrameReader
+from jetcluster.cluster.mesh_frames import MAX_FRAME, FrameError, FrameReader
 
 
 class MemoryNetwork:
@@ -30,7 +30,7 @@ class MemoryNetwork:
         self._cut: set[frozenset[str]] = set()
 
     def mesh(
-        self, name: str, peer_id: str | None = None, *, client_url: str = "", cluster_id: str = ""
+        self, name: str, peer_id: str | None = None, *, client_url: str = "", cluster_id: str = "", key: str = ""
     ) -> InMemoryMesh:
         """A mesh that is not started yet. The same `peer_id` again, after `stop`, is a restart of that node."""
         info = NodeInfo(
@@ -40,6 +40,7 @@ class MemoryNetwork:
             cluster_url="",
             client_url=client_url,
             cluster_id=cluster_id,
+            key=key,
         )
         return InMemoryMesh(self, info)
 
@@ -83,6 +84,9 @@ class MemoryNetwork:
         if one is None or other is None or frozenset((a, b)) in self._cut or b in one.links:
             return
         for here, there in ((one, b), (other, a)):
+            if here.key_of(there) not in ("", self.meshes[there].me.key):
+                here.counters.refused += 1
+                return
             if text := here.left_out(there):
                 here.counters.refused += 1
                 self.meshes[there]._told_left_out(text)
@@ -143,7 +147,11 @@ class MemoryLink(PeerLink):
         target.stats.in_bytes += len(data)
         spans = target._reader.feed(data)
         assert target._reader.error is None, target._reader.error
-        target.mesh._process(target, target._reader.buffer, spans)
+        try:
+            target.mesh._process(target, target._reader.buffer, spans)
+        except FrameError as error:
+            target.mesh.counters.malformed += 1
+            target.close(str(error))
 
 
 class InMemoryMesh(MeshCore):

@@ -27,6 +27,7 @@ MAX_SECONDS = 60.0
 MAX_WAITING = 65_536
 """Calls of this node that wait for an answer."""
 
+LOGGED_FAILURES = 20
 _OVERHEAD = 512
 _ID_MASK = 0xFFFFFFFF
 
@@ -38,6 +39,7 @@ class Rpc:
         self._max_payload = max_frame - _OVERHEAD
         self._handlers: dict[str, Handler] = {}
         self._next_id = 0
+        self._failed = 0
         self._waiting: dict[int, tuple[str, asyncio.Future[bytes]]] = {}
         self._running: dict[str, set[asyncio.Task[None]]] = {}
 
@@ -100,6 +102,8 @@ class Rpc:
     def link_lost(self, peer: str) -> None:
         """Fails the calls that wait for `peer`. Handlers run on: what they do may be half done; their answer is
         dropped with the link."""
+        if not self._running.get(peer):
+            self._running.pop(peer, None)  # whoever comes under ever new names is not remembered
         for asked, future in self._waiting.values():
             if asked == peer and not future.done():
                 future.set_exception(MeshError(f"lost the connection to {peer}"))
@@ -131,7 +135,9 @@ class Rpc:
         except MeshError:
             raise
         except Exception as error:  # whatever it is, the caller must hear of it
-            self._log.exception("Request %s of peer %s failed", method, peer)
+            self._failed += 1
+            if self._failed <= LOGGED_FAILURES or self._failed % 1000 == 0:  # a flood of them is not made worse
+                self._log.exception("Request %s of peer %s failed (%d so far)", method, peer, self._failed)
             raise MeshError(f"{method}: {error or type(error).__name__}") from error
         if len(reply) > self._max_payload:
             raise MeshError(f"{method}: reply of {len(reply)} bytes is too large")

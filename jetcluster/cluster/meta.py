@@ -10,7 +10,7 @@ this is the control plane, tens per second.
     {"kind": "stream_restored", "request": id, "account", "name", "gid"}
     {"kind": "stream_move_cancel", "request": id, "account", "name", "revision"}
     {"kind": "stream_peers",  "request": id, "account", "name", "gid", "peers": [..], "from"?: [..]}
-    {"kind": "node", "request": id, "peer", "name", "tags": [..], "jetstream": bool, "level"?: int}
+    {"kind": "node", "request": id, "peer", "name", "tags": [..], "jetstream": bool, "level"?: int, "key"?}
     {"kind": "node_drain", "request": id, "peer", "draining": bool}
     {"kind": "node_remove", "request": id, "peer", "name"?}
     {"kind": "node_replace", "request": id, "peer", "by"}
@@ -28,7 +28,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,6 +48,7 @@ from jetcluster.cluster.meta_state import (
     StreamUpdated,
 )
 from jetcluster.cluster.meta_subjects import SubjectBook
+from jetcluster.config.nkeys import is_key
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.model.stream_rules import merge_update, same_config
 from jetcluster.raft.api import META_GROUP
@@ -79,6 +80,9 @@ class MetaMachine:
         self._verdicts: dict[str, Result] = {}
         self._replicas: Counter[str] = Counter()
         self._leaders: Counter[str] = Counter()
+        self._replicated: Counter[str] = Counter()
+        self._claimed: Counter[tuple[str, str]] = Counter()
+        """Bytes that the streams of an account lay claim to, by account and storage."""
         self._changed: list[tuple[bool, Assignment]] = []
         """Assignments that the command at hand has put (True) or dropped."""
 
@@ -115,6 +119,15 @@ class MetaMachine:
     def leaders_on(self, peer: str) -> int:
         """Streams whose leader hint is the node."""
         return self._leaders[peer]
+
+    def replicated_on(self, peer: str) -> int:
+        """Replicas assigned to the node, of streams with more than one."""
+        return self._replicated[peer]
+
+    def overlap_effort(self, account: str, subjects: Sequence[str]) -> int:
+        """How many look-ups it takes to compare them with the subjects of the account's streams."""
+        book = self._subjects.get(account)
+        return book.effort(subjects) if book is not None else 0
 
     @property
     def nodes(self) -> Mapping[str, Node]:
@@ -208,7 +221,7 @@ class MetaMachine:
     def _set_assignments(self, assignments: Iterable[Assignment]) -> None:
         wanted = list(assignments)
         self._accounts, self._by_gid, self._subjects = {}, {}, {}
-        self._replicas, self._leaders = Counter(), Counter()
+        self._replicas, self._leaders, self._replicated, self._claimed = Counter(), Counter(), Counter(), Counter()
         for assignment in wanted:
             self._put(assignment)
 
@@ -324,10 +337,15 @@ class MetaMachine:
             tuple(map(str, command["tags"])),
             bool(command["jetstream"]),
             level=int(command.get("level", 0)),
+            key=_node_key(command.get("key", "")),
         )
         if node.peer in self._removed:
             raise by_code(errors.SERVER_NOT_MEMBER)
         known = self._nodes.get(node.peer)
+        if known is not None and known.key:
+            if node.key not in {"", known.key}:
+                raise by_code(errors.MEMBER_CHANGE_REFUSED, err=f"another key of {node.name} is known")
+            node = replace(node, key=known.key)
         if known is not None and known.draining:
             node = replace(node, draining=True)
         if known != node:
@@ -421,22 +439,23 @@ class MetaMachine:
         return found
 
     def _check_overlap(self, account: str, config: Mapping[str, Any]) -> None:
-        book = self._subjects.get(account) or SubjectBook()
-        if book.overlapping(config.get("subjects", ()), but=config["name"]):
+        book = self._subjects.get(account)
+        if book is not None and book.overlaps(config.get("subjects", ()), but=config["name"]):
             raise by_code(errors.SUBJECT_OVERLAP)
 
     def _check_limits(
         self, account: str, config: Mapping[str, Any], limits: Mapping[str, int], replaced: Assignment | None
     ) -> None:
         """`limits` are the account's as the proposing leader knows them: apply never reads local configuration."""
-        others = [a for a in self._accounts.get(account, {}).values() if a is not replaced]
-        if 0 <= limits["max_streams"] <= len(others) and replaced is None:
+        if 0 <= limits["max_streams"] <= len(self._accounts.get(account, ())) and replaced is None:
             raise by_code(errors.MAX_STREAMS)
         memory = config["storage"] == "memory"
         limit = limits["max_memory"] if memory else limits["max_storage"]
         wanted = _reserved(config)
         if wanted and limit >= 0:
-            taken = sum(_reserved(a.config) for a in others if a.config["storage"] == config["storage"])
+            taken = self._claimed[account, config["storage"]]
+            if replaced is not None and replaced.config["storage"] == config["storage"]:
+                taken -= _reserved(replaced.config)
             if taken + wanted > limit:
                 raise by_code(10028 if memory else 10047)
 
@@ -445,19 +464,25 @@ class MetaMachine:
         self._accounts.setdefault(assignment.account, {})[assignment.name] = assignment
         self._by_gid[assignment.gid] = assignment
         self._subjects.setdefault(assignment.account, SubjectBook()).add(assignment.name, assignment.subjects)
-        self._replicas.update(assignment.peers)
-        self._leaders[assignment.leader_hint] += 1
+        self._count(assignment, 1)
 
     def _drop(self, assignment: Assignment) -> None:
         self._changed.append((False, assignment))
         account = assignment.account
-        self._subjects[account].remove(assignment.name, assignment.subjects)
-        self._replicas.subtract(assignment.peers)
-        self._leaders[assignment.leader_hint] -= 1
+        self._subjects[account].remove(assignment.name)
+        self._count(assignment, -1)
         del self._by_gid[assignment.gid]
         del self._accounts[account][assignment.name]
         if not self._accounts[account]:
             del self._accounts[account], self._subjects[account]
+
+    def _count(self, assignment: Assignment, by: int) -> None:
+        for peer in assignment.peers:
+            self._replicas[peer] += by
+            if assignment.replicas > 1:
+                self._replicated[peer] += by
+        self._leaders[assignment.leader_hint] += by
+        self._claimed[assignment.account, assignment.config["storage"]] += by * _reserved(assignment.config)
 
     def _replace(self, old: Assignment, new: Assignment, effects: list[Effect]) -> None:
         new.check()
@@ -512,6 +537,12 @@ class MetaMachine:
         named = [ClusterNamed(cluster_id)] if cluster_id != self.cluster_id else []
         self.cluster_id = cluster_id
         return [*named, *rescued, *_node_difference(nodes_before, self._nodes), *_difference(before, self._by_gid)]
+
+
+def _node_key(text: object) -> str:
+    if text != "" and not (isinstance(text, str) and is_key("N", text)):
+        raise ValueError("key")
+    return str(text)
 
 
 def _put_in(peers: tuple[str, ...], old: str, new: str) -> tuple[str, ...]:

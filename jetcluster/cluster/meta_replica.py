@@ -56,7 +56,10 @@ class MetaReplica:
         context: NodeContext,
         on_effects: Callable[[list[Effect]], None],
         on_leading: Callable[[bool], None],
+        on_config: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_config`: the group has other members."""
+        self._on_config = on_config
         self.context = context
         self.machine = MetaMachine()
         self.group: RaftGroup | None = None
@@ -148,6 +151,7 @@ class MetaReplica:
         if known is None or known.config != members.config:
             self._keep_members(members)
             self.context.turn_commit.mark()
+            self._on_config()
 
     def _keep_members(self, members: Members) -> None:
         self.context.kv.put(MEMBERS_KEY, encode_members(members))

@@ -6,10 +6,11 @@ group. Everything is safe to send twice: a request carries its id, and the state
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,8 +20,8 @@ from jetcluster.cluster.meta import MetaMachine
 from jetcluster.cluster.meta_state import Assignment
 from jetcluster.cluster.placement import Candidate, Placement, PlacementRules, fits, place
 from jetcluster.cluster.restores import RestoreWatch
-from jetcluster.errors import ApiError, by_code
-from jetcluster.model.subjects import overlap
+from jetcluster.errors import ApiError, by_code, invalid_config
+from jetcluster.model.patterns import Patterns
 
 Body = dict[str, Any]
 Propose = Callable[[bytes], Awaitable[Body]]
@@ -30,6 +31,10 @@ Barrier = Callable[[], Awaitable[None]]
 """Returns once this node is proven to lead and has applied all that was committed before (RaftGroup.read_index)."""
 
 MAX_PAGE = 1024
+LOOKED = 1000
+"""Subjects compared with that of a request before others have their turn."""
+MAX_EFFORT = 1_000_000
+"""Look-ups that comparing a stream's subjects with the others of its account may take, about 0.2 us each."""
 
 
 class MetaService:
@@ -96,6 +101,7 @@ class MetaService:
         await self._barrier()
         account, config = body["account"], body["config"]
         self._check_clustered(config)
+        self._check_effort(account, config)
         existing = self._machine.check_create(account, config, body["limits"])
         # An equal stream answers also while no node has room for another one.
         placement = Placement(existing.peers, existing.leader_hint) if existing else self._place(config)
@@ -115,6 +121,7 @@ class MetaService:
 
     async def _stream_update(self, body: Body) -> Body:
         self._check_clustered(body["config"])
+        self._check_effort(body["account"], body["config"])
         keys = ("request", "account", "config", "limits")
         command = {"kind": "stream_update", **{key: body[key] for key in keys}}
         new = body["config"]
@@ -245,7 +252,7 @@ class MetaService:
         return gone
 
     async def _node(self, body: Body) -> Body:
-        keys = [key for key in ("request", "peer", "name", "tags", "jetstream", "level") if key in body]
+        keys = [key for key in ("request", "peer", "name", "tags", "jetstream", "level", "key") if key in body]
         return await self._decide({"kind": "node", **{key: body[key] for key in keys}})
 
     async def _node_drain(self, body: Body) -> Body:
@@ -274,12 +281,12 @@ class MetaService:
 
     async def _names(self, body: Body) -> Body:
         await self._barrier()
-        total, offset, page = self._page(body)
+        total, offset, page = await self._page(body)
         return {"total": total, "offset": offset, "names": [a.name for a in page]}
 
     async def _list(self, body: Body) -> Body:
         await self._barrier()
-        total, offset, page = self._page(body)
+        total, offset, page = await self._page(body)
         return {"total": total, "offset": offset, "assignments": [a.to_dict() for a in page]}
 
     async def _usage(self, body: Body) -> Body:
@@ -295,12 +302,12 @@ class MetaService:
             "reserved_storage": reserved[False],
         }
 
-    def _page(self, body: Body) -> tuple[int, int, list[Assignment]]:
+    async def _page(self, body: Body) -> tuple[int, int, list[Assignment]]:
         """Total, the offset in force, and at most `limit` assignments, sorted by name."""
         wanted = body["subject"]
         streams = self._machine.assignments(body["account"])
         if wanted:
-            streams = [s for s in streams if any(overlap(wanted, own) for own in s.subjects or (s.name,))]
+            streams = [stream async for stream in _listening(streams, wanted)]
         offset = min(max(int(body["offset"]), 0), len(streams))
         limit = min(int(body["limit"]), MAX_PAGE)
         return len(streams), offset, streams[offset : offset + limit]
@@ -309,6 +316,11 @@ class MetaService:
         if not self._clustered and config["num_replicas"] > 1:
             raise by_code(errors.REPLICAS_NOT_SUPPORTED)
 
+    def _check_effort(self, account: str, config: Mapping[str, Any]) -> None:
+        """What apply has to compare is bounded here, as it cannot stop in between."""
+        if self._machine.overlap_effort(account, config.get("subjects", ())) > MAX_EFFORT:
+            raise invalid_config("too many subjects for an account whose wildcards are at so many places")
+
     def _place(self, config: Mapping[str, Any]) -> Placement:
         # A standalone server ignores the cluster named in a placement (nats-server 2.15, seen live).
         cluster = self._cluster_name if self._clustered else config.get("placement", {}).get("cluster", "")
@@ -316,13 +328,7 @@ class MetaService:
         return place(config["name"], config["num_replicas"], candidates, wish, cluster, rules=self._rules())
 
     def _candidates(self) -> list[Candidate]:
-        online = self._online()
-        replicas, leaders, replicated = Counter(self._underway), Counter[str](), Counter[str]()
-        for assignment in self._machine.all_assignments():
-            replicas.update(assignment.peers)
-            leaders[assignment.leader_hint] += 1
-            if assignment.replicas > 1:
-                replicated.update(assignment.peers)
+        online, machine = self._online(), self._machine
         most = self._rules().max_ha_assets or sys.maxsize
         return [
             Candidate(
@@ -330,11 +336,11 @@ class MetaService:
                 node.tags,
                 node.peer in online,
                 node.jetstream,
-                replicas[node.peer],
-                leaders[node.peer],
-                replicated[node.peer] >= most > 0,
+                machine.replicas_on(node.peer) + self._underway[node.peer],
+                machine.leaders_on(node.peer),
+                machine.replicated_on(node.peer) >= most > 0,
             )
-            for node in self._machine.nodes.values()
+            for node in machine.nodes.values()
             if not node.draining
         ]
 
@@ -354,6 +360,23 @@ class MetaService:
         if error is not None:
             raise ApiError.from_dict(error)
         return result
+
+
+async def _listening(streams: Iterable[Assignment], wanted: str) -> AsyncIterator[Assignment]:
+    """Those of the streams with a subject that overlaps with `wanted`. Others have their turns in between."""
+    overlap = Patterns([wanted]).overlap
+    looked = 0
+    for stream in streams:
+        own = stream.subjects or (stream.name,)
+        for start in range(0, len(own), LOOKED):
+            some = own[start : start + LOOKED]
+            looked += len(some)
+            if looked >= LOOKED:
+                looked = 0
+                await asyncio.sleep(0)
+            if any(map(overlap, some)):
+                yield stream
+                break
 
 
 _HANDLERS: dict[str, Callable[[MetaService, Body], Awaitable[Body]]] = {

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from jetcluster.model.times import rfc3339
+from jetcluster.records import dataclass
 
 MAX_FENCED = 64
 
@@ -159,20 +160,24 @@ class Node:
     """It is to hold nothing: no replica is placed there, and those that are there go elsewhere."""
     level: int = 0
     """Which commands it understands, as it said last (`raft.levels`); versions before neither say nor keep it."""
+    key: str = ""
+    """Its public key (`cluster.node_key`), "" before that is known; once it is, it stays."""
 
     def to_dict(self) -> dict[str, Any]:
         node: dict[str, Any] = {"peer": self.peer, "name": self.name, "tags": list(self.tags)}
         node["jetstream"] = self.jetstream
         if self.draining:
             node["draining"] = True
-        return node | ({"level": self.level} if self.level else {})
+        node |= {"level": self.level} if self.level else {}
+        return node | ({"key": self.key} if self.key else {})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Node:
         tags = tuple(map(str, data["tags"]))
         draining = bool(data.get("draining", False))
         level = int(data.get("level", 0))
-        return cls(str(data["peer"]), str(data["name"]), tags, bool(data["jetstream"]), draining, level)
+        key = str(data.get("key", ""))
+        return cls(str(data["peer"]), str(data["name"]), tags, bool(data["jetstream"]), draining, level, key)
 
 
 @dataclass(slots=True, frozen=True)

@@ -30,7 +30,7 @@ from jetcluster.stream.sourced import Cursor
 if TYPE_CHECKING:
     from jetcluster.cluster.stream_replica import StreamReplica
 
-PARTIAL = ("filter_subject", "subject_transforms", "opt_start_seq", "opt_start_time")
+PARTIAL = ("filter_subject", "subject_transforms", "opt_start_seq", "opt_start_time", "consumer")
 """Fields of a mirror's link with which it lacks, or changes, some of what the upstream has."""
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jetcluster import errors
 from jetcluster.errors import ApiError, by_code
+from jetcluster.records import dataclass
 
 NO_PEERS = "no suitable peers for placement"
 

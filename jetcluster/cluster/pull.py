@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import Clock
 from jetcluster.cluster.exports import ASK_RANGES, ASK_READ, CHUNK_BYTES, RANGES, READ, SLICE, Spans, rest
 from jetcluster.cluster.mesh_api import Mesh, MeshError, MeshRefusedError
+from jetcluster.records import dataclass
 from jetcluster.store.kv import Snapshot
 from jetcluster.store.transfer import END, START, Range, Taker, Wanted, decode_ranges, encode_places
 

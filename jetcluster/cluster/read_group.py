@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Protocol
 
+from jetcluster.budget import BusyError, Steps
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.read_confirm import ReadConfirmations, confirmed_commit
 from jetcluster.cluster.read_waits import ReadWaits
 from jetcluster.protocol.bus import Callback, Origin, Subscription
+from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.api import DamagedError, LostViewError
 from jetcluster.store.kv import KvError
 from jetcluster.stream.direct_get import Answer, DirectGet, Frame
@@ -87,7 +90,7 @@ class ReadGroup:
     def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
         self._context = context
         self._replica = replica
-        self._reader = DirectGet(replica.assignment.name, replica.store, context.name)
+        self._reader = DirectGet(replica.assignment.name, replica.store, context.name, self._excludes_instant)
         self._prefixes = [PREFIX]
         if context.domain:
             self._prefixes.append(b"$JS.%b.API.DIRECT.GET." % context.domain.encode())
@@ -120,6 +123,9 @@ class ReadGroup:
     def _confirms(self, origin: Origin, payload: bytes) -> bool:
         """A request of `origin` is answered only once this replica has what is confirmed to be there."""
         return origin.kind == "peer"
+
+    def _excludes_instant(self) -> bool:
+        return self._context.compat.up_to_time == "exclusive"
 
     @property
     def _name(self) -> str:
@@ -373,11 +379,44 @@ class ReadGroup:
     def _on_body(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         if reply:
             try:
-                frames = self._reader.answer(payload, headers)
+                found = self._reader.open(payload, headers)
             except (DamagedError, KvError) as error:
                 self._unreadable(reply, error)
                 return
-            self._send(reply, frames)
+            if isinstance(found, Generator):
+                self._search(reply, found)
+            else:
+                self._send(reply, found)
+
+    def _search(self, reply: bytes, steps: Steps[Answer]) -> None:
+        """Answers what takes some looking, in turns with everything else. It counts as a batch under way."""
+        if not self.has_room:
+            self._refuse(reply)
+            return
+        life = self._life
+        self._streaming += 1
+
+        def over() -> bool:
+            """False when what was looked through is not to be read any more."""
+            if life == self._life:
+                self._streaming -= 1
+                return True
+            self._refuse(reply)
+            return False
+
+        def done(answer: Answer) -> None:
+            if over():
+                self._send(reply, answer)
+
+        def failed(error: Exception) -> None:
+            if over():
+                self._unreadable(reply, error)
+
+        try:
+            self._context.budget.start(self._replica.assignment.account, steps, done, failed)
+        except BusyError:
+            if over():
+                self._refuse(reply)
 
     def _by_subject(self, cut: int, *, alias: bool = False) -> Callback:
         """Answers requests whose subject ends with the key, from position `cut` on."""
@@ -387,8 +426,12 @@ class ReadGroup:
         def answer(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
             if not reply:
                 return
+            key = subject[cut:]
+            if (b"*" in key or b">" in key) and not is_literal(key):
+                self._search(reply, self._reader.open_subject(key, payload, headers, with_pending=alias))
+                return
             try:
-                ((head, body),) = answer_subject(subject[cut:], payload, headers, with_pending=alias)
+                ((head, body),) = answer_subject(key, payload, headers, with_pending=alias)
             except (DamagedError, KvError) as error:
                 self._unreadable(reply, error)
                 return
@@ -479,14 +522,14 @@ class ReadGroup:
         if stream.life == self._life:
             self._streaming -= 1
 
-    def _unreadable(self, reply: bytes, error: DamagedError | KvError) -> None:
+    def _unreadable(self, reply: bytes, error: Exception) -> None:
         """Never a 404 for what is only unreadable here: this replica leaves the group and says that it cannot answer,
         which clients retry on; the retry meets a healthy replica."""
         self._report(error)
         self._replica.bus.publish(reply, b"", b"", _BUSY)
 
-    def _report(self, error: DamagedError | KvError) -> None:
+    def _report(self, error: Exception) -> None:
         if isinstance(error, DamagedError):
             self._replica.report_damage(error)
         else:
-            self._context.log.error("the data store cannot be read", error=str(error))
+            self._context.log.error("the data store cannot be read", error=str(error) or repr(error))

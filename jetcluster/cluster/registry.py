@@ -9,12 +9,14 @@ from jetcluster.cluster.advisories import tell_stream_action
 from jetcluster.cluster.cluster_id import ClusterId, founded
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.members import MetaMembers
+from jetcluster.cluster.mesh_api import NodeInfo
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.cluster.meta_state import Node
 from jetcluster.cluster.proposals import OutcomeUnknownError
 from jetcluster.errors import ApiError
 from jetcluster.raft.api import RaftError
+from jetcluster.stream.levels import KEYS
 
 REGISTER_RETRY = 0.5
 
@@ -57,9 +59,8 @@ class NodeRegistry:
             for info in (self._context.mesh.me, *self._context.mesh.peers.values()):
                 known = self._meta.machine.nodes.get(info.peer_id)
                 draining = known is not None and known.draining
-                now = Node(
-                    info.peer_id, info.name, tuple(info.tags), info.jetstream, draining, self._level(info.peer_id)
-                )
+                level, key = self._level(info.peer_id), self._key(info, known)
+                now = Node(info.peer_id, info.name, tuple(info.tags), info.jetstream, draining, level, key)
                 if known == now or info.peer_id in self._meta.machine.removed:
                     continue
                 if self._meta.group is not None and info.peer_id in self._meta.group.peers:
@@ -70,6 +71,15 @@ class NodeRegistry:
         levels = self._context.raft.levels
         told = levels.told(peer)
         return levels.recorded(peer) if told is None else told
+
+    def _key(self, info: NodeInfo, known: Node | None) -> str:
+        """That with which it came first, once all nodes keep it (`stream.levels`)."""
+        group = self._meta.group
+        if known is not None and known.key:
+            return known.key
+        if group is None or self._context.raft.levels.of(group.members_at(group.last_index)) < KEYS:
+            return ""
+        return info.key
 
     async def _name_cluster(self) -> None:
         assert self._meta.group is not None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import Clock
@@ -19,6 +18,7 @@ from jetcluster.cluster.mesh_api import Mesh, MeshError
 from jetcluster.cluster.proposals import OutcomeUnknownError
 from jetcluster.errors import STREAM_GENERAL, ApiError, by_code
 from jetcluster.raft.api import BackpressureError, RaftError, StorageFullError
+from jetcluster.records import dataclass
 
 if TYPE_CHECKING:
     from jetcluster.cluster.context import Log

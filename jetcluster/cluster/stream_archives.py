@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from jetcluster.budget import Steps
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.stream_replica import StreamReplica
 from jetcluster.consumer import archived
@@ -23,6 +24,7 @@ from jetcluster.raft.api import NotLeaderError
 from jetcluster.store import frozen
 from jetcluster.stream import archive, commands
 from jetcluster.stream.info import state_object
+from jetcluster.stream.rules import RESTORING
 
 Body = dict[str, Any]
 
@@ -41,6 +43,8 @@ class _Open:
     used: float
     number: int = 0
     last: bytes = b""
+    making: asyncio.Future[bytes] | None = None
+    """The next piece, while it is made."""
 
 
 class StreamArchives:
@@ -66,7 +70,9 @@ class StreamArchives:
         ts = self._context.clock.time_ns()
         messages = frozen.messages(self._context.kv.snapshot(), gid)
         key = self._context.rng.token(8).hex()
-        self._open[key] = _Open(gid, _pieces(state, consumers, ts, messages), now)
+        # nats-server passes over what it does not know; a restore that brings no configuration takes this one.
+        config = {name: value for name, value in replica.assignment.config.items() if name != RESTORING}
+        self._open[key] = _Open(gid, _pieces({**state, "config": config}, consumers, ts, messages), now)
         return {"id": key, "state": state}
 
     async def snapshot_next(self, replica: StreamReplica, body: Body) -> Body:
@@ -77,16 +83,20 @@ class StreamArchives:
         found.used = self._context.clock.monotonic()
         number = int(body["number"])
         if number == found.number + 1:
-            piece = None
-            while not piece:
-                piece = next(found.pieces, None)
-                if piece is None:
-                    break
-                await asyncio.sleep(0)
-            found.number, found.last = number, piece or b""
+            await self._make(found, replica.assignment.account)
         elif number != found.number:
             raise by_code(_FAILED, err="snapshot pieces out of order")
         return {"data": base64.b64encode(found.last).decode()}
+
+    async def _make(self, found: _Open, account: str) -> None:
+        """The next piece; whoever asks for it once more meanwhile waits for the same."""
+        if found.making is None:
+            found.making = asyncio.ensure_future(self._context.budget.run(account, _next_of(found.pieces)))
+        making = found.making
+        await asyncio.wait((making,))
+        if found.making is making:
+            found.making = None
+            found.number, found.last = found.number + 1, making.result()
 
     async def snapshot_close(self, replica: StreamReplica, body: Body) -> Body:
         self._open.pop(body["id"], None)
@@ -119,6 +129,15 @@ def _consumers(replica: StreamReplica) -> list[tuple[bytes, Body]]:
         for state in replica.consumers.table.by_cid.values()
         if not state.rules.direct
     ]
+
+
+def _next_of(pieces: Iterator[bytes]) -> Steps[bytes]:
+    """The next piece that holds something; b"" when there is none."""
+    for piece in pieces:
+        if piece:
+            return piece
+        yield
+    return b""
 
 
 def _pieces(

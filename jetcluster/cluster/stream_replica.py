@@ -89,6 +89,7 @@ class StreamReplica:
             max_pending_messages=context.max_buffered[0],
             max_pending_bytes=context.max_buffered[1],
         )
+        self.ingest.width = self.store.width
         self._told_valve = ToldValve(context.mesh, assignment.account, context.timers)
         self.ingest.valve.changed = lambda closed: self._tell_valve()
         self.reads = ReadGroup(context, self)
@@ -133,6 +134,8 @@ class StreamReplica:
             raise error(f"the data store cannot be written: {failing}")
         if self.leading:
             self.context.account_room.take(self, len(command))
+        if command[0] == commands.FAST_PUBLISH:
+            command = self.understood(command) or command
         return self.group.propose(command)
 
     # ---- raft.api.StateMachine
@@ -150,7 +153,7 @@ class StreamReplica:
             self.mirrors.end()
             self.duties.end()
             self._end_objects()
-            self.ingest.batches.stage.clear()
+            self.ingest.clear()
             self.context.leaders.follow(gid, term, leader)
             self.reads.role_changed(False)
         elif self.context.meta_current:
@@ -174,6 +177,7 @@ class StreamReplica:
         if self.objects is not None:
             self.objects.begin()
         self._listen()
+        self.ingest.resume(self.machine.fast.by_id)
         self.context.leaders.lead(self.assignment.gid, term)
         self._propose_config()
         self.mirrors.begin()
@@ -366,7 +370,7 @@ class StreamReplica:
             follow_assignment(self.context, self.group, self.assignment.peers)
             self._propose_config()
             self._do_duties()
-            self.ingest.batches.stage.tick()
+            self.ingest.tick()
             self.mirrors.tick()
             if self.objects is not None:
                 self.objects.tick()
@@ -393,7 +397,7 @@ class StreamReplica:
         if set(self.group.peers) != set(self.assignment.peers) or not self._config_is_told():
             return 0.0
         uploads = self.objects is not None and self.objects.bucket.uploads is not None
-        if uploads or self.mirrors.links.by_key or len(self.ingest.batches.stage):
+        if uploads or self.mirrors.links.by_key or self.ingest.open_batches:
             return 0.0
         return min(self.duties.rest(), LONGEST_REST)
 
@@ -406,7 +410,7 @@ class StreamReplica:
         self.reads.stop()
         self.proposals.dropped(0)
         self.ingest.on_dropped(0)
-        self.ingest.batches.stage.clear()
+        self.ingest.clear()
         self.context.leaders.forget(self.assignment.gid)
 
     def _halt(self) -> None:

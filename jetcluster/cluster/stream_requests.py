@@ -7,9 +7,10 @@ are described in `api.cluster`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
+from jetcluster.budget import BusyError
 from jetcluster.cluster.consumer_exchange import until
 from jetcluster.cluster.consumer_requests import ConsumerRequests
 from jetcluster.cluster.context import NodeContext
@@ -24,11 +25,10 @@ from jetcluster.cluster.stream_replica import StreamReplica
 from jetcluster.errors import ApiError, by_code
 from jetcluster.raft.api import NotLeaderError
 from jetcluster.store.api import DamagedError
-from jetcluster.stream import commands, msg_get
+from jetcluster.stream import commands, direct_get, msg_get
 from jetcluster.stream.info import SubjectsPage, state_object, subjects_page
 
 Body = dict[str, Any]
-T = TypeVar("T")
 PROPOSE_SECONDS = 4.0
 GONE = (10043, 10057)
 """What deleting a message that is not there is refused with."""
@@ -74,6 +74,8 @@ class StreamRequests:
             # Not a "not found": what is asked for exists, this replica cannot read it.
             replica.report_damage(error)
             raise by_code(10008) from error
+        except BusyError as error:
+            raise by_code(10008) from error
 
     async def _catch_up(self, replica: StreamReplica) -> None:
         """Until what clients here have published and acknowledged before they ask is applied. Whoever publishes without
@@ -118,9 +120,8 @@ class StreamRequests:
         page = SubjectsPage(0, 0, 0)
         wanted = body.get("subjects_filter") or ""
         if wanted:
-            subjects, page = await _in_turns(
-                subjects_page(replica.store, wanted.encode(), int(body.get("offset") or 0))
-            )
+            found = subjects_page(replica.store, wanted.encode(), int(body.get("offset") or 0))
+            subjects, page = await self._context.budget.run(replica.assignment.account, found)
             if not replica.leading or not replica.sound:
                 raise NotLeaderError(replica.group.leader)  # what there was to count may have been replaced
         details = bool(body.get("deleted_details"))
@@ -166,6 +167,9 @@ class StreamRequests:
     async def _msg_get(self, replica: StreamReplica, body: Body) -> Body:
         strict = bool(body.get("strict"))
         request = msg_get.decode(body["payload"].encode("latin-1"), body["headers"].encode("latin-1"), strict=strict)
+        steps = direct_get.preparing(replica.store, request)
+        if steps is not None:
+            await self._context.budget.run(replica.assignment.account, steps)
         if not await replica.confirm_leadership():
             raise NotLeaderError(replica.group.leader)
         return {"response": msg_get.answer(replica.store, request).decode()}
@@ -180,17 +184,6 @@ class StreamRequests:
             raise result
         assert isinstance(result, int)
         return result
-
-
-async def _in_turns(steps: Generator[None, None, T]) -> T:
-    """Runs `steps` to their result; everything else of the loop has its turn between them."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            value: T = end.value
-            return value
-        await asyncio.sleep(0)
 
 
 _HANDLERS: dict[str, Callable[[StreamRequests, StreamReplica, Body], Awaitable[Body]]] = {

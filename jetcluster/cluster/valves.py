@@ -19,7 +19,7 @@ from typing import Final
 from jetcluster.clock import Clock, TimerHandle, Timers
 from jetcluster.cluster.mesh_api import NodeInfo
 from jetcluster.cluster.mesh_core import MeshCore, PeerLink
-from jetcluster.cluster.mesh_frames import encode_notice
+from jetcluster.cluster.mesh_frames import FrameError, encode_notice
 from jetcluster.protocol.interest import Switchboard
 
 EVERY: Final = 1.0
@@ -83,14 +83,16 @@ class FarValves:
         self._closed: dict[str, dict[tuple[str, bytes], float]] = {}
         """By peer, account and subject: until when, if it is not repeated."""
         self._looks = False
-        mesh.on_notice(VALVE, self._told)
+        mesh.on_notice(VALVE, self._told, strangers=True)
         mesh.on_silence = self._silence
         mesh.on_peers(lambda info: None, self._down)
 
     def _told(self, peer: str, payload: bytes) -> None:
         link = self._mesh.links.get(peer)
-        if link is None or len(payload) < _HEAD.size:
+        if link is None:
             return
+        if len(payload) < _HEAD.size:
+            raise FrameError("malformed notice of a valve")
         what, length = _HEAD.unpack_from(payload)
         end = _HEAD.size + length
         account, subject = payload[_HEAD.size : end].decode(errors="replace"), payload[end:]

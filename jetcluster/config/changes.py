@@ -54,6 +54,7 @@ _NAMES = {
     "tls": "tls",
     "websocket": "websocket",
     "mappings": "mappings",
+    "compat": "compat",
     "server_tags": "tags",
     "server_metadata": "metadata",
     "cluster.routes": "cluster routes",

@@ -52,6 +52,7 @@ def _routes(reader: Reader, node: Node, cluster: ClusterOptions) -> None:
     if not isinstance(node.value, list):
         raise mismatch(node, "[]interface {}")
     cluster.routes = []
+    known: set[str] = set()
     for item in node.value:
         if not isinstance(item.value, str):
             reader.error(item, str(mismatch(item, "string")))
@@ -61,11 +62,12 @@ def _routes(reader: Reader, node: Node, cluster: ClusterOptions) -> None:
             split_url(url)
         except FieldError as error:
             raise FieldError(f'error parsing route url ["{without_secret(url)}"]: {error}', item) from error
-        if url in cluster.routes:
+        if url in known:
             reader.warn(
                 item, f'invalid use of field "{go_quoted(without_secret(url))}": Duplicate route entry detected'
             )
             continue
+        known.add(url)
         cluster.routes.append(url)
 
 
@@ -104,6 +106,7 @@ _FIELDS: Fields = {
     "cluster_advertise": ("cluster_advertise", as_string),
     "advertise": ("cluster_advertise", as_string),
     "no_advertise": ("no_advertise", as_bool),
+    "trusted_network": ("trusted_network", as_bool),
     "connect_retries": ("connect_retries", as_int),
     "connect_backoff": ("connect_backoff", as_bool),
     "ping_interval": ("ping_interval", as_duration),

@@ -7,13 +7,14 @@ the problem is left out. Texts are nats-server's (reference sheet core 2.4).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from jetcluster.config.options import AccountOptions
 from jetcluster.config.sharing import SERVICE, SINGLETON, STREAM, STREAMED, ExportOptions, ImportOptions
 from jetcluster.model import subjects
 from jetcluster.model.import_transforms import is_wild, numbered, reverse, starred, strict_transform
 from jetcluster.model.transforms import SubjectTransform, TransformError
+from jetcluster.records import dataclass
 
 _Add = Callable[[str, ImportOptions], None]
 

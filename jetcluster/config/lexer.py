@@ -32,6 +32,7 @@ _DATE_FORM = "00-00T00:00:00Z"
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
 _INT64 = 1 << 63
+_MOST_DIGITS = 20
 
 
 class ConfigError(Exception):
@@ -256,10 +257,10 @@ class Scanner:
         unit = _UNIT.match(self.text, self.pos)
         if unit is not None:
             self.pos = unit.end()
-            return _sized(int(digits), unit[0].lower(), self.text[start : self.pos])
+            return _sized(digits, unit[0].lower(), self.text[start : self.pos])
         if digits[0] != "-" and not _NUMBER_END.match(self.text, self.pos):
             return self._string(digits)
-        return _sized(int(digits), "", digits)
+        return _sized(digits, "", digits)
 
     def _float(self, start: int) -> Scalar:
         self.take()
@@ -303,7 +304,9 @@ _NOT_INCLUDED = {
 }
 
 
-def _sized(number: int, unit: str, token: str) -> int:
+def _sized(digits: str, unit: str, token: str) -> int:
+    size = digits.lstrip("-0")  # `int` reads 4,300 digits at most
+    number = _INT64 if len(size) > _MOST_DIGITS else int(size or "0") * (-1 if digits[0] == "-" else 1)
     if not -_INT64 <= number < _INT64:
         raise ConfigError(f"integer '{token}' is out of the range")
     if not unit:

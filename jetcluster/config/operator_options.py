@@ -5,10 +5,11 @@ Rules and texts are nats-server's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from jetcluster.config.nkeys import is_key
+from jetcluster.records import dataclass
 
 if TYPE_CHECKING:
     from jetcluster.config.claims.operator import OperatorClaims

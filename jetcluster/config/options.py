@@ -1,7 +1,6 @@
 """`Options`: everything a server process can be told, from flags and configuration file together.
 
-Plain slotted dataclasses, not pydantic models: importing pydantic costs 0.12 s, a quarter of the budget from exec to
-"Server is ready" (shared/reference/drop-in.md). The reader checks every type before it assigns.
+Plain slotted dataclasses: the reader checks every type before it assigns.
 
 Sizes are bytes, times are seconds. Fields that `server.options.ServerOptions` has too carry the same name and default.
 """
@@ -9,10 +8,12 @@ Sizes are bytes, times are seconds. Fields that `server.options.ServerOptions` h
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from jetcluster.config.compat_options import CompatOptions
 from jetcluster.config.operator_options import OperatorOptions
 from jetcluster.config.sharing import ExportOptions, ImportOptions, MappingOptions
+from jetcluster.records import dataclass
 
 DEFAULT_PORT = 4222
 RANDOM_PORT = -1
@@ -61,6 +62,8 @@ class UserOptions:
 class AuthorizationOptions:
     """A top-level or cluster `authorization` block."""
 
+    given: bool = False
+    """There is such a block, whatever it says."""
     user: str = ""
     password: str = ""
     token: str = ""
@@ -169,8 +172,8 @@ class JetStreamOptions:
     max_object_uploads: int = 0
     object_idle_timeout: float = 0.0
     """Of the object service (docs/objects.md); 0 is the default."""
-    batch_allow_msg_id: bool = False
-    """Ours: Nats-Msg-Id in an atomic batch is deduplicated instead of refused (streams.md R12)."""
+    batch_allow_msg_id: bool | None = None
+    """Ours, older than `compat { batch_msg_id }`, which it goes before; None: not said."""
 
 
 @dataclass(slots=True)
@@ -196,6 +199,8 @@ class ClusterOptions:
     write_timeout: str = "default"
     tls: TlsOptions | None = None
     """Both ends of a route show certificates and check them."""
+    trusted_network: bool = False
+    """Without authorization and TLS: nodes on other machines may join all the same."""
 
 
 @dataclass(slots=True)
@@ -417,6 +422,7 @@ class Options:
     allow_non_tls: bool = False
 
     jetstream: JetStreamOptions = field(default_factory=JetStreamOptions)
+    compat: CompatOptions = field(default_factory=CompatOptions)
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
     leafnodes: LeafOptions = field(default_factory=LeafOptions)
     websocket: WebSocketOptions = field(default_factory=WebSocketOptions)
@@ -452,6 +458,25 @@ class Options:
     @property
     def system_account_name(self) -> str:
         return self.system_account or "$SYS"
+
+    @property
+    def global_only(self) -> bool:
+        """No account is configured beside the system account: `$G` has JetStream, as without `accounts`."""
+        return self.accounts is None or (not self.operator.is_on and self.accounts.keys() <= {self.system_account_name})
+
+    @property
+    def global_is_open(self) -> bool:
+        """Only the system account is configured, so that its users can log in: clients without credentials are in `$G`,
+        as they were before, and wrong ones are refused. An `authorization` block says that it is to be otherwise."""
+        auth = self.authorization
+        if not self.accounts or not self.global_only:
+            return False
+        return not (self.no_auth_user or auth.given or auth.user or auth.token)
+
+    def has_jetstream(self, account: str) -> bool:
+        """Is JetStream on for the account, where the server has it?"""
+        found = (self.accounts or {}).get(account)
+        return (found is not None and found.jetstream is not None) or (account == "$G" and self.global_only)
 
     @property
     def shares(self) -> bool:

@@ -21,12 +21,68 @@ MAX_INCLUDE_DEPTH = 32
 MAX_DEPTH = 100
 """Of maps and arrays in each other: no server's configuration needs it, and the parser calls itself for each."""
 
+MAX_FILE_BYTES = 64 * 1024 * 1024
+"""Of one file: `/dev/zero` is no configuration."""
+
+MAX_INCLUDES = 1000
+MAX_FROM_ENVIRONMENT = 20_000
+"""Of both all together: each may name two others, and so on. A variable of the environment is read at each use."""
+
+MAX_VALUES = 1_000_000
+"""That variables stand for, all together: a list of ten times the list before it, and so on."""
+
 _BCRYPT = ("2a$", "2b$", "2x$", "2y$")
 """A bare bcrypt hash begins like a variable; the real server knows the first of these."""
 
 
-class IncludeDepthError(ConfigError):
+class TooLargeError(ConfigError):
+    """More than a configuration may come to; said once, not once per level."""
+
+
+class IncludeDepthError(TooLargeError):
     """Files that include each other without end; said once, not once per level."""
+
+
+class _Budget:
+    """What a configuration and all that it includes may still come to."""
+
+    def __init__(self) -> None:
+        self._includes = 0
+        self._from_environment = 0
+        self._values = 0
+        self._sizes: dict[int, tuple[Value, int, int]] = {}
+        """How many values are in a map or list, and how deep; by its identity, which no other gets as it is kept."""
+
+    def take_include(self, name: str, where: str) -> None:
+        """Raises ConfigError."""
+        self._includes += 1
+        if self._includes > MAX_INCLUDES:
+            raise TooLargeError(f"error parsing include file '{name}', {where}: more than {MAX_INCLUDES} includes")
+
+    def take_from_environment(self, what: str) -> None:
+        """Raises ConfigError."""
+        self._from_environment += 1
+        if self._from_environment > MAX_FROM_ENVIRONMENT:
+            raise TooLargeError(f"{what}: more than {MAX_FROM_ENVIRONMENT} uses of variables of the environment")
+
+    def take_value(self, value: Value, what: str) -> None:
+        """Raises ConfigError."""
+        size, depth = self._size(value)
+        self._values += size
+        if self._values > MAX_VALUES or depth > MAX_DEPTH:
+            raise TooLargeError(
+                f"{what}: variables stand for more than {MAX_VALUES} values, or more than {MAX_DEPTH} deep"
+            )
+
+    def _size(self, value: Value) -> tuple[int, int]:
+        if not isinstance(value, dict | list):
+            return 1, 0
+        known = self._sizes.get(id(value))
+        if known is None:
+            found = [self._size(node.value) for node in (value.values() if isinstance(value, dict) else value)]
+            size, depth = 1 + sum(one[0] for one in found), 1 + max((one[1] for one in found), default=0)
+            known = self._sizes[id(value)] = value, size, depth
+        return known[1:]
 
 
 class Node:
@@ -72,7 +128,11 @@ def parse_text(text: str, file: str, env: Mapping[str, str]) -> dict[str, Node]:
 def read_text(path: str) -> str:
     """Raises ConfigError with the real server's words."""
     try:
-        return Path(path).read_bytes().decode()  # as it is: a carriage return counts for columns
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise TooLargeError(f"{path}: more than {MAX_FILE_BYTES} bytes")
+        return data.decode()  # as it is: a carriage return counts for columns
     except OSError as error:
         verb = "read" if isinstance(error, IsADirectoryError) else "open"
         raise ConfigError(f"{verb} {path}: {(error.strerror or str(error)).lower()}") from error
@@ -81,15 +141,16 @@ def read_text(path: str) -> str:
 
 
 class _Parser:
-    __slots__ = ("_depth", "_env", "_file", "_level", "_scan", "_scopes")
+    __slots__ = ("_budget", "_depth", "_env", "_file", "_level", "_scan", "_scopes")
 
-    def __init__(self, text: str, file: str, env: Mapping[str, str], depth: int) -> None:
+    def __init__(self, text: str, file: str, env: Mapping[str, str], depth: int, budget: _Budget | None = None) -> None:
         if depth > MAX_INCLUDE_DEPTH:
             raise IncludeDepthError(f"error parsing include file '{file}', included more than {MAX_INCLUDE_DEPTH} deep")
         self._scan = Scanner(text)
         self._file = file
         self._env = env
         self._depth = depth
+        self._budget = budget or _Budget()
         self._level = 0
         self._scopes: list[dict[str, Node]] = []
 
@@ -240,7 +301,9 @@ class _Parser:
         for scope in reversed(self._scopes):
             if name in scope:
                 scope[name].used_as_variable = True
-                return scope[name].value
+                value = scope[name].value
+                self._budget.take_value(value, f"variable reference for '{name}' on line {line}")
+                return value
         if name in seen:
             raise ConfigError(f"variable reference cycle for '{name}'")
         if name not in self._env:
@@ -249,7 +312,8 @@ class _Parser:
         if text.startswith("$") and not text[1:].startswith(_BCRYPT):
             return self._variable(text[1:], line, seen | {name})
         # The environment's text is read as a value of the file, so "{a: 1}" or "[x, y]" from there work too.
-        parser = _Parser(f"value = {text}", self._file, self._env, self._depth + 1)
+        self._budget.take_from_environment(f"variable reference for '{name}' on line {line}")
+        parser = _Parser(f"value = {text}", self._file, self._env, self._depth + 1, self._budget)
         try:
             return parser.document()["value"].value
         except (ParseError, KeyError) as error:
@@ -290,9 +354,11 @@ class _Parser:
         """Relative to the including file, also with a leading slash, as in the real server. The including file's
         variables are not seen inside."""
         path = os.path.normpath(Path(self._file).parent / name.lstrip("/"))
+        line = self._scan.position()[0]
+        self._budget.take_include(name, f"{self._file}:{line}")
         try:
-            return _Parser(read_text(path), path, self._env, self._depth + 1).document()
-        except IncludeDepthError:
+            return _Parser(read_text(path), path, self._env, self._depth + 1, self._budget).document()
+        except TooLargeError:
             raise
         except ConfigError as error:
             raise ConfigError(f"error parsing include file '{name}', {error}") from error

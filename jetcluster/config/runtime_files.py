@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from jetcluster.file_modes import open_to_others
+
+MODE = 0o644
+_NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
 PORTS_PREFIX = "nats-server"
 """Literal, whatever the executable is called: client test harnesses wait for `nats-server_<pid>.ports`."""
 
@@ -22,10 +28,39 @@ class PortsFileError(OSError):
 def write_pid_file(path: str, pid: int | None = None) -> None:
     """Decimal pid, no newline; left behind at exit, as the real server does. Raises PidFileError."""
     try:
-        Path(path).write_text(str(os.getpid() if pid is None else pid), encoding="ascii")
+        _replace(Path(path), str(os.getpid() if pid is None else pid))
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
         raise PidFileError(f"Could not write pidfile: open {path}: {reason}") from error
+
+
+def _replace(path: Path, text: str, *, in_place: bool = True) -> None:
+    """The file appears whole, in place of a stale one, and in place of a link: these folders are often everybody's, and
+    what a link there names is not to be overwritten. A file that only its content may be changed of (in a folder that
+    is not ours, mounted by itself, a device) is written `in_place`. Raises OSError."""
+    if in_place and path.exists() and not path.is_symlink() and not path.is_file():
+        path.write_text(text, encoding="ascii")
+        return
+    beside = path.with_name(f"{path.name}.{os.urandom(6).hex()}.partial")
+    try:
+        _write_new(beside, text)
+        beside.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        if not in_place or error.errno not in _NOT_OURS:
+            raise
+        descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(text)
+
+
+def _write_new(path: Path, text: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, MODE)
+    open_to_others(descriptor, MODE)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(text)
 
 
 def ports_file(directory: str, pid: int | None = None) -> Path:
@@ -40,10 +75,8 @@ def write_ports_file(directory: str, listeners: Mapping[str, Sequence[str]], pid
     """
     path = ports_file(directory, pid)
     content = {kind: list(urls) for kind, urls in listeners.items() if urls}
-    partial = path.with_suffix(".ports.partial")
     try:
-        partial.write_text(json.dumps(content, separators=(",", ":")), encoding="ascii")
-        partial.replace(path)
+        _replace(path, json.dumps(content, separators=(",", ":")), in_place=False)
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
         raise PortsFileError(f"Error writing ports file ({path}): open {path}: {reason}") from error

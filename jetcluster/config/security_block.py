@@ -222,7 +222,7 @@ _AUTHORIZATION_BLOCKS: Blocks = {
 
 
 def read_authorization(reader: Reader, node: Node, options: Options) -> None:
-    auth = options.authorization = AuthorizationOptions()
+    auth = options.authorization = AuthorizationOptions(given=True)
     pairs = as_map(node, "authorization")
     reader.block(pairs, auth, _AUTHORIZATION_FIELDS, _AUTHORIZATION_BLOCKS, path="authorization")
     if auth.token and (auth.user or auth.password):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jetcluster.config.cluster_block import read_cluster
+from jetcluster.config.compat_block import read_compat
 from jetcluster.config.exports_block import check_imports, read_mappings
 from jetcluster.config.jetstream_block import as_store_dir, read_jetstream
 from jetcluster.config.leafnodes_block import read_leafnodes
@@ -208,6 +209,7 @@ _BLOCKS: Blocks = {
     "tls": read_tls,
     "cluster": read_cluster,
     "jetstream": read_jetstream,
+    "compat": read_compat,
     "leafnodes": read_leafnodes,
     "leaf": read_leafnodes,
     "websocket": read_websocket,

@@ -7,7 +7,9 @@ Who translates from another source (JWT claims) makes these objects and puts the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from jetcluster.records import dataclass
 
 STREAM = "stream"
 SERVICE = "service"

@@ -12,7 +12,7 @@ from jetcluster.consumer.retention import TableStore
 from jetcluster.consumer.rules import EXPLICIT, FLOW_CONTROL, ConsumerRules
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.errors import ApiError
-from jetcluster.model.subjects import Patterns
+from jetcluster.model.patterns import Patterns
 from jetcluster.stream.commands import CommandError, UnknownCommandError
 from jetcluster.stream.log_json import load_object
 from jetcluster.stream.rules import LIMITS, WORKQUEUE, StreamRules
@@ -155,11 +155,9 @@ def start(rules: ConsumerRules, stream: StreamRules, store: TableStore) -> tuple
     elif policy == "new":
         seq = last + 1
     elif policy == "last":
-        found = [store.last_by_subject(filter) for filter in rules.filters]
-        seq = max((message.seq for message in found if message is not None), default=first)
+        seq = store.last_of_any(rules.filters) or first
     elif policy == "last_per_subject" and stream.max_msgs_per_subject != 1:
-        seqs = [seq for filter in rules.filters for seq in store.last_seqs(filter)]
-        seq = min(seqs, default=last)
+        seq = min(store.last_seqs_any(rules.filters), default=last)
         upto = last
     else:
         seq = first

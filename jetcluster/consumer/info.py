@@ -17,10 +17,9 @@ def num_pending(state: ConsumerState, store: TableStore) -> int:
     upto = state.last_per_subject_upto
     found = 0
     if above <= upto:
-        last = (seq for filter in rules.filters for seq in store.last_seqs(filter, upto))
-        found = sum(1 for seq in last if seq >= above)
+        found = sum(1 for seq in store.last_seqs_any(rules.filters, upto) if seq >= above)
         above = upto + 1
-    return found + sum(store.count(filter, above) for filter in rules.filters)
+    return found + store.count_any(rules.filters, above)
 
 
 def consumer_info(

@@ -55,12 +55,12 @@ class Messages(Protocol):
         """As `read`, several times cheaper."""
         ...
 
-    def count(self, filter: bytes, seq: int) -> int:
-        """Messages at or above `seq` that match."""
+    def count_any(self, filters: Sequence[bytes], seq: int) -> int:
+        """Messages at or above `seq` that match one of `filters`, which do not overlap."""
         ...
 
-    def last_seqs(self, filter: bytes, up_to: int | None = None, limit: int | None = None) -> list[int]:
-        """See `stream.ports.ReadStore`."""
+    def last_seqs_any(self, filters: Sequence[bytes], up_to: int | None = None) -> list[int]:
+        """The last sequence (at or below `up_to`) of every subject that matches one of `filters`, ascending."""
         ...
 
     def seq_at_time(self, ts: int) -> int:

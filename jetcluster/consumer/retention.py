@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from jetcluster.consumer.state import ConsumerState
-from jetcluster.model.subjects import Patterns
-from jetcluster.protocol.subjects import is_literal, matches
+from jetcluster.model.patterns import Patterns
+from jetcluster.protocol.subjects import is_literal
+from jetcluster.protocol.sublist import Sublist
 from jetcluster.store.api import Columns
 from jetcluster.stream.ports import MachineStore, Sift
 from jetcluster.stream.rules import INTEREST, LIMITS, WORKQUEUE
@@ -38,6 +39,18 @@ class TableStore(MachineStore, Protocol):
         """The first `want` sequences at or above `seq` whose subject matches one of `filters`, ascending."""
         ...
 
+    def count_any(self, filters: Sequence[bytes], seq: int) -> int:
+        """How many messages at or above `seq` match one of `filters`, which do not overlap."""
+        ...
+
+    def last_of_any(self, filters: Sequence[bytes]) -> int:
+        """Highest sequence that matches one of `filters`, 0 when none does."""
+        ...
+
+    def last_seqs_any(self, filters: Sequence[bytes], up_to: int | None = None) -> list[int]:
+        """The last sequence (at or below `up_to`) of every subject that matches one of `filters`, ascending."""
+        ...
+
     def read_columns(self, seqs: Sequence[int]) -> Columns: ...
 
 
@@ -50,7 +63,8 @@ class Retention:
         self._consumers = consumers
         self._takers: dict[bytes, list[ConsumerState]] = {}
         self._literal: dict[bytes, list[ConsumerState]] = {}
-        self._wildcards: list[tuple[bytes, ConsumerState]] = []
+        self._wants_all: list[ConsumerState] = []
+        self._index_of_wildcards = _new_index()
         self._indexed = False
 
     def consumers_changed(self) -> None:
@@ -67,7 +81,7 @@ class Retention:
             return
         if not self._indexed:
             self._index()
-        if any(filter == b">" and state.delivered_sseq < first_seq for filter, state in self._wildcards):
+        if any(state.delivered_sseq < first_seq for state in self._wants_all):
             return
         for start in range(max(first_seq, store.first_seq), last_seq + 1, CHUNK):
             self._sift(range(start, min(start + CHUNK, last_seq + 1)))
@@ -191,7 +205,7 @@ class Retention:
         if takers is None:
             if len(self._takers) >= SUBJECTS:
                 self._takers.clear()
-            takers = self._literal.get(subject, []) + [s for f, s in self._wildcards if matches(subject, f)]
+            takers = self._literal.get(subject, []) + self._index_of_wildcards.match(subject)
             self._takers[subject] = takers
         return takers
 
@@ -199,10 +213,28 @@ class Retention:
         self._indexed = True
         self._takers.clear()
         self._literal.clear()
-        self._wildcards.clear()
+        self._wants_all.clear()
+        self._index_of_wildcards = _new_index()
         for state in self._consumers.values():
             for filter in state.rules.filters:
                 if is_literal(filter):
                     self._literal.setdefault(filter, []).append(state)
                 else:
-                    self._wildcards.append((filter, state))
+                    if filter == b">":
+                        self._wants_all.append(state)
+                    self._index_of_wildcards.insert(_Filter(filter, state))
+
+
+class _Filter:
+    """A wildcard of a consumer."""
+
+    __slots__ = ("queue", "state", "subject")
+
+    def __init__(self, subject: bytes, state: ConsumerState) -> None:
+        self.subject = subject
+        self.queue: bytes | None = None
+        self.state = state
+
+
+def _new_index() -> Sublist[_Filter, list[ConsumerState]]:
+    return Sublist(lambda subject, found, queues: [one.state for one in found])

@@ -84,9 +84,8 @@ class Selection:
         """Deliver policy last_per_subject: what is wanted of the messages there were at the creation, ascending."""
         upto = state.last_per_subject_upto
         if upto > self.cursor:
-            last_seqs = self._messages.last_seqs
-            found = {seq for subject in state.rules.filters for seq in last_seqs(subject, upto)}
-            self._last_of = sorted(seq for seq in found if seq > self.cursor)
+            found = self._messages.last_seqs_any(state.rules.filters, upto)
+            self._last_of = found[bisect_right(found, self.cursor) :]
         self._end = -1
         self._left = self._counted_to = self._removals = 0
         self._stale = True
@@ -128,14 +127,14 @@ class Selection:
                 self._recount(now)
                 return
         if messages.last_seq > self._counted_to:
-            self._left += sum(messages.count(subject, self._counted_to + 1) for subject in self._state.rules.filters)
+            self._left += messages.count_any(self._state.rules.filters, self._counted_to + 1)
             self._counted_to = messages.last_seq
 
     def _recount(self, now: float) -> None:
         messages = self._messages
         start = max(self.cursor, self._state.last_per_subject_upto if self._last_of else 0) + 1
         self._left = len(self._last_of) - bisect_right(self._last_of, self.cursor)
-        self._left += sum(messages.count(subject, start) for subject in self._state.rules.filters)
+        self._left += messages.count_any(self._state.rules.filters, start)
         self._counted_to = messages.last_seq
         self._removals = messages.removals
         self._stale = False

@@ -30,10 +30,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from jetcluster.clock import Clock
+from jetcluster.records import dataclass
 
 SECOND: Final = 1_000_000_000
 LIMIT: Final = 5 * SECOND

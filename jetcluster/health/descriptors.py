@@ -41,6 +41,10 @@ class DescriptorWatch:
         """Whether a connection with this descriptor is one too many."""
         return descriptor >= self.limit - self.reserve - MARGIN
 
+    def nearly_out(self, descriptor: int) -> bool:
+        """Whether half of the reserve is taken: links between servers may use the rest, strangers may not."""
+        return descriptor >= self.limit - self.reserve // 2
+
     def trouble(self) -> str:
         """Says when the reserve is touched; "" while it is not."""
         self.limit = self._limit_now()

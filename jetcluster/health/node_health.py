@@ -21,11 +21,11 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from jetcluster.clock import Clock
 from jetcluster.health.cluster_clock import ClusterClock
+from jetcluster.records import dataclass
 
 CALM: Final = 1.0
 

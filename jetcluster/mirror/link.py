@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from jetcluster import errors
@@ -91,8 +91,12 @@ class Link:
     def live(self) -> bool:
         return self._inflow is not None
 
-    def begin(self) -> None:
-        self._attempt(self._life)
+    def begin(self, delay: float = 0.0) -> None:
+        """`delay`, seconds: others have to begin, too."""
+        if delay:
+            self._timer = self._around.timers.call_later(delay, self._attempt, self._life)
+        else:
+            self._attempt(self._life)
 
     def end(self, *, forever: bool = False) -> None:
         """`forever`: the stream has no such link any more."""
@@ -160,7 +164,7 @@ class Link:
         for subscription in self._subscriptions:
             around.bus.unsubscribe(subscription)
         self._subscriptions.clear()
-        if self._consumer and not self._durable:
+        if self._consumer and not self._durable and self.upstream.consumer is None:
             # With a reply, though nobody listens there: what the server says without one is no request (api/dispatch).
             around.bus.publish(self.upstream.delete_subject(self._consumer), b"", NOWHERE)
             self._consumer = ""
@@ -316,6 +320,9 @@ class Link:
         upstream, around = self.upstream, self._around
         self._identity = identity
         self._start = start_of(upstream, around.target, identity)
+        if upstream.consumer is not None:
+            self._bind_given(upstream.consumer)
+            return
         if self._durable:
             self._bind()
             return
@@ -348,6 +355,23 @@ class Link:
 
         body = upstream.durable_request(self._consumer, deliver, around.bus.account)
         self._ask(upstream.create_subject(self._consumer, durable=True), body, bound, self._uncreated)
+
+    def _bind_given(self, consumer: Mapping[str, str]) -> None:
+        """The user's own consumer (ADR-60) goes back to what was acknowledged, and delivers where it always does."""
+        upstream, around = self.upstream, self._around
+        self._durable = True
+        self._consumer = consumer["name"]
+        self._dseq = self._highest = 0
+
+        def begun(answer: dict[str, Any]) -> None:
+            if answer["config"]["ack_policy"] != "flow_control":
+                self._fail(errors.by_code(10214 if upstream.mirror else 10217))
+                return
+            deliver = consumer["deliver_subject"].encode()
+            self._subscriptions.append(around.bus.subscribe(deliver, self._receiver()))
+            self._created(answer)
+
+        self._ask(upstream.reset_subject(self._consumer), b"", begun, self._uncreated)
 
     @property
     def _own(self) -> bytes:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from jetcluster.mirror.link import Link
 from jetcluster.mirror.ports import Surroundings
 from jetcluster.mirror.upstream import Upstream
+
+AT_ONCE: Final = 16
+APART_SECONDS: Final = 0.01
+"""So many of a stream's links begin together, and then the next: thousands at once would hold the loop."""
 
 
 class Links:
@@ -39,8 +43,8 @@ class Links:
             self.by_key.pop(key).end(forever=True)
         known = self.by_key
         self.by_key = {key: known.get(key) or Link(self._around, upstream) for key, upstream in wanted.items()}
-        for key in wanted.keys() - known.keys():
-            self.by_key[key].begin()
+        for number, key in enumerate([key for key in wanted if key not in known]):
+            self.by_key[key].begin(number // AT_ONCE * APART_SECONDS)
 
     def _upstreams(self) -> list[Upstream]:
         rules = self._around.target.rules

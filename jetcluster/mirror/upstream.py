@@ -42,6 +42,7 @@ class Upstream:
         "_filter",
         "_index",
         "config",
+        "consumer",
         "deliver",
         "external",
         "filters",
@@ -61,6 +62,8 @@ class Upstream:
         self.key = b"" if mirror else link_key(config)
         external = config.get("external") or {}
         self.external = bool(external)
+        self.consumer: Mapping[str, str] | None = config.get("consumer")
+        """A durable one of the user's own: it is there, has filters and start, and stays."""
         self.prefix: str = external.get("api") or "$JS.API"
         base = external.get("deliver") or "$JS"
         self.deliver = f"{base}.{'M' if mirror else 'S'}."

@@ -49,6 +49,7 @@ class SnapshotRequest(WireModel):
 
 class RestoreState(WireModel):
     last_seq: UInt64 = 0
+    bytes: UInt64 = 0
 
 
 class RestoreRequest(WireModel):

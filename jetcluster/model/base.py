@@ -1,10 +1,12 @@
 """The base of the pydantic models: Go's JSON habits (streams.md L8) and error texts.
 
-Importing pydantic costs 0.1 s: only the API handlers import this module, on their first request.
+Importing pydantic costs 0.1 s: only the API handlers import this module, which a node's start loads beside its waits.
+Building the models costs as much again: each is built when it is first used, or by `node.warm_up`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
@@ -35,7 +37,7 @@ class WireModel(BaseModel):
     """Keys are matched without case, `null` is as if absent, types are not coerced; unknown keys are ignored, unless
     `parse` is told to be strict."""
 
-    model_config = ConfigDict(strict=True, extra="ignore")
+    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
 
     empty_is_absent: ClassVar[frozenset[str]] = frozenset()
     """Keys whose "" means the default: the seeds write `"discard": ""`, which nats-server refuses (R23)."""
@@ -71,6 +73,15 @@ class WireModel(BaseModel):
             raise codec.invalid_json(_text(error)) from None
         except RecursionError:
             raise codec.invalid_json(codec.MAX_DEPTH_TEXT) from None
+
+
+def models() -> Iterator[type[WireModel]]:
+    """All that are defined by now; those that others are made of come first."""
+    waiting = [WireModel]
+    while waiting:
+        for model in waiting.pop().__subclasses__():
+            waiting.append(model)
+            yield model
 
 
 def _text(error: ValidationError) -> str:

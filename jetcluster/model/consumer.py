@@ -38,8 +38,8 @@ class ConsumerConfig(WireModel):
     deliver_policy: Literal["all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"] = "all"
     opt_start_seq: UInt64 = 0
     opt_start_time: Time = ""
-    ack_policy: Literal["none", "all", "explicit", "flow_control"] = "explicit"
-    """Q2: an absent key is `explicit`, where nats-server takes `none`."""
+    ack_policy: Literal["none", "all", "explicit", "flow_control"] = "none"
+    """What an absent key means is for the server to say (`compat { ack_policy }`; Q2)."""
     ack_wait: Duration = 0
     max_deliver: Int64 = 0
     backoff: list[Duration] = Field(default_factory=list)
@@ -68,6 +68,11 @@ class ConsumerConfig(WireModel):
     priority_groups: list[str] = Field(default_factory=list)
     priority_policy: Literal["none", "overflow", "pinned_client", "prioritized"] = "none"
     priority_timeout: Duration = 0
+
+    def settle_ack_policy(self, absent: str) -> None:
+        """`absent` where the client did not say one."""
+        if "ack_policy" not in self.model_fields_set:
+            self.ack_policy = "explicit" if absent == "explicit" else "none"
 
     def to_wire(self) -> dict[str, Any]:
         """What was given, zero values left out; times also in Unix nanoseconds, under `<key>_ns`."""

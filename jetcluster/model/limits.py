@@ -31,8 +31,9 @@ class AccountLimits:
     default_max_consumers: int = 0
     """`jetstream { limits { default_max_consumers } }`: of a stream, where neither it nor the account says a number."""
 
-    def to_wire(self) -> dict[str, Any]:
-        """The `limits` object of `$JS.API.INFO`; `duplicate_window_max` is an extra of ours (streams.md R20)."""
+    def to_wire(self, *, duplicate_window_max: bool = False) -> dict[str, Any]:
+        """The `limits` object of `$JS.API.INFO`. `duplicate_window_max` is in the specification and not in nats-server,
+        and strict clients refuse a field that they do not know (streams.md R20)."""
         return {
             "max_memory": self.max_memory,
             "max_storage": self.max_storage,
@@ -42,7 +43,7 @@ class AccountLimits:
             "memory_max_stream_bytes": self.memory_max_stream_bytes,
             "storage_max_stream_bytes": self.storage_max_stream_bytes,
             "max_bytes_required": self.max_bytes_required,
-            "duplicate_window_max": self.duplicate_window_max,
+            **({"duplicate_window_max": self.duplicate_window_max} if duplicate_window_max else {}),
         }
 
 

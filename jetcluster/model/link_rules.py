@@ -6,11 +6,11 @@ looked at. Codes and texts: shared/reference/streams.md 1.13, 5.5, 7.6, checked 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from jetcluster.errors import by_code, invalid_config
-from jetcluster.model import subjects
+from jetcluster.model.patterns import Patterns
 
 Config = Mapping[str, Any]
 Find = Callable[[str], Config | None]
@@ -49,14 +49,16 @@ def _narrower(config: Config, upstream: Config) -> bool:
 
 def _check_cycle(config: Config, find: Find) -> None:
     """No message that the stream takes in by its own subjects may find its way back into it."""
-    name, own = config["name"], config.get("subjects") or [">"]
+    name = config["name"]
+    own: Patterns | None = None
     seen: set[str] = set()
     open_ = list(_links(config))
     while open_:
         link = open_.pop()
         upstream = link["name"]
         if upstream == name:
-            if any(subjects.overlap(wanted, subject) for wanted in _filters(link) for subject in own):
+            own = own or Patterns(config.get("subjects") or [">"])
+            if any(own.overlap(wanted) for wanted in _filters(link)):
                 raise invalid_config("detected cycle")
         elif upstream not in seen:
             seen.add(upstream)
@@ -66,19 +68,47 @@ def _check_cycle(config: Config, find: Find) -> None:
 
 def _check_repeated(config: Config, find: Find) -> None:
     """A stream, then its mirror as sources: no cycle, but nats-server 2.15.2 calls it one, whatever the filters are,
-    and takes the same two the other way round. nats.go's tests ask for that."""
-    listed: set[str] = set()
-    for link in _links(config):
-        seen = {link["name"]}
-        open_ = [link["name"]]
+    and takes the same two the other way round. nats.go's tests ask for that.
+
+    So no stream in the list may lead, by whatever way, to another one before it. Every stream behind the list is looked
+    at once for that, however many ways lead there."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for place, link in enumerate(_links(config)):
+        first.setdefault(link["name"], place)
+        last[link["name"]] = place
+    if len(first) < 2:
+        return
+    downstream = _downstream(first, find)
+    led: dict[str, set[str]] = {}
+    """By stream: the first two of the list that lead there. A third says nothing new: one of the two is another one
+    than the stream itself."""
+    for name, place in first.items():
+        open_ = [name]
         while open_:
-            found = find(open_.pop())
-            for upstream in {other["name"] for other in _links(found or {})} - seen:
-                if upstream in listed:
-                    raise invalid_config("detected cycle")
+            for other in downstream.get(open_.pop(), ()):
+                leading = led.setdefault(other, set())
+                if len(leading) < 2 and name not in leading:
+                    leading.add(name)
+                    open_.append(other)
+                    if other != name and last.get(other, -1) > place:
+                        raise invalid_config("detected cycle")
+
+
+def _downstream(names: Iterable[str], find: Find) -> dict[str, set[str]]:
+    """For all streams that lead to the named ones: who takes directly from each."""
+    takers: dict[str, set[str]] = {}
+    seen = set(names)
+    open_ = list(seen)
+    while open_:
+        name = open_.pop()
+        found = find(name)
+        for upstream in {link["name"] for link in _links(found)} if found is not None else ():
+            takers.setdefault(upstream, set()).add(name)
+            if upstream not in seen:
                 seen.add(upstream)
                 open_.append(upstream)
-        listed.add(link["name"])
+    return takers
 
 
 def _links(config: Config) -> Iterator[Config]:

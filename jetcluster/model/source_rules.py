@@ -6,11 +6,13 @@ Wire form in, ApiError out (shared/reference/streams.md 5.5). What depends on th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.model import subjects
+from jetcluster.model.patterns import MAX_SHAPES, Patterns, first_overlap, too_various
 from jetcluster.model.transforms import SubjectTransform, TransformError, check_mapping
 
 Config = Mapping[str, Any]
@@ -24,6 +26,9 @@ _MIRROR_EXCLUDES = (
     ("allow_batched", 10209),
     ("allow_msg_schedules", 10186),
 )
+
+_IDENTITY: Final = ("name", "external", "filter_subject", "subject_transforms")
+"""Two sources that are alike in these are one twice."""
 
 
 def check_links(config: Config) -> None:
@@ -47,30 +52,53 @@ def _check_mirror(config: Config, mirror: Config) -> None:
         raise invalid_config("subject delete markers forbidden on mirrors")
     if not _is_stream_name(mirror.get("name", "")):
         raise by_code(10142)
+    _check_consumer(mirror, 10213)
     transforms = mirror.get("subject_transforms", [])
     if transforms and mirror.get("filter_subject"):
         raise by_code(10150)
     _check_filter(mirror, "mirror")
     _check_filters(mirror, by_code(10152), 10151, 10154)
-    _check_external(config, mirror)
+    _check_external(config, mirror, Patterns())  # it has no subjects, or was refused
 
 
 def _check_sources(config: Config) -> None:
-    seen: list[Config] = []
-    for source in config.get("sources", []):
+    seen: set[str] = set()
+    sources = config.get("sources", [])
+    own = Patterns(config.get("subjects", ()) if any(source.get("external") for source in sources) else ())
+    consumers: set[tuple[str, ...]] = set()
+    for source in sources:
         if config.get("allow_msg_schedules"):
             raise by_code(10187)
         if not _is_stream_name(source.get("name", "")):
             raise by_code(10141)
-        identity = {k: source.get(k) for k in ("name", "external", "filter_subject", "subject_transforms")}
+        identity = json.dumps([source.get(key) for key in _IDENTITY], sort_keys=True)
         if identity in seen:
             raise by_code(10140)
-        seen.append(identity)
+        seen.add(identity)
         if source.get("subject_transforms") and source.get("filter_subject"):
             raise by_code(10144)
         _check_filter(source, "source:")
         _check_filters(source, by_code(10147), 10145, 10146)
-        _check_external(config, source)
+        _check_consumer(source, 10215)
+        if "consumer" in source:
+            prefix = source.get("external", {}).get("api", "")
+            consumer = (source["name"], prefix, source["consumer"]["name"])
+            if consumer in consumers:
+                raise by_code(10216)
+            consumers.add(consumer)
+        _check_external(config, source, own)
+
+
+def _check_consumer(link: Config, err_code: int) -> None:
+    """A consumer of the user's own has the start and the filters in its own configuration."""
+    consumer = link.get("consumer")
+    if consumer is None:
+        return
+    subject = consumer.get("deliver_subject", "")
+    literal = subjects.is_valid(subject) and not any(part in ("*", ">") for part in subject.split("."))
+    own = any(link.get(key) for key in ("opt_start_seq", "opt_start_time", "filter_subject"))
+    if own or not literal or not _is_stream_name(consumer.get("name", "")):
+        raise by_code(err_code)
 
 
 def _check_filter(link: Config, of: str) -> None:
@@ -83,9 +111,11 @@ def _check_filters(link: Config, overlapping: ApiError, bad_source: int, bad_des
     transforms = link.get("subject_transforms", [])
     for transform in transforms:
         _check_transform(transform, bad_source, bad_destination)
-    for i, one in enumerate(transforms):
-        if any(subjects.overlap(one["src"] or ">", other["src"] or ">") for other in transforms[:i]):
-            raise overlapping
+    sources = [transform["src"] or ">" for transform in transforms]
+    if too_various(sources):
+        raise invalid_config(f"wildcards of transform sources at too many places, maximum allowed is {MAX_SHAPES}")
+    if first_overlap(sources) is not None:
+        raise overlapping
 
 
 def _check_transform(transform: Config, bad_source: int, bad_destination: int) -> None:
@@ -97,7 +127,8 @@ def _check_transform(transform: Config, bad_source: int, bad_destination: int) -
         raise by_code(bad_destination, err=str(error)) from None
 
 
-def _check_external(config: Config, link: Config) -> None:
+def _check_external(config: Config, link: Config, own: Patterns) -> None:
+    """`own` are the stream's subjects."""
     external = link.get("external")
     if not external:
         return
@@ -108,9 +139,9 @@ def _check_external(config: Config, link: Config) -> None:
         raise by_code(10021, prefix=prefix, subject="$JS.API.>")
     if deliver and not (subjects.is_valid(deliver) and subjects.is_literal(deliver)):
         raise by_code(10024, prefix=deliver)
-    for subject in config.get("subjects", []):
-        if deliver and subjects.overlap(deliver + ".>", subject):
-            raise by_code(10022, prefix=deliver, subject=subject)
+    if deliver and own.overlap(deliver + ".>"):
+        subject = next(s for s in config["subjects"] if subjects.overlap(deliver + ".>", s))
+        raise by_code(10022, prefix=deliver, subject=subject)
 
 
 def _check_republish(config: Config, republish: Config) -> None:

@@ -32,6 +32,11 @@ class SubjectTransform(WireModel):
     dest: str = ""
 
 
+class SourceConsumer(WireModel):
+    name: str = ""
+    deliver_subject: str = ""
+
+
 class StreamSource(WireModel):
     """A mirror's upstream, or one of a stream's sources."""
 
@@ -43,8 +48,8 @@ class StreamSource(WireModel):
     filter_subject: str = ""
     subject_transforms: list[SubjectTransform] = Field(default_factory=list)
     external: ExternalStream | None = None
-    consumer: dict[str, Any] | None = None
-    """A durable consumer of the user's own (2.14); `stream_rules.check_implemented` refuses it."""
+    consumer: SourceConsumer | None = None
+    """A durable consumer of the user's own (ADR-60), instead of one that the stream makes."""
 
 
 class Republish(WireModel):

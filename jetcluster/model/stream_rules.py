@@ -6,13 +6,14 @@ Works on the normalised wire form (the JSON object of STREAM.INFO) and needs no 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jetcluster import errors
 from jetcluster.errors import by_code, invalid_config
 from jetcluster.model import subjects
 from jetcluster.model.limits import FARTHEST_SEQ, UNLIMITED, AccountLimits
+from jetcluster.model.patterns import MAX_SHAPES, first_overlap, too_various
 from jetcluster.model.source_rules import check_links
 from jetcluster.model.times import MILLISECOND, MINUTE, SECOND
 
@@ -23,16 +24,10 @@ MAX_DESCRIPTION = 4096
 MAX_METADATA_BYTES = 128 * 1024
 MAX_REPLICAS = 5
 MAX_SUBJECTS = 10_000
-"""Ours: overlap checks are quadratic inside one stream, and a request is at most a few MB anyway."""
+"""Ours: a request is at most a few MB anyway, and every node of the cluster keeps all of them in memory."""
 DEFAULT_DUPLICATE_WINDOW = 2 * MINUTE
 _SHORTEST = 100 * MILLISECOND
 _NAME_BLANKS = frozenset(" \t\r\n\f")
-
-NOT_IMPLEMENTED: Final[dict[str, str]] = {
-    "allow_batched": "fast batch publish is",
-}
-"""Keys that ask for behaviour which this version does not have: refused with 10052 instead of stored and ignored.
-Whoever implements one removes its row."""
 
 
 def check_create(config: Config) -> None:
@@ -64,6 +59,7 @@ def check_config(config: Config, limits: AccountLimits = UNLIMITED) -> None:
         raise invalid_config("preferred server not permitted in placement")
     if config.get("first_seq", 0) > FARTHEST_SEQ:
         raise invalid_config(f"first sequence can not be above {FARTHEST_SEQ}")
+    _check_size_of_subjects(config.get("subjects", []))
     check_links(config)
     _check_subjects(config)
     _check_limits(config, limits)
@@ -141,17 +137,21 @@ def _check_policies(config: Config) -> None:
             raise invalid_config("async persist mode is not supported with atomic batch publish")
 
 
-def _check_subjects(config: Config) -> None:
-    listed: list[str] = config.get("subjects", [])
+def _check_size_of_subjects(listed: Sequence[str]) -> None:
+    """What the other checks cost depends on it."""
     if len(listed) > MAX_SUBJECTS:
         raise invalid_config(f"too many subjects, maximum allowed is {MAX_SUBJECTS}")
+    if too_various(listed):
+        raise invalid_config(f"wildcards of subjects at too many places, maximum allowed is {MAX_SHAPES}")
+
+
+def _check_subjects(config: Config) -> None:
+    listed: list[str] = config.get("subjects", [])
     for subject in listed:
         _check_subject(subject, config)
-    split = [subject.split(".") for subject in listed]
-    for i, tokens in enumerate(split):
-        for j in range(i):
-            if subjects.tokens_overlap(split[j], tokens):
-                raise invalid_config(f'subject "{listed[j]}" overlaps with "{listed[i]}"')
+    pair = first_overlap(listed)
+    if pair is not None:
+        raise invalid_config(f'subject "{pair[0]}" overlaps with "{pair[1]}"')
 
 
 def _check_subject(subject: str, config: Config) -> None:
@@ -163,7 +163,7 @@ def _check_subject(subject: str, config: Config) -> None:
             raise invalid_config("capturing all subjects requires no-ack to be true")
         if config["num_replicas"] > 1:
             raise invalid_config("capturing all subjects requires replicas of 1")
-    elif not no_ack:
+    elif not no_ack and subject[0] in "$*":
         # A stream that acks what its own API replies would feed itself for ever.
         api = any(subjects.overlap(subject, own) for own in ("$JS.>", "$JSC.>", "$NRG.>"))
         if api and not subjects.is_subset(subject, "$JS.EVENT.>"):
@@ -185,13 +185,8 @@ def _check_limits(config: Config, limits: AccountLimits) -> None:
 
 def check_implemented(config: Config) -> None:
     """Last of all, so that what is wrong anyway is told first. Raises ApiError 10052."""
-    for key, what in NOT_IMPLEMENTED.items():
-        if config.get(key):
-            raise invalid_config(f"{what} not implemented yet ({key})")
     if config.get("allow_msg_counter") and config.get("sources"):
         raise invalid_config("counters with sources are not implemented yet (sources)")
-    if any(link.get("consumer") for link in [config.get("mirror") or {}, *config.get("sources", [])]):
-        raise invalid_config("durable consumers of mirrors and sources are not implemented yet (consumer)")
 
 
 def merge_update(old: Config, new: Config) -> dict[str, Any]:

@@ -6,18 +6,21 @@ depend on `protocol` (layers).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+MAX_LENGTH = 16_383
+"""Characters of a subject in a configuration: at most 65,535 bytes, which is what a stored subject may have."""
+MAX_TOKENS = 2048
+"""Of a subject: as many as fit into nats-server's default control line. Each is a node of a tree."""
 _BLANKS = frozenset(" \t\n\f\r")
 
 
 def is_valid(subject: str) -> bool:
-    """A literal or a wildcard subject: no empty token, no blanks, `>` only as the last token."""
-    if not subject or not _BLANKS.isdisjoint(subject):
+    """A literal or a wildcard subject within bounds: no empty token, no blanks, `>` only as the last token."""
+    if not subject or len(subject) > MAX_LENGTH or not _BLANKS.isdisjoint(subject):
         return False
-    tokens = subject.split(".")
-    return "" not in tokens and ">" not in tokens[:-1]
+    tokens = subject.split(".", MAX_TOKENS)
+    return len(tokens) <= MAX_TOKENS and "" not in tokens and ">" not in tokens[:-1]
 
 
 def is_literal(subject: str) -> bool:
@@ -49,45 +52,3 @@ def is_subset(subject: str, of: str) -> bool:
         if wanted not in {"*", ours[position]}:
             return False
     return len(ours) == len(theirs)
-
-
-_END = ""
-"""A pattern ends here; no token is empty."""
-
-
-class Patterns:
-    """Patterns as a tree of their tokens: whether one more overlaps with any of them is asked without comparing it to
-    each, unless it begins with `*` where they differ."""
-
-    def __init__(self, subjects: Iterable[str] = ()) -> None:
-        self._root: dict[str, Any] = {}
-        for subject in subjects:
-            self.add(subject)
-
-    def add(self, subject: str) -> None:
-        node = self._root
-        for token in subject.split("."):
-            node = node.setdefault(token, {})
-        node[_END] = {}
-
-    def overlap(self, subject: str) -> bool:
-        """True when some literal subject matches both `subject` and one of these."""
-        tokens = subject.split(".")
-        open_nodes: list[tuple[dict[str, Any], int]] = [(self._root, 0)]
-        while open_nodes:
-            node, at = open_nodes.pop()
-            if at == len(tokens):
-                if _END in node:
-                    return True
-                continue
-            if ">" in node:
-                return True
-            word = tokens[at]
-            if word == ">":
-                if len(node) > (_END in node):
-                    return True
-            elif word == "*":
-                open_nodes += [(child, at + 1) for key, child in node.items() if key != _END]
-            else:
-                open_nodes += [(node[key], at + 1) for key in (word, "*") if key in node]
-        return False

@@ -8,7 +8,7 @@ from typing import Any
 from jetcluster.monitor.claims_view import account_name
 from jetcluster.monitor.leafz import leaf_links
 from jetcluster.monitor.source import Json, Query, flag
-from jetcluster.monitor.view import NodeView, now_text
+from jetcluster.monitor.view import NodeView, mesh_of, now_text
 
 
 def accstatz(node: NodeView, query: Query) -> Json:
@@ -32,7 +32,7 @@ def account_names(node: NodeView) -> list[str]:
 
 
 def account_stats(node: NodeView, names: list[str]) -> list[Json]:
-    """One per account that exists, from one pass over the connections. Routes are not counted by account here."""
+    """One per account that exists, from one pass over the connections."""
     known = set(account_names(node))  # to ask for the router of another one would make that account
     rows = {name: _Row() for name in names if name in known}
     server, links = node.server, leaf_links(node)
@@ -45,7 +45,11 @@ def account_stats(node: NodeView, names: list[str]) -> list[Json]:
         row = rows.get(link.account)
         if row is not None:
             row.add_leaf(link)
+    mesh = mesh_of(node)
+    routed = mesh.traffic.by_account if mesh is not None else {}
     for name, row in rows.items():
+        if name in routed:
+            row.add_routes(routed[name])
         closed = server.closed_totals.get(name)
         if closed is not None:
             row.add(closed)
@@ -61,6 +65,7 @@ class _Row:
         self.conns = self.leafnodes = self.subscriptions = self.slow_consumers = 0
         self.sent, self.received = [0, 0], [0, 0]
         self.leaf_sent, self.leaf_received = [0, 0], [0, 0]
+        self.routes_sent, self.routes_received = [0, 0], [0, 0]
 
     def add(self, traffic: Any) -> None:
         self.sent[0] += traffic.out_msgs
@@ -76,6 +81,11 @@ class _Row:
         self.leaf_received[0] += link.in_msgs
         self.leaf_received[1] += link.in_bytes
 
+    def add_routes(self, traffic: Any) -> None:
+        self.add(traffic)
+        self.routes_sent = [traffic.out_msgs, traffic.out_bytes]
+        self.routes_received = [traffic.in_msgs, traffic.in_bytes]
+
     def wire(self, account: str, name: str) -> Json:
         return {
             "acc": account,
@@ -84,10 +94,19 @@ class _Row:
             "leafnodes": self.leafnodes,
             "total_conns": self.conns + self.leafnodes,
             "num_subscriptions": self.subscriptions,
-            "sent": data_stats(*self.sent) | {"leafs": data_stats(*self.leaf_sent)},
-            "received": data_stats(*self.received) | {"leafs": data_stats(*self.leaf_received)},
+            "sent": _by_kind(self.sent, self.routes_sent, self.leaf_sent),
+            "received": _by_kind(self.received, self.routes_received, self.leaf_received),
             "slow_consumers": self.slow_consumers,
         }
+
+
+def _by_kind(all_kinds: list[int], routes: list[int], leafs: list[int]) -> Json:
+    """Clients are what the total has more than the others. There are no gateways (docs/compatibility.md)."""
+    return data_stats(*all_kinds) | {
+        "gateways": data_stats(0, 0),
+        "routes": data_stats(*routes),
+        "leafs": data_stats(*leafs),
+    }
 
 
 def data_stats(messages: int, size: int) -> Json:

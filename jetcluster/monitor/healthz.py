@@ -6,11 +6,11 @@ Texts and status codes are nats-server's (reference sheet core 3.3, and its answ
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from jetcluster.monitor.source import Health, Json, Query, flag
 from jetcluster.monitor.view import NodeView, engine_of
+from jetcluster.records import dataclass
 
 MAX_LAG = 1000
 """Committed entries a replica may still have to apply and count as current: under load it always has some."""

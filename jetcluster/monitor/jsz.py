@@ -133,6 +133,7 @@ def jetstream_limits(node: NodeView) -> Json:
         "max_batch_inflight_total": options.max_batch_inflight_total,
         "max_batch_size": options.max_batch_size,
         "max_batch_timeout": int(options.max_batch_timeout * 1e9),
+        "default_max_consumers": options.default_max_consumers,
     }
     return {name: value for name, value in found.items() if value}
 
@@ -173,6 +174,9 @@ def meta_cluster(node: NodeView) -> Json:
     size = len(group.peers)
     found |= {"cluster_size": size, "quorum_needed": size // 2 + 1}
     found["pending"] = max(group.commit_index - group.applied_index, 0)
+    waiting = [api.waiting() for api in node.jetstream.apis.values()]
+    found["pending_requests"] = sum(total - infos for total, infos in waiting)
+    found["pending_infos"] = sum(infos for _, infos in waiting)
     status = group.status()
     found["snapshot"] = {
         "pending_entries": max(status.last_index - status.first_index + 1, 0),

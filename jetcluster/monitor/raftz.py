@@ -10,6 +10,7 @@ from jetcluster.model.times import rfc3339
 from jetcluster.monitor.jsz import log_bytes, node_name
 from jetcluster.monitor.source import Json, Query
 from jetcluster.monitor.view import NodeView, engine_of
+from jetcluster.raft.api import GroupStatus, Role
 
 META = "_meta_"
 
@@ -63,6 +64,7 @@ def _group(engine: Any, group: Any, replica: Any, system: str) -> Json:
         "ever_had_leader": status.leader is not None or status.term > 0,
         "term": status.term,
         **({"voted_for": voted} if voted else {}),
+        **_queues(status),
         "pterm": status.term,
         "pindex": status.last_index,
         "system_account": True,
@@ -79,6 +81,18 @@ def _group(engine: Any, group: Any, replica: Any, system: str) -> Json:
         found["wal_error"] = status.stopped
     found["peers"] = {peer.peer: _peer(engine, peer) for peer in status.peers}
     return found
+
+
+def _queues(status: GroupStatus) -> Json:
+    """What waits in a group, under nats-server's names of its queues: proposals for their majority, entries for the
+    journal's sync, committed entries for apply. Answers of followers never wait: each is worked off when it comes."""
+    leads = status.role is Role.LEADER
+    return {
+        "ipq_proposal_len": max(status.last_index - status.commit_index, 0) if leads else 0,
+        "ipq_entry_len": max(status.last_index - status.durable_index, 0),
+        "ipq_resp_len": 0,
+        "ipq_apply_len": max(status.commit_index - status.applied_index, 0),
+    }
 
 
 def _peer(engine: Any, peer: Any) -> Json:

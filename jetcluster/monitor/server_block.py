@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jetcluster import REPORTED_VERSION
 from jetcluster.model.times import rfc3339
+from jetcluster.monitor.feature_flags import FEATURE_FLAGS
 from jetcluster.monitor.source import Json
 from jetcluster.monitor.view import NodeView
 
@@ -30,6 +31,7 @@ class ServerBlock:
             found["tags"] = list(options.server_tags)
         if options.server_metadata:
             found["metadata"] = dict(options.server_metadata)
+        found["feature_flags"] = dict(FEATURE_FLAGS)
         enabled = options.jetstream.enabled
         found |= {"jetstream": enabled, "flags": JETSTREAM_FLAG if enabled else 0}
         return found | {"seq": self._seq, "time": rfc3339(self._node.clock.time_ns())}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from jetcluster.records import dataclass
 
 Query = Mapping[str, str]
 """Decoded query parameters; the first value of each name."""

@@ -11,8 +11,9 @@ import asyncio
 import importlib
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from jetcluster.cluster.open_port import WILDCARDS, addresses
 from jetcluster.config.options import Options, TlsOptions
@@ -29,6 +30,7 @@ log = get_logger("monitor")
 BACKLOG = 128
 ATTACH_DELAY = 0.1
 """Seconds between the start and the import: it shares the interpreter with the start of everything else."""
+MOST_CONNECTIONS = 128
 SHUTDOWN_SECONDS = 0.25
 """How long a request in progress may hold up the process's exit."""
 
@@ -46,6 +48,10 @@ class Monitor:
         self._tls = tls
         self.scheme = "http" if tls is None else "https"
         self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
+        self.connections: Any = None
+        """`connections.Connections`, once aiohttp is there."""
+        self.most_connections = MOST_CONNECTIONS
         self.host, self.port = listener.getsockname()[:2]
         self._attaching: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._attach())
 
@@ -54,15 +60,28 @@ class Monitor:
         try:
             http: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.http")
             source: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.node_source")
+            guards: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.connections")
             metrics: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.metrics")
             from aiohttp import web
 
             pages = source.source_of(self._node)
+            connections = self.connections = guards.Connections(
+                self._node.server.crowd.has_room_at, self._node.clock, self.most_connections
+            )
             app = http.application(pages, metrics.Metrics(self._node, pages), self._node.options.http_base_path)
-            runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+            app.middlewares.append(connections.answer)
+            runner = web.AppRunner(
+                app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, logger=guards.ShortLog(connections),
+                keepalive_timeout=guards.IDLE_SECONDS, lingering_time=guards.HEAD_SECONDS,
+            )  # fmt: skip
             await runner.setup()
             self._runner = runner
-            await web.SockSite(runner, self._listener, backlog=BACKLOG, ssl_context=self._tls).start()
+            factory = connections.factory(cast(Callable[[], Any], runner.server))
+            secure: dict[str, Any] = {}
+            if self._tls is not None:
+                secure = {"ssl": self._tls, "ssl_handshake_timeout": guards.HEAD_SECONDS}
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_server(factory, sock=self._listener, backlog=BACKLOG, **secure)
         except Exception:
             log.exception("monitoring does not work")
 
@@ -79,8 +98,12 @@ class Monitor:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        if self._server is not None:
+            self._server.close()
         if self._runner is not None:
             await self._runner.cleanup()
+        if self.connections is not None:
+            self.connections.close()
         self._listener.close()
 
 

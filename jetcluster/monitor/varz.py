@@ -12,6 +12,7 @@ from jetcluster import REPORTED_VERSION
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor import tls
 from jetcluster.monitor.claims_view import of_operators
+from jetcluster.monitor.feature_flags import FEATURE_FLAGS
 from jetcluster.monitor.jsz import jetstream_config, jetstream_limits, jetstream_stats, meta_cluster
 from jetcluster.monitor.leafz import leaf_links
 from jetcluster.monitor.source import Json
@@ -98,13 +99,26 @@ def varz(node: NodeView, requests: dict[str, int], cpu: CpuMeter) -> Json:
         found["tags"] = options.server_tags
     if options.server_metadata:
         found["metadata"] = options.server_metadata
+    found["feature_flags"] = dict(FEATURE_FLAGS)
     found |= of_operators(node)
     found["system_account"] = options.system_account_name
     mesh = mesh_of(node)
     routes = mesh.counters if mesh is not None else None
     found["slow_consumer_stats"] = by_kind(server.slow_consumers, routes.slow if routes else 0)
     found["stale_connection_stats"] = by_kind(server.stale_connections, routes.stale if routes else 0)
+    found["disk_io_wait_stats"] = _disk_waits(node)
     return found
+
+
+def _disk_waits(node: NodeView) -> Json:
+    """Of the journal's writes, which one thread does one after another. Nanoseconds."""
+    waits = node.jetstream.disk_waits if node.jetstream is not None else None
+    return {
+        "waiters": waits.waiters if waits is not None else 0,
+        "waits": waits.waits if waits is not None else 0,
+        "wait_time": waits.wait_ns if waits is not None else 0,
+        "max_wait_time": waits.max_wait_ns if waits is not None else 0,
+    }
 
 
 def by_kind(clients: int, routes: int) -> Json:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jetcluster.cluster.identity import MARKER_NAME, write_durably
+from jetcluster.file_modes import make_folder
 from jetcluster.store import keys, transfer
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import ALL_KINDS, BlockStore
@@ -78,7 +79,7 @@ def open_data(directory: Path, *, renewable: bool, now: float) -> tuple[RocksKv,
 def _open_kept(data: Path) -> RocksKv:
     """On a small disk RocksDB flushes by itself as well, early: where it did not, an import that was given up for want
     of room was seen to keep it."""
-    data.mkdir(parents=True, exist_ok=True)
+    make_folder(data)
     return RocksKv(data, owner_flushes=shutil.disk_usage(data).total >= SMALL_DISK)
 
 
@@ -95,7 +96,7 @@ def _renew(directory: Path, reason: str, stamp: int) -> Renewal:
     for path in (*fresh.iterdir(), fresh):
         _sync(path)
     old = directory / QUARANTINE / f"data-{stamp}"
-    old.parent.mkdir(exist_ok=True)
+    make_folder(old.parent)
     data.rename(old)
     fresh.rename(data)
     _sync(old.parent)

@@ -32,10 +32,9 @@ def leafnodes_of(node: Node) -> LeafNodes:
         )
 
     def has_jetstream(name: str) -> bool:
-        account = (options.accounts or {}).get(name)
         if not options.jetstream.enabled or name == options.system_account_name:
             return False
-        return options.accounts is None or (account is not None and account.jetstream is not None)
+        return options.has_jetstream(name)
 
     def max_leafnodes(name: str) -> int:
         account = (options.accounts or {}).get(name)

@@ -20,6 +20,7 @@ from jetcluster.node.node_jetstream import NodeJetStream, StorageError
 from jetcluster.node.server_options import server_options
 from jetcluster.node.stop_watch import StopWatch
 from jetcluster.node.system_account import SystemAccount
+from jetcluster.node.warm_up import warm_up
 from jetcluster.server.listener import ListenError, host_port
 from jetcluster.server.server import Server
 
@@ -100,7 +101,9 @@ class Node:
         self.system = SystemAccount(self)
         self.system.start()
         await self._start_monitor()
+        handlers = self._load_handlers()
         await self.jetstream.prepare()
+        await handlers
         await self.server.start()
         self._log_listening()
         await self._start_websocket()
@@ -109,10 +112,7 @@ class Node:
         self._write_ports_file()
         self.log.info("Server is ready")
         self._started = True
-        if self.options.jetstream.enabled:
-            from jetcluster.api.dispatch import load_endpoints
-
-            self._keep(load_endpoints())
+        self._keep(warm_up(self.options))
         if self._stop_asked:
             self._keep(self.stop())
 
@@ -201,6 +201,17 @@ class Node:
                 options.system_account_name,
                 operator=options.operator.is_on,
             )
+
+    def _load_handlers(self) -> asyncio.Task[Any]:
+        """Of requests: in a thread while the peers are met, so that no client has to wait for pydantic."""
+
+        async def load() -> None:
+            if self.options.jetstream.enabled:
+                from jetcluster.api.dispatch import load_endpoints
+
+                await load_endpoints()
+
+        return asyncio.get_running_loop().create_task(load())
 
     async def _start_monitor(self) -> None:
         if not (self.options.http_port or self.options.https_port):
@@ -353,6 +364,7 @@ class Node:
 def run(options: Options, log: Logger, read_options: Callable[[], Options] | None = None) -> int:
     """Runs a node until it is told to stop; returns the exit code. `read_options`: see `Node`."""
     gc.set_threshold(*GC_THRESHOLDS)
+    gc.enable()
     try:
         import uvloop
 

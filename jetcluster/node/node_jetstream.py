@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from jetcluster.cluster.mesh_info import encode_info
 from jetcluster.cluster.mesh_interest import MeshInterest
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import ClusterOptions
+from jetcluster.file_modes import make_folder, tighten
 from jetcluster.model.limits import AccountLimits
 from jetcluster.node.capacity import Capacity
 from jetcluster.node.part_options import (
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from jetcluster.node.node import Node
     from jetcluster.raft.journal import Journal
     from jetcluster.raft.node import RaftNode
-    from jetcluster.raft.writer import ThreadWriter
+    from jetcluster.raft.writer import DiskWaits, ThreadWriter
     from jetcluster.server.leafnodes import LeafNodes
     from jetcluster.server.ws_port import WsPort
     from jetcluster.store.rocks_kv import RocksKv
@@ -100,6 +101,11 @@ class NodeJetStream:
         self._left_out = ""
         """The cluster was rescued without this node, which stops."""
 
+    @property
+    def disk_waits(self) -> DiskWaits | None:
+        """None without JetStream."""
+        return self._writer.waits if self._writer is not None else None
+
     async def start(self) -> None:
         """Raises StorageError, ListenError and OSError."""
         options, node = self._options, self._node
@@ -114,6 +120,11 @@ class NodeJetStream:
             identity = load_identity(
                 directory, node.server.name, guarded=("journal", "data"), rng=node.rng, clock=node.clock
             )
+            key = None
+            if directory is not None and options.is_clustered:
+                from jetcluster.cluster.node_key import load_key
+
+                key, identity = load_key(directory, identity, node.rng)
         except IdentityError as error:
             raise StorageError(f"Can't start JetStream: {error}") from error
         me = NodeInfo(
@@ -126,10 +137,11 @@ class NodeJetStream:
             jetstream=options.jetstream.enabled,
             cluster_id=identity.cluster if options.is_clustered else "",
             server_id=node.server.server_id,
+            key=key.public if key is not None else "",
         )
         try:
             encode_info(me)
-            self.mesh = self._make_mesh(me)
+            self.mesh = self._make_mesh(me, key.sign if key is not None else None)
         except ValueError as error:  # what others would have to be told of this node
             raise ListenError(f"server_name, server_tags: {error}") from error
         MeshInterest(self.mesh, node.server.accounts, node.clock, asyncio.get_running_loop())
@@ -201,10 +213,14 @@ class NodeJetStream:
             self.mesh.update_me(replace(self.mesh.me, tags=tuple(self._options.server_tags)))
         if isinstance(self.mesh, NodeMesh) and {"cluster", "cluster.routes"} & set(changed):
             cluster = self._options.cluster
-            self.mesh.set_authorization(credentials(cluster.authorization))
+            self.mesh.set_authorization(credentials(cluster.authorization), trusted=cluster.trusted_network)
             self.mesh.set_routes(tuple(route(url) for url in cluster.routes))
             if cluster.cluster_advertise != self.mesh.options.advertise:
                 self.mesh.set_advertise(cluster.cluster_advertise)
+        if {"compat", "jetstream"} & set(changed) and self._api_context is not None and self.jetstream is not None:
+            context = self.jetstream.context
+            self._api_context.compat = context.compat = self._options.compat
+            context.batch_room.limits = batch_limits(self._options.jetstream, self._options.compat)
         if "accounts" in changed and self._api_context is not None:
             self._serve_accounts(self._api_context)
         if "accounts" in changed and self._relay is not None:
@@ -248,10 +264,11 @@ class NodeJetStream:
             raise StorageError("Can't start JetStream: storage directory is not a directory")
         directory = root / "jetstream"
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_folder(directory)
         except OSError as error:
             reason = f"mkdir {error.filename}: {os.strerror(error.errno or 0).lower()}"
             raise StorageError(f"Can't start JetStream: could not create storage directory - {reason}") from error
+        self._close_to_others(directory)
         self.store_dir = str(directory)
         self.capacity = Capacity(self._options, directory)
         self._log.info("Starting JetStream")
@@ -260,7 +277,15 @@ class NodeJetStream:
         self._log.info(f'  Store Directory: "{directory}"')
         return directory
 
-    def _make_mesh(self, me: NodeInfo) -> MeshCore:
+    def _close_to_others(self, directory: Path) -> None:
+        """What is there from an earlier version, or was put there by hand, holds messages that others could read."""
+        closed, error = tighten(directory)
+        if closed:
+            self._log.info(f"Closed {closed} files and folders of {directory} to other users")
+        if error is not None:
+            self._log.warning(f"Other users may read what is in {directory}: {error}")
+
+    def _make_mesh(self, me: NodeInfo, sign: Callable[[bytes], bytes] | None) -> MeshCore:
         options = self._options
         max_frame = max(MIN_FRAME, options.max_payload + FRAME_OVERHEAD)
         if not options.is_clustered:
@@ -274,6 +299,8 @@ class NodeJetStream:
             authorization=credentials(cluster.authorization),
             routes=tuple(route(url) for url in cluster.routes),
             tls=mesh_tls(cluster, cluster.tls) if cluster.tls is not None else None,
+            sign=sign,
+            trusted_network=cluster.trusted_network,
             max_frame=max_frame,
         )
         return NodeMesh(me, mesh_options, clock=self._node.clock, rng=self._node.rng)
@@ -339,11 +366,13 @@ class NodeJetStream:
             rng=node.rng,
             timers=loop,
             log=self._log,
+            budget=node.server.budget,
             system_account=self._options.system_account_name,
+            compat=self._options.compat,
             account_room=AccountRoom(
                 capacity.own_limits, lambda memory: capacity.max_memory if memory else capacity.max_storage
             ),
-            batch_room=BatchRoom(batch_limits(self._options.jetstream)),
+            batch_room=BatchRoom(batch_limits(self._options.jetstream, self._options.compat)),
             object_limits=object_limits(self._options.jetstream),
             placement_rules=self._placement_rules,
             max_buffered=max_buffered(self._options.jetstream),
@@ -488,17 +517,19 @@ class NodeJetStream:
             rng=node.rng,
             log=self._log,
             server_name=node.server.name,
+            budget=node.server.budget,
             domain=self._options.domain,
             limits=self._limits,
             own_limits=self.capacity.own_limits,
             strict=self._options.jetstream.strict,
+            compat=self._options.compat,
         )
         self._api_context = context
         self._serve_accounts(context)
         if self._options.is_clustered:
             from jetcluster.api.relay import serve_relayed
 
-            serve_relayed(self.mesh, self._node.server.account, self._log)
+            serve_relayed(self.mesh, node.server.accounts.known)
 
     def _serve_accounts(self, context: ApiContext) -> None:
         """An account without JetStream has an API too: one that says so (10039)."""
@@ -520,10 +551,8 @@ class NodeJetStream:
         self.apis = {account: self._all_apis[account] for account in enabled}
 
     def _jetstream_accounts(self) -> list[str]:
-        accounts = self._options.accounts
-        if accounts is None:
-            return [DEFAULT_ACCOUNT]
-        return [name for name, account in accounts.items() if account.jetstream is not None]
+        known = dict.fromkeys((DEFAULT_ACCOUNT, *(self._options.accounts or ())))
+        return [name for name in known if self._options.has_jetstream(name)]
 
     def _find(self, account: str, name: str) -> Assignment | None:
         return self.jetstream.assignment(account, name) if self.jetstream is not None else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from jetcluster.cluster.mesh import Credentials, MeshTls, Route
+from jetcluster.config.compat_options import CompatOptions
 from jetcluster.config.options import AuthorizationOptions, ClusterOptions, JetStreamOptions, TlsOptions
 
 if TYPE_CHECKING:
@@ -76,15 +77,17 @@ def max_buffered(jetstream: JetStreamOptions) -> tuple[int, int]:
     return messages if messages > 0 else PENDING_MESSAGES, size if size > 0 else PENDING_BYTES
 
 
-def batch_limits(options: JetStreamOptions) -> BatchLimits:
+def batch_limits(options: JetStreamOptions, compat: CompatOptions) -> BatchLimits:
     """Zero is the default of each, as in nats-server."""
     from jetcluster.stream.atomic_stage import BatchLimits
 
-    default = BatchLimits()
+    default, own = BatchLimits(), options.batch_allow_msg_id
     return BatchLimits(
         per_stream=options.max_batch_inflight_per_stream or default.per_stream,
         total=options.max_batch_inflight_total or default.total,
         messages=options.max_batch_size or default.messages,
+        fast_per_stream=options.max_batch_inflight_per_stream or default.fast_per_stream,
+        fast_total=options.max_batch_inflight_total or default.fast_total,
         timeout=options.max_batch_timeout or default.timeout,
-        allow_msg_id=options.batch_allow_msg_id,
+        allow_msg_id=compat.batch_msg_id == "deduplicate" if own is None else own,
     )

@@ -64,6 +64,8 @@ def partial_because(config: Mapping[str, Any]) -> str:
         return "it mirrors only a part, or under other subjects"
     if int(mirror.get("opt_start_seq") or 0) > 1 or mirror.get("opt_start_time"):
         return "it begins later than its origin"
+    if mirror.get("consumer"):
+        return "its consumer says what it mirrors"
     if not config.get("allow_direct"):
         return "allow_direct is false: its replicas cannot be read"
     return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.metadata
 import os
 import platform
@@ -51,8 +52,8 @@ def examine(args: argparse.Namespace) -> Result:
     """Exit code 3 when something is missing. The server is asked last, and only if `--server` names one."""
     at = _Examination(quiet=args.json)
     at.look("python", lambda: f"{platform.python_version()} ({sys.executable})")
-    at.look("pyspark", lambda: _package("pyspark"))
-    at.look("pyarrow", lambda: _package("pyarrow"))
+    for package in environment.PACKAGES:
+        at.look(package, functools.partial(_package, package))
     if not environment.is_submitted():
         at.look("java", lambda: f"{environment.java_version(os.environ)} ({environment.find_java(os.environ)})")
     if not at.failed:

@@ -14,15 +14,17 @@ from typing import Final
 from jetcluster.pipeline.result import EnvironmentProblem
 
 OLDEST_JAVA: Final = 17
+PACKAGES: Final = ("pyspark", "pyarrow", "pandas")
+"""pandas is pyspark's wish alone: its Arrow writers refuse to begin without."""
 INSTALL_EXTRA: Final = 'pip install "jetcluster[spark]"'
 INSTALL_JAVA: Final = "Debian/Ubuntu: apt-get install openjdk-17-jre-headless"
 _VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
 def check(env: Mapping[str, str] | None = None) -> None:
-    """Raises EnvironmentProblem: pyspark, pyarrow or a Java runtime is missing or too old."""
+    """Raises EnvironmentProblem: one of PACKAGES or a Java runtime is missing or too old."""
     env = os.environ if env is None else env
-    for name in ("pyspark", "pyarrow"):
+    for name in PACKAGES:
         if importlib.util.find_spec(name) is None:
             raise EnvironmentProblem(f"jetcluster pipeline needs {name}, which is not installed: {INSTALL_EXTRA}")
     if not is_submitted(env):

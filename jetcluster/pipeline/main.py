@@ -32,7 +32,7 @@ JOBS: Final[dict[str, str]] = {
     "snapshot": "A key-value bucket as of a sequence or a time, to Parquet or JSON lines",
     "audit": "Compare all replicas and mirrors of a stream, or two streams, byte for byte",
     "verify": "Judge histories of the chaos suite: lost, duplicated, out of order, stale, broken batches",
-    "doctor": "Check Java, pyspark, pyarrow, worker Python and, with --server, the server",
+    "doctor": "Check Java, pyspark and what it needs, worker Python and, with --server, the server",
 }
 """Name of the job, which is also its module's, -> one line of help."""
 
@@ -132,7 +132,7 @@ def print_submit(args: argparse.Namespace, words: Sequence[str]) -> int:
 
     print(session.submit_line(args.master, args.conf, job_words(words), sys.executable))
     if not session.is_local(args.master):
-        progress(f"{session.WHEEL}: make it with `pip wheel --no-deps .`; executors need pyarrow, too")
+        progress(f"{session.WHEEL}: make it with `pip wheel --no-deps .`; executors need pyarrow and pandas, too")
     return result.OK
 
 

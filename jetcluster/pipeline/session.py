@@ -29,7 +29,7 @@ SETTINGS: Final[dict[str, str]] = {
 }
 """For every job, wherever it runs."""
 WHEEL: Final = f"jetcluster-{__version__}-py3-none-any.whl"
-"""What executors of a cluster need of us (`pip wheel --no-deps .`); pyarrow they have to have themselves."""
+"""What executors of a cluster need of us (`pip wheel --no-deps .`); pyarrow and pandas they have to have themselves."""
 _QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A third less CPU for a job of seconds; a long one wants the optimizing compiler."""
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jetcluster.protocol.parser import MAX_CONTROL_LINE, MAX_PAYLOAD, UNKNOWN_OPERATION, ProtocolError
+from jetcluster.protocol.parser import MAX_CONTROL_LINE, MAX_PAYLOAD, UNKNOWN_OPERATION
+from jetcluster.protocol.portions import PortionParser, ProtocolError
 
 INFO, CONNECT, PING, PONG, ERR, INTEREST, GONE, MESSAGE = range(8)
 """Kinds of commands."""
@@ -30,55 +31,35 @@ LINE_FACTOR = 16
 _NOTHING: list[bytes] = []
 
 
-class LeafParser:
-    """Parses what one end of a link reads. After an error `error` is set and nothing more is parsed."""
+class LeafParser(PortionParser[Command]):
+    """Parses what one end of a link reads."""
 
-    __slots__ = ("_buffer", "_need", "error", "max_control_line", "max_payload")
+    __slots__ = ("max_control_line", "max_payload")
 
     def __init__(self, max_payload: int = 1024 * 1024, max_control_line: int = 4096) -> None:
+        super().__init__()
         self.max_payload = max_payload
         self.max_control_line = max_control_line * LINE_FACTOR
-        self.error: ProtocolError | None = None
-        self._buffer = bytearray()
-        self._need = 0
 
-    def feed(self, data: bytes) -> list[Command]:
-        """Takes what was read, returns the commands it completed. Never raises: see `error`."""
-        buffer = self._buffer
-        if buffer:
-            buffer += data
-            if len(buffer) < self._need:
-                return []
-            data = bytes(buffer)
-            buffer.clear()
-        commands: list[Command] = []
-        if self.error is None:
-            try:
-                self._parse(data, commands)
-            except ProtocolError as error:
-                self.error = error
-        return commands
-
-    def _parse(self, data: bytes, commands: list[Command]) -> None:
-        position, total = 0, len(data)
-        while position < total:
+    def _parse(self, data: bytes, position: int, stop: int, commands: list[Command]) -> int:
+        total = len(data)
+        while position < stop:
             newline = data.find(b"\n", position)
             if newline < 0 or newline - position > self.max_control_line:
                 if total - position > self.max_control_line:
                     raise ProtocolError(MAX_CONTROL_LINE, "Maximum Control Line Exceeded", "line without an end")
-                self._keep(data, position, 0)
-                return
+                return self._keep(data, position, 0)
             verb, _, rest = data[position:newline].strip().partition(b" ")
             if verb == b"LMSG" or verb == b"HMSG":
                 end = self._message(rest.split(), verb == b"HMSG", data, newline + 1, commands)
                 if end > total:
-                    self._keep(data, position, end - position)
-                    return
+                    return self._keep(data, position, end - position)
                 position = end
             else:
                 if verb:
                     commands.append(_line(verb.upper(), rest.strip()))
                 position = newline + 1
+        return position
 
     def _message(self, args: list[bytes], with_headers: bool, data: bytes, start: int, commands: list[Command]) -> int:
         """Returns where the message ends; beyond `data` when it is not complete, and nothing was appended then."""
@@ -100,10 +81,6 @@ class LeafParser:
             raise _malformed("payload not ended by CRLF")
         commands.append((MESSAGE, place[0], reply, queues, data[start : start + header], data[start + header : body]))
         return body + 2
-
-    def _keep(self, data: bytes, position: int, need: int) -> None:
-        self._buffer += memoryview(data)[position:]
-        self._need = max(need, len(self._buffer) + 1)
 
 
 def _destination(place: list[bytes]) -> tuple[bytes, list[bytes]]:

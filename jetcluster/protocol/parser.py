@@ -1,14 +1,15 @@
 """Sans-I/O parser of what a client sends: bytes in, a list of commands out.
 
-One pass over all complete commands of a read, on `bytes.find`, `split` and slices. A command that is not complete
-stays in a buffer until enough bytes are there, so that a payload in many pieces costs one copy. The result does not
-depend on where the input was split. Errors are those of nats-server (reference sheet core 1.1, 1.4): with a text, or
-a silent close.
+One pass over the complete commands of a read, or of a portion of it (`portions`), on `bytes.find`, `split` and slices.
+The result does not depend on where the input was split. Errors are those of nats-server (reference sheet core 1.1,
+1.4): with a text, or a silent close.
 """
 
 from __future__ import annotations
 
 import json
+
+from jetcluster.protocol.portions import PortionParser, ProtocolError
 
 PUB, SUB, UNSUB, PING, PONG, CONNECT = range(6)
 """Kinds of commands."""
@@ -33,16 +34,6 @@ _MAX_BLANKS = 1024
 """Blanks and ignored text a line may hold beyond max_control_line; nats-server has no such bound, nor a buffer."""
 
 
-class ProtocolError(Exception):
-    """The client broke the protocol and is to be closed. `text` is the -ERR to send first, None for a silent close;
-    `reason` is the close reason that monitoring shows."""
-
-    def __init__(self, text: str | None, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.text = text
-        self.reason = reason
-
-
 def _unknown(detail: str) -> ProtocolError:
     return ProtocolError(UNKNOWN_OPERATION, "Protocol Violation", detail)
 
@@ -51,58 +42,28 @@ def _malformed(detail: str) -> ProtocolError:
     return ProtocolError(None, "Parse Error", detail)
 
 
-class Parser:
-    """Parses one client connection.
+class Parser(PortionParser[Command]):
+    """Parses one client connection."""
 
-    After an error `error` is set and nothing more is parsed; the commands before the error are still returned.
-    """
-
-    __slots__ = ("_buffer", "_need", "error", "max_control_line", "max_payload")
+    __slots__ = ("max_control_line", "max_payload")
 
     def __init__(self, max_payload: int = 1024 * 1024, max_control_line: int = 4096) -> None:
+        super().__init__()
         self.max_payload = max_payload
         self.max_control_line = max_control_line
-        self.error: ProtocolError | None = None
-        self._buffer = bytearray()
-        self._need = 0
 
-    @property
-    def buffered(self) -> int:
-        """Bytes of the command that is not complete yet."""
-        return len(self._buffer)
-
-    def feed(self, data: bytes) -> list[Command]:
-        """Takes what was read, returns the commands it completed. Never raises: see `error`."""
-        buffer = self._buffer
-        if buffer:
-            buffer += data
-            if len(buffer) < self._need:
-                return []
-            data = bytes(buffer)
-            buffer.clear()
-        commands: list[Command] = []
-        if self.error is None:
-            try:
-                self._parse(data, commands)
-            except ProtocolError as error:
-                self.error = error
-        return commands
-
-    def _parse(self, data: bytes, commands: list[Command]) -> None:
+    def _parse(self, data: bytes, position: int, stop: int, commands: list[Command]) -> int:
         append = commands.append
         find = data.find
         sizes = _SIZES
         crlf = _CRLF
         limit = self.max_control_line
         max_payload = self.max_payload
-        total = len(data)
-        position = 0
-        while position < total:
+        while position < stop:
             newline = find(b"\n", position)
             if newline < 0:
                 self._check_partial_line(data[position:])
-                self._keep(data, position, 1)
-                return
+                return self._keep(data, position, 1)
             args = data[position:newline].split()
             count = len(args)
             # The loop's speed is this branch: a PUB that is complete and within limits. All else is out of line.
@@ -135,8 +96,9 @@ class Parser:
                         continue
             consumed = self._parse_one(data, position, newline, commands)
             if consumed < 0:
-                return
+                return len(data)
             position = consumed
+        return position
 
     def _parse_one(self, data: bytes, position: int, newline: int, commands: list[Command]) -> int:
         """Parses any one line; returns the position behind its command, -1 when its payload is not complete."""
@@ -197,11 +159,6 @@ class Parser:
         # Wake at the byte behind the payload: a bare LF there is an error at once, not when one more byte comes.
         self._keep(data, position, (end + 1 if tail == b"" else end + 2) - position)
         return -1
-
-    def _keep(self, data: bytes, position: int, need: int) -> None:
-        """Buffers data[position:], to be parsed again when `need` bytes of it are there (more than now)."""
-        self._buffer += memoryview(data)[position:]
-        self._need = max(need, len(self._buffer) + 1)
 
     def _check_partial_line(self, line: bytes) -> None:
         """Refuses a line that cannot become a command, without waiting for an end that may never come."""

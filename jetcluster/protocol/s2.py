@@ -7,7 +7,7 @@ google/snappy framing_format.txt and format_description.txt, klauspost/compress 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from typing import Final
 
@@ -17,6 +17,9 @@ MAX_PLAIN: Final = 65_536
 """Bytes in one uncompressed chunk that we write: what Snappy readers accept."""
 MAX_BLOCK: Final = 4 << 20
 """Bytes that one chunk may hold when read (S2's limit)."""
+STEP_BYTES: Final = 65_536
+STEP_ELEMENTS: Final = 256
+"""Bytes of content, or literals and copies of a compressed block, that are looked at in one step: a millisecond."""
 _COMPRESSED, _PLAIN, _STREAM_ID, _SKIPPABLE = 0x00, 0x01, 0xFF, 0x80
 
 
@@ -30,8 +33,12 @@ def crc32c(data: bytes) -> int:
     Segments of LANE bytes are worked on side by side, one byte of each per step: `bytes.translate` looks all of them up
     at once. What the segments give is put together by shifting a checksum over LANE zero bytes (both are linear).
     """
+    return _carried(0xFFFFFFFF, data) ^ 0xFFFFFFFF
+
+
+def _carried(crc: int, data: bytes) -> int:
+    """The checksum's inner value `crc` of what came before, behind `data`."""
     lanes = len(data) // LANE
-    crc = 0xFFFFFFFF
     if lanes:
         shift = _shift_tables()
         for lane in _lane_crcs(data, lanes):
@@ -40,7 +47,7 @@ def crc32c(data: bytes) -> int:
     table = _byte_table()
     for byte in data[lanes * LANE :]:
         crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
-    return crc ^ 0xFFFFFFFF
+    return crc
 
 
 LANE: Final = 256
@@ -105,7 +112,10 @@ def _shift_tables() -> list[list[int]]:
 
 
 def _masked(data: bytes) -> int:
-    crc = crc32c(data)
+    return _mask(crc32c(data))
+
+
+def _mask(crc: int) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -128,8 +138,19 @@ class Decoder:
         """No chunk is incomplete."""
         return not self._pending
 
+    @property
+    def held(self) -> int:
+        """Bytes of the chunk that is not complete."""
+        return len(self._pending)
+
     def feed(self, data: bytes) -> Iterator[bytes]:
         """The contents of the chunks that `data` completes. Raises S2Error."""
+        for content in self.steps(data):
+            if content is not None:
+                yield content
+
+    def steps(self, data: bytes) -> Iterator[bytes | None]:
+        """As `feed`; None where a millisecond's work is done and others may go on."""
         pending = self._pending
         pending += data
         while len(pending) >= 4:
@@ -138,7 +159,7 @@ class Decoder:
                 if kind == _STREAM_ID and size == 6 and len(pending) < 10:
                     return
                 raise S2Error("not an S2 stream")
-            if kind < _SKIPPABLE and size > MAX_BLOCK + 8:
+            if size > MAX_BLOCK + 8:
                 raise S2Error(f"chunk of {size} bytes")
             if len(pending) < 4 + size:
                 return
@@ -146,32 +167,54 @@ class Decoder:
             del pending[: 4 + size]
             self._begun = True
             if kind in (_COMPRESSED, _PLAIN):
-                yield _content(kind, body)
+                yield (yield from _content(kind, body))
             elif kind < _SKIPPABLE:
                 raise S2Error(f"unknown chunk type {kind:#x}")
+            else:
+                yield None
 
 
-def _content(kind: int, body: bytes) -> bytes:
+def _content(kind: int, body: bytes) -> Generator[None, None, bytes]:
     if len(body) < 4:
         raise S2Error("chunk without a checksum")
-    data = body[4:] if kind == _PLAIN else decode_block(body[4:])
-    if _masked(data) != int.from_bytes(body[:4], "little"):
+    data = body[4:] if kind == _PLAIN else (yield from _block_steps(body[4:]))
+    crc = 0xFFFFFFFF
+    for at in range(0, len(data), STEP_BYTES):
+        if at:
+            yield
+        crc = _carried(crc, data[at : at + STEP_BYTES])
+    if _mask(crc ^ 0xFFFFFFFF) != int.from_bytes(body[:4], "little"):
         raise S2Error("wrong checksum")
     return data
 
 
 def decode_block(block: bytes) -> bytes:
     """One compressed block, Snappy's or S2's. Raises S2Error."""
+    steps = _block_steps(block)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: bytes = end.value
+            return found
+
+
+def _block_steps(block: bytes) -> Generator[None, None, bytes]:
     try:
         size, at = _uvarint(block)
         if size > MAX_BLOCK:
             raise S2Error(f"block of {size} bytes")
         out = bytearray()
         offset = 0
+        left = STEP_ELEMENTS
         while at < len(block):
             at, offset = _element(block, at, out, offset)
             if len(out) > size:
                 break
+            left -= 1
+            if not left:
+                left = STEP_ELEMENTS
+                yield
     except IndexError:
         raise S2Error("block is cut off") from None
     if len(out) != size:

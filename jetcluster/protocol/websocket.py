@@ -28,6 +28,12 @@ MAX_CONTROL = 125
 """Bytes of payload of a ping, a pong or a close frame."""
 PIECE = 64 * 1024
 """Bytes that are inflated at a time."""
+PACKED = 8 * 1024
+"""Compressed bytes that are looked at at a time: they may hold any number of blocks that are empty."""
+MAX_ENDS = 16
+"""Of deflate streams within one message. A sender may end one anywhere; none needs to more than once."""
+MAX_INFLATED = 8 * 1024 * 1024
+"""Bytes a compressed message may inflate to, unless the reader is told otherwise."""
 COMPRESS_ABOVE = 64
 """Bytes; what is shorter is sent as it is."""
 BROWSER_FRAME = 4096
@@ -41,6 +47,9 @@ _BY_TABLE = 1536
 
 Event = tuple[int, bytes]
 """(BINARY, payload of text and binary messages) or (PING | PONG | CLOSE, payload)."""
+NOTHING: Event = (BINARY, b"")
+"""What was read says nothing, a frame without payload or a block that inflates to nothing: there may be more of it, and
+whoever has enough for now can stop."""
 
 
 class WebSocketError(Exception):
@@ -52,11 +61,13 @@ class WebSocketError(Exception):
 
 
 class FrameReader:
-    """Frames of a client. `feed` takes bytes as they come, `next` gives what they hold, one event at a time, so that
-    whoever has enough for now may stop in between. `deflate`: permessage-deflate was agreed on."""
+    """Frames of a client. `feed` takes bytes as they come, `next` gives what they hold, one event at a time, each of a
+    bounded amount of work, so that whoever has enough for now may stop in between. `deflate`: permessage-deflate was
+    agreed on; a compressed message inflates to `most` bytes and no more."""
 
-    def __init__(self, *, deflate: bool) -> None:
+    def __init__(self, *, deflate: bool, most: int = MAX_INFLATED) -> None:
         self._deflate = deflate
+        self._most = most
         self._data = b""
         self._at = 0
         self._left = 0
@@ -67,6 +78,10 @@ class FrameReader:
         self._inflater: zlib._Decompress | None = None
         """Of the current message, if it is compressed."""
         self._packed = b""
+        self._packed_at = 0
+        self._inflated = 0
+        self._ends = 0
+        """Bytes of the current message that were inflated, and deflate streams in it that have ended."""
         self._more = False
         """The inflater has more to give."""
         self._over = False
@@ -78,61 +93,59 @@ class FrameReader:
         self._data = self._data[self._at :] + data if self._at < len(self._data) else data
         self._at = 0
 
+    @property
+    def more(self) -> bool:
+        """`next` has something to look at, though it may be no whole frame."""
+        return not self._over and (self._more or self._at < len(self._data))
+
     def next(self) -> Event | None:
         """None: more bytes are needed. Raises WebSocketError; then nothing more is to be read."""
         while not self._over:
             if self._more:
-                piece = self._inflate()
-            elif self._left:
+                return BINARY, self._inflate()
+            if self._left:
                 if self._at >= len(self._data):
                     return None
                 piece = self._payload()
+                if not self._more:
+                    return BINARY, piece
             else:
                 event = self._header()
-                if event is not None or not self._has_payload():
+                if event is not NOTHING or not (self._left or self._more):
                     return event
-                piece = b""
-            if piece:
-                return BINARY, piece
         return None
-
-    def _has_payload(self) -> bool:
-        """Of a data frame, to be handed on or to come."""
-        return bool(self._left or self._more)
 
     def _header(self) -> Event | None:
-        """Reads one frame header, and a control frame whole; an event only for the latter. Empty data frames are
-        stepped over."""
+        """Reads one frame header, and a control frame whole; NOTHING for a data frame, None when more is to come."""
         data = self._data
-        while len(data) - self._at >= 2:
-            at = self._at
-            first, second = data[at], data[at + 1]
-            opcode, length, at = first & 0x0F, second & 0x7F, at + 2
-            self._check(first, second)
-            if length == 126:
-                if len(data) < at + 2:
-                    return None
-                (length,) = struct.unpack_from(">H", data, at)
-                at += 2
-            elif length == 127:
-                if len(data) < at + 8:
-                    return None
-                (length,) = struct.unpack_from(">Q", data, at)
-                at += 8
-                if length >> 63:
-                    raise WebSocketError(PROTOCOL_ERROR, "invalid 64-bit payload length")
-            control = opcode >= CLOSE
-            if len(data) < at + 4 + (length if control else 0):
+        at = self._at
+        if len(data) - at < 2:
+            return None
+        first, second = data[at], data[at + 1]
+        opcode, length, at = first & 0x0F, second & 0x7F, at + 2
+        self._check(first, second)
+        if length == 126:
+            if len(data) < at + 2:
                 return None
-            key, at = data[at : at + 4], at + 4
-            if control:
-                self._at = at + length
-                return self._control(opcode, unmasked(data[at : at + length], key))
-            self._at = at
-            self._begin(first, opcode, length, key)
-            if self._left or self._more:
+            (length,) = struct.unpack_from(">H", data, at)
+            at += 2
+        elif length == 127:
+            if len(data) < at + 8:
                 return None
-        return None
+            (length,) = struct.unpack_from(">Q", data, at)
+            at += 8
+            if length >> 63:
+                raise WebSocketError(PROTOCOL_ERROR, "invalid 64-bit payload length")
+        control = opcode >= CLOSE
+        if len(data) < at + 4 + (length if control else 0):
+            return None
+        key, at = data[at : at + 4], at + 4
+        if control:
+            self._at = at + length
+            return self._control(opcode, unmasked(data[at : at + length], key))
+        self._at = at
+        self._begin(first, opcode, length, key)
+        return NOTHING
 
     def _check(self, first: int, second: int) -> None:
         """The two bytes that every frame begins with, checked before anything of it is waited for."""
@@ -166,6 +179,7 @@ class FrameReader:
         self._final = bool(first & _FIN)
         if opcode != CONTINUATION:
             self._inflater = zlib.decompressobj(-15) if first & _RSV1 else None
+            self._inflated = self._ends = 0
         self._left = length
         self._key = key
         if not length and self._final:
@@ -181,7 +195,7 @@ class FrameReader:
         self._key = self._key[turn:] + self._key[:turn]
         if self._inflater is None:
             return chunk
-        self._packed = chunk
+        self._packed, self._packed_at = chunk, 0
         self._more = True
         if not self._left and self._final:
             self._end_message()
@@ -189,22 +203,31 @@ class FrameReader:
 
     def _end_message(self) -> None:
         if self._inflater is not None:
-            self._packed += _TAIL
+            self._packed = self._packed[self._packed_at :] + _TAIL
+            self._packed_at = 0
             self._more = True
 
     def _inflate(self) -> bytes:
         inflater = self._inflater
         assert inflater is not None
+        packed = self._packed[self._packed_at : self._packed_at + PACKED]
         try:
-            piece = inflater.decompress(self._packed, PIECE)
+            piece = inflater.decompress(packed, PIECE)
         except zlib.error as error:
             raise WebSocketError(INVALID_PAYLOAD, "corrupt compressed message") from error
         if inflater.eof:  # a sender may end its deflate stream anywhere; what follows is another one
-            self._packed = inflater.unused_data
+            left = inflater.unused_data
             self._inflater = zlib.decompressobj(-15)
+            self._ends += 1
         else:
-            self._packed = inflater.unconsumed_tail
-        self._more = bool(self._packed) or len(piece) == PIECE
+            left = inflater.unconsumed_tail
+        self._packed_at += len(packed) - len(left)
+        self._inflated += len(piece)
+        if self._ends > MAX_ENDS or self._inflated > self._most:
+            raise WebSocketError(TOO_BIG, "compressed message is too large")
+        self._more = self._packed_at < len(self._packed) or len(piece) == PIECE
+        if not self._more:
+            self._packed, self._packed_at = b"", 0
         if not self._more and self._final and not self._left:
             self._inflater = None  # 40 KB that an idle connection has no use for
         return piece

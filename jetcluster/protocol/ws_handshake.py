@@ -151,10 +151,10 @@ def _check_origin(headers: Mapping[str, str], rules: Rules) -> None:
         return
     try:
         place = place_of(origin)
-        _, host, port = place_of(f"{'https' if rules.tls else 'http'}://{headers['host']}")
+        own = place_of(f"{'https' if rules.tls else 'http'}://{headers['host']}")
     except ValueError:
         raise HandshakeError(403, "origin not allowed") from None
-    if rules.same_origin and place[1:] != (host, port):
+    if rules.same_origin and place != own:  # the scheme, too, as nats-server 2.15 looks at it
         raise HandshakeError(403, "not same origin")
     if rules.origins and place not in rules.origins:
         raise HandshakeError(403, "origin not allowed")

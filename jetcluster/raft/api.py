@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from jetcluster.raft.membership import Config, Members
+from jetcluster.records import dataclass
 
 META_GROUP = 1
 

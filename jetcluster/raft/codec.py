@@ -23,7 +23,11 @@ proposes is bounded by `RaftConfig.max_entry`, what it reads by the mesh's frame
 MAX_ENTRIES = 65_536
 """Hard cap of entries in one frame."""
 MAX_NUMBER = (1 << 62) - 1
-"""Hard cap of terms and indexes: no log gets there, and what a peer makes up must not overflow what is stored."""
+"""Hard cap of indexes and times: no log gets there, and what a peer makes up must not overflow what is stored."""
+MAX_TERM = (1 << 48) - 1
+"""Hard cap of terms: a frame with a higher one is refused, and nobody stands for election beyond it. A candidate waits
+0.3 s at least before it goes on to the next term: 2.6 million years of elections without a pause. The largest leap of a
+message (`RaftConfig.max_term_leap`) fits in a million times."""
 
 REGULAR, NOOP, CONFIG = 0, 1, 2
 """Entry types."""
@@ -257,13 +261,35 @@ def encode_digest(groups: list[tuple[int, int, int]]) -> bytes:
 def _exactly(layout: struct.Struct, frame: bytes) -> tuple[int, ...]:
     if len(frame) != layout.size:
         raise CodecError(f"kind {frame[1]}: {len(frame)} bytes, expected {layout.size}")
-    return _bounded(layout.unpack(frame))
+    return _termed(layout.unpack(frame))
 
 
 def _bounded(numbers: tuple[int, ...]) -> tuple[int, ...]:
     if max(numbers) > MAX_NUMBER:
         raise CodecError(f"{max(numbers)} is no term and no index")
     return numbers
+
+
+def _termed(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """Of a frame of a group, whose third field is its term."""
+    _bounded(numbers)
+    if numbers[2] > MAX_TERM:
+        raise CodecError(f"{numbers[2]} is no term")
+    return numbers
+
+
+def _bounded_group(group: tuple[int, int, int]) -> tuple[int, int, int]:
+    if group[1] > MAX_TERM or group[2] > MAX_NUMBER:
+        raise CodecError("digest: no term, or no index")
+    return group
+
+
+def _log_end(frame: bytes) -> tuple[int, int, int]:
+    """(term, last index, last term) of a candidate."""
+    _, _, term, last_index, last_term = _exactly(_VOTE, frame)
+    if last_term > term:
+        raise CodecError("vote: an entry from the future")
+    return term, last_index, last_term
 
 
 def _flag(value: int) -> bool:
@@ -276,7 +302,7 @@ def _decode_append(frame: bytes) -> Append:
     size = len(frame)
     if size < _APPEND.size:
         raise CodecError("append: truncated")
-    _, _, term, prev_index, prev_term, commit, context, count = _bounded(_APPEND.unpack_from(frame))
+    _, _, term, prev_index, prev_term, commit, context, count = _termed(_APPEND.unpack_from(frame))
     if count > MAX_ENTRIES:
         raise CodecError(f"append: {count} entries")
     if prev_term > term:
@@ -349,7 +375,7 @@ def _decode_vote_reply(frame: bytes) -> VoteReply:
 def _decode_snap_offer(frame: bytes) -> SnapOffer:
     if len(frame) < _SNAP_OFFER.size:
         raise CodecError("offer: truncated")
-    _, _, term, index, index_term = _bounded(_SNAP_OFFER.unpack_from(frame))
+    _, _, term, index, index_term = _termed(_SNAP_OFFER.unpack_from(frame))
     return SnapOffer(term, index, index_term, _config(frame[_SNAP_OFFER.size :]))
 
 
@@ -357,9 +383,9 @@ _DECODERS: dict[int, Callable[[bytes], Message]] = {
     APPEND: _decode_append,
     ACK: _decode_ack,
     REJECT: _decode_reject,
-    PRE_VOTE: lambda frame: PreVote(*_exactly(_VOTE, frame)[2:]),
+    PRE_VOTE: lambda frame: PreVote(*_log_end(frame)),
     PRE_VOTE_REPLY: _decode_pre_vote_reply,
-    VOTE: lambda frame: Vote(*_exactly(_VOTE, frame)[2:]),
+    VOTE: lambda frame: Vote(*_log_end(frame)),
     VOTE_REPLY: _decode_vote_reply,
     TIMEOUT_NOW: lambda frame: TimeoutNow(*_exactly(_TERM_ONLY, frame)[2:]),
     SNAP_OFFER: _decode_snap_offer,
@@ -378,8 +404,10 @@ def decode_control(frame: bytes) -> Control:
         raise CodecError(f"version {frame[0]}")
     if frame[1] == HEARTBEAT:
         if len(frame) == _OLD_HEARTBEAT.size:
-            return Heartbeat(_exactly(_OLD_HEARTBEAT, frame)[2])
-        _, _, sequence, wall_ns, trusted_ns, well, level = _exactly(_HEARTBEAT, frame)
+            return Heartbeat(_bounded(_OLD_HEARTBEAT.unpack(frame))[2])
+        if len(frame) != _HEARTBEAT.size:
+            raise CodecError("heartbeat: wrong length")
+        _, _, sequence, wall_ns, trusted_ns, well, level = _bounded(_HEARTBEAT.unpack(frame))
         return Heartbeat(sequence, wall_ns, trusted_ns, _flag(well), level)
     if frame[1] == DIGEST:
         if len(frame) < _DIGEST.size:
@@ -387,5 +415,5 @@ def decode_control(frame: bytes) -> Control:
         count = _DIGEST.unpack_from(frame)[2]
         if len(frame) != _DIGEST.size + count * _LED.size:
             raise CodecError("digest: wrong length")
-        return Digest([_LED.unpack_from(frame, _DIGEST.size + i * _LED.size) for i in range(count)])
+        return Digest([_bounded_group(_LED.unpack_from(frame, _DIGEST.size + i * _LED.size)) for i in range(count)])
     raise CodecError(f"unknown kind {frame[1]}")

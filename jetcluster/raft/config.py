@@ -67,7 +67,11 @@ class RaftConfig:
     """Frames kept per group that this node does not have yet."""
     early_seconds: float = 5.0
     early_groups: int = 1_024
+    early_bytes: int = 4 << 20
+    """Of all frames that are kept so."""
     hand_overs: int = 500
     """Groups that a node which should not lead hands over at a time."""
-    max_term_leap: int = 1 << 32
-    """Terms by which a message may be ahead: more elections than this were never held while somebody was away."""
+    max_term_leap: int = 1 << 28
+    """Terms by which one message of a member may be ahead of this replica's. A candidate waits 0.3 s at least before it
+    goes on to the next term, so that many elections take 2.5 years of nothing else; a rescue takes `rescue.TERM_STEP`
+    at once, of which 256 fit. Whoever was away for longer comes back with an empty store."""

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from jetcluster import faults
 from jetcluster.clock import Rng
+from jetcluster.file_modes import FILE, make_folder
 from jetcluster.health.descriptors import SHORTAGE
 
 SEGMENT_SUFFIX = ".wal"
@@ -74,7 +75,7 @@ class FileDisk:
         self._fds: dict[int, int] = {}
         self._plain_fds: dict[int, int] = {}
         self._unsynced: set[int] = set()
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         self._directory_fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
         self._spare: int | None = None
         """Given up for a segment's when there are no more descriptors."""
@@ -115,13 +116,13 @@ class FileDisk:
         path = self._path(number)
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | (os.O_DSYNC if self._always_sync else 0)
         try:
-            fd = os.open(path, flags, 0o640)
+            fd = os.open(path, flags, FILE)
         except OSError as error:
             if error.errno not in SHORTAGE or self._spare is None:
                 raise
             os.close(self._spare)
             self._spare = None
-            fd = os.open(path, flags, 0o640)
+            fd = os.open(path, flags, FILE)
         try:
             os.posix_fallocate(fd, 0, size)
             os.fsync(fd)

@@ -73,6 +73,8 @@ class Group(Outbox):
         """(index, when) of a proposal whose commit is being timed; index 0: none is."""
         self._held = HeldFrames()
         self._members = log.config
+        self.members = frozenset(log.config.voters + log.config.learners)
+        """Whose frames count, by the newest configuration of the log (`RaftNode` judges others)."""
         self._shut_out: tuple[str, ...] = ()
         self.fenced = frozenset(log.config.fenced)
         """Peers whose frames are ignored."""
@@ -286,7 +288,11 @@ class Group(Outbox):
 
     def may_campaign(self) -> bool:
         return (
-            not self.stopped and not self.log.damaged and self.me in self.log.config.voters and not self.engine.leads()
+            not self.stopped
+            and not self.log.damaged
+            and self.me in self.log.config.voters
+            and not self.engine.leads()
+            and self.term < codec.MAX_TERM
         )
 
     def has_live_leader(self) -> bool:
@@ -299,6 +305,7 @@ class Group(Outbox):
         if config is self._members:
             return
         self._members = config
+        self.members = frozenset(config.voters + config.learners)
         self.fence(self._shut_out)
         self.engine.set_voters(p for p in config.voters if p != self.me)
         self._note_leader()
@@ -375,6 +382,10 @@ class Group(Outbox):
         frame = codec.encode_resign(term)
         for peer in self.log.config.others(self.me):
             self.send(peer, frame)
+
+    def hears(self, peer: str) -> bool:
+        """May `peer`, which is no member by this replica's log, have become one since? (`admission`)"""
+        return not self.engine.leads() and (self.engine.leader() == peer or not self.has_live_leader())
 
     def lost_leader(self, peer: str) -> None:
         """`peer`'s link broke, or it went silent, or it resigned: if it led, somebody else should."""

@@ -25,6 +25,10 @@ class Levels:
     def heard(self, peer: str, level: int) -> None:
         self._told[peer] = level
 
+    def forget(self, peer: str) -> None:
+        """It went, and belongs to nothing."""
+        self._told.pop(peer, None)
+
     def told(self, peer: str) -> int | None:
         """By `peer` itself, in this life, or what this node is; None when it was not heard."""
         return self.own if peer == self._me else self._told.get(peer)

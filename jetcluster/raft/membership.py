@@ -9,8 +9,10 @@ truncation falls back to the one before.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
+
+from jetcluster.records import dataclass
 
 _INDEX = struct.Struct("<Q")
 _COUNTS = struct.Struct("<BBB")

@@ -17,8 +17,10 @@ from jetcluster.health.loop_watch import LoopWatch
 from jetcluster.health.node_health import Aspect, NodeHealth
 from jetcluster.latency import Latency
 from jetcluster.raft import codec
+from jetcluster.raft.admission import Admission
 from jetcluster.raft.api import META_GROUP, StateMachine, Transport
 from jetcluster.raft.config import RaftConfig
+from jetcluster.raft.early import EarlyFrames
 from jetcluster.raft.group import Group
 from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.journal import Journal
@@ -77,6 +79,7 @@ class RaftNode:
         self.config = config or RaftConfig()
         self.counters = RaftCounters()
         self.groups: dict[int, Group] = {}
+        self.admission = Admission(self.groups, journal, clock)
         self.led = LedGroups(me)
         self.commit_latency = Latency()
         """From a proposal to its commit, on leaders: one entry at a time and group."""
@@ -88,7 +91,7 @@ class RaftNode:
         self.losses: list[str] = []
         """What groups without another replica lost to damage of the journal found at this start (monitoring)."""
         self._transport = transport
-        self._on_report = on_report
+        self._on_report = self.admission.report = on_report or (lambda gid, text: None)
         self._peers: dict[str, _PeerState] = {}
         self._dirty: dict[int, Group] = {}
         self._stirred: dict[int, Group] = {}
@@ -100,7 +103,7 @@ class RaftNode:
         self._wakes: list[tuple[float, int]] = []
         self._wake_handle: TimerHandle | None = None
         self._wake_at = float("inf")
-        self._early: dict[int, list[tuple[float, str, bytes]]] = {}
+        self._early = EarlyFrames(self.config)
         self._sequence = 0
         self._digest_at = 0.0
         self._housekeep_at = 0.0
@@ -180,7 +183,7 @@ class RaftNode:
         if attach is not None:
             attach(group)
         group.start(campaign)
-        for _, peer, frame in self._early.pop(gid, ()):
+        for _, peer, frame in self._early.pop(gid):
             self._deliver(group, peer, frame)
         self._schedule_turn()
         return group
@@ -207,8 +210,7 @@ class RaftNode:
         else:
             lost = f"entries after {log.last_index}, if there were any, are lost"
         self.losses.append(f"group {log.gid}: {lost}")
-        if self._on_report is not None:
-            self._on_report(log.gid, f"the journal is damaged; {lost}. No other replica has this group")
+        self._on_report(log.gid, f"the journal is damaged; {lost}. No other replica has this group")
 
     def _behind_its_state(self, log: GroupLog, index: int, term: int, members: Members | None, credited: bool) -> None:
         """The log does not hold what the state machine does. Entries are applied only once they count as stored here,
@@ -263,76 +265,76 @@ class RaftNode:
         state = self._peers.setdefault(peer, _PeerState())
         state.up = False
         self.health.time.forget(peer)
-        for gid in list(self._early):
-            self._early[gid] = [e for e in self._early[gid] if e[1] != peer]
+        self._early.drop_peer(peer)
+        if not self.admission.belongs(peer):  # anybody may come under any name
+            del self._peers[peer]
+            self.levels.forget(peer)
         for group in list(self.groups.values()):
             if not group.stopped:
                 group.peer_down(peer)
 
-    def on_frame(self, peer: str, gid: int, frame: bytes) -> None:
-        """One frame from `peer`. `end_of_batch` is to be called after the last frame of a read."""
+    def on_frame(self, peer: str, gid: int, frame: bytes) -> str:
+        """One frame from `peer`, as its link has shown to be. `end_of_batch` is to be called after the last frame of a
+        read. What is wrong with it, if no member would send such a frame: the link is then to be closed; else ""."""
         state = self._peers.get(peer)
         if state is None or not state.up or self._closed:
             self.counters.refused_frames += 1
-            return
+            return ""
         state.last_seen = self.clock.monotonic()
         state.suspected = False
         if gid == _CONTROL_GID:
-            self._on_control(peer, frame)
-            return
+            return self._on_control(peer, frame)
         group = self.groups.get(gid)
-        if group is None:
-            self._keep_early(gid, peer, frame)
-        else:
-            self._deliver(group, peer, frame)
+        if group is not None:
+            return self._deliver(group, peer, frame)
+        if not self.admission.is_member(peer):
+            self.admission.refuse(peer, gid)
+        elif not self._early.keep(gid, peer, frame, state.last_seen):
+            self.counters.unknown_frames += 1
+        return ""
 
-    def _deliver(self, group: Group, peer: str, frame: bytes) -> None:
+    def _deliver(self, group: Group, peer: str, frame: bytes) -> str:
+        if not self.admission.admits(group, peer):
+            self.admission.refuse(peer, group.gid)
+            return ""
         try:
             message = codec.decode(frame)
-        except codec.CodecError:
+        except codec.CodecError as error:
             self.counters.refused_frames += 1
-            return
+            return f"Raft frame: {error}"
         if message.term - group.term > self.config.max_term_leap:
             self.counters.refused_frames += 1
-            return
+            return f"Raft frame: a leap from term {group.term} to {message.term}"
         try:
             group.receiver.on_message(peer, message)
         except Exception as error:  # noqa: BLE001 - an assertion of one group must not take the link of all
             group.fail(error)
+        return ""
 
-    def _keep_early(self, gid: int, peer: str, frame: bytes) -> None:
-        """Replicas of a new group come up within milliseconds of each other: the first votes must not be lost."""
-        kept = self._early.get(gid)
-        if kept is None:
-            if len(self._early) >= self.config.early_groups:
-                self.counters.unknown_frames += 1
-                return
-            kept = self._early[gid] = []
-        if len(kept) < self.config.early_frames:
-            kept.append((self.clock.monotonic(), peer, bytes(frame)))
-        else:
-            self.counters.unknown_frames += 1
-
-    def _on_control(self, peer: str, frame: bytes) -> None:
+    def _on_control(self, peer: str, frame: bytes) -> str:
+        """What a stranger says of itself, and of the time, counts for nothing."""
         try:
             message = codec.decode_control(frame)
-        except codec.CodecError:
+        except codec.CodecError as error:
             self.counters.refused_frames += 1
-            return
+            return f"heartbeat: {error}"
+        if not self.admission.is_member(peer):
+            return ""
         if isinstance(message, codec.Digest):
             self._on_digest(peer, message)
-            return
+            return ""
         self._peers[peer].well = message.well
         self.levels.heard(peer, message.level)
         if message.wall_ns:
             self.health.time.heard(peer, message.wall_ns, message.trusted_ns)
+        return ""
 
     def _on_digest(self, peer: str, message: codec.Digest) -> None:
         led: set[int] = set()
         for gid, term, _ in message.groups:
             led.add(gid)
             group = self.groups.get(gid)
-            if group is not None:
+            if group is not None and self.admission.admits(group, peer):
                 group.led_by(peer, term)
         for group in self.groups.values():
             if group.leader == peer and group.gid not in led:
@@ -435,8 +437,7 @@ class RaftNode:
 
     def report(self, group: Group, text: str) -> None:
         """Something an operator should read."""
-        if self._on_report is not None:
-            self._on_report(group.gid, text)
+        self._on_report(group.gid, text)
 
     # -- time
 
@@ -576,8 +577,7 @@ class RaftNode:
             if group.replicator.pinning:
                 group.replicator.pin()
         self.journal.housekeep()
-        for gid in [g for g, kept in self._early.items() if not kept or now - kept[0][0] > self.config.early_seconds]:
-            self.counters.unknown_frames += len(self._early.pop(gid))
+        self.counters.unknown_frames += self._early.expire(now)
 
     @property
     def wants_compaction(self) -> bool:

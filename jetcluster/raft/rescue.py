@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetcluster.raft.api import RaftError
-from jetcluster.raft.codec import CONFIG, REGULAR
+from jetcluster.raft.codec import CONFIG, MAX_TERM, REGULAR
 from jetcluster.raft.held import is_durable
 from jetcluster.raft.membership import Config, encode_config
 
@@ -100,6 +100,8 @@ def promise(group: Group, term: int, candidate: str) -> None:
     _check_stuck(group)
     if group.term >= term:
         raise RescueError(f"term {group.term} has been reached, {term} was asked for")
+    if term > MAX_TERM:
+        raise RescueError(f"{term} is no term")
     group.engine.promise(term, candidate)
     group.sync()
 

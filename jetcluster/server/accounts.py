@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 DEFAULT_ACCOUNT = "$G"
 """Where clients live when no accounts are configured."""
+MAX_ACCOUNTS = 65_536
+"""From so many on, what other nodes say of further ones is not kept: a peer can make up names without end."""
 
 
 class Accounts:
@@ -39,6 +41,9 @@ class Accounts:
             if self.on_router is not None:
                 self.on_router(router)
         return router
+
+    def known(self, name: str) -> Router | None:
+        return self._routers.get(name)
 
     def __iter__(self) -> Iterator[Router]:
         return iter(list(self._routers.values()))
@@ -66,7 +71,8 @@ class Accounts:
     def set_remote_interest(
         self, peer: RemotePeer, account: str, subject: bytes, queue: bytes | None, count: int
     ) -> None:
-        self[account].set_remote_interest(peer, subject, queue, count)
+        if account in self._routers or (count > 0 and len(self._routers) < MAX_ACCOUNTS):
+            self[account].set_remote_interest(peer, subject, queue, count)
 
     def drop_peer(self, peer: RemotePeer) -> None:
         for router in self:
@@ -82,21 +88,26 @@ class Accounts:
         headers: bytes,
         payload: bytes,
     ) -> None:
-        self[account].deliver_from_peer(peer, subject, reply, queues, headers, payload)
+        router = self._routers.get(account)
+        if router is not None:  # else nobody here has ever heard of it
+            router.deliver_from_peer(peer, subject, reply, queues, headers, payload)
 
     def deliver_many_from_peer(
         self, peer: RemotePeer, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]
     ) -> None:
-        self[account].deliver_many_from_peer(peer, target, queues, messages)
+        if account in self._routers:
+            self[account].deliver_many_from_peer(peer, target, queues, messages)
 
     def backlog_here(self, account: str, target: bytes) -> int:
-        return self[account].backlog_here(target)
+        return self[account].backlog_here(target) if account in self._routers else 0
 
     def backlog_told(self, peer: RemotePeer, account: str, target: bytes, mark: int, waiting: int) -> None:
-        self[account].far.told(peer, target, mark, waiting)
+        if account in self._routers:
+            self[account].far.told(peer, target, mark, waiting)
 
     def valve_told(self, peer: RemotePeer, account: str, subject: bytes, closed: bool) -> None:
-        self[account].valve_told(peer, subject, closed)
+        if account in self._routers:
+            self[account].valve_told(peer, subject, closed)
 
 
 def _counted(subscription: AnySubscription, subject: bytes, queue: bytes | None) -> int:

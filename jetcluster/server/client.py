@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.protocol import subjects, writer
 from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Command
 from jetcluster.protocol.valve import Valve
-from jetcluster.server.governor import HEAVY, MOST, Governed
+from jetcluster.server.governor import CHUNK, HEAVY, LINE_BYTES, MOST, PORTION_SECONDS, SMALL, Governed
 from jetcluster.server.leaf_peer import is_marked
 from jetcluster.server.login import ClientLogin, text_of
 from jetcluster.server.permissions import first_foreign
@@ -31,6 +32,14 @@ answered goes out meanwhile, so that client and server work at the same time, no
 do not keep the others waiting (`governor.Governor` says who comes next)."""
 QUANTUM_BYTES = 512
 """For each message of a portion: so many bytes end it as well."""
+WORK = {SUB: 8, UNSUB: 8, PING: 1, PONG: 1, CONNECT: 64}
+"""So many messages of a portion a command is worth, beside what its line is (`governor.LINE_BYTES`)."""
+TAKERS = 4
+"""For each so many that a message goes to it is worth one message more."""
+REFUSED = 8
+"""So many a publish is worth that may not be."""
+FEW = 64
+"""Lines; a read that has no more is worked on at once, however much others have sent, if it is not `HEAVY`."""
 LIGHT = 4
 """Messages; who has sent no more before it met a closed valve goes on before the others."""
 NARROW = 128 * 1024
@@ -56,8 +65,8 @@ class Client(ClientLogin):
     def connection_lost(self, exc: Exception | None) -> None:
         self._holds.add("over")  # the transport is gone: nothing pauses or resumes it
         if self._asks:
-            self._rest.clear()  # behind a CONNECT that nobody has agreed to yet
-        if self._rest and not self.close_reason:
+            self._forget_input()  # behind a CONNECT that nobody has agreed to yet
+        if self._has_input and not self.close_reason:
             self._lost = (exc,)  # what it had published counts; when its turn comes, as always
             self._depart()
         else:
@@ -80,8 +89,17 @@ class Client(ClientLogin):
         if self._lost is None:
             super()._arm(name, delay, callback, *args)
 
-    def ended(self) -> None:
+    @property
+    def _has_input(self) -> bool:
+        """Something has been read and waits for its turn."""
+        return bool(self._rest) or self._parser.more
+
+    def _forget_input(self) -> None:
         self._rest.clear()
+        self._parser.drop()
+
+    def ended(self) -> None:
+        self._forget_input()
         if self._queued:
             self._queued = False
             self.server.governor.leave(self, self._valve)
@@ -100,63 +118,91 @@ class Client(ClientLogin):
             # Told by its first byte: a PUB of a stranger is not read to its end.
             self.close("Authentication Failure", "Authorization Violation")
             return
-        commands = self._parser.feed(data)
+        self._parser.push(data)
+        if self._queued or self._rest:
+            return  # reading is paused, but this may have been under way
+        size, known = len(data), self._router is not None
+        if known and (size < SMALL or (size < HEAVY and data.count(b"\n") <= FEW)):
+            self._run([])
+            return
+        heavy = known and size >= HEAVY
+        if not self.server.governor.admits(heavy=heavy):
+            self._rest = self._parsed(1)
+            if self._has_input:
+                self._queue(None, light=not heavy)
+                return
+        self._run([])  # which is also told at once what is no command at all
+
+    def _parsed(self, size: int = CHUNK) -> list[Command]:
+        """The next commands of what was read."""
+        commands = self._parser.take(size)
         if self.server.tracer is not None:
             self.server.tracer.received(self, commands)
-        if self._queued or self._rest:  # reading is paused, but this may have been under way
-            self._rest += commands
-        elif (
-            len(data) < HEAVY or self._router is None or not commands or self.server.governor.admits(self.last_activity)
-        ):
-            self._run(commands)
-        else:
-            self._rest = commands
-            self._queue(None, light=False)
+        return commands
 
     def _run(self, commands: list[Command], quantum: int = MOST) -> None:
-        """Runs commands up to the end of this turn's portion; the others follow when this client's turn comes."""
-        router = self._router
+        """Runs commands, then what has been read behind them, up to the end of this turn's portion; the others follow
+        when this client's turn comes."""
+        router, parser = self._router, self._parser
+        end = 0.0
         in_bytes = 0
         in_msgs = 0
         mark = self.pending + PORTION_OUTPUT
         most_bytes = quantum * QUANTUM_BYTES
         self._valve = None
-        left = iter(commands)
-        for kind, a, b, c, d in left:
-            if self.close_reason:
-                break
-            if router is None and kind != CONNECT:
-                router = self._serve_unconnected()
-                if router is None:
+        left: Iterator[Command] = iter(commands or self._parsed())
+        while True:
+            for kind, a, b, c, d in left:
+                if self.close_reason:
                     break
-            if kind == PUB and router is not None:
-                in_msgs += 1
-                in_bytes += len(c) + len(d)
-                if (
-                    self._careful
-                    or (c and (not self.headers or TRACE_DEST in c))
-                    or (b and not b.startswith(b"_INBOX."))
-                ) and not self._may_publish(a, b, c, d):
-                    continue
-                route = router.literals.get(a) or router.lookup(a)
-                try:
-                    callback = route.single
-                    if callback is not None:
-                        callback(a, b, c, d, self)
-                    elif route.reserved:
-                        self._refuse("Publish to", a)
-                    elif not router.deliver(route, a, b, c, d, self) and b and self.no_responders:
-                        self._tell_no_responders(router, a, b)
-                except Exception:  # a callback's contract is not to raise; its mistake costs one message, not all
-                    log.exception("cid %d: error in a subscription to %r", self.cid, a)
-                if self.pending > mark or in_msgs >= quantum or in_bytes >= most_bytes or self._valve is not None:
-                    break
-            else:
-                self._command(kind, a, b, c)
-                if self._asks:  # this CONNECT again, and what is behind it, once that is known
-                    left = itertools.chain([(kind, a, b, c, d)], left)
-                    break
-                router = self._router
+                if router is None and kind != CONNECT:
+                    router = self._serve_unconnected()
+                    if router is None:
+                        break
+                if kind == PUB and router is not None:
+                    in_msgs += 1
+                    in_bytes += len(c) + len(d)
+                    if (
+                        self._careful
+                        or (c and (not self.headers or TRACE_DEST in c))
+                        or (b and not b.startswith(b"_INBOX."))
+                    ) and not self._may_publish(a, b, c, d):
+                        quantum -= REFUSED
+                        if self.pending > mark or in_msgs >= quantum:
+                            break
+                        continue
+                    route = router.literals.get(a) or router.lookup(a)
+                    try:
+                        callback = route.single
+                        if callback is not None:
+                            callback(a, b, c, d, self)
+                        elif route.reserved:
+                            self._refuse("Publish to", a)
+                        else:
+                            quantum -= route.takers // TAKERS
+                            if not router.deliver(route, a, b, c, d, self) and b and self.no_responders:
+                                self._tell_no_responders(router, a, b)
+                    except Exception:  # a callback's contract is not to raise; its mistake costs one message, not all
+                        log.exception("cid %d: error in a subscription to %r", self.cid, a)
+                    if self.pending > mark or in_msgs >= quantum or in_bytes >= most_bytes or self._valve is not None:
+                        break
+                else:
+                    self._command(kind, a, b, c)
+                    if self._asks:  # this CONNECT again, and what is behind it, once that is known
+                        left = itertools.chain([(kind, a, b, c, d)], left)
+                        break
+                    router = self._router
+                    quantum -= WORK[kind] + len(a) // LINE_BYTES
+                    if self.pending > mark or in_msgs >= quantum:
+                        break
+            else:  # all of this chunk; the next one, if this portion has time
+                if parser.more and in_msgs < quantum and not self.close_reason:
+                    now = self.server.clock.monotonic()
+                    end = end or now + PORTION_SECONDS
+                    if now < end:
+                        left = iter(self._parsed())
+                        continue
+            break
         self.in_msgs += in_msgs
         self.in_bytes += in_bytes
         if self.close_reason:
@@ -165,13 +211,13 @@ class Client(ClientLogin):
         if self._asks:
             self.pause_reading("login")
             return
-        if self._rest or self._valve is not None:
-            self._queue(self._valve, light=in_msgs <= LIGHT and not self._rest)
+        if self._has_input or self._valve is not None:
+            self._queue(self._valve, light=in_msgs <= LIGHT and not self._has_input)
             return
         self.resume_reading("portion")
-        if self._parser.error is not None:
-            log.debug("cid %d: %s", self.cid, self._parser.error)
-            self.close(self._parser.error.reason, self._parser.error.text)
+        if parser.error is not None:
+            log.debug("cid %d: %s", self.cid, parser.error)
+            self.close(parser.error.reason, parser.error.text)
 
     def _continue(self) -> None:
         rest, self._rest = self._rest, []
@@ -235,7 +281,7 @@ class Client(ClientLogin):
             return False
         if headers and not self._may_schedule(headers):
             return False
-        if reply and (reply.startswith(RESERVED_REPLIES) or not self._may_be_answered_at(reply)):
+        if reply and (reply.startswith(RESERVED_REPLIES) or not self.may_be_answered_at(reply)):
             self._refuse("Publish with Reply of", reply)
             return False
         if self._verbose:
@@ -248,7 +294,7 @@ class Client(ClientLogin):
             self._refuse(*foreign)
         return foreign is None
 
-    def _may_be_answered_at(self, reply: bytes) -> bool:
+    def may_be_answered_at(self, reply: bytes) -> bool:
         """The server answers many requests itself: who may not publish to its own subjects ($JS, $KV, $SYS, ...) may
         not have it publish there either."""
         return reply[:1] != b"$" or self._permissions is None or self._permissions.can_publish(reply)
@@ -307,7 +353,7 @@ class Client(ClientLogin):
         if queue == SYSTEM_QUEUE or (permissions is not None and not permissions.can_subscribe(subject, queue)):
             self._refuse("Subscription to", subject, queue)
             return
-        if options.max_sub_tokens and subject.count(b".") >= options.max_sub_tokens:
+        if subject.count(b".") >= (options.max_sub_tokens or MAX_TOKENS):
             text = f'Permissions Violation for Subscription to "{text_of(subject)}", too many tokens'
             self.send(writer.err(text))
             return

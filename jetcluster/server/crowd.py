@@ -13,6 +13,7 @@ from jetcluster.clock import Clock
 from jetcluster.health.descriptors import DescriptorWatch
 
 if TYPE_CHECKING:
+    from jetcluster.server.connection import Connection
     from jetcluster.server.login import ClientLogin
 
 log = logging.getLogger("jetcluster.server")
@@ -41,18 +42,19 @@ class Crowd:
         """A `node_health.Check`."""
         return "" if self.watch is None else self.watch.trouble()
 
-    def is_crowded(self, client: ClientLogin) -> bool:
+    def is_crowded(self, client: Connection) -> bool:
         socket = client.transport.get_extra_info("socket")
         return socket is not None and self.watch is not None and self.watch.crowded(socket.fileno())
 
     def has_room_for(self, client: ClientLogin) -> bool:
-        return not self.is_crowded(client) or self._make_room()
+        return not self.is_crowded(client) or self.make_room()
 
     def has_room_at(self, descriptor: int) -> bool:
         """The same of a connection that is only a socket yet."""
-        return self.watch is None or not self.watch.crowded(descriptor) or self._make_room()
+        return self.watch is None or not self.watch.crowded(descriptor) or self.make_room()
 
-    def _make_room(self) -> bool:
+    def make_room(self) -> bool:
+        """Closes a client that has not logged in, for somebody else; False when there is none."""
         silent_since = self._clock.monotonic() - IDLE
         oldest = next(iter(self.strangers.values()), None)
         found = oldest is not None and oldest.last_activity <= silent_since

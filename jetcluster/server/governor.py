@@ -3,8 +3,9 @@
 Without it a flood of one message size and two hundred connections keeps the loop in their input for a second at a time,
 and everybody else's message waits behind all of theirs. A connection that sends little never comes here: its input is
 worked on at once. One that has sent more than a quantum is paused (`Connection.pause_reading`), and its turn comes
-again when all the others that wait have had theirs; the loop gets to Raft, routes, timers and requests after every
-`TURN` seconds. Connections that met a closed valve wait there (`protocol.valve`), and take turns once it is open.
+again when all the others that wait have had theirs; the loop gets to Raft, routes, timers and requests after every few
+milliseconds (`budget.LoopBudget`, whose time it is). Connections that met a closed valve wait there
+(`protocol.valve`), and take turns once it is open.
 """
 
 from __future__ import annotations
@@ -12,13 +13,20 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import Final, Protocol, cast
 
+from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Timers
 from jetcluster.protocol.valve import Valve, Waiter
 
-TURN: Final = 0.005
-"""Seconds of a turn of the loop that go to connections that wait."""
 HEAVY: Final = 16 * 1024
 """Bytes of one read from which on a connection has to wait while others do."""
+SMALL: Final = 1024
+"""Bytes of one read that is worked on at once, however much others have sent."""
+CHUNK: Final = 8192
+"""Bytes of what was read that are parsed at a time."""
+PORTION_SECONDS: Final = 0.002
+"""After so long, looked at after each chunk, a connection's turn ends."""
+LINE_BYTES: Final = 16
+"""For each so many of its line a command, but a message, is worth one message more."""
 MOST: Final = 1024
 LEAST: Final = 64
 """Messages that a connection may send per turn: MOST if it is alone, LEAST of many."""
@@ -39,9 +47,10 @@ class Governed(Waiter, Protocol):
 class Governor:
     """One per node."""
 
-    def __init__(self, clock: Clock, timers: Timers) -> None:
+    def __init__(self, clock: Clock, timers: Timers, budget: LoopBudget) -> None:
         self._clock = clock
         self._timers = timers
+        self._budget = budget
         self._turns = Valve()
         """Never closed: here wait those that only want their turn."""
         self._open: deque[Valve] = deque()
@@ -52,21 +61,10 @@ class Governor:
         self._crowded_since = -1.0
         """-1.0: there is no crowd."""
         self._turns_given = 0
-        self._began = -1.0
-        """When the first heavy read of this turn of the loop was worked on; -1.0: there was none."""
 
-    def admits(self, now: float) -> bool:
-        """May a connection that has sent much be worked on at once?"""
-        if self._open:
-            return False
-        if self._began < 0:
-            self._began = now
-            self._timers.call_soon(self._turn_over)
-            return True
-        return now - self._began < TURN
-
-    def _turn_over(self) -> None:
-        self._began = -1.0
+    def admits(self, *, heavy: bool = True) -> bool:
+        """May a connection that has sent something be worked on at once? `heavy`: much."""
+        return not (heavy and self._open) and self._budget.has_time()
 
     def wait(self, who: Governed, valve: Valve | None, light: bool) -> None:
         """`who` comes to its next turn behind the others, not before `valve` is open. `light`: it had sent little."""
@@ -99,14 +97,18 @@ class Governor:
         if not valve.listed:
             valve.listed = True
             self._open.append(valve)
-            if not self._scheduled:
-                self._scheduled = True
-                self._timers.call_soon(self._turn)
+            self._schedule()
+
+    def _schedule(self) -> None:
+        self._budget.connections_wait = bool(self._open)
+        if self._open and not self._scheduled:
+            self._scheduled = True
+            self._timers.call_soon(self._turn)
 
     def _turn(self) -> None:
         self._scheduled = False
         clock, open_ = self._clock, self._open
-        end = clock.monotonic() + TURN
+        end = clock.monotonic() + self._budget.share
         left = sum(map(len, open_))  # nobody comes twice in a turn: what is answered goes out in between
         while open_:
             valve = open_.popleft()
@@ -123,9 +125,7 @@ class Governor:
             self._one_less()
             who = cast(Governed, self._next(valve).popitem(last=False)[0])
             who.take_turn(max(LEAST, MOST // (len(valve) + len(open_))))
-        if open_ and not self._scheduled:
-            self._scheduled = True
-            self._timers.call_soon(self._turn)
+        self._schedule()
 
     def _next(self, valve: Valve) -> OrderedDict[Waiter, None]:
         if not valve.first or not valve.waiting or valve.closed:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.auth.remote_login import LoginError
@@ -21,38 +21,44 @@ from jetcluster.protocol import leaf, writer
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.protocol.valve import Valve
-from jetcluster.server.connection import Connection
+from jetcluster.server.governor import MOST, Governed
+from jetcluster.server.leaf_input import LeafInput
 from jetcluster.server.leaf_peer import LeafPeer, deliver_from_leaf, is_marked, passes
 from jetcluster.server.leaf_rules import API_PARTS, LeafRules
 from jetcluster.server.leaf_url import wants_tls
 from jetcluster.server.listener import host_port
+from jetcluster.server.login import text_of
 from jetcluster.server.options import AuthResult
 from jetcluster.server.router import Router
+from jetcluster.server.slow_logins import PATIENCE
 
 if TYPE_CHECKING:
     from jetcluster.auth.certificates import PeerCertificate
+    from jetcluster.auth.secrets import SlowPart
     from jetcluster.server.leafnodes import Identify, LeafNodes
 
 log = logging.getLogger("jetcluster.server")
 
 LOOP_DELAY = 30.0
 """Seconds before the next attempt when the last one closed a circle of links."""
-HEADROOM = 64 * 1024
-"""Bytes a message may have beyond max_payload: headers that servers add on the way."""
+MAX_NAME = 256
+"""Characters of what the other end says of itself: its names travel with its messages."""
 MAX_EARLY = 16
 """Pieces that may come with the end of a handshake."""
 MAX_INTEREST = 1_000_000
 """Subjects that the other end may want."""
+VIOLATION_PAUSE = 10.0
+"""Seconds between two lines about what a link's other end must not publish."""
 _ACK_DOTS = 8
 _ACK = b"$JS.ACK."
 
 
-class LeafLink(Connection):
+class LeafLink(LeafInput):
     """Satisfies `leaf_peer.LeafPeer`. `url` has the credentials for the other end, "" at the accepting end."""
 
     def __init__(self, leafnodes: LeafNodes, remote: LeafRemoteOptions | None = None, url: str = "") -> None:
         server = leafnodes.server
-        super().__init__(server, server.new_cid())
+        super().__init__(server)
         self.leafnodes = leafnodes
         self.remote = remote
         self.url = url
@@ -77,18 +83,16 @@ class LeafLink(Connection):
         """True once the link has TLS."""
         self._in_handshake = False
         self._certificate: PeerCertificate | None = None
-        self._checking: asyncio.Future[None] | None = None
-        """A password is being looked at."""
-        self._rest: list[leaf.Command] = []
         self.valve = Valve()
         """Never closed: publishers are stalled instead (`congested`)."""
-        """What has come behind the CONNECT with it."""
         self._early: list[bytes] | None = None
         """What has come by TLS before this end knows that the handshake is done; None while nothing can."""
-        self._parser = leaf.LeafParser(server.options.max_payload + HEADROOM, server.options.max_control_line)
         self._told: dict[tuple[bytes, bytes | None], int] = {}
         self._router: Router | None = None
         self._rules: LeafRules | None = None
+        self._violations = 0
+        self._quiet_until = 0.0
+        """When the next violation is told."""
         self.was_up = False
         """True once the link has taken part."""
         self._greeted = False
@@ -100,6 +104,9 @@ class LeafLink(Connection):
     # ---- beginning and end
 
     def opened(self) -> None:
+        if self.remote is None and self.server.crowd.is_crowded(self) and not self.server.crowd.make_room():
+            self._arm("crowded", 0.0, self.abort, "Maximum Connections Exceeded")  # uvloop has yet to begin reading
+            return
         options = self.leafnodes.options
         tls = options.tls if self.remote is None else self.remote.tls
         patience = (self.remote.first_info_timeout if self.remote is not None else 0.0) or options.auth_timeout
@@ -179,12 +186,14 @@ class LeafLink(Connection):
             from jetcluster.config.tls import handshake_failure
 
             self._not_secure(handshake_failure(exc or ConnectionError()))
+        self._finish_input()
         super().connection_lost(exc)
 
     def _nobody_came(self) -> None:
         self.close("Authentication Timeout", "Authentication Timeout")
 
     def ended(self) -> None:
+        self._forget_input()
         if self._router is not None:
             self._router.drop_leaf(self)
         if self.joined:
@@ -208,34 +217,6 @@ class LeafLink(Connection):
         elif not self.close_reason:
             self.last_activity = self.server.clock.monotonic()
             self._process(data)
-
-    def _process(self, data: bytes) -> None:
-        commands = iter(self._parser.feed(data))
-        if self._checking is None:
-            self._run(commands)
-        else:  # reading is paused, but this may have been under way
-            self._rest += commands
-
-    def _run(self, commands: Iterator[leaf.Command]) -> None:
-        parser = self._parser
-        for kind, a, b, queues, headers, payload in commands:
-            try:
-                if kind == leaf.MESSAGE:
-                    self._message(a, b, queues, headers, payload)
-                else:
-                    self._command(kind, a, b, queues)
-            except Exception:  # a fault of ours with one command must not reach the loop or end the link
-                said = b"CONNECT" if kind == leaf.CONNECT else a[:200]  # it holds a password
-                log.exception("leafnode cid %d: error in %r", self.cid, said)
-            if self.close_reason:
-                return
-            if self._checking is not None:
-                self._rest += commands
-                self.pause_reading("login")
-                return
-        if parser.error is not None:
-            log.warning("leafnode cid %d: %s", self.cid, parser.error)
-            self.close(parser.error.reason, parser.error.text)
 
     def _command(self, kind: int, a: bytes, b: bytes, weight: list[bytes]) -> None:
         if kind == leaf.PING:
@@ -269,17 +250,20 @@ class LeafLink(Connection):
 
     # ---- handshake
 
-    async def _log_in_later(self, connect: dict[str, Any], slow: Callable[[], None]) -> None:
+    async def _log_in_later(self, connect: dict[str, Any], slow: SlowPart) -> None:
         """What follows a CONNECT waits meanwhile."""
-        await self.server.in_thread(slow, unless=lambda: bool(self.close_reason))
+        self._arm("auth", PATIENCE, self._nobody_came)
+        logins = self.server.slow_logins
+        known = await logins.check(self.ip, _text(connect, "user"), slow.key, slow, lambda: bool(self.close_reason))
+        if not known:
+            self._nobody_came()
         if self.close_reason:
             return
         self._checking = None
         self._connect(connect)
         if not self.close_reason:
-            rest, self._rest = self._rest, []
             self.resume_reading("login")
-            self._run(iter(rest))
+            self._run(MOST)
 
     def _connect(self, connect: dict[str, Any]) -> None:
         """What the other end says of itself, at the accepting end."""
@@ -474,17 +458,31 @@ class LeafLink(Connection):
             return
         self.in_msgs += 1
         self.in_bytes += len(headers) + len(payload)
-        if not rules.may_come(subject) or not rules.may_be_answered_at(reply):
-            return
-        if headers and not rules.may_schedule(headers):
-            return
         shown = subject
         if reply.startswith(_ACK) and b"@" in reply:
             reply, shown = split_ack(reply, subject)
+        refused = rules.first_refused(subject, shown, reply, headers)
+        if refused is not None:
+            self._tell_violation(refused)
+            return
         if shown is subject and subject.startswith(b"$JS."):
             # Publishes to another domain's buckets: `$JS.<domain>.API.$KV.<bucket>.<key>`.
             subject = shown = self._without_domain(subject)
         deliver_from_leaf(router, self, subject, shown, reply, queues, headers, payload)
+
+    def _tell_violation(self, subject: bytes) -> None:
+        """Says in the log, and to the other end, what must not come in; as nats-server does, but not for each."""
+        self._violations += 1
+        now = self.server.clock.monotonic()
+        if self.remote is not None or now < self._quiet_until:
+            return
+        self._quiet_until = now + VIOLATION_PAUSE
+        text = text_of(subject)
+        log.error(
+            'leafnode cid %d: Publish Violation on "%s" - Check other side configuration (%d so far)',
+            self.cid, text, self._violations,
+        )  # fmt: skip
+        self.send(writer.err(f'Permissions Violation for Publish to "{text}"'))
 
     def _without_domain(self, subject: bytes) -> bytes:
         prefix = b"$JS.%b.API." % self.server.options.domain.encode()
@@ -564,9 +562,9 @@ def is_at_least(version: str, least: str) -> bool:
 
 def _text(fields: dict[str, Any], name: str) -> str:
     value = fields.get(name)
-    return value if isinstance(value, str) else ""
+    return value[:MAX_NAME] if isinstance(value, str) else ""
 
 
-def _contracts(link: LeafLink) -> tuple[LeafPeer, Origin]:
+def _contracts(link: LeafLink) -> tuple[LeafPeer, Origin, Governed]:
     """For the type checker."""
-    return link, link
+    return link, link, link

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jetcluster.protocol import subjects
 from jetcluster.server.options import Permissions
-from jetcluster.server.permissions import first_foreign
+from jetcluster.server.permissions import first_foreign, without_domain
 
 NEVER = (b"$JS.API.>", b"$KV.>", b"$OBJ.>")
 """JetStream of one side is reached from the other by its domain's name only."""
@@ -29,6 +29,7 @@ API_PARTS = (
 
 _MAX_CACHED = 4096
 _ANSWERS = (b"$JS.ACK.", b"$JS.FC.")
+_OBJECTS = b"$OBJ."
 
 
 class LeafRules:
@@ -51,27 +52,61 @@ class LeafRules:
         self._incoming = [*never, *(subject.encode() for subject in deny_imports)]
         self._outgoing = [*never, *own, *(subject.encode() for subject in deny_exports)]
         self._permissions = permissions
+        self._domain = own_domain.encode()
+        self._cache_shown: dict[bytes, bool] = {}
         self._cache_in: dict[bytes, bool] = {}
         self._cache_out: dict[bytes, bool] = {}
 
+    def first_refused(self, subject: bytes, shown: bytes, reply: bytes, headers: bytes) -> bytes | None:
+        """Of a message from the other end: the subject because of which it must not come in, or None. `shown` is what
+        takers see as its subject."""
+        if not self.may_come(subject):
+            return subject
+        if shown is not subject and not self.may_be_shown(shown):
+            return shown
+        if reply and not self.may_be_answered_at(reply, subject):
+            return reply
+        if headers and self._permissions is not None:
+            foreign = first_foreign(self._permissions, headers)
+            return None if foreign is None else foreign[1]
+        return None
+
     def may_come(self, subject: bytes) -> bool:
-        """Of a message from the other end."""
+        """Of a message from the other end. Its wildcards are plain text, as a client's are."""
         answer = self._cache_in.get(subject)
         if answer is None:
-            answer = not _denied(subject, self._incoming)
+            answer = subjects.is_valid(subject) and not _denied(subject, self._incoming)
             if answer and self._permissions is not None:
-                answer = self._permissions.can_publish(subject)
+                answer = self._permissions.can_publish(subject) and not self._is_denied_bucket(subject)
             _remember(self._cache_in, subject, answer)
         return answer
 
-    def may_be_answered_at(self, reply: bytes) -> bool:
-        """As `Client` asks it; deliveries on their way to another server have their answer subjects already."""
-        if reply[:1] != b"$" or self._permissions is None or reply.startswith(_ANSWERS):
+    def _is_denied_bucket(self, subject: bytes) -> bool:
+        """`$OBJ.<bucket>` is ours alone: who may not ask there may not do so by the domain's name."""
+        plain = without_domain(subject, self._domain)
+        denies = getattr(self._permissions, "denies_publish", None)
+        return plain.startswith(_OBJECTS) and denies is not None and denies(plain)
+
+    def may_be_shown(self, subject: bytes) -> bool:
+        """Of the subject that a delivery carries behind its ack subject: streams store it as theirs."""
+        answer = self._cache_shown.get(subject)
+        if answer is None:
+            answer = subjects.is_valid_literal(subject)
+            if answer and self._permissions is not None:
+                answer = self._permissions.can_publish(subject)
+            _remember(self._cache_shown, subject, answer)
+        return answer
+
+    def may_be_answered_at(self, reply: bytes, subject: bytes = b"") -> bool:
+        """As `Client` asks it; deliveries on their way to another server have their answer subjects already, requests
+        to the API (`subject`) are no deliveries."""
+        if not _may_be_literal(reply):
+            return False
+        if reply[:1] != b"$" or self._permissions is None:
+            return True
+        if reply.startswith(_ANSWERS) and not (subject.startswith(b"$JS.") and b".API." in subject):
             return True
         return self._permissions.can_publish(reply)
-
-    def may_schedule(self, headers: bytes) -> bool:
-        return self._permissions is None or first_foreign(self._permissions, headers) is None
 
     def may_go(self, subject: bytes) -> bool:
         """Of a message to the other end."""
@@ -90,9 +125,18 @@ class LeafRules:
 
     def may_want(self, subject: bytes, queue: bytes | None) -> bool:
         """Of interest of the other end."""
+        if not subjects.is_valid(subject) or (queue is not None and not subjects.is_valid(queue)):
+            return False
         if _all_denied(subject, self._outgoing):
             return False
         return self._permissions is None or self._permissions.can_subscribe(subject, queue)
+
+
+def _may_be_literal(subject: bytes) -> bool:
+    """As `is_valid_literal`, without a list of tokens for almost all; no blank can be in there."""
+    if b".." in subject or subject[:1] == b"." or subject[-1:] == b".":
+        return False
+    return subjects.is_literal(subject)
 
 
 def _denied(subject: bytes, patterns: Sequence[bytes]) -> bool:

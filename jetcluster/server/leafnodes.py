@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.auth.remote_login import signed_login
-from jetcluster.auth.secrets import PasswordChecker, is_signed
+from jetcluster.auth.secrets import PasswordChecker, SlowPart, is_signed
 from jetcluster.config.nkeys import decode_user_key
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions, LeafUserOptions
 from jetcluster.protocol import writer
@@ -275,7 +275,7 @@ class LeafNodes:
         limit = self._max_leafnodes(account)
         return limit < 0 or sum(link.account == account and not link.solicited for link in self.links) < limit
 
-    def slow_part(self, connect: dict[str, Any]) -> Callable[[], None] | None:
+    def slow_part(self, connect: dict[str, Any]) -> SlowPart | None:
         """What `log_in` would compute for longer than an event loop can wait: see `auth.secrets`."""
         if not self.options.users:
             ask = getattr(self.server.authenticator, "slow_part", None)

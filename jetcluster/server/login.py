@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,14 @@ from jetcluster.protocol.valve import Valve
 from jetcluster.server.connection import Connection
 from jetcluster.server.options import Authenticator, AuthResult, Permissions, Session, by_certificate
 from jetcluster.server.permissions import ConnectionPermissions
+from jetcluster.server.removals import remove
 from jetcluster.server.router import Router
+from jetcluster.server.slow_logins import PATIENCE
 from jetcluster.server.subscription import ClientSubscription
 
 if TYPE_CHECKING:
     from jetcluster.auth.certificates import PeerCertificate
+    from jetcluster.auth.secrets import SlowPart
     from jetcluster.server.server import Server
 
 log = logging.getLogger("jetcluster.server")
@@ -165,10 +168,10 @@ class ClientLogin(Connection):
         self._drop_subscriptions()
 
     def _drop_subscriptions(self) -> None:
-        if self._router is not None:
-            for subscription in self.subscriptions.values():
-                self._router.remove_client(subscription)
+        router, dropped = self._router, list(self.subscriptions.values())
         self.subscriptions.clear()
+        if router is not None:
+            remove(self.server.budget, router, dropped)
 
     @property
     def permissions(self) -> Permissions | None:
@@ -203,10 +206,10 @@ class ClientLogin(Connection):
 
     @property
     def _is_guarded(self) -> bool:
-        return self.authenticator.required and not self.no_auth_user
+        return self.authenticator.required and not (self.no_auth_user or self.server.options.global_is_open)
 
     def _serve_unconnected(self) -> Router | None:
-        """Without authorization, or with a no_auth_user, every verb is served before CONNECT (sheet 1.1)."""
+        """Without authorization, or where credentials are no must, every verb is served before CONNECT (sheet 1.1)."""
         if self._is_guarded:
             self.close("Authentication Failure", "Authorization Violation")
         else:
@@ -276,7 +279,7 @@ class ClientLogin(Connection):
         slow = None if live or self._has_asked else self._slow_part(connect)
         if slow is not None:
             self._asks = self._has_asked = True
-            self.server.spawn(self._wait_for(self.server.in_thread(slow, unless=lambda: bool(self.close_reason))))
+            self._wait_for_check(slow, str(connect.get("user") or ""))
             return None
         try:
             return self._check(connect)
@@ -294,7 +297,18 @@ class ClientLogin(Connection):
             self.close(reason or "Authentication Failure", shown or None)
             return None
 
-    def _slow_part(self, connect: dict[str, Any]) -> Callable[[], None] | None:
+    def _wait_for_check(self, slow: SlowPart, user: str) -> None:
+        """The time to log in is over once a password was said; there is another one for the check."""
+        self._arm("auth", PATIENCE, self.close, "Authentication Timeout", "Authentication Timeout")
+
+        async def check() -> None:
+            gone = lambda: bool(self.close_reason)  # noqa: E731
+            if not await self.server.slow_logins.check(self.ip, user, slow.key, slow, gone):
+                self.close("Authentication Timeout", "Authentication Timeout")
+
+        self.server.spawn(self._wait_for(check()))
+
+    def _slow_part(self, connect: dict[str, Any]) -> SlowPart | None:
         ask = getattr(self.authenticator, "slow_part", None)
         return None if ask is None else ask(self._said(connect))
 

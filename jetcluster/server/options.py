@@ -5,10 +5,11 @@ Defaults are nats-server's (reference sheet core 1.10). `config` maps flags and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from jetcluster import API_LEVEL, REPORTED_VERSION
+from jetcluster.records import dataclass
 
 if TYPE_CHECKING:
     import ssl
@@ -70,6 +71,8 @@ class ServerOptions:
     jetstream: bool = False
     domain: str = ""
     api_level: int = API_LEVEL
+    global_is_open: bool = False
+    """Who has no credentials is in `$G`, while wrong ones are refused; INFO says `auth_required` all the same."""
     no_auth_user: str = ""
     """Only read to decide whether INFO shows `auth_required` and a first verb other than CONNECT is served;
     the authenticator makes the decision itself."""

@@ -12,7 +12,11 @@ from jetcluster.server.options import Permissions
 
 _Key = TypeVar("_Key", bound=Hashable)
 
-_SCHEDULE = b"Nats-Schedule-"
+_SCHEDULE = b"Nats-Schedule"
+_SCHEDULER = b"Nats-Scheduler"
+_PURGE = b"purge"
+REQUEST_INFO = b"Nats-Request-Info"
+"""Header of what comes from another account by an import: says who asks."""
 _MAX_CACHED = 4096
 _MAX_REPLIES = 65_536
 """Open reply subjects of a connection; the oldest goes first."""
@@ -102,17 +106,32 @@ def without_domain(subject: bytes, domain: bytes) -> bytes:
 
 
 def first_foreign(permissions: Permissions, headers: bytes) -> tuple[str, bytes] | None:
-    """A stream publishes a scheduled message to its target in the publisher's place, and reads its source: the first of
-    these that is not the publisher's to use, with what it may not ("Publish to"), or None."""
+    """A stream publishes a scheduled message to its target in the publisher's place, reads its source, and deletes the
+    schedule that a message says it is the last one of: the first of these that is not the publisher's to use, with what
+    it may not ("Publish to"), or None."""
     if _SCHEDULE not in headers:
         return None
-    for source in header_block.get_all(headers, _SCHEDULE + b"Source"):
+    for source in header_block.get_all(headers, _SCHEDULE + b"-Source"):
         if not permissions.can_subscribe(source, None):
             return "Subscription to", source
-    for target in header_block.get_all(headers, _SCHEDULE + b"Target"):
-        if not permissions.can_publish(target):
-            return "Publish to", target
+    for named in scheduled_for(headers):
+        if not permissions.can_publish(named):
+            return "Publish to", named
     return None
+
+
+def scheduled_for(headers: bytes) -> list[bytes]:
+    """The subjects that a block with `Nats-Schedule` headers would have a stream write to, or delete."""
+    found = header_block.get_all(headers, _SCHEDULE + b"-Target")
+    if any(_PURGE in value for value in header_block.get_all(headers, _SCHEDULE + b"-Next")):
+        found += header_block.get_all(headers, _SCHEDULER)
+    return found
+
+
+def of_another_account(headers: bytes) -> bytes:
+    """The block of a message that comes from another account: streams see by it that it may schedule nothing here,
+    where nobody has asked whether its publisher may use the subjects it names."""
+    return header_block.set_header(headers, REQUEST_INFO, b"{}") if _SCHEDULE in headers else headers
 
 
 def _remember(cache: dict[_Key, bool], subject: _Key, answer: bool) -> None:

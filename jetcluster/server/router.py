@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from jetcluster.clock import Rng
+from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Callback, Origin, Outgoing, Subscription
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
@@ -18,6 +19,7 @@ from jetcluster.protocol.writer import CRLF, MSG_, SIZE_LINES, SIZE_LINES_LEN, s
 from jetcluster.server import bulk
 from jetcluster.server.far_backlog import FarBacklog
 from jetcluster.server.leaf_peer import LeafPeer, take_origin
+from jetcluster.server.origin import ServerOrigin
 from jetcluster.server.route import SYSTEM_QUEUE, QueueRoute, Route
 from jetcluster.server.subscription import (
     AnySubscription,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 ACKS = b"$JS.ACK."
 """Subjects that differ in a message's numbers and are published to once."""
 
+MAX_WANTED = 1 << 22  # subjects of one peer
 MAX_LOOKED_AT = 64
 """Awaited replies that one wildcard subscription's end is compared with; with more, those who wait run out of patience
 instead. An inbox, `head.*`, is found at once among any number."""
@@ -47,17 +50,6 @@ _HERE = object()
 
 Interest = tuple[bytes, bytes | None]
 InterestChanged = Callable[[str, bytes, bytes | None, int], None]
-
-
-class ServerOrigin:
-    """Messages that the server itself publishes, or that a peer handed over."""
-
-    __slots__ = ("account", "kind", "peer_id")
-
-    def __init__(self, kind: str, account: str, peer_id: str = "") -> None:
-        self.kind = kind
-        self.account = account
-        self.peer_id = peer_id
 
 
 class Router:
@@ -133,9 +125,12 @@ class Router:
 
     def remove_client(self, subscription: ClientSubscription) -> None:
         """Removes a client's subscription; removing it twice does nothing."""
-        if subscription.closed:
-            return
-        subscription.closed = True
+        if not subscription.closed:
+            subscription.closed = True
+            self.take_out(subscription)
+
+    def take_out(self, subscription: ClientSubscription) -> None:
+        """The rest of `remove_client`, for one that is `closed`; twice does nothing."""
         if self.index.remove(subscription):
             self._count(subscription.subject, subscription.queue, -1)
             if self.shadows is not None:
@@ -462,7 +457,8 @@ class Router:
                 if self.awaited is not None:
                     self.awaited.changed(subject)
             return max(count, 0) - before
-        if count <= 0 or not subjects.is_valid(subject):
+        told = count > 0 and len(wants) < MAX_WANTED
+        if not told or not subjects.is_valid(subject) or subject.count(b".") >= MAX_TOKENS:
             return 0
         interest = kind(peer, subject, queue, count)
         wants[subject, queue] = interest

@@ -7,11 +7,12 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.protocol import writer
+from jetcluster.records import dataclass
 from jetcluster.server.accounts import Accounts
 from jetcluster.server.client import Client
 from jetcluster.server.connection import Connection
@@ -23,10 +24,9 @@ from jetcluster.server.listener import advertised, bound_address, listen, take_o
 from jetcluster.server.login import ClientLogin
 from jetcluster.server.options import AccountLimits, Authenticator, ServerOptions
 from jetcluster.server.router import Router
+from jetcluster.server.slow_logins import SlowLogins
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
     from jetcluster.cluster.tls_listener import TlsListener
     from jetcluster.server.tls_port import TlsPort
     from jetcluster.server.tracing import Tracer
@@ -36,8 +36,6 @@ log = logging.getLogger("jetcluster.server")
 
 _PROTOCOL_VERSION = 1
 _STOP_PATIENCE = 2.0
-MAX_THREADS = 2
-"""For passwords of bcrypt: strangers who guess them must not get all of the machine."""
 _NO_LIMITS = AccountLimits()
 
 
@@ -109,8 +107,10 @@ class Server:
         self.rng = rng
         self.timers = timers
         self.accounts = Accounts(rng)
-        self.governor = Governor(clock, timers)
+        self.budget = LoopBudget(clock, timers)
+        self.governor = Governor(clock, timers, self.budget)
         self.crowd = Crowd(clock)
+        self.slow_logins = SlowLogins()
         self.server_id = new_server_id(rng)
         self.name = options.server_name or self.server_id
         self.host = options.host
@@ -145,7 +145,6 @@ class Server:
         self._plain: asyncio.Server | None = None
         """`_listener`, while it knows nothing of TLS."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._threads: ThreadPoolExecutor | None = None
         self._drained: asyncio.Event | None = None
 
     # ---- life
@@ -177,8 +176,8 @@ class Server:
         await self.stop_accepting()
         for task in list(self._tasks):
             task.cancel()
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        self.slow_logins.stop()
+        self.budget.stop()
         for connection in list(self.transports):
             connection.close("Server Shutdown", linger=False)
             connection.transport.close()
@@ -199,19 +198,6 @@ class Server:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    async def in_thread(self, work: Callable[[], None], unless: Callable[[], bool]) -> None:
-        """Does what takes long without standing still. `unless` is asked when its turn comes."""
-        if self._threads is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._threads = ThreadPoolExecutor(MAX_THREADS, "slow")
-
-        def run() -> None:
-            if not unless():
-                work()
-
-        await asyncio.get_running_loop().run_in_executor(self._threads, run)
 
     def account(self, name: str) -> Router:
         return self.accounts[name]

@@ -18,6 +18,7 @@ from jetcluster.config.sharing import DEFAULT_THRESHOLD, SINGLETON, ExportOption
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.headers import set_header
+from jetcluster.server.permissions import REQUEST_INFO, of_another_account
 from jetcluster.server.service_latency import Measurement, begin_measurement, tell_bad_request
 from jetcluster.server.subscription import Passage
 
@@ -35,7 +36,6 @@ MAX_CACHED = 4096
 
 _JETSTREAM = b"$JS."
 _ACK = b"$JS.ACK."
-_INFO = b"Nats-Request-Info"
 
 
 class ServiceEntry(Passage):
@@ -89,7 +89,7 @@ class ServiceEntry(Passage):
         elif not reply and export is not None and export.latency is not None:
             tell_bad_request(around, exporter, export, headers, requester)
         back = response.subject if response is not None else reply
-        headers = set_header(headers, _INFO, json.dumps(requester, separators=(",", ":")).encode())
+        headers = set_header(headers, REQUEST_INFO, json.dumps(requester, separators=(",", ":")).encode())
         known, around.way = around.way, (origin, (*chain, (self._key, requester, share)))
         try:
             taken = exporter.enter(remote, back, headers, payload, origin)
@@ -244,7 +244,7 @@ class Replies(Passage):
         back = self._back(response, reply)
         known, self._around.way = self._around.way, (origin, (response.link,))
         try:
-            taken = response.importer.enter(response.reply, back, headers, payload, origin)
+            taken = response.importer.enter(response.reply, back, of_another_account(headers), payload, origin)
         finally:
             self._around.way = known
         self._went(response, bool(taken), empty=not (headers or payload))
@@ -257,7 +257,12 @@ class Replies(Passage):
         if response.measurement is not None:
             response.measurement.answered(origin)
         moved = [
-            (response.reply if shown == target else shown, self._back(response, reply), headers, payload)
+            (
+                response.reply if shown == target else shown,
+                self._back(response, reply),
+                of_another_account(headers),
+                payload,
+            )
             for shown, reply, headers, payload in (messages[:1] if response.single else messages)
         ]
         known, self._around.way = self._around.way, (origin, (response.link,))

@@ -16,6 +16,7 @@ from jetcluster.model.transforms import SubjectTransform
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.server.leaf_peer import LeafPeer
+from jetcluster.server.permissions import of_another_account
 from jetcluster.server.subscription import (
     AnySubscription,
     ClientSubscription,
@@ -70,6 +71,8 @@ class Shadow(Passage):
 
     def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
         target = cast(ClientSubscription | InternalSubscription, self.target)
+        if headers and isinstance(target, InternalSubscription):
+            headers = of_another_account(headers)
         return target.take(self.names.local(subject), reply, headers, payload, origin)
 
     def take_many(self, messages: Sequence[Outgoing], origin: Origin, target: bytes) -> int:

@@ -114,7 +114,11 @@ class WsPort:
 
     def _accept(self) -> asyncio.Protocol:
         patience = self.options.handshake_timeout or HANDSHAKE_TIMEOUT
-        return WebSocket(self._rules, self.server.timers, patience, self._open_client, self._handshaking)
+        server = self.server
+        return WebSocket(
+            self._rules, server.timers, server.budget, patience, self._open_client, self._handshaking,
+            server.crowd.has_room_at,
+        )  # fmt: skip
 
     def _open_client(self, request: Request) -> WsClient:
         return WsClient(self, self.server.new_cid(), request)

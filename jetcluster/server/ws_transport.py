@@ -12,9 +12,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from jetcluster.budget import BusyError, Job, LoopBudget, Steps
 from jetcluster.protocol import websocket, ws_handshake
-from jetcluster.protocol.websocket import CLOSE, PING, PONG, FrameReader, FrameWriter, WebSocketError
+from jetcluster.protocol.websocket import BINARY, CLOSE, PING, PONG, Event, FrameReader, FrameWriter, WebSocketError
 from jetcluster.protocol.ws_handshake import HandshakeError, Request, Rules
+from jetcluster.server.governor import SMALL
 
 if TYPE_CHECKING:
     from jetcluster.clock import TimerHandle, Timers
@@ -26,9 +28,16 @@ MAX_HEAD = 16 * 1024
 """Bytes of an HTTP request: a user JWT in a cookie takes one to four thousand."""
 MAX_HANDSHAKES = 4096
 """Under way at a time; further connections are closed at once."""
-TURN = 256 * 1024
-"""Payload bytes after which the rest of what was read waits for the loop's next turn: inflated, it may be a thousand
-times what was sent."""
+STEP_BYTES = 64 * 1024
+STEP_EVENTS = 128
+"""Payload, and frames or inflated pieces of any kind, after which the rest of what was read waits for its turn
+(`budget.LoopBudget`): inflated, it may be a thousand times what was sent."""
+LARGEST = 64 * 1024 * 1024
+INFLATED = 8
+"""A compressed message inflates to so many times max_payload, and no more than LARGEST (of a larger max_payload,
+that), as with nats-server."""
+BUSY_PAUSE = 0.05
+"""Seconds until a connection asks again that found no room among those that wait for their turns."""
 PONGS = 64 * 1024
 """Bytes of output that may wait when a ping is answered; the pings of who does not read are not."""
 
@@ -69,14 +78,22 @@ class WsTransport(asyncio.Transport):
         """Payload of the close frame to send, when it is not what the connection's own reason makes it."""
         self.paused = False
         self._said_goodbye = False
+        """Nothing is written any more."""
+
+    def fall_silent(self) -> None:
+        """The socket is gone."""
+        self._said_goodbye = True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if not self._said_goodbye:
             self._socket.write(self._writer.frames(bytes(data)))
 
     def control(self, opcode: int, payload: bytes) -> None:
+        self.write_frames(websocket.control(opcode, payload))
+
+    def write_frames(self, frames: bytes) -> None:
         if not self._said_goodbye and not self._socket.is_closing():
-            self._socket.write(websocket.control(opcode, payload))
+            self._socket.write(frames)
 
     def _say_goodbye(self) -> None:
         payload = self.close_frame
@@ -97,10 +114,12 @@ class WsTransport(asyncio.Transport):
     def close(self) -> None:
         self._say_goodbye()
         self._socket.close()
+        self._owner.given_up()
 
     def abort(self) -> None:
         self._said_goodbye = True
         self._socket.abort()
+        self._owner.given_up()
 
     def is_closing(self) -> bool:
         return self._socket.is_closing()
@@ -134,15 +153,20 @@ class WebSocket(asyncio.Protocol):
         self,
         rules: Rules,
         timers: Timers,
+        budget: LoopBudget,
         patience: float,
         open_client: Callable[[Request], Connection],
         handshaking: set[WebSocket],
+        has_room_at: Callable[[int], bool] | None = None,
     ) -> None:
         self._rules = rules
         self._timers = timers
+        self._budget = budget
         self._open_client = open_client
         self._patience = patience
         self._handshaking = handshaking
+        self._has_room_at = has_room_at
+        """False for a descriptor that the store needs."""
         self._head = b""
         self._socket: asyncio.Transport = cast(asyncio.Transport, None)
         self._upper: Connection | None = None
@@ -151,6 +175,9 @@ class WebSocket(asyncio.Protocol):
         """None before the handshake, and after an error."""
         self._waiting = False
         """The rest of what was read is to be looked at in another turn."""
+        self._job: Job[None] | None = None
+        self._lost: tuple[Exception | None] | None = None
+        """Why the socket is gone, while what had come by it is still worked on."""
         self._timer: TimerHandle | None = None
 
     @property
@@ -161,17 +188,24 @@ class WebSocket(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast(asyncio.Transport, transport)
-        if len(self._handshaking) >= MAX_HANDSHAKES:
+        if len(self._handshaking) >= MAX_HANDSHAKES or not self._has_room():
             self._timers.call_soon(self._socket.abort)  # not in here: uvloop has yet to begin reading
             return
         self._handshaking.add(self)
         self._timer = self._timers.call_later(self._patience, self._late)
 
+    def _has_room(self) -> bool:
+        found = self._socket.get_extra_info("socket")
+        return self._has_room_at is None or found is None or self._has_room_at(found.fileno())
+
     def data_received(self, data: bytes) -> None:
         if self._reader is not None:
             self._reader.feed(data)
-            if not self._waiting and not (self._transport is not None and self._transport.paused):
-                self._deliver()
+            if self._waiting or (self._transport is not None and self._transport.paused):
+                return
+            if (len(data) >= SMALL and not self._budget.has_time()) or self._deliver():
+                self.hold()
+                self.go_on()
         elif self._upper is None and not self._socket.is_closing():
             self._head += data
             self._handshake()
@@ -189,9 +223,23 @@ class WebSocket(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._over()
-        self._reader = None
-        if self._upper is not None:
-            self._upper.connection_lost(exc)
+        self._lost = (exc,)
+        if self._transport is not None:
+            self._transport.fall_silent()
+        if self.close_reason or self._reader is None or not self._reader.more:
+            self._end_upper()  # else when that has been handed on: what had been sent counts
+
+    def _end_upper(self) -> None:
+        lost, self._lost, self._reader = self._lost, None, None
+        if self._job is not None:
+            self._job.cancel()
+        if self._upper is not None and lost is not None:
+            self._upper.connection_lost(*lost)
+
+    def given_up(self) -> None:
+        """The connection above wants nothing more."""
+        if self._lost is not None:
+            self._timers.call_soon(self._end_upper)
 
     # ---- handshake
 
@@ -231,9 +279,10 @@ class WebSocket(asyncio.Protocol):
         self._socket.write(answer)
         deflate = self._rules.compression and request.deflate
         limit = websocket.BROWSER_FRAME if request.browser else 0
-        self._reader = FrameReader(deflate=deflate)
-        self._transport = WsTransport(self._socket, self, FrameWriter(deflate=deflate, limit=limit))
         self._upper = self._open_client(request)
+        most = self._upper.server.options.max_payload
+        self._reader = FrameReader(deflate=deflate, most=max(min(INFLATED * most, LARGEST), most + LARGEST // 64))
+        self._transport = WsTransport(self._socket, self, FrameWriter(deflate=deflate, limit=limit))
         self._upper.connection_made(self._transport)
 
     def _judge(self, head: bytes, rest: bytes) -> tuple[Request, bytes]:
@@ -253,46 +302,90 @@ class WebSocket(asyncio.Protocol):
             self._socket.pause_reading()
 
     def go_on(self) -> None:
-        """First what has been read, then the socket."""
-        if not self._waiting:
-            self._waiting = True
-            self._timers.call_soon(self._next_turn)
-
-    def _next_turn(self) -> None:
-        self._waiting = False
-        if self._transport is not None and not self._transport.paused:
-            self._deliver()
-            if not self._waiting and not self._transport.paused and not self._socket.is_closing():
+        """First what has been read, then the socket; not in here, but in turns with others."""
+        if self._waiting or self._reader is None:
+            if self._reader is None and not self._socket.is_closing():
                 self._socket.resume_reading()
+            return
+        self._waiting = True
+        try:
+            self._job = self._budget.start(self, self._steps(), self._caught_up, self._broken, at_once=False)
+        except BusyError:
+            self._timers.call_later(BUSY_PAUSE, self._ask_again)
 
-    def _deliver(self) -> None:
-        """Hands on what has been read, until the connection above has enough of it."""
+    def _ask_again(self) -> None:
+        self._waiting = False
+        self.go_on()
+
+    def _steps(self) -> Steps[None]:
+        while self._transport is not None and not self._transport.paused and self._deliver():
+            yield
+
+    def _caught_up(self, _: None) -> None:
+        self._waiting = False
+        if self._transport is None or self._transport.paused:
+            return
+        if self._lost is not None:
+            self._end_upper()
+        elif not self._socket.is_closing():
+            self._socket.resume_reading()
+
+    def _broken(self, error: Exception) -> None:
+        """A fault of ours with one client's input must not reach the loop or another client."""
+        log.error("websocket: internal error, closing the connection", exc_info=error)
+        self._waiting = False
+        self._socket.abort()
+
+    def _deliver(self) -> bool:
+        """Hands on what has been read, a step of it or until the connection above has enough; True when there is more
+        to look at now."""
         upper, transport = self._upper, self._transport
         assert upper is not None
         assert transport is not None
-        spent = 0
-        try:
-            while self._reader is not None and not transport.paused:
-                event = self._reader.next()
-                if event is None:
+        pieces: list[bytes] = []
+        pongs: list[bytes] = []
+        size = 0
+        for _ in range(STEP_EVENTS):
+            event, broken = self._event()
+            if event is None or event[0] == CLOSE:
+                self._hand_on(pieces, pongs)
+                if broken is not None:
+                    self._reader = None
+                    log.info("cid %d: websocket: %s", upper.cid, broken)
+                    self._end(websocket.close_payload(broken.code, str(broken)), "Protocol Violation")
+                elif event is not None:
+                    self._closed_by_peer(event[1])
+                return False
+            opcode, payload = event
+            if opcode == BINARY:
+                pieces.append(payload)
+                size += len(payload)
+                if size >= STEP_BYTES:
                     break
-                opcode, payload = event
-                if opcode == CLOSE:
-                    self._closed_by_peer(payload)
-                elif opcode == PING:
-                    if transport.get_write_buffer_size() < PONGS:
-                        transport.control(PONG, payload)
-                elif opcode != PONG:
-                    upper.data_received(payload)
-                    spent += len(payload)
-                    if spent > TURN:
-                        self.hold()
-                        self.go_on()
-                        break
+            elif opcode == PING:
+                pongs.append(websocket.control(PONG, payload))
+        self._hand_on(pieces, pongs)
+        return self._reader is not None and not transport.paused
+
+    def _event(self) -> tuple[Event | None, WebSocketError | None]:
+        """What comes next, or why nothing does."""
+        if self._reader is None:
+            return None, None
+        try:
+            return self._reader.next(), None
         except WebSocketError as error:
-            self._reader = None
-            log.info("cid %d: websocket: %s", upper.cid, error)
-            self._end(websocket.close_payload(error.code, str(error)), "Protocol Violation")
+            return None, error
+
+    def _hand_on(self, pieces: list[bytes], pongs: list[bytes]) -> None:
+        """To the connection above in one call, and to the other end in one write."""
+        upper, transport = self._upper, self._transport
+        assert upper is not None
+        assert transport is not None
+        if pongs and transport.get_write_buffer_size() < PONGS:
+            transport.write_frames(b"".join(pongs))
+        payload = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if payload:
+            upper.data_received(payload)
 
     def _closed_by_peer(self, payload: bytes) -> None:
         """The answer to a close frame is another one with the same status; then there is nothing to wait for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 from jetcluster.store import keys, transfer
 from jetcluster.store.api import Columns, DamagedError, Msg, StoreState, SubjectState
@@ -13,6 +13,7 @@ from jetcluster.store.block_writer import BlockWriter
 from jetcluster.store.blocks import BlockTable
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.kv import Kv
+from jetcluster.store.last_search import LastSearch
 from jetcluster.store.matches import Matches, kept_of
 from jetcluster.store.queries import Queries
 from jetcluster.store.slices import Slices
@@ -261,6 +262,30 @@ class BlockStore:
     def count(self, filter: bytes, seq: int) -> int:
         return self._queries.count(filter, seq)
 
+    def count_any(self, filters: Sequence[bytes], seq: int) -> int:
+        """How many messages at or above `seq` match one of the filters, which do not overlap."""
+        return self._queries.count_any(filters, seq)
+
+    def last_of_any(self, filters: Sequence[bytes]) -> int:
+        """Highest sequence that matches one of the filters, 0 when none does."""
+        return self._queries.last_of_any(filters)
+
+    def preparing(self, filters: Sequence[bytes], seq: int = 0) -> Generator[None, None, None]:
+        """See `Queries`."""
+        return self._queries.preparing(filters, seq)
+
+    def lasts(self, filters: Sequence[bytes], up_to: int | None, limit: int) -> Generator[None, None, list[int] | None]:
+        """See `LastSearch`."""
+        return LastSearch(self._queries, self._index, self._views, self._blocks).steps(filters, up_to, limit)
+
+    def width(self, filter: bytes) -> int:
+        """How many subjects may have to be looked at to find those that match."""
+        return self._index.kept.width(filter)
+
+    def find_each(self, filters: Iterable[bytes]) -> None:
+        """Looks for what each of many filters matches in one walk, so that asking for each is quick then."""
+        self._index.kept.find_each(filters)
+
     def view(self, filter: bytes, seq: int) -> View:
         return View(self._views, filter, max(seq, self._blocks.first_seq), self._last_seq)
 
@@ -289,6 +314,10 @@ class BlockStore:
         """The last sequence (at or below `up_to`) of every matching subject, ascending: multi_last. With a `limit` the
         search ends as soon as there are more."""
         return self._queries.last_seqs(filter, MAX_SEQ if up_to is None else up_to, MAX_SEQ if limit is None else limit)
+
+    def last_seqs_any(self, filters: Sequence[bytes], up_to: int | None = None) -> list[int]:
+        """The same for every subject that matches one of the filters."""
+        return self._queries.last_seqs_any(filters, MAX_SEQ if up_to is None else up_to)
 
     def seq_at_time(self, ts: int) -> int:
         found = self._blocks.seq_at_time(ts)

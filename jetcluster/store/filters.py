@@ -50,6 +50,19 @@ def matcher(subject_filter: bytes) -> Matcher:
     return re.compile(rb"\.".join(parts), re.DOTALL).fullmatch
 
 
+def matches(subject_filter: bytes, subject: bytes) -> bool:
+    """As `matcher`, for a filter that may never be asked for again."""
+    wanted, tokens = subject_filter.split(b"."), subject.split(b".")
+    last = len(wanted) - 1
+    if wanted[last] == b">":
+        if len(tokens) <= last or (len(tokens) == last + 1 and not tokens[last]):
+            return False
+        wanted.pop()
+    elif len(tokens) != len(wanted):
+        return False
+    return all(token == want or (want == b"*" and token != b"") for want, token in zip(wanted, tokens, strict=False))
+
+
 def select(subject_filter: bytes, subjects: Iterable[bytes]) -> list[bytes]:
     """The subjects that match, in the order given."""
     return list(filter(matcher(subject_filter), subjects))

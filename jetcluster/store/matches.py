@@ -13,6 +13,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
+from jetcluster.store.filter_set import Wanted
+
 MAX_KEPT = 4 << 20
 """Sequences kept for all streams of a node: 32 MiB."""
 MAX_EACH = 1 << 20
@@ -72,14 +74,14 @@ class Matches:
 
     def __init__(self, kept: KeptMatches) -> None:
         self._kept = kept
-        self._filters: dict[bytes, Matched] = {}
+        self._filters: dict[Wanted, Matched] = {}
         self._removed: list[int] = []
         self._forgotten = 0
         """Removals noted before those in `_removed`."""
 
-    def get(self, subject_filter: bytes, first_seq: int) -> Matched | None:
+    def get(self, wanted: Wanted, first_seq: int) -> Matched | None:
         """Without what was removed meanwhile."""
-        matched = self._filters.get(subject_filter)
+        matched = self._filters.get(wanted)
         if matched is None:
             return None
         removed = self._removed[matched.noted - self._forgotten :]
@@ -92,9 +94,9 @@ class Matches:
         self._kept.used(matched)
         return matched
 
-    def keep(self, subject_filter: bytes, seqs: Sequence[int], behind: int) -> Matched:
+    def keep(self, wanted: Wanted, seqs: Sequence[int], behind: int) -> Matched:
         matched = Matched(self, seqs, behind, self._forgotten + len(self._removed))
-        self._filters[subject_filter] = matched
+        self._filters[wanted] = matched
         self._kept.used(matched)
         return matched
 

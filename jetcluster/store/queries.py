@@ -7,16 +7,18 @@ walks the blocks and looks at each block's subjects, or asks the postings of eve
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
+from typing import TypeGuard
 
 from jetcluster.store import filters
 from jetcluster.store.api import DamagedError, Msg, SubjectState
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.blocks import BlockTable
+from jetcluster.store.filter_set import FEW, FilterSet, Wanted, parts_of
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.matches import MAX_EACH, Matched, Matches
-from jetcluster.store.subject_index import SubjectIndex
+from jetcluster.store.subject_index import COUNT_BITS, SubjectIndex
 
 WINDOW = 512
 FIRST_WINDOW = 64
@@ -33,6 +35,11 @@ one of them, and counting all of one subject. Measured on the project's 2-core m
 SAMPLE = 256
 """So many of the matching subjects tell how many messages one has."""
 
+LONG = 4_000.0
+"""Microseconds; what takes longer than this is worth being collected beforehand."""
+PAUSE_EVERY = 4096
+BLOCKS_PER_STEP = 16
+
 BACKWARD_BLOCKS = 64
 COUNTED_KEPT = 64
 
@@ -40,29 +47,30 @@ COUNTED_KEPT = 64
 class Queries:
     def __init__(self, reader: BlockReader, blocks: BlockTable, index: SubjectIndex, matches: Matches) -> None:
         self._matches = matches
-        self._counted: dict[bytes, int] = {}
+        self._counted: dict[Wanted, int] = {}
         """Wildcard -> blocks that were counted for it."""
         self._reader = reader
         self._blocks = blocks
         self._index = index
 
-    def last_by_subject(self, subject_filter: bytes, up_to: int | None) -> Msg | None:
+    def last_by_subject(self, wanted: Wanted, up_to: int | None) -> Msg | None:
         if up_to is None:
             # What a key-value get asks for. A subject that is stored may still look like a wildcard.
-            seq = self._index.last_of(subject_filter)
-            if seq and b"*" not in subject_filter and b">" not in subject_filter:
-                msg = self._reader.get(seq)
-                if msg is None or msg.subject != subject_filter:
-                    raise DamagedError(seq, seq)
-                return msg
+            if isinstance(wanted, bytes) and b"*" not in wanted and b">" not in wanted:
+                seq = self._index.last_of(wanted)
+                if seq:
+                    msg = self._reader.get(seq)
+                    if msg is None or msg.subject != wanted:
+                        raise DamagedError(seq, seq)
+                    return msg
             up_to = MAX_SEQ
-        if filters.is_literal(subject_filter):
-            found = self._index.last_at_or_before(subject_filter, up_to)
-        elif self._index.covers_all(subject_filter):
+        if is_literal(wanted):
+            found = self._index.last_at_or_before(wanted, up_to)
+        elif self._index.covers_all(wanted):
             found = self._blocks.prev_live(up_to)
         else:
-            found = self._last_matching(subject_filter, up_to)
-        return self._checked(found, subject_filter)
+            found = self._last_matching(wanted, up_to)
+        return self._checked(found, wanted)
 
     def next_by_subject(self, subject_filter: bytes, seq: int) -> Msg | None:
         if filters.is_literal(subject_filter):
@@ -80,28 +88,35 @@ class Queries:
             seq = window[-1] + 1
             want *= 2
 
+    def last_of_any(self, subject_filters: Sequence[bytes]) -> int:
+        """The highest sequence of all that match one of the filters; 0 when none does."""
+        found = [self.last_by_subject(wanted, None) for wanted in parts_of(tuple(subject_filters))]
+        return max((msg.seq for msg in found if msg is not None), default=0)
+
     def next_seqs(self, subject_filters: Sequence[bytes], seq: int, want: int) -> list[int]:
         """The first `want` live sequences at or above `seq` that match one of the filters, which do not overlap. Every
         filter is only asked for what lies below what the others have given already."""
         found: list[int] = []
         end = MAX_SEQ
-        last_of = self._index.last_of
-        for subject_filter in subject_filters:
-            if last_of(subject_filter) < seq and b"*" not in subject_filter and b">" not in subject_filter:
+        get = self._index.table.get
+        above = seq << COUNT_BITS
+        parts = parts_of(tuple(subject_filters)) if len(subject_filters) > FEW else subject_filters
+        for wanted in parts:
+            if isinstance(wanted, bytes) and get(wanted, 0) < above and b"*" not in wanted and b">" not in wanted:
                 continue  # of many filters most have nothing new
-            found += self._some(subject_filter, seq, end, want)
-            if len(subject_filters) > 1:
+            found += self._some(wanted, seq, end, want)
+            if len(parts) > 1:
                 found.sort()
                 del found[want:]
                 if len(found) == want:
                     end = found[-1]
         return found
 
-    def _some(self, subject_filter: bytes, seq: int, end: int, want: int) -> list[int]:
+    def _some(self, wanted: Wanted, seq: int, end: int, want: int) -> list[int]:
         """The first `want` live sequences in seq..end-1 that match."""
         found: list[int] = []
         while len(found) < want and seq < end:
-            window = self.window(subject_filter, seq, want - len(found))
+            window = self.window(wanted, seq, want - len(found))
             if not window:
                 break
             found += window
@@ -111,25 +126,67 @@ class Queries:
         del found[want:]
         return found
 
-    def count(self, subject_filter: bytes, seq: int) -> int:
+    def count_any(self, subject_filters: Sequence[bytes], seq: int) -> int:
+        """How many messages at or above `seq` match one of the filters, which do not overlap."""
+        parts = parts_of(tuple(subject_filters)) if len(subject_filters) > FEW else subject_filters
+        return sum([self.count(wanted, seq) for wanted in parts])
+
+    def count(self, wanted: Wanted, seq: int) -> int:
         index, blocks = self._index, self._blocks
-        if index.last_of(subject_filter) < seq and b"*" not in subject_filter and b">" not in subject_filter:
+        if is_literal(wanted) and index.last_of(wanted) < seq:
             return 0
-        if index.covers_all(subject_filter):
+        if index.covers_all(wanted):
             return blocks.live_at_or_above(seq)
-        if filters.is_literal(subject_filter):
-            return index.count_from(subject_filter, seq)
-        matching = index.matching(subject_filter)
+        if is_literal(wanted):
+            return index.count_from(wanted, seq)
+        matching = index.matching(wanted)
         if seq <= blocks.first_seq:
             return sum(map(index.count_of, matching))
-        matched = self._matched(subject_filter, matching)
-        if matched is None and self._is_worth_keeping(subject_filter, seq):
-            matched = self._collect(subject_filter, matching)
+        matched = self._matched(wanted, matching)
+        if matched is None and self._is_worth_keeping(wanted, seq):
+            matched = self._collect(wanted, matching)
         if matched is not None:
             return len(matched.seqs) - bisect_left(matched.seqs, seq)
         if self._walk_is_cheaper(matching, seq):
             return sum(len(part) for part in self._walk_blocks(matching, seq))
         return sum(index.count_from(subject, seq) for subject in matching)
+
+    def preparing(self, subject_filters: Sequence[bytes], seq: int = 0) -> Generator[None, None, None]:
+        """Does in steps, between which the stream may change, what is long in answering what these filters match, and
+        how many from `seq` on (0: nobody will ask that). Who then asks, all in one go, finds it done."""
+        for wanted in parts_of(tuple(subject_filters)):
+            if is_literal(wanted) or wanted == b">":
+                continue
+            yield from self._index.kept.finding(wanted)
+            if seq > self._blocks.first_seq and not self._index.covers_all(wanted):
+                yield from self._collecting(wanted, seq)
+
+    def _collecting(self, wanted: Wanted, seq: int) -> Generator[None, None, None]:
+        """As `_collect`, where counting from `seq` on takes long."""
+        blocks, count_of = self._blocks, self._index.count_of
+        matching = self._index.matching(wanted)
+        cost = min((len(blocks.firsts) - blocks.from_seq(seq)) * BLOCK_COST, len(matching) * COUNT_COST)
+        if cost < LONG or self._matches.get(wanted, blocks.first_seq) is not None:
+            return
+        total = 0
+        for number, subject in enumerate(list(matching)):
+            total += count_of(subject)
+            if total > MAX_EACH:
+                return
+            if not number % PAUSE_EVERY:
+                yield
+        matched: Matched | None = self._matches.keep(wanted, (), blocks.first_seq)
+        while matched is not None and blocks.firsts and matched.behind <= blocks.firsts[-1]:
+            matching = self._index.matching(wanted)
+            start = blocks.from_seq(matched.behind)
+            behind = min(start + BLOCKS_PER_STEP, len(blocks.firsts))
+            for at in range(start, behind):
+                if blocks.lives[at]:
+                    matched.seqs.extend(self._matching_in_block(matching, at, matched.behind, MAX_SEQ))
+            matched.behind = blocks.firsts[behind - 1] + blocks.counts[behind - 1]
+            self._matches.grown(matched)
+            yield
+            matched = self._matches.get(wanted, blocks.first_seq)
 
     def subjects(self, subject_filter: bytes) -> Iterator[tuple[bytes, SubjectState]]:
         """In order of arrival; those that vanish during the iteration are left out."""
@@ -149,13 +206,18 @@ class Queries:
         count_of = self._index.count_of
         return [(subject, count_of(subject)) for subject in self._matching(subject_filter)]
 
-    def last_seqs(self, subject_filter: bytes, up_to: int, limit: int) -> list[int]:
+    def last_seqs_any(self, subject_filters: Sequence[bytes], up_to: int) -> list[int]:
+        """For every subject that matches one of the filters its last sequence at or below `up_to`, ascending."""
+        parts = parts_of(tuple(subject_filters))
+        return sorted({seq for wanted in parts for seq in self.last_seqs(wanted, up_to, MAX_SEQ)})
+
+    def last_seqs(self, wanted: Wanted, up_to: int, limit: int) -> list[int]:
         """For every matching subject its last sequence at or below `up_to`, ascending; stops beyond `limit` of them."""
         last = self._index.last_at_or_before
-        if filters.is_literal(subject_filter):
-            seq = last(subject_filter, up_to)
+        if is_literal(wanted):
+            seq = last(wanted, up_to)
             return [] if seq is None else [seq]
-        every = self._index.table if subject_filter == b">" else self._index.each_matching(subject_filter)
+        every = self._index.table if wanted == b">" else self._index.kept.each_matching(wanted)
         found = []
         for subject in every:
             seq = last(subject, up_to)
@@ -182,30 +244,30 @@ class Queries:
             return [subject_filter] if subject_filter in self._index.table else []
         return self._index.matching(subject_filter)
 
-    def _checked(self, seq: int | None, subject_filter: bytes) -> Msg | None:
+    def _checked(self, seq: int | None, wanted: Wanted) -> Msg | None:
         """The message the index led to; an index that leads astray is damage, not "not found"."""
         if seq is None:
             return None
         msg = self._reader.get(seq)
         if msg is None:
             raise DamagedError(seq, seq)
-        if msg.subject != subject_filter and not filters.matcher(subject_filter)(msg.subject):
+        if msg.subject != wanted and not _matches(wanted, msg.subject):
             raise DamagedError(seq, seq)
         return msg
 
     # -- the next matching sequences ------------------------------------------------------------------------------
 
-    def window(self, subject_filter: bytes, seq: int, want: int) -> list[int] | range:
+    def window(self, wanted: Wanted, seq: int, want: int) -> list[int] | range:
         """Live matching sequences >= `seq`, ascending and without gaps: about `want`, none only when there are none."""
         index = self._index
-        if index.covers_all(subject_filter):
+        if index.covers_all(wanted):
             return next(self._all_parts(seq, want), [])
-        if filters.is_literal(subject_filter):
-            return index.seqs(subject_filter, seq, MAX_SEQ, want)
-        matching = index.matching(subject_filter)
+        if is_literal(wanted):
+            return index.seqs(wanted, seq, MAX_SEQ, want)
+        matching = index.matching(wanted)
         if not matching:
             return []
-        matched = self._matched(subject_filter, matching)
+        matched = self._matched(wanted, matching)
         if matched is not None:
             at = bisect_left(matched.seqs, max(seq, self._blocks.first_seq))
             return matched.seqs[at : at + want].tolist()
@@ -249,9 +311,9 @@ class Queries:
         number = batch.subject_number
         return [seq for seq in live if number(seq - first) in wanted]
 
-    def _matched(self, subject_filter: bytes, matching: dict[bytes, None]) -> Matched | None:
+    def _matched(self, wanted: Wanted, matching: dict[bytes, None]) -> Matched | None:
         """All that a wildcard matches, if that was collected before."""
-        matched = self._matches.get(subject_filter, self._blocks.first_seq)
+        matched = self._matches.get(wanted, self._blocks.first_seq)
         if matched is None:
             return None
         blocks = self._blocks
@@ -262,18 +324,18 @@ class Queries:
             self._matches.grown(matched)
         return matched
 
-    def _is_worth_keeping(self, subject_filter: bytes, seq: int) -> bool:
+    def _is_worth_keeping(self, wanted: Wanted, seq: int) -> bool:
         """True when as much of the stream was counted for this filter as collecting it all costs, about."""
         blocks = self._blocks
-        counted = self._counted.pop(subject_filter, 0) + len(blocks.firsts) - blocks.from_seq(seq)
+        counted = self._counted.pop(wanted, 0) + len(blocks.firsts) - blocks.from_seq(seq)
         if counted * 2 >= len(blocks.firsts):
             return True
         if len(self._counted) >= COUNTED_KEPT:
             self._counted.clear()
-        self._counted[subject_filter] = counted
+        self._counted[wanted] = counted
         return False
 
-    def _collect(self, subject_filter: bytes, matching: dict[bytes, None]) -> Matched | None:
+    def _collect(self, wanted: Wanted, matching: dict[bytes, None]) -> Matched | None:
         """Costs about as much as counting them from the middle does; None when they are too many to be kept."""
         index, blocks = self._index, self._blocks
         if not blocks.firsts or sum(map(index.count_of, matching)) > MAX_EACH:
@@ -283,7 +345,7 @@ class Queries:
         else:
             found = [seq for subject in matching for seq in index.seqs(subject, 0, MAX_SEQ, MAX_SEQ)]
             found.sort()
-        return self._matches.keep(subject_filter, found, blocks.firsts[-1] + blocks.counts[-1])
+        return self._matches.keep(wanted, found, blocks.firsts[-1] + blocks.counts[-1])
 
     def _walk_is_cheaper(self, matching: dict[bytes, None], seq: int) -> bool:
         """For all that match from `seq` on."""
@@ -318,10 +380,10 @@ class Queries:
         found.sort()
         return [s for s in found if s < known]
 
-    def _last_matching(self, subject_filter: bytes, up_to: int) -> int | None:
+    def _last_matching(self, wanted: Wanted, up_to: int) -> int | None:
         """Looks backward through some blocks, then asks every subject."""
         index, blocks = self._index, self._blocks
-        matching = index.matching(subject_filter)
+        matching = index.matching(wanted)
         if len(matching) > BACKWARD_BLOCKS:
             newest = blocks.prev_live(up_to)
             at = blocks.find(newest) if newest is not None else -1
@@ -339,3 +401,13 @@ class Queries:
 def _each(want: int, subjects: int) -> int:
     """How many sequences of each subject to look up for `want` of all."""
     return 1 if want == 1 else max(4, 2 * want // subjects)
+
+
+def is_literal(wanted: Wanted) -> TypeGuard[bytes]:
+    return isinstance(wanted, bytes) and filters.is_literal(wanted)
+
+
+def _matches(wanted: Wanted, subject: bytes) -> bool:
+    if isinstance(wanted, FilterSet):
+        return wanted.matches(subject)
+    return filters.matches(wanted, subject)

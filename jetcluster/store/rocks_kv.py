@@ -153,7 +153,7 @@ class RocksKv(Commits):
         self._garbage: dict[bytes, tuple[bytes, bytes]] = {}
         """While space is tight. Kind and stream -> the keys among which something was deleted since the last flush."""
         self._outdated: set[bytes] = set()
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(0o700, parents=True, exist_ok=True)
         total = shutil.disk_usage(path).total if total_bytes is None else total_bytes
         self._reserve = min(RESERVE, total // 10)
         self._memtable, table_file = (min(most, max(total // 32, 1 << 20)) for most in (MEMTABLE, TABLE_FILE))

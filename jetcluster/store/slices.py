@@ -16,6 +16,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.block_writer import REST, little_stays
 from jetcluster.store.blocks import BlockTable
+from jetcluster.store.filter_set import FEW, FilterSet
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.subject_index import SubjectIndex
 
@@ -216,15 +217,12 @@ class Slices:
         """Removes messages within seq..end-1 that match one of the filters and are not `wanted`, oldest first. What
         went, and where to go on. One that is looked at counts for `weight`."""
         literal = {one for one in subject_filters if filters.is_literal(one)}
-        matchers = [filters.matcher(one) for one in subject_filters if one not in literal]
+        wild = [one for one in subject_filters if one not in literal]
+        matches = FilterSet(wild).matches if len(wild) > FEW else _any_of(wild)
 
         def choose(batch: Batch, first: int, live: Sequence[int]) -> Sequence[int]:
             subjects, number = batch.subjects, batch.subject_number
-            matching = {
-                i
-                for i, subject in enumerate(subjects)
-                if subject in literal or any(matches(subject) for matches in matchers)
-            }
+            matching = {i for i, subject in enumerate(subjects) if subject in literal or matches(subject)}
             looked = _on_subjects(batch, first, live, matching)
             return [seq for seq in looked if not wanted(seq, subjects[number(seq - first)])]
 
@@ -286,6 +284,11 @@ class _Spent:
     def __init__(self) -> None:
         self.blocks = self.size = 0
         self.first = self.behind = 0
+
+
+def _any_of(wild: Sequence[bytes]) -> filters.Matcher:
+    matchers = [filters.matcher(one) for one in wild]
+    return lambda subject: any(matches(subject) for matches in matchers)
 
 
 def _on_subjects(batch: Batch, first: int, live: Sequence[int], wanted: set[int]) -> Sequence[int]:

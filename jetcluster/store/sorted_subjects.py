@@ -10,12 +10,18 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterator
 
 from jetcluster.store import filters
+from jetcluster.store.filter_set import FilterSet, Part, Wanted
 
 CHUNK = 1024
 """Subjects looked at between two answers to the caller, who may have enough."""
 PATIENCE = 64
 WORTH = 4
 """After so many steps from token to token, each must have passed so many subjects: else looking at all is cheaper."""
+
+PAUSE = b""
+"""Given by `select` after every so much work, between the subjects: whoever looks for long may want to stop."""
+STEPS = 256
+"""From token to token, between two of them."""
 
 SETTLED = 16_384
 """So many new subjects are sorted in at once: whoever asks then never has to sort a million."""
@@ -92,12 +98,32 @@ class SortedSubjects:
         found = [next(filter(alive.__contains__, reversed(run)), None) for run in self._runs]
         return max((subject for subject in found if subject is not None), default=None)
 
-    def select(self, subject_filter: bytes) -> Iterator[bytes]:
-        """Those that match. Not to be continued after an `add` or a `rebuild`."""
+    def width(self, low: bytes, high: bytes | None) -> int:
+        """How many are at or behind `low` and before `high`, at most."""
         self._sort()
-        tokens = subject_filter.split(b".")
+        return sum(
+            [(len(run) if high is None else bisect_left(run, high)) - bisect_left(run, low) for run in self._runs]
+        )
+
+    def select(self, wanted: Wanted) -> Iterator[bytes]:
+        """Those that match, some of them in twice, and PAUSE. Not to be continued after an `add` or a `rebuild`."""
+        self._sort()
+        parts = wanted.parts if isinstance(wanted, FilterSet) else [Part.of(wanted)]
+        for part in parts:
+            if len(part.filters) == 1:
+                tokens = part.filters[0].split(b".")
+                for run in self._runs:
+                    yield from _Walk(run, part.filters[0], tokens).below(0, len(run), b"", 0)
+            else:
+                yield from self._select_any(part)
+
+    def _select_any(self, part: Part) -> Iterator[bytes]:
         for run in self._runs:
-            yield from _Walk(run, subject_filter, tokens).below(0, len(run), b"", 0)
+            low = bisect_left(run, part.low)
+            high = bisect_left(run, part.high, low) if part.high is not None else len(run)
+            for start in range(low, high, CHUNK):
+                yield from part.select(run[start : min(start + CHUNK, high)])
+                yield PAUSE
 
     def _sort(self) -> None:
         if self._new:
@@ -116,7 +142,7 @@ class _Walk:
 
     def __init__(self, run: list[bytes], subject_filter: bytes, tokens: list[bytes]) -> None:
         self._run = run
-        self._matches = filters.matcher(subject_filter)
+        self._filter = subject_filter
         self._tokens = tokens
 
     def below(self, low: int, high: int, prefix: bytes, depth: int) -> Iterator[bytes]:
@@ -135,6 +161,10 @@ class _Walk:
             depth += 1
         if tokens[depth] == b"*":
             yield from self._children(low, high, len(prefix), depth)
+        elif prefix:
+            if low < high and run[low] == prefix:
+                low += 1  # `>` stands for something
+            yield from run[low:high]
         else:
             yield from self._each(low, high)
 
@@ -149,6 +179,8 @@ class _Walk:
         steps = 0
         while at < high:
             steps += 1
+            if not steps % STEPS:
+                yield PAUSE
             if steps > PATIENCE and at - low < WORTH * steps:
                 yield from self._each(at, high)
                 return
@@ -173,6 +205,8 @@ class _Walk:
         steps = 0
         while at < high:
             steps += 1
+            if not steps % STEPS:
+                yield PAUSE
             if steps > PATIENCE and at - low < WORTH * steps:
                 yield from self._each(at, high)
                 return
@@ -196,5 +230,7 @@ class _Walk:
             at = behind
 
     def _each(self, low: int, high: int) -> Iterator[bytes]:
+        matches = filters.matcher(self._filter)
         for start in range(low, high, CHUNK):
-            yield from filter(self._matches, self._run[start : min(start + CHUNK, high)])
+            yield from filter(matches, self._run[start : min(start + CHUNK, high)])
+            yield PAUSE

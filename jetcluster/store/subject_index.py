@@ -17,7 +17,6 @@ import struct
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -25,16 +24,17 @@ from jetcluster.store import filters, keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
 from jetcluster.store.blocks import BlockTable
+from jetcluster.store.filter_set import Wanted
+from jetcluster.store.kept_filters import KeptFilters
 from jetcluster.store.kv import KeyValue, Kv
 from jetcluster.store.sorted_subjects import CHUNK, SortedSubjects
 
 WHOLE_BLOCK = b"*"
-FILTERS_KEPT = 8
 HINTS_KEPT = 65_536
 FORGET = 1024
 """Whenever so many subjects are gone, those that are gone are taken out of a part of what is kept of all."""
-_COUNT_BITS = 32
-_COUNT_MASK = (1 << _COUNT_BITS) - 1
+COUNT_BITS = 32
+_COUNT_MASK = (1 << COUNT_BITS) - 1
 _CRC = struct.Struct("<I")
 _SEQ = struct.Struct(">Q")
 _DISTANCE = struct.Struct("=H")
@@ -64,9 +64,7 @@ class SubjectIndex:
         self._blocks = blocks
         self.table: dict[bytes, int] = {}
         self._sorted = SortedSubjects()
-        self._arrivals: list[bytes] = []
-        """Every subject in order of arrival, so that a kept filter only looks at those that came since."""
-        self._filters: OrderedDict[bytes, tuple[dict[bytes, None], int]] = OrderedDict()
+        self.kept = KeptFilters(self.table, self._sorted)
         self._forgotten = 0
         """Subjects gone since a part of them was last taken out of `_sorted`."""
         self._first_hints: dict[bytes, int] = {}
@@ -80,35 +78,36 @@ class SubjectIndex:
 
     def last_of(self, subject: bytes) -> int:
         """0 when the subject holds nothing."""
-        return self.table.get(subject, 0) >> _COUNT_BITS
+        return self.table.get(subject, 0) >> COUNT_BITS
 
     def _add(self, subject: bytes, count: int, last: int) -> None:
         packed = self.table.get(subject)
         if packed is None:
-            self._arrivals.append(subject)
+            self.kept.arrivals.append(subject)
             self._sorted.add(subject)
-            self.table[subject] = last << _COUNT_BITS | count
+            self.table[subject] = last << COUNT_BITS | count
         else:
             if packed & _COUNT_MASK == 1:
-                self._keep_hint(subject, packed >> _COUNT_BITS)
-            self.table[subject] = last << _COUNT_BITS | ((packed & _COUNT_MASK) + count)
+                self._keep_hint(subject, packed >> COUNT_BITS)
+            self.table[subject] = last << COUNT_BITS | ((packed & _COUNT_MASK) + count)
 
     def _add_each(self, subjects: Sequence[bytes], first: int) -> None:
         """One message of each, at `first` and on."""
         table, hints = self.table, self._first_hints
         if len(hints) + len(subjects) > HINTS_KEPT:
             hints.clear()
+        arrived, add = self.kept.arrivals.append, self._sorted.add
         for last, subject in enumerate(subjects, first):
             packed = table.get(subject)
             if packed is None:
-                self._arrivals.append(subject)
-                self._sorted.add(subject)
-                table[subject] = last << _COUNT_BITS | 1
+                arrived(subject)
+                add(subject)
+                table[subject] = last << COUNT_BITS | 1
             else:
                 count = packed & _COUNT_MASK
                 if count == 1:
-                    hints[subject] = packed >> _COUNT_BITS
-                table[subject] = last << _COUNT_BITS | count + 1
+                    hints[subject] = packed >> COUNT_BITS
+                table[subject] = last << COUNT_BITS | count + 1
 
     def replaced(self, subjects: Iterable[bytes], newest: Batch, first: int) -> Replaced:
         """What a limit of one message per subject pushes out after `newest` was appended at `first`."""
@@ -122,7 +121,7 @@ class SubjectIndex:
             count = packed & _COUNT_MASK
             if count < 2:
                 continue
-            inside = positions.get(subject, _ONE) if packed >> _COUNT_BITS >= first else []
+            inside = positions.get(subject, _ONE) if packed >> COUNT_BITS >= first else []
             seq = hint_of(subject, 0)
             if count == len(inside) + 1 and 0 < seq < first:
                 found.before[seq] = subject
@@ -148,20 +147,18 @@ class SubjectIndex:
         packed = self.table[subject]
         left = (packed & _COUNT_MASK) - count
         assert left >= 0
-        last = packed >> _COUNT_BITS
+        last = packed >> COUNT_BITS
         if not left:
             del self.table[subject]
             self._first_hints.pop(subject, None)
-            for matched, _ in self._filters.values():
-                matched.pop(subject, None)
+            self.kept.gone(subject)
             self._forgotten += 1
             if self._forgotten >= FORGET:
                 self._forgotten = 0
                 self._sorted.prune(self.table, 2 * FORGET)
-            if len(self._arrivals) > 2 * len(self.table) + FORGET:
-                self._arrivals = list(self.table)
-                self._filters.clear()
-                if len(self._arrivals) < FORGET:
+            if len(self.kept.arrivals) > 2 * len(self.table) + FORGET:
+                self.kept.restart()
+                if len(self.table) < FORGET:
                     self._sorted.rebuild(list(self.table))
             return
         if left == 1:
@@ -170,13 +167,12 @@ class SubjectIndex:
             found = self._seek_last(subject, last - 1)
             assert found is not None
             last = found
-        self.table[subject] = last << _COUNT_BITS | left
+        self.table[subject] = last << COUNT_BITS | left
 
     def clear(self) -> None:
         self.table.clear()
-        self._arrivals.clear()
         self._sorted.clear()
-        self._filters.clear()
+        self.kept.restart()
         self._first_hints.clear()
 
     # -- blocks come and go ---------------------------------------------------------------------------------------
@@ -308,7 +304,7 @@ class SubjectIndex:
         for chunk in self._kv.chunks(*self._posting_range()):
             total += self._load_singles(chunk) or self._load_any(chunk)
             yield
-        self._arrivals = list(table)
+        self.kept.restart()
         self._sorted.rebuild(list(table))
         return total
 
@@ -324,7 +320,7 @@ class SubjectIndex:
         seqs.byteswap()
         if min(seqs) < self._blocks.first_seq:
             return 0
-        table.update(zip(subjects, [seq << _COUNT_BITS | 1 for seq in seqs], strict=True))
+        table.update(zip(subjects, [seq << COUNT_BITS | 1 for seq in seqs], strict=True))
         return len(chunk)
 
     def _load_any(self, chunk: list[KeyValue]) -> int:
@@ -334,14 +330,14 @@ class SubjectIndex:
         seq_at, distance_at = _SEQ.unpack_from, _DISTANCE.unpack_from
         # a subject's postings lie together; those of the first one may have begun in the chunk before
         current = chunk[0][0][POSTING_PREFIX:-8]
-        last, count = divmod(table.get(current, 0), 1 << _COUNT_BITS)
+        last, count = divmod(table.get(current, 0), 1 << COUNT_BITS)
         before = count
         for key, value in chunk:
             end = len(key) - 8
             subject = key[POSTING_PREFIX:end]
             if subject != current:
                 if count:
-                    table[current] = last << _COUNT_BITS | count
+                    table[current] = last << COUNT_BITS | count
                     total += count
                 current, count, last = subject, 0, 0
             if len(value) >= 6:
@@ -363,14 +359,14 @@ class SubjectIndex:
                     count += 1
                     last = seq
         if count:
-            table[current] = last << _COUNT_BITS | count
+            table[current] = last << COUNT_BITS | count
             total += count
         return total - before
 
     # -- one subject ----------------------------------------------------------------------------------------------
 
     def last_at_or_before(self, subject: bytes, seq: int) -> int | None:
-        last = self.table.get(subject, 0) >> _COUNT_BITS
+        last = self.table.get(subject, 0) >> COUNT_BITS
         if not last:
             return None
         if last <= seq:
@@ -384,7 +380,7 @@ class SubjectIndex:
 
     def next_at_or_after(self, subject: bytes, seq: int) -> int | None:
         packed = self.table.get(subject, 0)
-        last = packed >> _COUNT_BITS
+        last = packed >> COUNT_BITS
         if last <= seq or packed & _COUNT_MASK == 1:
             return last if last >= seq and packed else None
         for part in self.walk(subject, seq):
@@ -397,7 +393,7 @@ class SubjectIndex:
         if hint and self._blocks.find(hint) >= 0:
             return hint
         found = self.next_at_or_after(subject, max(hint, self._blocks.first_seq))
-        if found is not None and found != self.table[subject] >> _COUNT_BITS:
+        if found is not None and found != self.table[subject] >> COUNT_BITS:
             self._keep_hint(subject, found)
         return found
 
@@ -420,7 +416,7 @@ class SubjectIndex:
     def seqs(self, subject: bytes, start: int, end: int, limit: int) -> list[int]:
         """Live sequences within start..end-1, ascending, about `limit` of them: whole postings, then it stops."""
         packed = self.table.get(subject, 0)
-        last = packed >> _COUNT_BITS
+        last = packed >> COUNT_BITS
         if last < start or not packed:
             return []
         if packed & _COUNT_MASK == 1:
@@ -440,11 +436,11 @@ class SubjectIndex:
         packed = self.table.get(subject, 0)
         count = packed & _COUNT_MASK
         blocks = self._blocks
-        if not count or packed >> _COUNT_BITS < seq:
+        if not count or packed >> COUNT_BITS < seq:
             return 0
         if seq <= blocks.first_seq or count == 1:
             return count
-        if seq - blocks.first_seq < (packed >> _COUNT_BITS) - seq:
+        if seq - blocks.first_seq < (packed >> COUNT_BITS) - seq:
             return count - len(self.seqs(subject, blocks.first_seq, seq, count))
         return len(self.seqs(subject, seq, keys.MAX_SEQ, count))
 
@@ -502,13 +498,13 @@ class SubjectIndex:
 
     # -- filters --------------------------------------------------------------------------------------------------
 
-    def covers_all(self, subject_filter: bytes) -> bool:
+    def covers_all(self, wanted: Wanted) -> bool:
         """True when every message matches, as far as that is cheap to tell."""
-        if subject_filter == b">":
+        if wanted == b">":
             return True
-        if filters.is_literal(subject_filter):
-            return len(self.table) == 1 and subject_filter in self.table
-        return len(self.matching(subject_filter)) == len(self.table)
+        if isinstance(wanted, bytes) and filters.is_literal(wanted):
+            return len(self.table) == 1 and wanted in self.table
+        return len(self.matching(wanted)) == len(self.table)
 
     def spans_all(self, subject_filter: bytes) -> bool:
         """As `covers_all`, but looks at no more than the first and the last subject."""
@@ -533,36 +529,9 @@ class SubjectIndex:
         del found[most:]
         return found, found[-1] + b"\0"
 
-    def matching(self, subject_filter: bytes) -> dict[bytes, None]:
-        """The matching subjects; kept for the next call with this filter. Not to be changed."""
-        kept = self._filters.get(subject_filter)
-        if kept is None:
-            matched = dict.fromkeys(filter(self.table.__contains__, self._sorted.select(subject_filter)))
-            if len(self._filters) >= FILTERS_KEPT:
-                self._filters.popitem(last=False)
-        else:
-            matched, seen = kept
-            self._filters.move_to_end(subject_filter)
-            if seen < len(self._arrivals):
-                arrived = [subject for subject in self._arrivals[seen:] if subject in self.table]
-                matched.update(dict.fromkeys(filters.select(subject_filter, arrived)))
-        self._filters[subject_filter] = matched, len(self._arrivals)
-        return matched
-
-    def each_matching(self, subject_filter: bytes) -> Iterator[bytes]:
-        """The matching subjects, as far as the caller asks; kept like `matching` when it asks for all. Not to be
-        continued after a mutation."""
-        if subject_filter in self._filters:
-            yield from self.matching(subject_filter)
-            return
-        matched: dict[bytes, None] = {}
-        for subject in self._sorted.select(subject_filter):
-            if subject in self.table and subject not in matched:
-                matched[subject] = None
-                yield subject
-        if len(self._filters) >= FILTERS_KEPT:
-            self._filters.popitem(last=False)
-        self._filters[subject_filter] = matched, len(self._arrivals)
+    def matching(self, wanted: Wanted) -> dict[bytes, None]:
+        """See `KeptFilters`."""
+        return self.kept.matching(wanted)
 
 
 def check_posting(key: bytes, value: bytes) -> None:

@@ -87,6 +87,11 @@ class View:
         return self._frozen is not None
 
     @property
+    def lost(self) -> bool:
+        """Something of it was removed and not kept; also after `close`."""
+        return self._lost
+
+    @property
     def frozen_bytes(self) -> int:
         return self._frozen.size if self._frozen is not None else 0
 

@@ -13,7 +13,7 @@ from jetcluster.stream.results import Counted, Duplicate, PublishResult, Verdict
 class PubAcks:
     """The acks of one stream: `{"stream":"S","seq":12}`, with a domain `{"stream":"S","domain":"D","seq":12}`."""
 
-    __slots__ = ("_batch", "_counted", "_duplicate", "_error_end", "_stored")
+    __slots__ = ("_batch", "_batch_duplicate", "_counted", "_duplicate", "_error_end", "_stored")
 
     def __init__(self, stream: str, domain: str | None = None) -> None:
         name = b'"stream":' + _quoted(stream)
@@ -23,6 +23,7 @@ class PubAcks:
         start = start.replace(b"%", b"%%") + b',"seq":%d'
         self._stored = start + b"}"
         self._batch = start + b',"batch":%b,"count":%d}'
+        self._batch_duplicate = start + b',"duplicate": true,"batch":%b,"count":%d}'
         self._counted = start + b',"val":"%d"}'
         self._duplicate = start + b',"duplicate": true}'  # with the blank, as nats-server has it
         self._error_end = b"," + name + b',"seq":0}'
@@ -51,10 +52,30 @@ class PubAcks:
         """Of an atomic batch: `{"stream":"S","seq":12,"batch":"id","count":3}`."""
         return self._batch % (last_seq, _quoted(batch_id.decode("utf-8", "replace")), size)
 
+    def batch_duplicate(self, seq: int, batch_id: bytes, size: int) -> bytes:
+        """Of a fast-ingest batch that is nothing but one message, which is stored already."""
+        return self._batch_duplicate % (seq, _quoted(batch_id.decode("utf-8", "replace")), size)
+
     def error(self, error: ApiError) -> bytes:
         """`{"error":{...},"stream":"S","seq":0}`; never a domain, as upstream."""
         text = json.dumps(error.to_dict(), separators=(",", ":"), ensure_ascii=False)
         return b'{"error":' + text.encode("utf-8", "replace") + self._error_end
+
+
+def flow_ack(seq: int, messages: int) -> bytes:
+    """To the publisher of a fast-ingest batch: all up to `seq` is settled, the next ack comes after so many more."""
+    return b'{"type":"ack","seq":%d,"msgs":%d}' % (seq, messages)
+
+
+def flow_gap(first: int, seq: int) -> bytes:
+    """`first` to `seq - 1` are missing."""
+    return b'{"type":"gap","last_seq":%d,"seq":%d}' % (first, seq)
+
+
+def flow_error(seq: int, error: ApiError) -> bytes:
+    """Message `seq` was refused."""
+    text = json.dumps(error.to_dict(), separators=(",", ":"), ensure_ascii=False)
+    return b'{"type":"err","seq":%d,"error":%b}' % (seq, text.encode("utf-8", "replace"))
 
 
 def _quoted(text: str) -> bytes:

@@ -25,6 +25,10 @@ _FULL: Final = errors.by_code(10077, err="no space left on device")
 _TOO_LARGE: Final = errors.by_code(errors.MESSAGE_TOO_LARGE)
 _FAILED: Final = errors.by_code(10008)
 
+_ACKS: Final = b"$JS.ACK."
+"""An empty message there is an acknowledgement, which this stream has no right to give: the reply subject is that of a
+delivery that came here."""
+
 
 class RefusedError(RaftError):
     """There is no room for what is to be proposed: `error` is what the publisher is told."""
@@ -53,6 +57,11 @@ class Answers:
         self.refused = 0
         """Messages refused since the start (monitoring)."""
 
+    def note(self, reply: bytes) -> None:
+        """The empty answer to a message of an atomic batch that is not complete."""
+        if reply and not self.no_ack and not reply.startswith(_ACKS):
+            self.bus.publish(reply)
+
     def refuse(self, replies: Sequence[bytes], error: ApiError) -> None:
         self._refuse(replies, self.acks.error(error), b"")
 
@@ -69,17 +78,26 @@ class Answers:
             self.refused += len(replies)
         elif isinstance(error, BackpressureError):
             self.too_many(replies)
-        elif isinstance(error, RefusedError):
-            self.refuse(replies, error.error)
-        elif isinstance(error, EntryTooLargeError):
-            self.refuse(replies, _TOO_LARGE)
         else:
-            self.refuse(replies, _FULL if isinstance(error, StorageFullError) else _FAILED)
+            self.refuse(replies, self.error_of(error) or _FAILED)
+
+    @staticmethod
+    def error_of(error: RaftError) -> ApiError | None:
+        """What a publisher is told of it; None when it is not to be told in words."""
+        if isinstance(error, LeavingError | NotLeaderError):
+            return None
+        if isinstance(error, BackpressureError):
+            return _TOO_MANY
+        if isinstance(error, RefusedError):
+            return error.error
+        if isinstance(error, EntryTooLargeError):
+            return _TOO_LARGE
+        return _FULL if isinstance(error, StorageFullError) else _FAILED
 
     def _refuse(self, replies: Sequence[bytes], body: bytes, headers: bytes) -> None:
         self.refused += len(replies)
         if self.no_ack:
             return
         for reply in replies:
-            if reply:
+            if reply and (body or not reply.startswith(_ACKS)):
                 self.bus.publish(reply, body, b"", headers)

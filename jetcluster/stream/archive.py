@@ -49,6 +49,11 @@ class Reader:
         self._pending = bytearray()
         self._begun = False
 
+    @property
+    def held(self) -> int:
+        """Bytes of the entry that is not complete."""
+        return len(self._pending)
+
     def feed(self, data: bytes) -> Iterator[Entry]:
         """The entries that `data` completes. Raises ArchiveError."""
         pending = self._pending

@@ -18,7 +18,7 @@ from jetcluster.stream.counters import check_increment
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.fields import nats_fields, number
 from jetcluster.stream.ports import MachineStore
-from jetcluster.stream.publish import MAX_HEADER
+from jetcluster.stream.publish import EXPECTED_SUBJECT, MAX_HEADER, expected_wildcards
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import check_schedule
 from jetcluster.stream.staging import Message, Staging, record_size
@@ -120,6 +120,8 @@ class AtomicChecks:
             return _DISABLED
         if plain and not (rules.discard_new or rules.max_msg_size or rules.allow_msg_counter):
             return None
+        if self._batch.has_headers and EXPECTED_SUBJECT in self._batch.raw:
+            self._store.find_each(expected_wildcards(self._batch))
         checked: list[Checked] = []
         try:
             for i in range(self._batch.count):

@@ -60,8 +60,8 @@ class AtomicIngest:
         answers = self._answers
         if outcome is not None:
             answers.refuse((reply,), outcome)
-        elif reply and not answers.no_ack:
-            answers.bus.publish(reply)
+        else:
+            answers.note(reply)
         return None
 
     def commit(self, commit: Commit, reply: bytes) -> None:

@@ -26,7 +26,7 @@ MESSAGE_OVERHEAD: Final = 160
 BATCH_ID: Final = b"\r\nNats-Batch-Id:"
 _SEQUENCE: Final = b"\r\nNats-Batch-Sequence:"
 _COMMIT: Final = b"\r\nNats-Batch-Commit:"
-_LEVEL: Final = b"\r\nNats-Required-Api-Level:"
+LEVEL: Final = b"\r\nNats-Required-Api-Level:"
 
 _SEALED: Final = errors.by_code(10109)
 _MESSAGE_TOO_LARGE: Final = errors.by_code(10054)
@@ -54,18 +54,23 @@ class BatchLimits(NamedTuple):
     """Ours: a batch is applied in one step, and a step must not take long."""
     total_bytes: int = 128 << 20
     """Ours: staged on this server, all streams together."""
-    allow_msg_id: bool = False
+    fast_per_stream: int = 1000
+    """Open fast-ingest batches."""
+    fast_total: int = 50_000
+    """Open fast-ingest batches of the server."""
+    allow_msg_id: bool = True
     """Nats-Msg-Id in a batch is deduplicated, as since nats-server 2.12.1, instead of refused (streams.md R12)."""
 
 
 class BatchRoom:
-    """What all streams of a server have staged together."""
+    """What all streams of a server have staged together, and how many fast-ingest batches they have open."""
 
-    __slots__ = ("limits", "open", "staged_bytes")
+    __slots__ = ("fast_open", "limits", "open", "staged_bytes")
 
     def __init__(self, limits: BatchLimits | None = None) -> None:
         self.limits = limits or BatchLimits()
         self.open = 0
+        self.fast_open = 0
         self.staged_bytes = 0
 
 
@@ -95,7 +100,7 @@ class _Open:
 
 
 class AtomicStage:
-    __slots__ = ("_abandoned", "_clock", "_expecting", "_limits", "_open", "_opened", "_room", "_rules", "expected")
+    __slots__ = ("_abandoned", "_clock", "_expecting", "_open", "expected", "opened", "room", "rules")
 
     def __init__(
         self,
@@ -106,12 +111,11 @@ class AtomicStage:
         opened: Callable[[], None] = lambda: None,
     ) -> None:
         """`opened` is called for each new batch: `tick` is wanted until there is none."""
-        self._rules = rules
-        self._room = room
-        self._limits = room.limits
+        self.rules = rules
+        self.room = room
         self._clock = clock
         self._abandoned = abandoned
-        self._opened = opened
+        self.opened = opened
         self._open: dict[bytes, _Open] = {}
         self.expected = b""
         """Header block that the next message has if it is like the one before it, but for the sequence; b"" when that
@@ -123,12 +127,16 @@ class AtomicStage:
         return len(self._open)
 
     @property
+    def _limits(self) -> BatchLimits:
+        return self.room.limits
+
+    @property
     def allow_msg_id(self) -> bool:
         return self._limits.allow_msg_id
 
     def configure(self, rules: StreamRules) -> None:
         """The stream's configuration in force. Switching atomic batches off drops the open ones silently."""
-        self._rules = rules
+        self.rules = rules
         self._expect(None)
         if not rules.allow_atomic:
             self.clear()
@@ -148,7 +156,7 @@ class AtomicStage:
     def add(self, batch_id: bytes, subject: bytes, headers: bytes, payload: bytes) -> Commit | ApiError | None:
         """One message of a batch, its headers as they are to be stored. None: staged; an error: refused, and the batch
         dropped where 3.3 says so; a Commit: that was the last one."""
-        rules = self._rules
+        rules = self.rules
         if rules.sealed:
             return _SEALED
         if rules.max_msg_size and len(headers) + len(payload) > rules.max_msg_size:
@@ -169,11 +177,11 @@ class AtomicStage:
         if batch is None:
             if sequence != 1:
                 return self._too_large() if _size(sequence, commit) > self._limits.messages else _INCOMPLETE
-            if len(self._open) >= self._limits.per_stream or self._room.open >= self._limits.total:
+            if len(self._open) >= self._limits.per_stream or self.room.open >= self._limits.total:
                 return _TOO_MANY
             batch = self._open[batch_id] = _Open()
-            self._opened()
-            self._room.open += 1
+            self.opened()
+            self.room.open += 1
         refused = self._check(batch_id, batch, sequence, commit, headers)
         if refused is not None:
             return refused
@@ -184,7 +192,7 @@ class AtomicStage:
         if commit is not None:
             return self._complete(batch_id, batch, commit)
         batch.deadline = now + self._limits.timeout
-        if _LEVEL in headers:
+        if LEVEL in headers:
             self._expect(None)
         else:
             before, _, behind = headers.partition(_SEQUENCE)
@@ -199,7 +207,7 @@ class AtomicStage:
         batch = self._expecting
         assert batch is not None
         headers = self.expected
-        limits, room, rules = self._limits, self._room, self._rules
+        limits, room, rules = self._limits, self.room, self.rules
         body = len(headers) + len(payload)
         size = len(subject) + body + MESSAGE_OVERHEAD
         now = self._clock.monotonic()
@@ -236,7 +244,7 @@ class AtomicStage:
         if commit is not None and commit not in (b"1", b"eob"):
             self._drop(batch_id)
             return _INVALID_COMMIT
-        if _LEVEL in headers and not _level_is_met(field(headers, _LEVEL)):
+        if LEVEL in headers and not level_is_met(field(headers, LEVEL)):
             self._abandon(batch_id, "unsupported")
             return _LEVEL_TOO_LOW
         if sequence != len(batch.subjects) + 1 or (sequence == 1 and commit == b"eob"):
@@ -252,10 +260,10 @@ class AtomicStage:
         if batch.size + size > self._limits.batch_bytes:
             self._abandon(batch_id, "large")
             return errors.by_code(10199, size=f"{self._limits.batch_bytes} bytes")
-        if self._room.staged_bytes + size > self._limits.total_bytes:
+        if self.room.staged_bytes + size > self._limits.total_bytes:
             self._abandon(batch_id, "incomplete")
             return _INCOMPLETE
-        if _LEVEL in headers:
+        if LEVEL in headers:
             headers = header_block.remove(headers, b"Nats-Required-Api-Level")
         own_fields = 2 + (_COMMIT in headers)
         if headers.count(FIELD) != own_fields or KV_OPERATION in headers or len(headers) > MAX_HEADER:
@@ -264,7 +272,7 @@ class AtomicStage:
         batch.headers.append(headers)
         batch.payloads.append(payload)
         batch.size += size
-        self._room.staged_bytes += size
+        self.room.staged_bytes += size
         return None
 
     def _complete(self, batch_id: bytes, batch: _Open, commit: bytes) -> Commit:
@@ -283,8 +291,8 @@ class AtomicStage:
         batch = self._open.pop(batch_id)
         if batch is self._expecting:
             self._expect(None)
-        self._room.open -= 1
-        self._room.staged_bytes -= batch.size
+        self.room.open -= 1
+        self.room.staged_bytes -= batch.size
 
     def _too_large(self) -> ApiError:
         return errors.by_code(10199, size=self._limits.messages)
@@ -313,7 +321,8 @@ def _size(sequence: int, commit: bytes | None) -> int:
     return sequence - 1 if commit == b"eob" else sequence
 
 
-def _level_is_met(level: bytes | None) -> bool:
+def level_is_met(level: bytes | None) -> bool:
+    """The value of a Nats-Required-Api-Level asks for no more than this server has."""
     if not level:
         return True
     return level.isdigit() and len(level) < 10 and int(level) <= API_LEVEL

@@ -31,6 +31,7 @@ from typing import Any, Final, NamedTuple
 
 from jetcluster.store.batch import Batch, BatchError, UnknownBatchError
 from jetcluster.stream import replacing, sourced
+from jetcluster.stream.fast_parts import FastPart, decode_parts, encode_parts
 from jetcluster.stream.log_json import load_object
 from jetcluster.stream.replacing import Guard, Replace
 from jetcluster.stream.runs import LATEST_TIME, Run, decode_runs
@@ -44,6 +45,7 @@ UPDATE_CONFIG: Final = 5
 BATCH_PART: Final = 6
 BATCH_COMMIT: Final = 7
 SOURCED: Final = 8
+FAST_PUBLISH: Final = 9
 FIRE: Final = 10
 RESTORE: Final = 16
 RESTORE_END: Final = 17
@@ -57,10 +59,10 @@ CONSUMER_RESET: Final = 22
 CONSUMER_OWNER: Final = 23
 FIRST_EXTENDED: Final = 18
 LAST_EXTENDED: Final = 31
-# 9 and 11..15 are kept for fast batches. 18..31 go to the machine's extension (`consumer`).
+# 11..15 are free. 18..31 go to the machine's extension (`consumer`).
 KINDS: Final = frozenset(
     (
-        *(PUBLISH, PURGE, DELETE_MSG, EXPIRE, UPDATE_CONFIG, BATCH_PART, BATCH_COMMIT, SOURCED, FIRE),
+        *(PUBLISH, FAST_PUBLISH, PURGE, DELETE_MSG, EXPIRE, UPDATE_CONFIG, BATCH_PART, BATCH_COMMIT, SOURCED, FIRE),
         *(RESTORE, RESTORE_END, REPLACE, CONTINUE),
         *range(FIRST_EXTENDED, LAST_EXTENDED + 1),
     )
@@ -80,6 +82,7 @@ HEAD: Final = struct.Struct("<BBQ")
 _PURGE_BODY: Final = struct.Struct("<QQ")
 _U64: Final = struct.Struct("<Q")
 _U16: Final = struct.Struct("<H")
+_U32: Final = struct.Struct("<I")
 _COMMIT_BODY: Final = struct.Struct("<BxH")
 _FIRING: Final = struct.Struct("<QQQBB")
 _RESTORE_END: Final = struct.Struct("<Qq")
@@ -102,6 +105,14 @@ class UnknownCommandError(CommandError):
 class Publish(NamedTuple):
     ts: int
     batch: Batch
+
+
+class FastPublish(NamedTuple):
+    """As `Publish`, and some of the messages belong to fast-ingest batches."""
+
+    ts: int
+    batch: Batch
+    parts: list[FastPart]
 
 
 class Purge(NamedTuple):
@@ -221,6 +232,7 @@ class Extended(NamedTuple):
 
 Command = (
     Publish
+    | FastPublish
     | BatchPart
     | BatchCommit
     | Purge
@@ -240,6 +252,20 @@ Command = (
 def encode_publish(ts: int, batch: bytes) -> bytes:
     """`batch` is an encoded `store.batch.Batch`."""
     return HEAD.pack(PUBLISH, 0, ts) + batch
+
+
+def encode_fast(ts: int, parts: Sequence[FastPart], batch: bytes) -> bytes:
+    """As `encode_publish`; `parts` say which messages belong to which fast-ingest batch."""
+    marks = encode_parts(parts)
+    return HEAD.pack(FAST_PUBLISH, 0, ts) + _U32.pack(len(marks)) + marks + batch
+
+
+def plain_publish(command: bytes) -> bytes:
+    """A FAST_PUBLISH as a PUBLISH of the same messages; any other command as it is."""
+    if command[0] != FAST_PUBLISH:
+        return command
+    (size,) = _U32.unpack_from(command, HEAD.size)
+    return bytes((PUBLISH,)) + command[1 : HEAD.size] + command[HEAD.size + _U32.size + size :]
 
 
 def encode_atomic(ts: int, batch: bytes, *, plain: bool, allow_msg_id: bool) -> list[bytes]:
@@ -394,6 +420,8 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
     at = HEAD.size
     if kind == PUBLISH:
         return Publish(ts, Batch.decode(command, at, verify=False))
+    if kind == FAST_PUBLISH:
+        return _decode_fast(ts, command)
     if kind == BATCH_COMMIT:
         return _decode_commit(ts, command)
     if kind == BATCH_PART:
@@ -431,6 +459,13 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
     if kind == RESTORE_END:
         return RestoreEnd(ts, *_RESTORE_END.unpack(command[at:]))
     return Extended(ts, kind, command[at:], bool(command[1] & SIFTED))
+
+
+def _decode_fast(ts: int, command: bytes) -> FastPublish:
+    start = HEAD.size + _U32.size
+    end = start + _U32.unpack_from(command, HEAD.size)[0]
+    batch = Batch.decode(command, end, verify=False)
+    return FastPublish(ts, batch, decode_parts(command[start:end], 0, batch.count))
 
 
 def _decode_fire(ts: int, command: bytes) -> Fire:

@@ -12,10 +12,13 @@ visibly incomplete). It is never a 404.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Generator
 from typing import Final, TypeAlias, Union
 
 from jetcluster import API_LEVEL
+from jetcluster.budget import Steps
 from jetcluster.protocol import headers as header_block
+from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.api import Columns, DamagedError, LostViewError, Msg, View
 from jetcluster.store.kv import KvError
 from jetcluster.stream import times
@@ -69,17 +72,27 @@ class DirectGet:
     """Stateless but for the store. `stream` is the name of the stream that answers: a mirror's own. `server` is told
     to those who ask for a proof."""
 
-    __slots__ = ("_first_line", "_server", "_stream", "_stream_line", "store")
+    __slots__ = ("_excludes_instant", "_first_line", "_server", "_stream", "_stream_line", "store")
 
-    def __init__(self, stream: str, store: ReadStore, server: str = "") -> None:
+    def __init__(
+        self, stream: str, store: ReadStore, server: str = "", excludes_instant: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`excludes_instant`: is a message of the very instant of `up_to_time` left out, as by nats-server?"""
         self.store = store
+        self._excludes_instant = excludes_instant
         self._server = server.encode()
         self._stream = stream.encode()
         self._stream_line = b"Nats-Stream: %b\r\nNats-Subject: " % self._stream
         self._first_line = b"NATS/1.0\r\n" + self._stream_line
 
     def answer(self, payload: bytes, headers: bytes = b"") -> Answer:
-        """The body endpoint. Raises DamagedError."""
+        """`open`, all in one go."""
+        found = self.open(payload, headers)
+        return _at_once(found) if isinstance(found, Generator) else found
+
+    def open(self, payload: bytes, headers: bytes = b"") -> Answer | Steps[Answer]:
+        """The body endpoint: the answer, or the way to it where that may take long; it is of the moment when it is
+        there. Both raise DamagedError."""
         if headers and not level_is_met(headers):
             return API_LEVEL_TOO_LOW
         if not payload:
@@ -95,8 +108,11 @@ class DirectGet:
         proof = self._proof() if headers and header_block.get(headers, PROOF) is not None else b""
         if request.multi_last:
             return self._multi(request, proof)
-        if request.batch:
-            return self._batch(request, proof)
+        answer = self._batch if request.batch else self._single
+        steps = preparing(self.store, request)
+        return answer(request, proof) if steps is None else _after(steps, answer, request, proof)
+
+    def _single(self, request: GetRequest, proof: bytes) -> Answer:
         message = find_one(self.store, request)
         if message is None:
             return _with_proof(NOT_FOUND, proof)
@@ -131,6 +147,14 @@ class DirectGet:
             extra = b"Nats-Num-Pending: %d\r\n" % (self.store.count_of(message.subject) - 1)
         return ((self._head(message, extra), message.payload),)
 
+    def open_subject(
+        self, subject: bytes, payload: bytes, headers: bytes, *, with_pending: bool = False
+    ) -> Steps[Answer]:
+        """`answer_subject` for a wildcard, which may take long. Raises DamagedError."""
+        if subject != b">":
+            yield from self.store.preparing((subject,))
+        return self.answer_subject(subject, payload, headers, with_pending=with_pending)
+
     def _head(self, message: Msg, extra: bytes) -> bytes:
         """The stored block first and unchanged, the metadata behind it (1.6)."""
         seq, ts, subject, stored, _ = message
@@ -153,19 +177,29 @@ class DirectGet:
             self._first_line, self._stream_line, view, request, store.count(filter, first.seq), _BATCH_END, proof
         )
 
-    def _multi(self, request: GetRequest, proof: bytes) -> Answer:
-        store = self.store
-        ceiling = request.up_to_seq or store.last_seq
+    def _ceiling(self, request: GetRequest) -> int:
+        """The highest sequence that counts; may be beyond the last one."""
         if request.up_to_time is not None:
-            # the specification's "less than or equal"; nats-server excludes the instant itself (sheet, R6)
-            ceiling = store.seq_at_time(request.up_to_time + 1) - 1
-        found = resolve_last(store, request.multi_last, ceiling)
+            # the specification's "less than or equal"; nats-server excludes the instant itself
+            return self.store.seq_at_time(request.up_to_time + (not self._excludes_instant())) - 1
+        return request.up_to_seq or self.store.last_seq
+
+    def _multi(self, request: GetRequest, proof: bytes) -> Steps[Answer]:
+        store = self.store
+        while True:
+            ceiling = self._ceiling(request)
+            within = ceiling if ceiling < store.last_seq else None
+            found = yield from store.lasts(request.multi_last, within, MAX_SUBJECTS)
+            if within is not None or self._ceiling(request) >= store.last_seq:
+                break  # else so much came meanwhile that something has to be left out
         if found is None:
             return TOO_MANY_RESULTS
         if not found:
             return _with_proof(NO_RESULTS, proof)
+        # Told beyond the last message there is, it would let what comes later into the next page.
+        told = store.last_seq if within is None else within
         page = found[bisect_left(found, request.seq) :]  # those below count down too (1.8)
-        end = _BATCH_END[:-2] + b"Nats-UpTo-Sequence: %d\r\n\r\n" % ceiling
+        end = _BATCH_END[:-2] + b"Nats-UpTo-Sequence: %d\r\n\r\n" % told
         return Reply(self._first_line, self._stream_line, store.view_of(page), request, len(page), end, proof)
 
 
@@ -289,19 +323,12 @@ def find_one(store: ReadStore, request: GetRequest) -> Msg | None:
     return store.get(request.seq)
 
 
-def resolve_last(store: ReadStore, filters: list[bytes], ceiling: int) -> list[int] | None:
-    """Ascending sequences of the last message at or below `ceiling` of every subject that matches any filter; None
-    when there are more than MAX_SUBJECTS."""
-    found: set[int] = set()
-    for filter in dict.fromkeys(filters):
-        last = store.last_seq_of(filter)  # the usual case: a subject without wildcards, no older state asked for
-        if 0 < last <= ceiling:
-            found.add(last)
-        else:
-            found.update(store.last_seqs(filter, ceiling, MAX_SUBJECTS))
-        if len(found) > MAX_SUBJECTS:
-            return None
-    return sorted(found)
+def preparing(store: ReadStore, request: GetRequest) -> Steps[None] | None:
+    """What is to be done first where a single get or a batch may take long; None where it does not."""
+    wanted = request.last_by_subj or request.next_by_subj
+    if is_literal(wanted) or wanted == b">":
+        return None
+    return store.preparing((wanted,), max(_start(store, request), 1) if request.batch else 0)
 
 
 def level_is_met(headers: bytes) -> bool:
@@ -310,6 +337,22 @@ def level_is_met(headers: bytes) -> bool:
     if not level:
         return True
     return level.isdigit() and len(level) < 10 and int(level) <= API_LEVEL
+
+
+def _after(
+    steps: Steps[None], answer: Callable[[GetRequest, bytes], Answer], request: GetRequest, proof: bytes
+) -> Steps[Answer]:
+    yield from steps
+    return answer(request, proof)
+
+
+def _at_once(steps: Steps[Answer]) -> Answer:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            answer: Answer = stop.value
+            return answer
 
 
 def _with_proof(answer: tuple[Frame], proof: bytes) -> tuple[Frame]:

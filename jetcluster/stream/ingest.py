@@ -14,6 +14,7 @@ A message is acknowledged when its command was applied, never before. What could
 - no space to log it: 503/10077, the code of a failed store, with the reason.
 
 A message of an atomic batch (ADR-50) goes to `AtomicIngest`; a complete batch is proposed behind what came before it.
+One of a fast-ingest batch is published like any other, only that `FastIngest` has the answers.
 
 A command whose outcome is unknown (leadership lost in between) gets no answer: it may still be committed by the next
 leader, so a refusal could be a lie and an ack as well. The client times out and retries, with Nats-Msg-Id safely.
@@ -21,13 +22,15 @@ leader, so a refusal could be a lie and an ack as well. The client times out and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from jetcluster import errors
 from jetcluster.clock import Clock
 from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
+from jetcluster.protocol.subjects import is_literal
 from jetcluster.raft.api import RaftError
 from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.stream.acks import PubAcks
@@ -35,14 +38,26 @@ from jetcluster.stream.answers import Answers, Publisher
 from jetcluster.stream.atomic_ingest import AtomicIngest
 from jetcluster.stream.atomic_stage import BATCH_ID, AtomicStage, field
 from jetcluster.stream.backlog import PENDING_BYTES, PENDING_MESSAGES, Backlog
-from jetcluster.stream.commands import encode_publish
-from jetcluster.stream.publish import SUBJECT_TOO_LONG
+from jetcluster.stream.commands import encode_fast, encode_publish
+from jetcluster.stream.fast_ingest import FastIngest
+from jetcluster.stream.fast_mark import SUFFIX as FAST
+from jetcluster.stream.fast_open import FastOpen
+from jetcluster.stream.fast_rows import FastRow
+from jetcluster.stream.fields import nats_fields
+from jetcluster.stream.publish import EXPECTED_SUBJECT, SUBJECT_TOO_LONG
 from jetcluster.stream.results import BatchResult, PublishResult
 from jetcluster.stream.rules import StreamRules
+from jetcluster.stream.schedules import without_schedule
 
 BATCH_BYTES: Final = 256 << 10
 BATCH_MESSAGES: Final = 4096
 """A command is proposed when either is reached, before the end of the turn."""
+MAX_EXPECTED: Final = 100_000
+"""Subjects that a wildcard in Nats-Expected-Last-Subject-Sequence-Subject may have to be looked for among: that is done
+in apply, on all replicas, while everything waits. A wildcard behind literal tokens is looked for among theirs only."""
+_TOO_WIDE: Final = errors.by_code(
+    errors.STORE_FAILED, err="too many subjects for the wildcard in Nats-Expected-Last-Subject-Sequence-Subject"
+)
 
 
 class Ingest:
@@ -64,7 +79,9 @@ class Ingest:
         "_stage",
         "_subjects",
         "batches",
+        "fast",
         "valve",
+        "width",
     )
 
     def __init__(
@@ -88,8 +105,12 @@ class Ingest:
         self._backlog = Backlog(max_pending_messages, max_pending_bytes)
         self.valve = self._backlog.valve
         """Closed while enough waits to be applied: publishers wait there."""
+        self.width: Callable[[bytes], int] = lambda subject_filter: 0
+        """How many subjects have to be looked at to find what matches."""
         self._stage = stage
         self.batches = AtomicIngest(stage, propose, clock, self._answers, self._backlog)
+        opened = FastOpen(stage.room, self._backlog, clock, stage.opened)
+        self.fast = FastIngest(stage.rules, opened, self._answers, self._backlog)
         self._scheduled = False
         self._subjects: list[bytes] = []
         self._headers: list[bytes] = []
@@ -120,16 +141,48 @@ class Ingest:
         """The stream's configuration in force."""
         self._answers.no_ack = rules.no_ack
         self.batches.stage.configure(rules)
+        self.fast.configure(rules)
+
+    @property
+    def open_batches(self) -> int:
+        """While there are some, `tick` is wanted."""
+        return len(self._stage) + len(self.fast)
+
+    def tick(self) -> None:
+        """Abandons batches that were silent for too long."""
+        self._stage.tick()
+        self.fast.tick()
+
+    def resume(self, rows: Mapping[bytes, FastRow]) -> None:
+        """This replica has become the leader: `rows` are the fast-ingest batches that it knows of."""
+        self.fast.resume(rows, self._clock.time_ns())
+
+    def clear(self) -> None:
+        """Drops the open batches without a word: not the leader any more, or the stream is gone."""
+        self._stage.clear()
+        self.fast.clear()
 
     def on_message(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         """A published message: the `Callback` of the stream's subscriptions. Never blocks, never raises."""
         if self.valve.closed:
             self.valve.hold(origin)
-        if headers and headers == self._stage.expected and self._stage.add_expected(subject, payload):
-            if reply and not self._answers.no_ack:
-                self._answers.bus.publish(reply)
+        if len(subject) > MAX_SUBJECT:  # a client's line may be longer still
+            self._answers.refuse((reply,), SUBJECT_TOO_LONG)
             return
-        if headers and BATCH_ID in headers:
+        fast = reply.endswith(FAST)
+        if not fast and headers and headers == self._stage.expected and self._stage.add_expected(subject, payload):
+            self._answers.note(reply)
+            return
+        if headers and EXPECTED_SUBJECT in headers and self._asks_too_much(headers):
+            self._answers.refuse((reply,), _TOO_WIDE)
+            return
+        subjects = self._subjects
+        if fast:
+            fast_headers = self.fast.on_message(reply, _storable(headers) if headers else b"", payload, len(subjects))
+            if fast_headers is None:
+                return
+            headers, reply = fast_headers, b""
+        elif headers and BATCH_ID in headers:
             batch_id = field(headers, BATCH_ID)
             if batch_id:  # with an empty one it is an ordinary message, as upstream
                 commit = self.batches.on_message(batch_id, subject, reply, _storable(headers), payload)
@@ -137,7 +190,6 @@ class Ingest:
                     self.flush()
                     self.batches.commit(commit, reply)
                 return
-        subjects = self._subjects
         if not subjects and not self._open():
             self._answers.too_many((reply,))
             return
@@ -150,24 +202,29 @@ class Ingest:
         if size >= BATCH_BYTES or len(subjects) >= BATCH_MESSAGES:
             self.flush()
 
+    def _asks_too_much(self, headers: bytes) -> bool:
+        key = nats_fields(headers).get(EXPECTED_SUBJECT[2:-1], b"")
+        return bool(key) and not is_literal(key) and self.width(key) > MAX_EXPECTED
+
     def flush(self) -> None:
         """Proposes the open batch, if any."""
         replies = self._replies
         if not replies:
             return
-        try:
-            batch = Batch.encode(self._subjects, self._headers, self._payloads)
-        except (AssertionError, OverflowError):
-            self._refuse_long()
-            return
-        command = encode_publish(self._clock.time_ns(), batch)
-        self._clear()
+        now, batch = self._clock.time_ns(), Batch.encode(self._subjects, self._headers, self._payloads)
+        sent = self.fast.take() if self.fast.marked else []
+        command = encode_fast(now, [each.part for each in sent], batch) if sent else encode_publish(now, batch)
+        self._subjects, self._headers, self._payloads, self._replies = [], [], [], []
+        self._open_bytes = 0
         self._early.clear()
         try:
             index = self._propose(command)
         except RaftError as error:
             self._answers.not_proposed(replies, error)
+            self.fast.not_proposed(sent, error)
             return
+        if sent:
+            self.fast.waiting[index] = sent
         weight = self._backlog.add(len(replies), len(command))
         self._pending[index] = (replies, len(command), weight, self._clock.monotonic())
         early = self._early.pop(index, None)
@@ -193,6 +250,8 @@ class Ingest:
         answers = self._answers
         if not answers.no_ack and any(replies):
             answers.bus.publish_many(answers.acks.render(result, replies))
+        if self.fast.waiting and (sent := self.fast.waiting.pop(index, None)):
+            self.fast.on_applied(sent, result)
 
     def on_refused(self, index: int, error: ApiError) -> None:
         """The command at `index`, whatever it was, could not be carried out."""
@@ -205,6 +264,8 @@ class Ingest:
         replies, size, _, _ = waiting
         self._backlog.remove(len(replies), size)
         self._answers.refuse(replies, error)
+        if self.fast.waiting and (sent := self.fast.waiting.pop(index, None)):
+            self.fast.on_refused(sent, error)
 
     def on_dropped(self, first_index: int) -> None:
         """Leadership was lost: what was proposed at `first_index` and above stays without an answer."""
@@ -212,6 +273,7 @@ class Ingest:
             replies, size, _, _ = self._pending.pop(index)
             self._backlog.remove(len(replies), size)
         self.batches.on_dropped(first_index)
+        self.fast.on_dropped(first_index)
 
     def _open(self) -> bool:
         """First message of a batch: is there room, and is the flush scheduled? Bounds are looked at per batch."""
@@ -221,24 +283,6 @@ class Ingest:
             self._scheduled = True
             self._call_soon(self._end_of_turn)
         return True
-
-    def _clear(self) -> None:
-        self._subjects, self._headers, self._payloads, self._replies = [], [], [], []
-        self._open_bytes = 0
-
-    def _refuse_long(self) -> None:
-        """A batch cannot have a subject that long, which a client may send where its line may be longer still."""
-        subjects, headers, payloads, replies = self._subjects, self._headers, self._payloads, self._replies
-        fit = [i for i, subject in enumerate(subjects) if 0 < len(subject) <= MAX_SUBJECT]
-        assert len(fit) < len(subjects), "a batch that cannot be encoded, with subjects that can"
-        self._clear()
-        self._answers.refuse([replies[i] for i in sorted(set(range(len(subjects))) - set(fit))], SUBJECT_TOO_LONG)
-        if fit:
-            self._subjects = [subjects[i] for i in fit]
-            self._headers = [headers[i] for i in fit] if headers else []
-            self._payloads = [payloads[i] for i in fit]
-            self._replies = [replies[i] for i in fit]
-            self.flush()
 
     def _end_of_turn(self) -> None:
         self._scheduled = False
@@ -254,9 +298,10 @@ class Ingest:
 
 
 def _storable(headers: bytes) -> bytes:
-    """A stored header block has no status text and no Nats-Request-Info (streams.md 4.2)."""
+    """A stored header block has no status text and no Nats-Request-Info (streams.md 4.2); one that has come with the
+    latter schedules nothing."""
     if not headers.startswith(b"NATS/1.0\r\n"):
         headers = header_block.without_status(headers)
     if b"\nNats-Request-Info:" in headers:
-        headers = header_block.remove(headers, b"Nats-Request-Info")
+        headers = without_schedule(header_block.remove(headers, b"Nats-Request-Info"))
     return headers

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
+from jetcluster.records import dataclass
 from jetcluster.stream.ports import SIDE_JOBS, MachineStore
 from jetcluster.stream.results import JobStep
 from jetcluster.stream.rules import INTEREST, StreamRules

@@ -10,12 +10,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from jetcluster.stream.commands import CONTINUE, EXPIRE, HEAD, UPDATE_CONFIG, nameless, placeless
+from jetcluster.stream.commands import CONTINUE, EXPIRE, HEAD, UPDATE_CONFIG, nameless, placeless, plain_publish
 
 NAMES: Final = 2
 """From this level on the flags NAMED, PLACED and SIFTED are understood, from level 1 on SLICED and CONTINUE. Nodes that
 tell none are of level 0."""
-LEVEL: Final = 2
+KEYS: Final = 3
+"""From this level on the meta group's list of nodes holds their public keys (`cluster.node_key`)."""
+FAST: Final = 3
+"""From this level on FAST_PUBLISH is understood. Below it the messages are published all the same, and nobody but the
+leader knows of their batches: a batch does not outlive its leader, and what was sent behind a refused message may be
+stored."""
+LEVEL: Final = 3
 """This version's."""
 AHEAD: Final = 1_000_000_000
 """Clocks of leaders may differ by so many nanoseconds, and a command of before removes so much too early at most."""
@@ -25,6 +31,8 @@ def lowered(command: bytes, clock: int, level: int = 0) -> bytes | None:
     """`command` as a version of `level` understands it, which means without newer flags. None for one that removes what
     is due while the machine's `clock` is far ahead of it: versions of level 0 count from there. It can wait, what it
     would remove does not come back. None also for a CONTINUE, of which they know nothing: the job waits for them."""
+    if level < FAST:
+        command = plain_publish(command)
     if level < NAMES:
         command = placeless(nameless(command))
     if level:

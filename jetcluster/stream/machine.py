@@ -35,6 +35,7 @@ from jetcluster.stream.commands import (
     DeleteMsg,
     Expire,
     Extended,
+    FastPublish,
     Fire,
     Publish,
     Purge,
@@ -45,6 +46,7 @@ from jetcluster.stream.commands import (
 )
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.expiry import Expiry
+from jetcluster.stream.fast_rows import FastRowError, FastRows
 from jetcluster.stream.firing import fire
 from jetcluster.stream.jobs import JobError, Jobs
 from jetcluster.stream.ports import SIDE_CONFIG, Extension, MachineStore
@@ -111,6 +113,8 @@ class StreamMachine:
         self._parts: BatchParts
         self._cursors: Cursors
         self._jobs: Jobs
+        self.fast: FastRows
+        """How far the fast-ingest batches have come."""
         self.asked: Asked
         """Requests that came with a number, for whoever asks again."""
         self._extension = extension
@@ -131,7 +135,8 @@ class StreamMachine:
                 self.store, self.rules, self._removed, self._purged, self._wanted, lambda: self.consumer_count
             )
             self.asked = Asked(self.store)
-        except (JobError, AskedError) as error:
+            self.fast = FastRows(self.store)
+        except (JobError, AskedError, FastRowError) as error:
             raise StateError(f"stream {self.name}: {error}") from error
         self._admit_by(self.rules, state[_STATE.size :] if state is not None else b"")
         self._parts = BatchParts(self.store)
@@ -158,6 +163,8 @@ class StreamMachine:
         first_seq = self.store.first_seq
         if isinstance(decoded, Publish):
             result: Result = self._publish(decoded)
+        elif isinstance(decoded, FastPublish):
+            result = self._publish_fast(index, decoded)
         elif isinstance(decoded, BatchCommit):
             result = self._commit_batch(index, term, decoded)
         elif isinstance(decoded, BatchPart):
@@ -180,6 +187,8 @@ class StreamMachine:
             self._follow_jobs()
         if self._extension is not None and self.store.first_seq != first_seq:
             self._extension.trimmed()
+        if self.fast.by_id:
+            self.fast.forget(self.clock)
         if self._parts and not isinstance(decoded, BatchPart):
             self._parts.clear()
         self._advance(index, term, command, result)
@@ -275,6 +284,7 @@ class StreamMachine:
         """Asked for once per commit of the store, however many commands that holds."""
         if self._extension is not None:
             self._extension.flush()
+        self.fast.flush()
         saved = _STATE.pack(_STATE_VERSION, self.applied_index, self.applied_term, self.clock, self.hash)
         return saved + self._staging.last_msg_id
 
@@ -291,6 +301,13 @@ class StreamMachine:
         base = max(command.ts, self.clock + 1)
         result = self._admission.admit(command.batch, base)
         self.clock = base + command.batch.count - 1
+        return result
+
+    def _publish_fast(self, index: int, command: FastPublish) -> Result:
+        base = max(command.ts, self.clock + 1)
+        result = self._admission.admit(command.batch, base, self.fast.gate(command.parts))
+        self.clock = base + command.batch.count - 1
+        self.fast.note(index, base, command.parts, result)
         return result
 
     def _commit_batch(self, index: int, term: int, command: BatchCommit) -> BatchResult:

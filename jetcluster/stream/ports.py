@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from jetcluster.store.api import MessageStore
@@ -43,6 +43,15 @@ class ReadStore(MessageStore, Protocol):
     def last_seqs(self, filter: bytes, up_to: int | None = None, limit: int | None = None) -> list[int]:
         """The last sequence (at or below `up_to`) of every matching subject, ascending; with a `limit` the search
         ends as soon as there are more."""
+        ...
+
+    def lasts(self, filters: Sequence[bytes], up_to: int | None, limit: int) -> Generator[None, None, list[int] | None]:
+        """The last sequence (at or below `up_to`) of every subject that matches one of `filters`, ascending; None when
+        there are more than `limit`. In steps between which the stream may change; as of their end."""
+        ...
+
+    def preparing(self, filters: Sequence[bytes], seq: int = 0) -> Generator[None, None, None]:
+        """Does in steps what is long in answering what `filters` match, and how many from `seq` on (0: nobody asks)."""
         ...
 
     def subject_counts(self, filter: bytes) -> list[tuple[bytes, int]]: ...
@@ -154,6 +163,10 @@ class MachineStore(ReadStore, Protocol):
         """Writes `state` in the next commit; a callable is asked only then."""
         ...
 
+    def find_each(self, filters: Iterable[bytes]) -> None:
+        """`last_by_subject` will be asked for each of these wildcards: looks for all of them at once."""
+        ...
+
     def side_put(self, table: int, key: bytes, value: bytes) -> None: ...
 
     def side_get(self, table: int, key: bytes) -> bytes | None: ...
@@ -196,6 +209,8 @@ SIDE_MEMBERS = 14
 """One row, key b"": the Raft configuration in force at the applied index (`cluster.stream_replica`)."""
 SIDE_ASKED = 15
 """Rows of `asked.Asked`."""
+SIDE_FAST = 16
+"""Rows of `fast_rows.FastRows`."""
 
 
 Sift = Callable[[Sequence[bytes], int, int], None]

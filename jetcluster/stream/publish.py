@@ -19,6 +19,7 @@ from jetcluster.store.keys import MAX_SEQ
 from jetcluster.stream import schedules
 from jetcluster.stream.counters import check_increment
 from jetcluster.stream.dedupe import DedupeWindow
+from jetcluster.stream.fast_parts import FastGate
 from jetcluster.stream.fields import FIELD, KV_OPERATION, NOTHING, nats_fields, number
 from jetcluster.stream.ports import MachineStore
 from jetcluster.stream.results import Duplicate, PublishResult, Verdict
@@ -34,6 +35,7 @@ EXHAUSTED: Final = errors.by_code(10077, err="stream sequence exhausted")
 SUBJECT_TOO_LONG: Final = errors.by_code(10077, err="subject exceeds maximum length")
 """After the stream's transform."""
 
+EXPECTED_SUBJECT: Final = b"\r\nNats-Expected-Last-Subject-Sequence-Subject:"
 _MSG_ID: Final = b"\r\nNats-Msg-Id:"
 _RARE: Final = frozenset(
     {
@@ -65,7 +67,7 @@ _ROLLUP_NOT_PERMITTED: Final = errors.by_code(10111, err="rollup not permitted")
 class Admission:
     """`admit` one command after the other. Built anew when the rules change."""
 
-    __slots__ = ("_base", "_batch", "_dedupe", "_grown", "_name", "_rules", "_staging", "_store", "rules")
+    __slots__ = ("_base", "_batch", "_dedupe", "_gate", "_grown", "_name", "_rules", "_staging", "_store", "rules")
 
     def __init__(
         self, name: str, rules: StreamRules, store: MachineStore, dedupe: DedupeWindow, staging: Staging
@@ -77,11 +79,13 @@ class Admission:
         self._staging = staging
         self._batch: Batch
         self._base = 0
+        self._gate: FastGate | None = None
         self._grown: frozenset[int] = frozenset()
         """Messages of the batch whose subject would become too long."""
 
-    def admit(self, batch: Batch, base: int) -> PublishResult:
-        """Stores what may be stored; the k-th stored message gets the time `base + k`. Raises DamagedError."""
+    def admit(self, batch: Batch, base: int, gate: FastGate | None = None) -> PublishResult:
+        """Stores what may be stored; the k-th stored message gets the time `base + k`. `gate` when there are messages
+        of fast-ingest batches. Raises DamagedError."""
         first_seq = self._store.last_seq + 1
         if first_seq + batch.count > MAX_SEQ:
             return PublishResult(first_seq, batch.count, [EXHAUSTED] * batch.count)
@@ -89,14 +93,19 @@ class Admission:
             batch, self._grown = mapped(batch, self._rules.subject_transform, base)
         if self._dedupe.window and batch.has_headers:
             self._dedupe.advance(base, first_seq)
-        if self._fits_whole(batch) and not self._grown:
+        if (gate is None or gate.open) and self._fits_whole(batch) and not self._grown:
             ids = self._new_ids(batch, first_seq) if batch.has_headers else []
             if ids is not None:
                 self._staging.store_whole(batch, first_seq, base, ids)
                 return PublishResult(first_seq, batch.count, None)
-        self._batch, self._base = batch, base
+        self._batch, self._base, self._gate = batch, base, gate
+        if batch.has_headers and EXPECTED_SUBJECT in batch.raw:
+            self._store.find_each(expected_wildcards(batch))
         self._staging.begin(batch, base)
-        verdicts = [self._admit_one(i) for i in range(batch.count)]
+        if gate is None:
+            verdicts = [self._admit_one(i) for i in range(batch.count)]
+        else:
+            verdicts = gate.verdicts(batch.count, self._admit_one)
         stored = self._staging.finish()
         if stored == batch.count and not self._rules.allow_msg_counter:
             return PublishResult(first_seq, batch.count, None)
@@ -220,7 +229,7 @@ class Admission:
         if len(headers) > MAX_HEADER:
             return _HEADER_TOO_LARGE
         rare = not _RARE.isdisjoint(fields)
-        if fields and (verdict := self._check_message(fields, payload, rare=rare)) is not None:
+        if fields and (verdict := self._check_message(i, fields, payload, rare=rare)) is not None:
             return verdict
         made: Message = message
         total: int | None = None
@@ -238,7 +247,7 @@ class Admission:
             return errors.by_code(10070, id=staging.last_msg_id.decode(errors="replace"))
         return staging.stage(i, made, fields, total, changed=made is not message and made != message)
 
-    def _check_message(self, fields: dict[bytes, bytes], payload: bytes, *, rare: bool) -> Verdict | None:
+    def _check_message(self, i: int, fields: dict[bytes, bytes], payload: bytes, *, rare: bool) -> Verdict | None:
         """What is wrong with the message itself, or known already."""
         rules = self._rules
         error = check_increment(fields, payload, allowed=rules.allow_msg_counter) if rare else None
@@ -251,7 +260,7 @@ class Admission:
             error = check_ttl(fields, allowed=rules.allow_msg_ttl)
             if error is not None:
                 return error
-            if fields.get(b"Nats-Batch-Id"):
+            if fields.get(b"Nats-Batch-Id") and not (self._gate is not None and self._gate.owns(i)):
                 return _NO_BATCHES  # never stored as if the header meant nothing
         msg_id = fields.get(b"Nats-Msg-Id")
         if msg_id and self._dedupe.window:
@@ -304,6 +313,13 @@ class Admission:
         if rules.max_bytes and staging.byte_count + record_size(message, memory=rules.memory) > rules.max_bytes:
             return _MAX_BYTES
         return None
+
+
+def expected_wildcards(batch: Batch) -> list[bytes]:
+    """What messages of the batch ask the last sequence of, where that is no literal subject."""
+    blocks = [headers for headers in map(batch.headers_of, range(batch.count)) if EXPECTED_SUBJECT in headers]
+    keys = [nats_fields(headers).get(EXPECTED_SUBJECT[2:-1], b"") for headers in blocks]
+    return [key for key in keys if key and not is_literal(key)]
 
 
 def check_rollup(rules: StreamRules, fields: dict[bytes, bytes]) -> ApiError | None:

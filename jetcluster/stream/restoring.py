@@ -7,7 +7,7 @@ makes it an ordinary stream; limits and expiry hold from then on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from jetcluster import errors
@@ -21,7 +21,7 @@ from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.ports import MachineStore
 from jetcluster.stream.rules import StreamRules
-from jetcluster.stream.runs import LATEST_TIME, Run, cut
+from jetcluster.stream.runs import LATEST_TIME, Run, cutting
 from jetcluster.stream.schedules import PATTERN, Schedules, pattern_of
 from jetcluster.stream.sourced import skip_to
 from jetcluster.stream.ttl import parse_ttl
@@ -33,10 +33,15 @@ _MSG_ID: Final = b"Nats-Msg-Id:"
 
 def runs_of(messages: Sequence[Msg]) -> list[Run]:
     """The ascending messages as runs (`runs.cut`)."""
+    return list(each_run(messages))
+
+
+def each_run(messages: Sequence[Msg]) -> Iterator[Run]:
+    """As `runs_of`, one after the other."""
     if not messages:
-        return []
+        return iter(())
     seqs, times, subjects, headers, payloads = (list(column) for column in zip(*messages, strict=True))
-    return cut(seqs, times, subjects, headers, payloads)
+    return cutting(seqs, times, subjects, headers, payloads)
 
 
 class Into(NamedTuple):

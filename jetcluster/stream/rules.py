@@ -28,6 +28,7 @@ class StreamRules:
 
     __slots__ = (
         "allow_atomic",
+        "allow_batched",
         "allow_direct",
         "allow_msg_counter",
         "allow_msg_schedules",
@@ -92,6 +93,7 @@ class StreamRules:
         self.deny_purge = bool(config.get("deny_purge"))
         self.allow_rollup_hdrs = bool(config.get("allow_rollup_hdrs"))
         self.allow_atomic = bool(config.get("allow_atomic"))
+        self.allow_batched = bool(config.get("allow_batched"))
         self.allow_direct = bool(config.get("allow_direct"))
         self.mirror_direct = bool(config.get("mirror_direct"))
         self.allow_msg_ttl = bool(config.get("allow_msg_ttl"))

@@ -6,7 +6,7 @@ u64 sequence | i64 time | u32 length of what follows | an encoded batch      (ea
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from jetcluster.model.limits import FARTHEST_SEQ
@@ -58,15 +58,21 @@ def cut(
 ) -> list[Run]:  # fmt: skip
     """The ascending messages as runs: as long as sequences and times go on by one, which they do in what one of our own
     streams took in as one batch."""
-    runs: list[Run] = []
+    return list(cutting(seqs, times, subjects, headers, payloads))
+
+
+def cutting(
+    seqs: list[int], times: list[int], subjects: Sequence[bytes], headers: Sequence[bytes],
+    payloads: Sequence[bytes],
+) -> Iterator[Run]:  # fmt: skip
+    """As `cut`, one after the other."""
     start, count = 0, len(seqs)
     while start < count:
         end = _end(seqs, times, start, min(count, start + MAX_COUNT))
         blocks = headers[start:end]
         batch = Batch.of(subjects[start:end], blocks if any(blocks) else [], payloads[start:end])
-        runs.append(Run(seqs[start], times[start], batch))
+        yield Run(seqs[start], times[start], batch)
         start = end
-    return runs
 
 
 def _end(seqs: list[int], times: list[int], start: int, count: int) -> int:

@@ -15,7 +15,7 @@ from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.subjects import is_valid_literal, matches
 from jetcluster.stream.cron import CronError
 from jetcluster.stream.due_index import DueIndex
-from jetcluster.stream.fields import appended
+from jetcluster.stream.fields import appended, nats_fields
 from jetcluster.stream.ports import SIDE_SCHEDULES, MachineStore
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedule_pattern import LOCAL, Pattern, parse
@@ -41,6 +41,9 @@ _BAD_SOURCE: Final = errors.by_code(10203)
 _BAD_SCHEDULER: Final = errors.by_code(10212)
 _BAD_ZONE: Final = errors.by_code(10223)
 _TTL_DISABLED: Final = errors.by_code(10166)
+
+_FROM_ELSEWHERE: Final = b"imported"
+"""In place of a scheduler's subject: no stream takes it (10212)."""
 
 LastHeaders = Callable[[bytes], bytes | None]
 """Header block of the last message of a literal subject; None when it holds no message."""
@@ -122,6 +125,16 @@ def with_rollup(headers: bytes, fields: dict[bytes, bytes]) -> bytes:
         return headers
     fields[b"Nats-Rollup"] = b"sub"
     return appended(headers, b"Nats-Rollup", b"sub")
+
+
+def without_schedule(headers: bytes) -> bytes:
+    """The block of a message of another account (one with Nats-Request-Info): where it would schedule something or
+    delete a schedule, its fields make way for one that every replica refuses (10212)."""
+    fields = nats_fields(headers)
+    found = [key for key in (PATTERN, ZONE, NEXT, SCHEDULER) if key in fields]
+    for key in found:
+        headers = header_block.remove(headers, key)
+    return appended(headers, SCHEDULER, _FROM_ELSEWHERE) if found else headers
 
 
 class Schedules:

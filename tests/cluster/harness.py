@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import fcntl
+import functools
 import json
 import os
 import random
@@ -22,14 +22,14 @@ import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from jetcluster.cli.bench_client import Client, ClientError
+from tests.cluster.forks import ForkedProcess, ForkServer, die_with_parent
 
 TOP = Path(__file__).resolve().parents[2]
 READY = "Server is ready"
 START_TIMEOUT = 20.0
-PR_SET_PDEATHSIG = 1
 
 
 class HarnessError(Exception):
@@ -48,7 +48,7 @@ def find_server(kind: str) -> list[str] | None:
 
 
 def find_nats_cli() -> str | None:
-    local = TOP / ".tools/bin/nats"
+    local = Path(os.environ.get("NATS_CLI") or TOP / ".tools/bin/nats")
     return str(local) if local.is_file() else shutil.which("nats")
 
 
@@ -107,16 +107,17 @@ def busy_ports(ports: Iterable[int]) -> list[int]:
     return busy
 
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def die_with_parent() -> None:
-    """In the child: SIGKILL when the test process goes, so that no server outlives it."""
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+@functools.cache
+def _fork_server() -> ForkServer:
+    return ForkServer()
 
 
 class Node:
     """One server process: its ports, store, log. `start` again after a stop uses the same store and ports."""
+
+    forked: ClassVar[bool] = False
+    """Servers of this tree are forked from a process that has imported them, which is cheaper (`forks.ForkServer`);
+    those with an environment or a command of their own never are."""
 
     def __init__(self, name: str, command: Sequence[str], root: Path, port: int, args: Sequence[str]) -> None:
         self.name = name
@@ -129,7 +130,7 @@ class Node:
         self.env: dict[str, str] = {}
         """Added to its environment."""
         self._command = list(command)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self.http_port = 0
         self.cluster_port = 0
         self.ready_seconds = 0.0
@@ -155,8 +156,11 @@ class Node:
         env.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling everything at every start costs more than the start itself
         env |= self.env
         self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
+        self._spawned = time.monotonic()
+        if Node.forked and not self.env and self._command == find_server("jetcluster"):
+            self.process = _fork_server().start(["serve", *self.args], env, self.root, self.log_path)
+            return
         with self.log_path.open("ab") as log:
-            self._spawned = time.monotonic()
             self.process = subprocess.Popen(
                 [*self._command, *self.args],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=env, cwd=self.root, preexec_fn=die_with_parent,

@@ -139,18 +139,17 @@ async def _told(events: list[dict[str, Any]], batch_id: str, reason: str) -> boo
 
 
 async def test_the_specifications_advisory_and_message_ids(server: str) -> None:
-    """What is ours: the event of the seed, and `allow_msg_id`."""
+    """What is ours: the event of the seed, and `compat { batch_msg_id }`."""
     if server != "jetcluster":
         pytest.skip("nats-server has neither the event nor the option")
-    for allowed in ("false", "true"):
-        config = f"jetstream {{ limits {{ batch {{ allow_msg_id: {allowed} }} }} }}\n"
+    for config in ("", "compat { batch_msg_id: refuse }\n"):
         async with ProcessCluster(1, server, config=config) as nodes, await nodes[0].connect() as client:
             events: list[tuple[bytes, str]] = []
             client.subscribe("$JS.EVENT.ADVISORY.>", lambda msg, e=events: e.append((msg.subject, msg.json()["type"])))
             await create(client, "A", 1)
             answers = [await send(client, "A.x", "b", 1, "1", Nats_Msg_Id="1") for _ in range(2)]
             ack = {"stream": "A", "seq": 1, "batch": "b", "count": 1}
-            assert answers == ([ack, 10201] if allowed == "true" else [10177, 10177])
+            assert answers == ([10177, 10177] if config else [ack, 10201])
             await send(client, "A.x", "b", 1)
             await send(client, "A.x", "b", 7)
             await client.flush()

@@ -23,7 +23,7 @@ from tests.unit.server.certificate import make_certificate
 
 pytestmark = pytest.mark.cluster
 
-HEAVY = {"pydantic", "pydantic_core", "aiohttp", "typer", "click", "rich", "cryptography", "bcrypt", "hypothesis"}
+HEAVY = {"aiohttp", "typer", "click", "rich", "cryptography", "bcrypt", "hypothesis"}
 
 
 def node_with(server: str, root: Path, config: str, *flags: str) -> Node:

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.client import Client, create_stream, publish_all
-from tests.cluster.harness import TOP, Node, ProcessCluster, die_with_parent, eventually, find_server, free_ports
+from tests.cluster.forks import die_with_parent
+from tests.cluster.harness import TOP, Node, ProcessCluster, eventually, find_server, free_ports
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.started]
 
 
 def run(server: str, *args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -53,6 +53,43 @@ async def test_two_sources_and_own_messages(shared: ProcessCluster, replicas: in
         assert last["messages"] == 9
 
 
+@pytest.mark.parametrize("kind", ["mirror", "sources"])
+@pytest.mark.parametrize("retention", ["limits", "workqueue"])
+async def test_a_consumer_of_the_users_own(shared: ProcessCluster, kind: str, retention: str) -> None:
+    """ADR-60: it says where to begin and what to take, can be paused, and goes on after the reading stream."""
+    up, name = fresh("A"), fresh("S")
+    async with await shared[0].connect() as client:
+        stream = {"name": up, "subjects": [f"{up}.*"], "retention": retention, "num_replicas": 3}
+        await client.api(f"STREAM.CREATE.{up}", stream)
+        for n in range(1, 7):
+            await publish(client, f"{up}.{'ab'[n % 2]}", b"%d" % n)
+        consumer = {
+            "durable_name": "own", "ack_policy": "flow_control", "deliver_subject": f"deliver.{up}",
+            "filter_subject": f"{up}.a", "flow_control": True, "idle_heartbeat": 10**9, "max_deliver": -1,
+        }  # fmt: skip
+        await client.api(f"CONSUMER.CREATE.{up}.own.{up}.a", {"stream_name": up, "config": consumer})
+        link = {"name": up, "consumer": {"name": "own", "deliver_subject": f"deliver.{up}"}}
+        body = {"name": name, "allow_direct": True, kind: link if kind == "mirror" else [link]}
+        created = await client.api(f"STREAM.CREATE.{name}", body)
+        shown = created["config"][kind] if kind == "mirror" else created["config"][kind][0]
+        assert shown["consumer"] == link["consumer"]
+        await wait_for(client, name, 3)
+        for n in range(7, 11):
+            await publish(client, f"{up}.{'ab'[n % 2]}", b"%d" % n)
+        await wait_for(client, name, 5)
+        assert [m.data for m in await stored(client, name)] == [b"2", b"4", b"6", b"8", b"10"]
+
+        async def acknowledged() -> bool:
+            state = await client.api(f"CONSUMER.INFO.{up}.own")
+            return bool(state["ack_floor"]["stream_seq"] == 10) and not state["num_ack_pending"]
+
+        await eventually(acknowledged, 20, "the consumer does not hear what was stored")
+        left = (await info(client, up))["state"]["messages"]
+        assert left == (10 if retention == "limits" else 5)
+        await client.api(f"STREAM.DELETE.{name}")
+        assert (await client.api(f"CONSUMER.INFO.{up}.own"))["name"] == "own"
+
+
 async def test_filters_transforms_and_starts(shared: ProcessCluster) -> None:
     up, name = fresh("A"), fresh("S")
     async with await shared[0].connect() as client:

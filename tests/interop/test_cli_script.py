@@ -158,12 +158,13 @@ SCRIPT: dict[str, tuple[tuple[Step, ...], ...]] = {
         ),
     ),
     "load": (
-        (app("stream add BENCH --subjects bench --replicas 3 --allow-batch --defaults"),),
+        (app("stream add BENCH --subjects bench --replicas 3 --allow-batch --allow-fast --defaults"),),
         (
             app("bench pub core --msgs 300 --clients 2 --size 64 --no-progress", "publisher aggregated stats"),
             app("bench js pub async bench --stream BENCH --msgs 200 --no-progress", "asynchronous publisher stats"),
             app("bench js pub sync bench --stream BENCH --msgs 20 --no-progress", "synchronous publisher stats"),
-            app("bench js pub batch bench --stream BENCH --msgs 100 --no-progress", "batched publisher stats"),
+            app("bench js pub atomic bench --stream BENCH --msgs 100 --no-progress", "atomic batch publisher stats"),
+            app("bench js pub fast bench --stream BENCH --msgs 300 --no-progress", "fast batch publisher stats"),
             app("bench kv put --msgs 30 --no-progress", "KV putter stats"),
         ),
         (
@@ -174,7 +175,11 @@ SCRIPT: dict[str, tuple[tuple[Step, ...], ...]] = {
             app("bench kv get --msgs 30 --no-progress", "KV getter stats"),
             app("latency --server-b @URL2 --duration 1s --rate 50 --size 32", "Median Latency"),
         ),
-        (app("bench js fetch --stream BENCH --msgs 100 --no-progress", "(fetch) stats"),),
+        (
+            app("bench js fetch --stream BENCH --msgs 100 --no-progress", "(fetch) stats"),
+            app("bench js pub fast made --create --msgs 300 --clients 3 --no-progress", "aggregated stats"),
+        ),
+        (app("stream rm benchstream -f"),),
     ),
     "servers": (
         (
@@ -207,7 +212,7 @@ SCRIPT: dict[str, tuple[tuple[Step, ...], ...]] = {
             app("server check jetstream --replicas --replica-lag-critical 1000 --replica-seen-critical 20s", "OK JetS"),
             app("account report connections --sort subs", "by subs"),
             app("server list 3", "system privileges", rc=1),
-            system("audit gather --output @/audit.zip --no-progress --no-server-profiles", "audit.zip"),
+            system("audit gather --output @/audit.zip --no-progress --no-server-profiles"),
             system("server account purge OLD -f", "Purge operation on account OLD initiated"),
             app("server account purge APP", rc=1),
         ),
@@ -298,7 +303,7 @@ async def background(cli: Cli, *args: str) -> AsyncIterator[asyncio.subprocess.P
         yield process
     finally:
         process.send_signal(signal.SIGKILL)
-        await process.wait()
+        await process.communicate()  # `wait` alone waits for ever where a lot was not read
 
 
 async def test_a_day(nodes: ProcessCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -327,7 +327,9 @@ async def test_accounts_share_what_their_claims_say(kind: str, tmp_path: Path) -
         await subscription.unsubscribe()
         subscription = await taker.subscribe(">")
         await taker.flush()
-        assert await passes("closed.a") == "closed.a"
+        async with asyncio.timeout(5):  # nats-server on a busy machine has answered before it shares again
+            while await passes("closed.a") != "closed.a":
+                await asyncio.sleep(0.02)
         exporter.claims["exports"] = exporter.claims["exports"][1:]
         await ask(at_system, f"$SYS.REQ.ACCOUNT.{exporter.public}.CLAIMS.UPDATE", exporter.jwt)
         assert [await passes(subject) for subject in ("open.x", "closed.a")] == ["", "closed.a"]

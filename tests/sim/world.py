@@ -191,6 +191,7 @@ class SimNode:
         health = NodeHealth(timers, calm=0.1)
         health.watch(Aspect.MEMORY, lambda: "hardly any is left" if world.now < self.ill_until else "")
         self.raft = RaftNode(self.name, self.journal, self, timers, rng, timers, FAST, self._report, health)
+        self.raft.admission.vouched = world.nodes.__contains__
         for gid, peers in list(self.assigned.items()):
             self.create(gid, peers)
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from jetcluster.api.context import ApiContext
 from jetcluster.api.dispatch import JetStreamApi
-from jetcluster.clock import ManualTime, SeededRng
+from jetcluster.budget import LoopBudget
+from jetcluster.clock import ManualTime, SeededRng, SystemClock
 from jetcluster.cluster.meta import MetaMachine
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.cluster.meta_state import Assignment
@@ -190,6 +191,16 @@ class FakeLog:
         self.lines.append((event, values))
 
 
+class LoopTimers:
+    """Those of whichever loop runs."""
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:
+        return asyncio.get_running_loop().call_soon(callback, *args)
+
+    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:
+        return asyncio.get_running_loop().call_later(delay, callback, *args)
+
+
 class Client:
     """A client of one node: requests by subject suffix, decoded replies."""
 
@@ -197,8 +208,9 @@ class Client:
         self.cluster = FakeCluster(clustered=clustered)
         self.bus = FakeBus()
         self.log = FakeLog()
+        budget = LoopBudget(SystemClock(), LoopTimers())
         self.context = ApiContext(
-            self.cluster, self.cluster.time, SeededRng(1), self.log, "N1", domain, limits=lambda account: limits
+            self.cluster, self.cluster.time, SeededRng(1), self.log, "N1", budget, domain, limits=lambda account: limits
         )
         self.api = JetStreamApi(self.context, self.bus)
         self.api.start()

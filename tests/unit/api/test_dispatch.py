@@ -108,6 +108,9 @@ async def test_queued_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     for _ in range(5):
         client.bus.publish(b"$JS.API.STREAM.NAMES", b"x" * 40)
     assert client.api.dropped == 3
+    client.bus.publish(b"$JS.API.STREAM.INFO.S")
+    client.bus.publish(b"$JS.API.CONSUMER.INFO.S.c")
+    assert client.api.waiting() == (4, 2), "monitoring shows what waits"
     await client.api.stop()
 
 

@@ -2,14 +2,165 @@
 
 from __future__ import annotations
 
+import gc
+import time
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from jetcluster.api import restore
+from jetcluster.api.context import RestoreRoom
 from jetcluster.clock import SeededRng
+from jetcluster.protocol import s2
+from jetcluster.stream import archive
 from tests.unit.api.fakes import FakeBus
+
+
+def receiver_of(bus: FakeBus, room: RestoreRoom | None = None, declared: int = 0) -> restore.Receiver:
+    context: Any = SimpleNamespace(rng=SeededRng(1), restore_room=room or RestoreRoom())
+    request: Any = SimpleNamespace(bus=bus, account="A")
+    assignment: Any = SimpleNamespace(name="S")
+    return restore.Receiver(context, request, assignment, declared)
+
+
+def archived(*entries: tuple[bytes, int, bytes], end: bool = True) -> bytes:
+    """(name, sequence, payload) of each entry; not compressed."""
+    body = b"".join(archive.encode(name, seq, seq, b"", payload) for name, seq, payload in entries)
+    return s2.STREAM_ID + b"".join(s2.encode(archive.MAGIC + body + (archive.END if end else b"")))
+
+
+def uvarint(value: int) -> bytes:
+    out = b""
+    while value >= 128:
+        out += bytes((value & 127 | 128,))
+        value >>= 7
+    return out + bytes((value,))
+
+
+def compressed(pattern: bytes, size: int) -> bytes:
+    """A chunk that holds `pattern` again and again: `size` bytes of it in some twenty."""
+    left = size - len(pattern)
+    block = uvarint(size) + bytes((60 << 2, len(pattern) - 1)) + pattern
+    block += bytes((2 | 3 << 2,)) + len(pattern).to_bytes(2, "little")
+    left -= 4
+    block += bytes((1 | 7 << 2, 0)) + (left - 65_540).to_bytes(3, "little")
+    body = s2._masked(s2.decode_block(block)).to_bytes(4, "little") + block
+    return b"\x00" + len(body).to_bytes(3, "little") + body
+
+
+@dataclass
+class Work:
+    steps: int = 0
+    longest: float = 0.0
+    """Processor seconds of the longest step."""
+
+
+def work(receiver: restore.Receiver, data: bytes, done: Work | None = None) -> None:
+    """All steps of `data`; what fills a command is thrown away."""
+    receiver._received += len(data)
+    done = done or Work()
+    decoding = receiver._decoding(data)
+    while True:
+        begun = time.process_time()
+        try:
+            next(decoding)
+        except StopIteration:
+            return
+        finally:
+            done.longest = max(done.longest, time.process_time() - begun)
+        done.steps += 1
+        if receiver._is_full:
+            receiver._messages, receiver._messages_bytes, receiver._runs = [], 0, 0
+
+
+IGNORED = archive.encode(b"N", 0, 0, b"", b"p" * 58)
+
+
+def test_an_archive_of_what_is_no_message_ends() -> None:
+    """Some hundred bytes for megabytes of entries that go nowhere."""
+    bomb = compressed(IGNORED, 4 << 20)
+    assert len(bomb) < 200
+    data = archived((archive.STATE_NAME, 0, b"{}"), end=False) + bomb * 25
+    begun = time.process_time()
+    with pytest.raises(archive.ArchiveError, match="belongs to no stream"):
+        work(receiver_of(FakeBus()), data)
+    assert time.process_time() - begun < 1.0
+    few = archived((archive.STATE_NAME, 0, b"{}"), *[(b"N", 0, b"x")] * 500, (b"s", 1, b""))
+    receiver = receiver_of(FakeBus())
+    work(receiver, few)
+    assert receiver._reader.finished
+
+
+def test_what_an_archive_decompresses_to_is_bounded_by_what_was_received(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore, "ALLOWANCE", 4 << 20)
+    payload = bytes(16 << 20)
+    entry = archive.encode(b"s", 1, 1, b"", payload)[: -len(payload)]
+    data = archived(end=False) + b"".join(s2.encode(entry)) + compressed(bytes(64), 4 << 20) * 4
+    with pytest.raises(archive.ArchiveError, match="larger"):
+        work(receiver_of(FakeBus()), data)
+    receiver = receiver_of(FakeBus(), declared=16 << 20)
+    work(receiver, data)
+    assert receiver._last[0] == 1, "an honest archive says how much it holds"
+
+
+@pytest.mark.parametrize("kind", ["literals", "crc", "messages", "skipped", "zeros"])
+def test_a_step_of_a_restore_is_short(kind: str) -> None:
+    literals = uvarint(400_000) + b"\x00A" * 400_000
+    data = {
+        "literals": s2.STREAM_ID + b"\x00" + (len(literals) + 4).to_bytes(3, "little") + b"CRC?" + literals,
+        "crc": s2.STREAM_ID + b"\x01" + ((4 << 20) + 4).to_bytes(3, "little") + b"CRC?" + bytes(4 << 20),
+        "messages": archived(*[(b"s", seq * 2, b"") for seq in range(1, 30_000)]),
+        "skipped": s2.STREAM_ID + b"\x80\x00\x00\x00" * 100_000,
+        "zeros": archived(end=False) + compressed(bytes(64), 4 << 20),
+    }[kind]
+    done = Work()
+    gc.collect()
+    gc.disable()
+    try:
+        work(receiver_of(FakeBus()), data, done)
+    except (s2.S2Error, archive.ArchiveError):
+        assert kind in ("literals", "crc", "zeros"), "which are told at the end, or are no archive"
+    finally:
+        gc.enable()
+    assert done.steps > 20
+    assert done.longest < 0.03  # noise; a step takes a millisecond or less
+
+
+def test_commands_of_a_restore_have_a_bound_of_runs() -> None:
+    receiver = receiver_of(FakeBus())
+    decoding = receiver._decoding(archived(*[(b"s", seq * 2, b"") for seq in range(1, 5000)]))
+    receiver._received = 1 << 20
+    found = []
+    for _ in decoding:
+        if receiver._is_full:
+            found.append(len(receiver._messages))
+            receiver._messages, receiver._messages_bytes, receiver._runs = [], 0, 0
+    assert max(found) <= restore.COMMAND_RUNS + restore.STEP_ENTRIES
+    receiver = receiver_of(FakeBus())
+    receiver._received = 1 << 20
+    for _ in receiver._decoding(archived(*[(b"s", seq, b"") for seq in range(1, 5000)])):
+        pass
+    assert receiver._runs == 1, "what one of our own streams took in as one batch goes in together"
+    assert not receiver._is_full
+
+
+def test_restores_of_a_node_have_a_bound_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore, "MAX_HELD", 100_000)
+    bus, room = FakeBus(), RestoreRoom()
+    receivers = [receiver_of(bus, room) for _ in range(4)]
+    for number, receiver in enumerate(receivers):
+        receiver.subject += b"%d" % number
+        receiver.listen()
+    taken = 0
+    for _ in range(100):
+        for receiver in receivers:
+            taken += bus.publish(receiver.subject, bytes(1000), b"reply")
+    assert 60 < taken <= 70
+    for receiver in receivers:
+        receiver._count(over=True)
+    assert room.held == 0
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000])
@@ -18,10 +169,7 @@ def test_chunks_that_nobody_waits_for_are_bounded_whatever_their_size(
 ) -> None:
     monkeypatch.setattr(restore, "MAX_WAITING_BYTES", 100_000)
     bus = FakeBus()
-    context: Any = SimpleNamespace(rng=SeededRng(1))
-    request: Any = SimpleNamespace(bus=bus)
-    assignment: Any = SimpleNamespace(name="S")
-    receiver = restore.Receiver(context, request, assignment)
+    receiver = receiver_of(bus)
     receiver.listen()
     taken = 0
     while bus.publish(receiver.subject, b"x" * size, b"reply") and taken < 10_000:

@@ -22,7 +22,7 @@ async def test_create_replies_with_the_stream_info() -> None:
     reply = await client.create("S", subjects=["s.>"], num_replicas=3)
     assert list(reply) == ["type", "config", "created", "state", "cluster", "ts", "did_create"]
     assert (reply["type"], reply["did_create"]) == (CREATE, True)
-    assert reply["config"]["metadata"] == {"_nats.level": "4", "_nats.req.level": "0", "_nats.ver": "2.12.15"}
+    assert reply["config"]["metadata"] == {"_nats.level": "4", "_nats.req.level": "0", "_nats.ver": "2.14.5"}
     assert reply["config"]["num_replicas"] == 3
     assigned = client.cluster.machine.assignment("A", "S")
     assert assigned is not None
@@ -295,7 +295,11 @@ async def test_account_info() -> None:
         assert reply["type"] == "io.nats.jetstream.api.v1.account_info_response"
         assert (reply["storage"], reply["memory"], reply["streams"], reply["consumers"]) == (300, 0, 1, 4)
         assert (reply["reserved_storage"], reply["domain"]) == (500, "hub")
-        assert reply["limits"]["max_streams"] == -1
+        assert list(reply["limits"].items()) == [
+            *((name, -1) for name in ("max_memory", "max_storage", "max_streams", "max_consumers", "max_ack_pending")),
+            *((f"{storage}_max_stream_bytes", -1) for storage in ("memory", "storage")),
+            ("max_bytes_required", False),
+        ], "nats-server's fields: strict clients refuse others"
         assert (reply["api"]["level"], reply["api"]["errors"]) == (4, 1)
     assert reply["api"]["total"] == 4, "a request for it does not count itself"
 

@@ -113,3 +113,62 @@ def test_connection_types(make) -> None:
     link = make("authorization { users: [ {user: l, password: p, allowed_connection_types: [LEAFNODE]} ] }")
     assert refused(link, {"user": "l", "pass": "p"})
     assert who(link.check({"user": "l", "pass": "p"}, b"", connection_type="LEAFNODE")) == ("$G", "l")
+
+
+SYSTEM_ALONE = (
+    "accounts { $SYS { users: [ {user: a, password: p} ] } }",
+    "accounts { $SYS { users: [ {user: a, password: p}, {user: b, password: p} ] } }",
+    "system_account: SYS\naccounts { SYS { users: [ {user: a, password: p} ], limits { max_connections: 5 } } }",
+    "accounts { $SYS { users: [ {user: a, password: p} ] } }\nwebsocket { port: -1, no_tls: true }",
+    "accounts { $SYS { users: [ {user: a, password: p} ] } }\n"
+    "leafnodes { port: -1, authorization { user: l, password: p } }",
+)
+OTHERS_TOO = (
+    "accounts { $SYS { users: [ {user: a, password: p} ] }, A {} }",
+    "accounts { $SYS { users: [ {user: a, password: p} ] }, A { users: [ {user: b, password: p} ] } }",
+    "accounts { $SYS { users: [ {user: a, password: p} ] } }\nauthorization { users: [ {user: b, password: p} ] }",
+    "accounts { $SYS { users: [ {user: a, password: p} ] } }\nauthorization { timeout: 3 }",
+    "accounts { $SYS { users: [ {user: a, password: p} ] } }\nauthorization { default_permissions { publish: x } }",
+    "accounts { A { users: [ {user: a, password: p} ] } }",
+    "system_account: A\naccounts { A { users: [ {user: a, password: p} ] }, $SYS {} }",
+)
+"""Both lists were asked of nats-server 2.15.2, but for the last one."""
+
+
+@pytest.mark.parametrize("text", SYSTEM_ALONE)
+def test_where_only_the_system_account_has_users_others_are_in_the_global_account(make, text: str) -> None:
+    auth = make(text)
+    assert auth.required, "INFO says so too, on both servers"
+    assert who(auth.check({}, b"")) == ("$G", "")
+    assert who(auth.check({"user": "a", "pass": "p"}, b""))[1] == "a"
+    wrong = (
+        {"user": "a"},
+        {"user": "a", "pass": "x"},
+        {"user": "zz", "pass": "p"},
+        {"auth_token": "p"},
+        {"nkey": NKEY},
+    )
+    for connect in wrong:
+        assert refused(auth, connect), connect
+
+
+@pytest.mark.parametrize("text", OTHERS_TOO)
+def test_where_others_are_configured_nobody_comes_without_credentials(make, text: str) -> None:
+    auth = make(text)
+    assert auth.required and refused(auth, {})
+    assert who(auth.check({"user": "a", "pass": "p"}, b""))[1] == "a"
+
+
+def test_the_system_account_with_nkeys_or_without_users(make) -> None:
+    for text in (f"accounts {{ $SYS {{ users: [ {{nkey: {NKEY}}} ] }} }}", "accounts { $SYS {} }"):
+        auth = make(text)
+        assert who(auth.check({}, b"")) == ("$G", "")
+        assert refused(auth, {"user": "a", "pass": "p"})
+
+
+def test_a_user_on_the_command_line_closes_the_global_account(tmp_path: Path) -> None:
+    (tmp_path / "c.conf").write_text(SYSTEM_ALONE[0])
+    options = load_file(str(tmp_path / "c.conf"), {})[0]
+    assert options.global_is_open
+    options.authorization.user, options.authorization.password = "u", "p"
+    assert not options.global_is_open and refused(Authenticator(options), {})

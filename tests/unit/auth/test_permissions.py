@@ -113,6 +113,26 @@ def test_other_names_of_direct_get_are_no_way_around(
     assert permissions(pub=SubjectLists(allow, deny)).can_publish(subject) is allowed
 
 
+@pytest.mark.parametrize(
+    ("allow", "deny", "subject", "allowed"),
+    [
+        (None, ["$OBJ.>"], b"$JS.API.$OBJ.b", False),
+        (None, ["$OBJ.b"], b"$JS.API.$OBJ.b", False),
+        (None, ["$OBJ.b"], b"$JS.API.$OBJ.c", True),
+        (None, ["$OBJ.b"], b"$JS.API.$OBJ.b.info.x", True),
+        (None, ["$OBJ.b.>"], b"$JS.API.$OBJ.b.info.x", False),
+        (None, ["$JS.API.>"], b"$JS.API.$OBJ.b", False),
+        (["$JS.API.>"], None, b"$JS.API.$OBJ.b", False),
+        (["$OBJ.b"], None, b"$JS.API.$OBJ.b", True),
+        (["$OBJ.b"], None, b"$JS.API.$OBJ.c", False),
+    ],
+)
+def test_another_name_of_a_bucket_is_no_way_around(
+    allow: list[str] | None, deny: list[str] | None, subject: bytes, allowed: bool
+) -> None:
+    assert permissions(pub=SubjectLists(allow, deny)).can_publish(subject) is allowed
+
+
 def test_allow_responses_alone_denies_every_other_publish() -> None:
     only = permissions(responses=ResponseOptions(3, 60.0))
     assert only.allow_responses == (3, 60.0)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import time
 from pathlib import Path
 
 import pytest
 
 from jetcluster.auth.remote_login import LoginError, signed_login
 from jetcluster.auth.secrets import is_signed
+from jetcluster.config.claims.token import undecorated
 from jetcluster.config.nkeys import decode_user_key, decode_user_seed
 
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
@@ -58,6 +61,41 @@ def test_a_file_that_is_no_such_thing(tmp_path: Path, text: str) -> None:
     assert SEED[:-1] not in str(error.value)
     with pytest.raises(LoginError, match="No such file"):
         signed_login(f"{file}.not", "", NONCE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["-" * 65_536, "---\n" * 16_000, "-----BEGIN\n" * 6000, "-----BEGIN X-----\n" * 3600, "---a---\n" + " " * 60_000],
+    ids=range(5),
+)
+def test_a_file_of_dashes_takes_no_time(tmp_path: Path, text: str) -> None:
+    """nats.go's regular expression takes minutes."""
+    file = tmp_path / "user.creds"
+    file.write_text(text)
+    began = time.process_time()
+    with pytest.raises(LoginError):
+        signed_login(str(file), "", NONCE)
+    assert undecorated(text * 10) == (text * 10).strip()
+    assert time.process_time() - began < 2
+
+
+def test_mutated_credentials_log_in_or_do_not(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    file = tmp_path / "user.creds"
+    outcomes = set()
+    for _ in range(500):
+        text = bytearray(CREDENTIALS.encode())
+        for _ in range(rng.randrange(4)):
+            at = rng.randrange(len(text))
+            piece = rng.choice([b"", b"---", b"\n", b"\xff", b"\0", b".", b"-----BEGIN", b"="])
+            text[at : at + rng.randrange(4)] = piece
+        file.write_bytes(bytes(text))
+        try:
+            outcomes.add(tuple(sorted(signed_login(str(file), "", NONCE))))
+        except LoginError as error:
+            outcomes.add(("refused",))
+            assert SEED not in str(error)
+    assert outcomes == {("jwt", "sig"), ("refused",)}
 
 
 @pytest.mark.parametrize("text", ["", "S", USER, SEED[1:], SEED.lower(), SEED + "A"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import threading
 from collections.abc import Iterator
@@ -121,3 +122,24 @@ def test_what_was_revoked_does_not_come_back_when_the_power_fails(
     looks.clear()
     assert kept.delete(account.public)
     assert looks == [(tmp_path.name, [f"{account.public}.jwt.deleted"])]
+
+
+def test_what_else_lies_in_the_folder(tmp_path: Path) -> None:
+    """Links to nothing, folders, pipes, noise and files without end: none of them keeps a server from its accounts."""
+    operator = Operator()
+    account, *others = [operator.account(name) for name in "ABCDEFG"]
+    options = ResolverOptions("full", str(tmp_path))
+    DirectoryStore(options).save(account.public, account.jwt)
+    names = [tmp_path / f"{other.public}.jwt" for other in others]
+    names[0].symlink_to(tmp_path / "nowhere")
+    names[1].mkdir()
+    os.mkfifo(names[2])
+    names[3].write_bytes(b"\xff" * 100)
+    with names[4].open("wb") as file:
+        file.truncate(1 << 40)
+    names[5].symlink_to("/dev/zero")
+    (tmp_path / "notes.jwt").write_text("of the operator's own")
+    store = DirectoryStore(options)
+    assert store.accounts() == sorted([account.public, others[3].public])
+    assert dict(store.all()) == {account.public: account.jwt}
+    assert store.fetch(others[4].public) is None

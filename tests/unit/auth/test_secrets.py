@@ -77,5 +77,6 @@ def test_the_slow_part_can_be_done_before() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(bcrypt, "checkpw", None)
             assert checker.matches(stored, given) is right
-    assert checker.slow_part(stored, "right") is None  # right ones are remembered for longer
-    assert checker.slow_part(stored, "wrong") is not None
+    assert checker.slow_part(stored, "right") is None
+    assert checker.slow_part(stored, "wrong") is None  # who tries again and again costs one check
+    assert checker.slow_part(stored, "Right") is not None

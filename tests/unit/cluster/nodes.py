@@ -7,14 +7,17 @@ was not flushed in the data store, as a power failure does.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from jetcluster.budget import LoopBudget
 from jetcluster.clock import SeededRng
 from jetcluster.cluster.catchup import CatchUp, SnapshotOwner
 from jetcluster.cluster.context import NodeContext
+from jetcluster.cluster.identity import new_id
 from jetcluster.cluster.jetstream import JetStream
 from jetcluster.cluster.leaders import LeaderTable
 from jetcluster.cluster.mesh_interest import MeshInterest
@@ -22,6 +25,7 @@ from jetcluster.cluster.mesh_memory import InMemoryMesh, MemoryNetwork
 from jetcluster.cluster.meta_state import Assignment
 from jetcluster.cluster.stream_replica import StreamReplica
 from jetcluster.cluster.turn_commit import TurnCommit
+from jetcluster.config.nkeys import encode_key
 from jetcluster.model.limits import AccountLimits
 from jetcluster.model.stream import StreamConfig
 from jetcluster.raft.config import RaftConfig
@@ -33,7 +37,7 @@ from jetcluster.server.accounts import Accounts
 from jetcluster.store.kv import KvError, KvFullError
 from jetcluster.store.mem_kv import MemKv, SortedKeys
 from jetcluster.stream.levels import LEVEL
-from tests.unit.cluster.virtual_loop import VirtualLoop
+from tests.unit.cluster.virtual_loop import Strides, VirtualLoop
 
 ACCOUNT = "$G"
 NO_LIMITS = {"max_streams": -1, "max_memory": -1, "max_storage": -1}
@@ -159,7 +163,9 @@ class Node:
         self.fatal: list[BaseException] = []
         rng = SeededRng(next(cluster.seeds))
         self.saved = saved
-        self.mesh: InMemoryMesh = cluster.network.mesh(name, peer_id, cluster_id=saved[0])
+        peer_id = peer_id or new_id(cluster.network.rng)
+        key = encode_key("N", hashlib.sha256(peer_id.encode()).digest())
+        self.mesh: InMemoryMesh = cluster.network.mesh(name, peer_id, cluster_id=saved[0], key=key)
         self.me = self.mesh.me.peer_id
         self.accounts = Accounts(rng)
         self.bus = self.accounts[ACCOUNT]
@@ -193,6 +199,7 @@ class Node:
             rng=rng,
             timers=loop,
             log=self.log,
+            budget=LoopBudget(Strides(), loop),
         )
         self.js = JetStream(
             self.context,

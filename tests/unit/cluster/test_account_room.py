@@ -8,6 +8,7 @@ import pytest
 
 from jetcluster.clock import ManualTime
 from jetcluster.cluster.account_room import NOTICE, TELL_SECONDS, WARN_SECONDS, AccountRoom
+from jetcluster.cluster.mesh_frames import FrameError
 from jetcluster.model.limits import AccountLimits
 from jetcluster.stream.answers import RefusedError
 from tests.unit.cluster.nodes import ListLog
@@ -117,9 +118,10 @@ def test_what_other_nodes_lead_counts_until_they_say_otherwise() -> None:
     node.room.tick()
     stream.store.byte_count = 0
     assert node.taken(stream, 10) == 100
-    for bad in (b"{", b"[[1]]", b"5", b'[["A", false, "x"]]'):
-        node.mesh.receive("n1", bad)
-    assert node.log.events("warning").count("malformed usage") == 4
+    huge = b'[["A", false, 1%s]]' % (b"0" * 40)
+    for bad in (b"{", b"[[1]]", b"5", b'[["A", false, "x"]]', b'[["A", false, -1]]', huge, b"[" * 100_000, b"{}[0]"):
+        with pytest.raises(FrameError):
+            node.mesh.receive("n1", bad)
 
 
 def test_other_nodes_are_told_what_is_led_here() -> None:

@@ -28,6 +28,7 @@ from jetcluster.cluster.mesh_interest import MeshInterest
 from jetcluster.cluster.mesh_link import TcpLink
 from jetcluster.config.options import TlsOptions
 from jetcluster.config.tls import client_context, server_context
+from jetcluster.health.descriptors import DescriptorWatch
 from tests.unit.cluster.mesh_support import FakeSwitchboard, Proxy, full, info, node, route_to, stop, until
 from tests.unit.server.certificate import Authority, pin_of
 
@@ -340,6 +341,21 @@ async def test_strangers_are_limited(start: Start, monkeypatch: pytest.MonkeyPat
     async with Stranger(a) as one, Stranger(a), Stranger(a) as three:
         assert await three.until_closed() == [Kind.REFUSED]
         assert not one.reader.at_eof()
+
+
+async def test_strangers_are_few_where_the_store_needs_the_descriptors(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jetcluster.cluster.mesh.FEW_STRANGERS", 2)
+    a = await start(node("a"))
+    async with Stranger(a), Stranger(a), Stranger(a) as three:
+        await asyncio.sleep(0.05)
+        assert not three.reader.at_eof(), "there are enough"
+        a.descriptors = DescriptorWatch(lambda: 10)  # every descriptor is one of the last
+        async with Stranger(a) as four:
+            assert await four.until_closed() == [Kind.REFUSED]
+    b = await start(node("b", route_to(a)))
+    await until(lambda: full(a, b))
 
 
 async def test_reconnect_after_a_cut(start: Start) -> None:

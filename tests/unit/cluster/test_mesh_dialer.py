@@ -100,6 +100,25 @@ async def test_what_is_learned_is_bounded_and_never_ourselves(
     await dialer.stop()
 
 
+async def test_what_strangers_tell_changes_nothing_that_is_known_and_leaves_room(impatient: Impatient) -> None:
+    _, dialer = offline(impatient.clock)
+    dialer.set_routes((Route("127.0.0.1", free_port()),))
+    (configured,) = dialer._targets.values()
+    dialer.learn("x" * 8, str(configured), hearsay=True)
+    assert configured.peer_id is None, "whoever is linked under that id would keep it from being dialled"
+    dialer.learn("m" * 8, "10.255.0.1:1")
+    dialer.learn("x" * 8, "10.255.0.1:1", hearsay=True)
+    assert dialer._targets["10.255.0.1", 1].peer_id == "m" * 8
+    for number in range(200):
+        dialer.learn("x" * 8, f"10.255.1.{number}:1", hearsay=True)
+    assert len(dialer._targets) == 2 + mesh_dialer.MAX_HEARSAY
+    dialer.learn("n" * 8, "10.255.1.1:1")
+    assert dialer._targets["10.255.1.1", 1].peer_id == "n" * 8, "a member knows better"
+    dialer.learn("n" * 8, "10.255.0.2:1")
+    assert ("10.255.0.2", 1) in dialer._targets, "and is heard all the same"
+    await dialer.stop()
+
+
 async def test_an_unresolvable_or_impossible_host_is_a_failed_attempt(
     impatient: Impatient, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from jetcluster.clock import ManualTime
 from jetcluster.cluster.mesh_interest import MeshInterest
 from jetcluster.cluster.mesh_memory import InMemoryMesh, MemoryNetwork
+from jetcluster.cluster.mesh_traffic import Traffic
 from tests.unit.cluster.mesh_support import FakeSwitchboard
 
 A, B = "AAAAAAAA", "BBBBBBBB"
@@ -97,6 +98,14 @@ def test_many_messages_show_what_was_sent() -> None:
     assert b_board.deliveries == [(A, "ACC", b"inbox", [b"q"], messages)]
     assert a.counters.dropped_msgs == 2, "names or messages that no frame can hold"
     assert b.links[A].stats.in_msgs == a.links[B].stats.out_msgs == 2
+    size = len(messages[0][2]) + 3
+    assert a.traffic.by_account == {"ACC": Traffic(out_msgs=2, out_bytes=size)}
+    assert b.traffic.by_account == {"ACC": Traffic(in_msgs=2, in_bytes=size)}
+    for account, payload in (("A", b"12"), ("A", b"3"), ("B", b"4"), ("A", b"567")):
+        link.send_msg(account, b"s", b"", [], b"", payload)
+    time.advance(0)
+    of_b = b.traffic.by_account
+    assert (of_b["A"], of_b["B"]) == (Traffic(in_msgs=3, in_bytes=6), Traffic(in_msgs=1, in_bytes=1))
 
 
 def test_a_peer_is_asked_for_its_backlog_behind_the_messages() -> None:

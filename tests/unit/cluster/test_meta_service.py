@@ -242,3 +242,12 @@ async def test_a_move_keeps_the_peers_that_the_new_placement_allows() -> None:
         assert caught.value.err_code == 10005 and text in caught.value.description
     back = await leader.update("S", num_replicas=2, placement={"cluster": "C"})
     assert back["peers"] == moved["peers"]
+
+
+async def test_what_apply_would_have_to_compare_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader = Leader()
+    await leader.create("A", subjects=["a.*.x", "*.b.y", "c.>"])
+    monkeypatch.setattr("jetcluster.cluster.meta_service.MAX_EFFORT", 30)
+    with pytest.raises(ApiError, match="wildcards are at so many places"):
+        await leader.create("B", subjects=[f"b.{i}" for i in range(11)])
+    await leader.create("B", subjects=[f"b.{i}" for i in range(10)])

@@ -23,7 +23,8 @@ def serve_api(node: Node) -> JetStreamApi:
     """The node answers `$JS.API.>`, as links ask it to."""
     if not dispatch._loaded:
         dispatch._loaded.append(endpoints)
-    context = ApiContext(node.js, node.cluster.loop, SeededRng(next(node.cluster.seeds)), node.log, node.name)
+    rng = SeededRng(next(node.cluster.seeds))
+    context = ApiContext(node.js, node.cluster.loop, rng, node.log, node.name, node.context.budget)
     api = JetStreamApi(context, node.bus)
     api.start()
     return api

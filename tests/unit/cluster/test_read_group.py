@@ -11,7 +11,7 @@ import pytest
 from jetcluster.cluster import read_group
 from jetcluster.cluster.read_group import MAX_STREAMING
 from jetcluster.raft.journal import JournalOptions
-from jetcluster.store import view
+from jetcluster.store import kept_filters, view
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
 from tests.unit.cluster.nodes import Cluster, Message, Node, NoRespondersError
@@ -449,3 +449,56 @@ async def addressed_get(node: Node, subject: bytes) -> Message:
             return await got
     finally:
         node.bus.unsubscribe(subscription)
+
+
+@virtual_time
+async def test_what_takes_some_looking_is_answered_in_turns_with_everything_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kept_filters, "STEP", 2)
+    monkeypatch.setattr(kept_filters, "PAUSES", 0)
+    asked = {
+        b'{"multi_last": ["s.*.x", "s.*.y", "s.a.*", "*.*.z", "s.*.*.>", "s.b.>"]}': b"1",
+        b'{"last_by_subj": "s.*.x"}': b"19",
+        b'{"next_by_subj": "*.*.x", "seq": 2}': b"4",
+        b'{"next_by_subj": "*.*.x", "seq": 2, "batch": 1}': b"4",
+    }
+    async with Cluster() as cluster:
+        await cluster.create("S", subjects=["s.>"])
+        for number in range(1, 22):
+            end = b"zxy"[number % 3 : number % 3 + 1]
+            await cluster["A"].publish(b"s.%d.%b" % (number, end), b"%d" % number)
+        await cluster.all_read("S")
+        node = cluster["A"]
+        reads = node.replica("S").reads
+        for payload, expected in asked.items():
+            work = asyncio.ensure_future(node.request(GET, payload))
+            await asyncio.sleep(0)
+            assert reads.streaming == 1 or b"multi" not in payload
+            assert (await work)[2] == expected
+        assert (await node.request(GET + b".s.*.y"))[2] == b"20"
+        assert b"404" in (await node.request(GET + b".s.*.none"))[1]
+        assert reads.streaming == 0
+        here = b"$JS.API.DIRECT.PEER.S." + node.name.encode()
+        work = asyncio.ensure_future(node.request(here, b'{"multi_last": ["s.*.q"]}'))
+        await asyncio.sleep(0)
+        assert reads.streaming == 1 and node.context.budget.jobs == 1
+        reads.abort()
+        assert b"503" in (await work)[1]
+
+
+@virtual_time
+async def test_searches_count_as_batches_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_filters, "PAUSES", -1)
+    async with Cluster() as cluster:
+        await cluster.create("S", subjects=["s.>"])
+        await cluster["A"].publish(b"s.1.x", b"1")
+        await cluster.all_read("S")
+        node = cluster["A"]
+        reads = node.replica("S").reads
+        here = b"$JS.API.DIRECT.PEER.S." + node.name.encode()
+        payloads = [b'{"multi_last": ["s.*.x"]}'] * (MAX_STREAMING + 5)
+        refused = [headers for _, headers, _ in await node.requests(here, payloads) if b"503" in headers]
+        assert len(refused) == 5
+        await cluster.until(lambda: reads.streaming == 0, what="all answered")
+        assert (await node.request(here, payloads[0]))[2] == b"1"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import random
+import time
 from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -17,7 +21,7 @@ from jetcluster.config.claims.account import decode_account, verified_account
 from jetcluster.config.claims.operator import decode_operator, read_operator
 from jetcluster.config.claims.rights import Rights
 from jetcluster.config.claims.shared import decode_activation
-from jetcluster.config.claims.token import ClaimsError, decode, undecorated
+from jetcluster.config.claims.token import ClaimsError, decode, decode_generic, undecorated
 from jetcluster.config.claims.user import decode_user
 from jetcluster.config.import_rules import MAX_SEARCH, settle
 from jetcluster.config.nkeys import decode_key, decode_seed, encode_key, encode_seed, is_key, kind_of
@@ -391,3 +395,56 @@ def test_whatever_a_trusted_signer_writes_is_an_answer_or_a_refusal(body: dict[s
                 assert decode_operator(text).keys
         except ClaimsError:
             pass
+
+
+def test_tokens_that_nobody_has_made_are_refused_soon() -> None:
+    """Noise, other algorithms, numbers and nestings of any size, and mutated tokens: nothing but `ClaimsError`."""
+    rng = random.Random(7)
+    operator = Operator()
+    account = operator.account("A")
+    real = [operator.jwt, account.jwt, account.user().jwt]
+
+    def coded(value: object) -> str:
+        raw = value if isinstance(value, bytes) else json.dumps(value).encode()
+        return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+    bodies = [
+        coded({}),
+        coded([]),
+        coded(1),
+        coded(b"["),
+        coded(b"[" * 50_000),
+        coded(b'{"a":' * 50_000),
+        coded(b"\xff"),
+        "",
+        "!",
+        coded(b"1" * 6000),
+        coded(b'{"exp":' + b"9" * 6000 + b"}"),
+        coded(b'{"iss":"\\ud800"}'),
+        coded({"iss": "O" * 56}),
+        coded({"iss": account.public, "sub": 7}),
+        coded({"iss": "", "nats": None}),
+        coded(b'{"iss":1e999}'),
+    ]
+    algorithms = ["none", "", "HS256", "ed25519", "ed25519-nkey", None, 1, [], {}]
+    tried = []
+    for token in real:
+        _, body, signature = token.split(".")
+        for algorithm in algorithms:
+            head = coded({"typ": "JWT", "alg": algorithm})
+            tried += [f"{head}.{one}.{said}" for one in bodies for said in (signature, "", coded(bytes(64)))]
+            tried += [f"{head}.{body}.{said}" for said in ("", signature[:-2] + "AA", coded(bytes(64)))]
+        for _ in range(200):
+            text = bytearray(token.encode())
+            for _ in range(rng.randrange(1, 4)):
+                at = rng.randrange(len(text))
+                text[at : at + rng.randrange(8)] = rng.randbytes(rng.randrange(8))
+            tried.append(text.decode("latin-1"))
+    began = time.process_time()
+    for text in tried:
+        for read in (*(partial(decode, kind=kind) for kind in ("operator", "account", "user")), decode_generic):
+            if text not in real:
+                with pytest.raises(ClaimsError):
+                    read(text)
+    assert time.process_time() - began < 30
+    assert [decode(text, kind).kind for text, kind in zip(real, ("operator", "account", "user"), strict=True)]

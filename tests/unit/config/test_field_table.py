@@ -13,6 +13,7 @@ import pytest
 from jetcluster.cli import flags
 from jetcluster.config import (
     cluster_block,
+    compat_block,
     jetstream_block,
     leafnodes_block,
     server_block,
@@ -41,6 +42,7 @@ SECTIONS: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], frozenset[str]]]
     "Server": (server_block._FIELDS, server_block._BLOCKS, server_block._INERT),
     "`cluster`": (cluster_block._FIELDS, cluster_block._BLOCKS, cluster_block._INERT),
     "`jetstream`": (jetstream_block._FIELDS, jetstream_block._BLOCKS, jetstream_block._INERT),
+    "`compat`": (compat_block._FIELDS, {}, frozenset()),
     "`jetstream { limits }`": (jetstream_block._LIMIT_FIELDS, {}, frozenset()),
     "`jetstream { limits { batch } }`": (jetstream_block._BATCH_FIELDS, {}, frozenset()),
     "`jetstream { limits { objects } }`": (jetstream_block._OBJECT_FIELDS, {}, frozenset()),

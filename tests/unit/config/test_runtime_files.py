@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from jetcluster.config.runtime_files import (
     PidFileError,
+    PortsFileError,
     listener_url,
     remove_ports_file,
     write_pid_file,
@@ -45,3 +48,51 @@ def test_pid_file_is_a_bare_number(tmp_path: Path) -> None:
 )
 def test_listener_urls_can_be_connected_to(host: str, url: str) -> None:
     assert listener_url("nats", host, 1) == url
+
+
+def test_a_stale_pid_file_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "p"
+    path.write_text("99999999999")
+    write_pid_file(str(path), 7)
+    assert path.read_text() == "7"
+    assert [one.name for one in tmp_path.iterdir()] == ["p"]
+
+
+def test_a_link_that_somebody_has_put_there_is_not_followed(tmp_path: Path) -> None:
+    """In a folder that is everybody's: what the link names is not overwritten, nor made by this server."""
+    victim, folder = tmp_path / "victim", tmp_path / "run"
+    folder.mkdir()
+    for target in (victim, tmp_path / "nothing"):
+        victim.write_text("precious")
+        for name in ("p", "nats-server_7.ports", "nats-server_7.ports.partial", "p.partial"):
+            (folder / name).unlink(missing_ok=True)
+            (folder / name).symlink_to(target)
+        write_pid_file(str(folder / "p"), 7)
+        write_ports_file(str(folder), {"nats": ["nats://h:1"]}, 7)
+        assert victim.read_text() == "precious" and not (tmp_path / "nothing").exists()
+        assert (folder / "p").read_text() == "7" and not (folder / "p").is_symlink()
+        assert json.loads((folder / "nats-server_7.ports").read_text()) == {"nats": ["nats://h:1"]}
+
+
+def test_where_only_the_file_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is mounted by itself, or made for this server in a folder of root's, is written in place; a link is
+    refused."""
+    path = tmp_path / "p"
+    path.write_text("12345678")
+
+    def refuse(self: Path, target: Path) -> Path:
+        raise OSError(errno.EBUSY, "mounted")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    write_pid_file(str(path), 7)
+    assert path.read_text() == "7"
+    assert [one.name for one in tmp_path.iterdir()] == ["p"]
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    with pytest.raises(PidFileError, match="too many levels of symbolic links"):
+        write_pid_file(str(link), 8)
+    assert path.read_text() == "7"
+    with pytest.raises(PortsFileError, match=r"^Error writing ports file \("):
+        write_ports_file(str(tmp_path), {"nats": ["nats://h:1"]}, 7)
+    write_pid_file(os.devnull, 9)
+    assert Path(os.devnull).is_char_device()

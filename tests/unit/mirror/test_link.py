@@ -347,6 +347,34 @@ def test_an_upstream_that_waits_for_acknowledgements_has_a_durable_consumer(conf
     assert rig.asked("CONSUMER.DELETE")[0].endswith(made["name"].encode()), "it would keep messages there for ever"
 
 
+@pytest.mark.parametrize("config", [MIRROR, SOURCE])
+def test_a_consumer_of_the_users_own_is_reset_and_listened_to(config: dict[str, Any]) -> None:
+    given = {"name": "own", "deliver_subject": "deliver.here"}
+    ((kind, link),) = config.items()
+    config = {kind: {**link, "consumer": given}} if kind == "mirror" else {kind: [{**link[0], "consumer": given}]}
+    rig = begun(**config)
+    rig.inform()
+    assert rig.asked("RESET")[0] == b"$JS.API.CONSUMER.RESET.UP.own" and rig.count("CREATE") == 0
+    policy = {"config": {"ack_policy": "explicit"}}
+    position = {"name": "own", "delivered": {"consumer_seq": 0, "stream_seq": 0}, "num_pending": 0}
+    rig.answer("RESET", {**position, **policy})
+    assert ("10214" if kind == "mirror" else "10217") in rig.error
+    rig.run(1.0)
+    rig.inform()
+    rig.deliver, rig.dseq = b"deliver.here", 0
+    rig.answer("RESET", {**position, "config": {"ack_policy": "flow_control"}})
+    rig.commit()
+    rig.send(1, 2)
+    rig.control(reply=b"$JS.FC.UP.own.x", text="FlowControl Request")
+    rig.commit()
+    assert rig.bus.headers == block("Nats-Last-Consumer: 2", "Nats-Last-Stream: 2")
+    assert [payload for _, payload in rig.stored()] == [b"1", b"2"]
+    rig.configure()
+    rig.links.configure()
+    rig.links.end(deleted=True)
+    assert rig.count("CONSUMER.DELETE") == 0, "it is the user's"
+
+
 def test_a_durable_consumer_goes_with_the_stream() -> None:
     rig = begun(**SOURCE)
     rig.inform(config={"retention": "interest"})

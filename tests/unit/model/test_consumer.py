@@ -15,12 +15,24 @@ def parse(config: bytes) -> dict[str, object]:
     return ConsumerCreateRequest.parse(b'{"stream_name":"S","config":%b}' % config).config.to_wire()
 
 
-def test_only_what_was_given_is_on_the_wire_and_ack_policy_is_explicit() -> None:
-    plain = {"deliver_policy": "all", "ack_policy": "explicit", "replay_policy": "instant"}
+def test_only_what_was_given_is_on_the_wire() -> None:
+    plain = {"deliver_policy": "all", "ack_policy": "none", "replay_policy": "instant"}
     assert parse(b"{}") == plain
     assert parse(b'{"ack_policy":"","deliver_policy":"","replay_policy":"","priority_policy":""}') == plain
-    assert parse(b'{"ACK_Policy":"none","max_deliver":null,"bogus":1}') == {**plain, "ack_policy": "none"}
+    assert parse(b'{"ACK_Policy":"all","max_deliver":null,"bogus":1}') == {**plain, "ack_policy": "all"}
     assert parse(b'{"priority_policy":"overflow"}') == {**plain, "priority_policy": "overflow"}
+
+
+@pytest.mark.parametrize("absent", ["none", "explicit"])
+def test_an_absent_ack_policy_is_what_the_server_says(absent: str) -> None:
+    def settled(config: dict[str, object]) -> str:
+        wanted = ConsumerCreateRequest.from_object({"stream_name": "S", "config": config}).config
+        wanted.settle_ack_policy(absent)
+        return wanted.ack_policy
+
+    assert [settled(config) for config in ({}, {"ack_policy": ""}, {"ack_policy": None})] == [absent] * 3
+    for policy in ("none", "all", "explicit", "flow_control"):
+        assert settled({"ack_policy": policy}) == policy
 
 
 def test_times_are_kept_as_text_and_as_nanoseconds() -> None:

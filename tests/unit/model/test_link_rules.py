@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+import time
 from typing import Any
 
 import pytest
@@ -83,6 +85,59 @@ def test_a_pedantic_request_is_told(name: str, given: bool) -> None:
     with pytest.raises(ApiError, match="origin stream has direct get set"):
         inherited(wire("M", mirror={"name": name}), KNOWN.get, given=given)
     assert inherited(wire("M", mirror={"name": name}), KNOWN.get, given=not given)["mirror_direct"] is not given
+
+
+def old_check_repeated(config: dict[str, Any], find: Any) -> bool:
+    """As it was: a walk for every link."""
+    listed: set[str] = set()
+    for link in config.get("sources", ()):
+        seen, open_ = {link["name"]}, [link["name"]]
+        while open_:
+            found = find(open_.pop()) or {}
+            for upstream in {other["name"] for other in found.get("sources", ())} - seen:
+                if upstream in listed:
+                    return True
+                seen.add(upstream)
+                open_.append(upstream)
+        listed.add(link["name"])
+    return False
+
+
+def test_lists_that_lead_to_themselves_are_told_as_by_walking_from_each_link() -> None:
+    rng = random.Random(5)
+    told = 0
+    for _ in range(2000):
+        names = "ABCDEF"
+        streams: dict[str, dict[str, Any]] = {
+            name: {"name": name, "max_msg_size": -1, "sources": [{"name": rng.choice(names)} for _ in range(count)]}
+            for name in names
+            if (count := rng.randint(0, 2)) or rng.random() < 0.7
+        }
+        listed = [{"name": rng.choice(names)} for _ in range(rng.randint(1, 5))]
+        config = {"name": "S", "max_msg_size": -1, "sources": listed}
+        expected = old_check_repeated(config, streams.get)
+        told += expected
+        if expected:
+            with pytest.raises(ApiError):
+                check_upstreams(config, streams.get)
+        else:
+            check_upstreams(config, streams.get)
+    assert 200 < told < 1800
+
+
+def test_thousands_of_sources_from_streams_with_thousands_are_checked_quickly() -> None:
+    def many(name: str, upstreams: list[str]) -> dict[str, Any]:
+        return {"name": name, "max_msg_size": -1, "subjects": [], "sources": [{"name": u} for u in upstreams]}
+
+    leaves = {f"L{i}": many(f"L{i}", []) for i in range(3000)}
+    middle = {f"M{i}": many(f"M{i}", list(leaves)) for i in range(30)}
+    known = {**leaves, **middle}
+    begun = time.process_time()
+    check_upstreams(many("S", list(middle) * 100), known.get)
+    own = [f"s{i}.x" for i in range(3000)]
+    again = {"name": "S", "subject_transforms": [{"src": f"q{i}.*", "dest": ""} for i in range(3000)]}
+    check_upstreams({"name": "S", "max_msg_size": -1, "subjects": own, "sources": [again]}, {}.get)
+    assert time.process_time() - begun < 1.5
 
 
 def test_a_mirror_without_a_name_inherits_nothing() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ UP = {"name": "UP"}
 TWO = [{"src": "a.*", "dest": "x"}, {"src": "a.b", "dest": "y"}]
 BAD_SRC = [{"src": "a..b", "dest": "x"}]
 BAD_DEST = [{"src": "a", "dest": "x..y"}]
+
+
+GIVEN = {"name": "c", "deliver_subject": "d"}
 
 
 @pytest.mark.parametrize(
@@ -40,6 +44,21 @@ BAD_DEST = [{"src": "a", "dest": "x..y"}]
         ({"mirror": {**UP, "subject_transforms": BAD_DEST}}, 10154),
         ({"sources": [{"name": "a b"}]}, 10141),
         ({"sources": [UP, UP]}, 10140),
+        *[
+            (link, code)
+            for bad in (
+                {"consumer": {}},
+                {"consumer": {"name": "c"}},
+                {"consumer": {"name": "c", "deliver_subject": "d.*"}},
+                {"consumer": {"name": "c", "deliver_subject": "d..e"}},
+                {"consumer": {"name": "c.d", "deliver_subject": "d"}},
+                {"consumer": GIVEN, "opt_start_seq": 3},
+                {"consumer": GIVEN, "filter_subject": "a"},
+                {"consumer": GIVEN, "opt_start_time": "2026-01-02T03:04:05Z"},
+            )
+            for link, code in (({"mirror": {**UP, **bad}}, 10213), ({"sources": [{**UP, **bad}]}, 10215))
+        ],
+        ({"sources": [{**UP, "consumer": GIVEN}, {**UP, "consumer": GIVEN, "subject_transforms": TWO[:1]}]}, 10216),
         ({"sources": [{**UP, "filter_subject": "a", "subject_transforms": TWO[:1]}]}, 10144),
         ({"sources": [{**UP, "subject_transforms": TWO}]}, 10147),
         ({"sources": [{**UP, "subject_transforms": BAD_SRC}]}, 10145),
@@ -110,3 +129,37 @@ def test_republish_as_it_is_shown(fields: dict[str, Any], expected: dict[str, An
     check_links(config)
     assert config["republish"] == expected
     assert StreamConfig.from_object(config).normalised().to_wire() == config
+
+
+def test_thousands_of_sources_and_transforms_are_checked_quickly() -> None:
+    sources: list[dict[str, Any]] = [
+        {"name": f"UP{i}", "external": {"api": "$JS.hub.API", "deliver": f"d{i}"}} for i in range(6000)
+    ]
+    transforms = [{"src": f"s.*.{i}", "dest": f"q.{i}"} for i in range(1500)]
+    config = StreamConfig.from_object(
+        {
+            "name": "S",
+            "subjects": [f"a.{i}" for i in range(2500)],
+            "sources": [*sources, {"name": "UP", "subject_transforms": transforms}],
+        }
+    ).normalised()
+    wire = config.to_wire()
+    begun = time.process_time()
+    check_links(wire)
+    assert time.process_time() - begun < 1.0
+    for more, err_code in (
+        ([sources[7]], 10140),
+        ([{"name": "UP", "external": {"api": "$JS.hub.API", "deliver": "a"}}], 10022),
+        ([{"name": "UP2", "subject_transforms": [*transforms, {"src": "*.x.7", "dest": "w"}]}], 10147),
+    ):
+        with pytest.raises(ApiError) as refused:
+            check_links({**wire, "sources": [*wire["sources"], *more]})
+        assert refused.value.err_code == err_code
+        assert err_code != 10022 or "a.0" in str(refused.value)
+
+
+def test_transforms_with_wildcards_at_very_many_places_are_refused() -> None:
+    places = [".".join("*" if i >> bit & 1 else str(i) for bit in range(8)) for i in range(200)]
+    transforms = [{"src": src, "dest": "q"} for src in places]
+    with pytest.raises(ApiError, match="too many places"):
+        check_links({"sources": [{"name": "UP", "subject_transforms": transforms}]})

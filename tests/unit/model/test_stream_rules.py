@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -8,7 +9,6 @@ from jetcluster.errors import ApiError
 from jetcluster.model.limits import AccountLimits
 from jetcluster.model.stream import StreamConfig
 from jetcluster.model.stream_rules import (
-    NOT_IMPLEMENTED,
     check_config,
     check_create,
     check_implemented,
@@ -152,13 +152,8 @@ def test_good_configurations(fields: dict[str, Any]) -> None:
         {"allow_msg_schedules": True},
     ],
 )
-def test_what_is_not_implemented_is_refused_and_not_stored(fields: dict[str, Any]) -> None:
-    if next(iter(fields)) not in NOT_IMPLEMENTED:
-        check_implemented(wire(**fields))
-        return
-    error = refusal(**fields)
-    assert error.err_code == 10052
-    assert error.description.split(" (")[0].endswith("not implemented yet")
+def test_what_is_implemented_may_be_asked_for(fields: dict[str, Any]) -> None:
+    check_implemented(wire(**fields))
 
 
 @pytest.mark.parametrize(
@@ -247,3 +242,21 @@ def test_a_mirror_can_be_promoted() -> None:
 )
 def test_durations_as_go_prints_them(ns: int, text: str) -> None:
     assert go_duration(ns) == text
+
+
+def test_as_many_subjects_as_allowed_are_checked_quickly_and_the_first_pair_is_named() -> None:
+    listed = [f"m.a{i}.x.z" for i in range(5000)] + [f"m.*.y.{i}" for i in range(4999)]
+    config = StreamConfig.from_object({"name": "S", "subjects": listed}).normalised().to_wire()
+    begun = time.process_time()
+    check_config(config)
+    with pytest.raises(ApiError, match=r'subject "m.a0.x.z" overlaps with "m.a0\.\*.z"'):
+        check_config({**config, "subjects": [*listed, "m.a0.*.z"]})
+    assert time.process_time() - begun < 2.0
+
+
+def test_subjects_with_wildcards_at_very_many_places_are_refused() -> None:
+    places = [".".join("*" if i >> bit & 1 else f"x{i}" for bit in range(8)) for i in range(200)]
+    config = StreamConfig.from_object({"name": "S", "subjects": places}).normalised().to_wire()
+    with pytest.raises(ApiError, match="too many places"):
+        check_config(config)
+    check_config({**config, "subjects": [f"{i}.*.b" for i in range(500)]})

@@ -19,6 +19,7 @@ from jetcluster.config.sharing import (
 from jetcluster.monitor.expvarz import expvarz
 from jetcluster.monitor.node_source import NodeSource
 from jetcluster.monitor.source import QueryError
+from jetcluster.raft.api import Role
 from jetcluster.server.imports import share
 from jetcluster.server.server import Server
 from tests.unit.monitor import twins
@@ -113,6 +114,35 @@ async def test_accstatz_counts_open_and_closed_connections(server: Server, node:
     assert (stat["conns"], stat["received"]["bytes"], stat["slow_consumers"]) == (0, 3, 1)
 
 
+async def test_accstatz_tells_routes_from_clients(server: Server, node: Any) -> None:
+    wire = await Wire.open(server, "a", b"PUB x 3\r\nabc", b"SUB y 1")
+    traffic = node.jetstream.mesh.traffic
+    traffic.sent("$G", 10)
+    traffic.sent_many("$G", [(b"a", b"", b"", b"12345"), (b"a", b"", b"NATS", b"1")])
+    traffic.received("$G", 4, 40)
+    traffic.received("OTHER", 9, 90)
+    (stat,) = NodeSource(node).accstatz({})["account_statz"]
+    none = {"msgs": 0, "bytes": 0}
+    of_routes = {"msgs": 3, "bytes": 20}
+    assert stat["sent"] == {**of_routes, "gateways": none, "routes": of_routes, "leafs": none}
+    received = {"msgs": 5, "bytes": 43, "gateways": none, "routes": {"msgs": 4, "bytes": 40}, "leafs": none}
+    assert stat["received"] == received
+    await wire.close()
+
+
+async def test_varz_shows_what_waits_for_the_disk_and_which_behaviours_there_are(node: Any) -> None:
+    waits = node.jetstream.disk_waits
+    waits.came, waits.begun, waits.waits, waits.wait_ns, waits.max_wait_ns = 7, 5, 3, 900, 500
+    varz = NodeSource(node).varz({})
+    assert varz["disk_io_wait_stats"] == {"waiters": 2, "waits": 3, "wait_time": 900, "max_wait_time": 500}
+    assert varz["feature_flags"]["js_ack_fc_v2"] is False
+    meta = varz["jetstream"]["meta"]
+    assert (meta["pending_requests"], meta["pending_infos"]) == (3, 2)
+    assert "default_max_consumers" not in varz["jetstream"]["limits"]
+    node.options.jetstream.default_max_consumers = 50
+    assert NodeSource(node).jsz({})["limits"]["default_max_consumers"] == 50
+
+
 async def test_raftz(node: Any) -> None:
     source = NodeSource(node)
     meta = source.raftz({})["$SYS"]["_meta_"]
@@ -121,6 +151,16 @@ async def test_raftz(node: Any) -> None:
     ((name, group),) = source.raftz({"acc": "$G"})["$G"].items()
     assert name.startswith("S-R3F-")
     assert (group["committed"], group["wal"]["messages"]) == (10, 10)
+    assert {key: value for key, value in group.items() if key.startswith("ipq_")} == {
+        "ipq_proposal_len": 0, "ipq_entry_len": 0, "ipq_resp_len": 0, "ipq_apply_len": 0
+    }  # fmt: skip
+    raft = node.jetstream.jetstream.replicas[7].group
+    raft.last_index, raft.commit_index, raft.applied_index = 18, 15, 13
+    (group,) = source.raftz({"acc": "$G"})["$G"].values()
+    assert [group[f"ipq_{kind}_len"] for kind in ("proposal", "entry", "apply")] == [3, 8, 2]
+    raft.role = Role.FOLLOWER
+    (group,) = source.raftz({"acc": "$G"})["$G"].values()
+    assert group["ipq_proposal_len"] == 0
     assert source.raftz({"acc": "$G", "group": name}) == source.raftz({"acc": "$G"})
     assert source.raftz({"acc": "$G", "group": "other"}) == source.raftz({"acc": "nobody"}) == {}
 

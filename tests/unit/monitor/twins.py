@@ -5,11 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from jetcluster.cluster.mesh_traffic import RouteTraffic
 from jetcluster.cluster.meta import MetaMachine
 from jetcluster.cluster.meta_state import Assignment
 from jetcluster.config.options import JetStreamOptions, Options
 from jetcluster.health.node_health import NodeHealth
 from jetcluster.raft.api import GroupStatus, PeerStatus, Role
+from jetcluster.raft.writer import DiskWaits
 
 CONFIG = {"name": "S", "subjects": ["s.>"], "storage": "file", "num_replicas": 3, "max_bytes": 1000}
 
@@ -24,7 +26,9 @@ class GroupTwin:
 
     def status(self) -> GroupStatus:
         peers = [PeerStatus(peer, 10, 995.0, True, True) for peer in self.peers if peer != self._me]
-        return GroupStatus(self.gid, self.role, 1, self.leader, 1, 10, self.commit_index, self.applied_index, 10, peers)
+        return GroupStatus(
+            self.gid, self.role, 1, self.leader, 1, self.last_index, self.commit_index, self.applied_index, 10, peers
+        )
 
 
 class LinkTwin:
@@ -71,8 +75,8 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
     replica = SimpleNamespace(
         assignment=assignment, group=GroupTwin(7, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", failed="",
         repair=SimpleNamespace(found=3, repaired=2),
-        damaged="", suspect="", doubt="", divergences=1,
-        applying=SimpleNamespace(refusals=1), installing=False, leader_since_ns=0,
+        damaged="", suspect="", doubt="", divergences=1, applying=SimpleNamespace(refusals=1),
+        installing=False, leader_since_ns=0,
         store=SimpleNamespace(state=state(5, 500)),
         machine=SimpleNamespace(rules=SimpleNamespace(memory=False), consumer_count=0),
         objects=SimpleNamespace(open_uploads=2),
@@ -104,9 +108,11 @@ def node(server: Any, clock: Any, jetstream: Any = None) -> SimpleNamespace:
         options.cluster.routes = ["nats://user:secret@127.0.0.1:6222"]
         counters = SimpleNamespace(total=9, errors=2)
         jetstream = SimpleNamespace(
-            jetstream=jetstream, mesh=SimpleNamespace(links={}, counters=SimpleNamespace(slow=0, stale=0)),
-            cluster_port=6222, apis={"$G": SimpleNamespace(counters=counters)},
-            store_dir="/data/jetstream", capacity=SimpleNamespace(max_memory=1 << 30, max_storage=1 << 40),
+            jetstream=jetstream,
+            mesh=SimpleNamespace(links={}, counters=SimpleNamespace(slow=0, stale=0), traffic=RouteTraffic()),
+            cluster_port=6222, apis={"$G": SimpleNamespace(counters=counters, waiting=lambda: (5, 2))},
+            disk_waits=DiskWaits(), store_dir="/data/jetstream",
+            capacity=SimpleNamespace(max_memory=1 << 30, max_storage=1 << 40),
         )  # fmt: skip
     return SimpleNamespace(
         options=options,

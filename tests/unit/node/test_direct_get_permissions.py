@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -57,10 +57,15 @@ async def come(node: Node, user: str) -> Wire:
     return wire
 
 
-async def ask(wire: Wire, subject: str, body: Any = "", reply: str = "") -> str:
-    """The answer, or the -ERR; "" for neither."""
+async def ask(wire: Wire, subject: str, body: Any = "", reply: str = "", fields: Sequence[str] = ()) -> str:
+    """The answer, or the -ERR; "" for neither. `fields`: lines of a header block."""
     payload = (body if isinstance(body, str) else json.dumps(body)).encode()
-    wire.publish(subject, payload, reply or wire.inbox)
+    if fields:
+        block = "\r\n".join(["NATS/1.0", *fields, "\r\n"]).encode()
+        size = f"{len(block)} {len(block) + len(payload)}"
+        wire.send(f"HPUB {subject} {reply or wire.inbox} {size}", block + payload)
+    else:
+        wire.publish(subject, payload, reply or wire.inbox)
     frames = await wire.settle()
     until = asyncio.get_running_loop().time() + 3
     while not errors(frames) and not messages(frames) and asyncio.get_running_loop().time() < until:

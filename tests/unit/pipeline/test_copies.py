@@ -40,6 +40,7 @@ def test_replicas_are_chosen_by_their_servers() -> None:
         ({"mirror": {"name": "S", "opt_start_seq": 1}, "allow_direct": True}, ""),
         ({"mirror": {"name": "S", "opt_start_seq": 9}, "allow_direct": True}, "later"),
         ({"mirror": {"name": "S", "filter_subject": "a"}, "allow_direct": True}, "part"),
+        ({"mirror": {"name": "S", "consumer": {"name": "c"}}, "allow_direct": True}, "its consumer"),
         ({"mirror": {"name": "S"}}, "allow_direct"),
     ],
 )

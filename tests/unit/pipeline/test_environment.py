@@ -54,9 +54,10 @@ def test_old_java(tmp_path: Path) -> None:
         environment.java_version({"JAVA_HOME": str(home), "PATH": "/bin:/usr/bin"})
 
 
-def test_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(EnvironmentProblem, match=r'needs pyspark, .*pip install "jetcluster\[spark\]"') as caught:
+@pytest.mark.parametrize("package", ["pyspark", "pyarrow", "pandas"])
+def test_missing_extra(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else object())
+    with pytest.raises(EnvironmentProblem, match=rf'needs {package}, .*pip install "jetcluster\[spark\]"') as caught:
         environment.check({})
     assert caught.value.code == 3
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import time
 import zlib
 
 import pytest
@@ -47,6 +48,8 @@ def read(reader: FrameReader, data: bytes, step: int = 0) -> list[tuple[int, byt
     for at in range(0, len(data), step or len(data)):
         reader.feed(data[at : at + (step or len(data))])
         while (event := reader.next()) is not None:
+            if event == websocket.NOTHING:
+                continue
             if found and event[0] == BINARY == found[-1][0]:
                 found[-1] = (BINARY, found[-1][1] + event[1])
             else:
@@ -150,6 +153,52 @@ def test_a_bomb_comes_in_pieces_and_can_be_left_at_any_time() -> None:
         assert 0 < len(event[1]) <= websocket.PIECE
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        masked(BINARY, b"", final=False) + masked(CONTINUATION, b"", final=False) * 40_000,
+        masked(BINARY, b"") * 40_000,
+        masked(BINARY, b"", rsv=4) * 40_000,
+        masked(BINARY, deflated(b""), rsv=4) * 20_000,
+        masked(PING, b"") * 40_000,
+        masked(websocket.PONG, b"x") * 40_000,
+        masked(BINARY, b"\x00\x00\x00\xff\xff" * 50_000, rsv=4),  # stored blocks of no bytes
+        masked(BINARY, b"".join(deflated(b"ab%d" % (n % 7)) + b"\x00\x00\xff\xff" for n in range(25_000)), rsv=4),
+    ],
+    ids=["continuations", "empty", "compressed-empty", "deflated-empty", "pings", "pongs", "empty-blocks", "blocks"],
+)
+def test_an_event_is_a_bounded_amount_of_work(data: bytes) -> None:
+    reader = FrameReader(deflate=True)
+    reader.feed(data)
+    longest, events = 0.0, 0
+    while True:
+        begun = time.process_time()
+        event = reader.next()
+        longest = max(longest, time.process_time() - begun)
+        if event is None:
+            break
+        events += 1
+    assert events > 20
+    assert longest < 0.03  # noise; an event takes a few microseconds, inflating a piece some hundred
+
+
+def test_a_message_may_not_be_made_of_any_number_of_deflate_streams() -> None:
+    """Two bytes each, which end at once."""
+    with pytest.raises(WebSocketError) as caught:
+        read(FrameReader(deflate=True), masked(BINARY, b"\x03\x00" * 100_000, rsv=4))
+    assert caught.value.code == 1009
+    few = masked(BINARY, b"\x03\x00" * 5, rsv=4) * 50
+    assert read(FrameReader(deflate=True), few + masked(BINARY, b"x")) == [(BINARY, b"x")]
+
+
+def test_a_message_may_not_inflate_to_more_than_the_reader_takes() -> None:
+    data = masked(BINARY, deflated(bytes(1_000_000), 9), rsv=4)
+    assert read(FrameReader(deflate=True, most=1_000_000), data * 3) == [(BINARY, bytes(3_000_000))]
+    with pytest.raises(WebSocketError) as caught:
+        read(FrameReader(deflate=True, most=999_999), data)
+    assert caught.value.code == 1009
+
+
 def test_what_is_no_deflate_stream_is_refused() -> None:
     with pytest.raises(WebSocketError) as caught:
         read(FrameReader(deflate=True), masked(BINARY, b"\xff\xff\xff", rsv=4))
@@ -178,7 +227,7 @@ def test_garbage_ends_in_events_or_an_error_of_ours(data: bytes, step: int) -> N
     try:
         read(FrameReader(deflate=True), data, step)
     except WebSocketError as error:
-        assert error.code in (1002, 1007)
+        assert error.code in (1002, 1007, 1009)
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 125, 126, 1535, 1536, 1537, 65535, 65536, 100_003])

@@ -70,6 +70,11 @@ def test_origins() -> None:
     assert "101" in answer(head(Origin="http://A.example:8080"), same)
     assert status(head(Origin="http://a.example"), same) == 403
     assert "101" in answer(head(Origin="https://a.example", Host="a.example"), Rules(tls=True, same_origin=True))
+    assert "101" in answer(head(Origin="http://a.example:80", Host="a.example"), same)
+    for scheme in ("https", "ftp", "ws", ""):
+        origin = f"{scheme}:" * bool(scheme) + "//a.example:80"
+        assert status(head(Origin=origin, Host="a.example:80"), same) == 403, scheme
+    assert status(head(Origin="http://a.example:443", Host="a.example"), Rules(tls=True, same_origin=True)) == 403
     assert "101" in answer(head(Origin="http://b.example:80"), listed)
     assert "101" in answer(head(Origin="https://C.example:444"), listed)
     for origin in ("https://b.example", "http://c.example:444", "http://b.example.evil", "null", "http://b:%zz"):

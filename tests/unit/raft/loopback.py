@@ -82,6 +82,7 @@ class Member:
         self.journal.open()
         self.clock = MemberClock(net, name)
         self.node = RaftNode(name, self.journal, self, self.clock, self.rng, net.time, net.config, self._report)
+        self.node.admission.vouched = lambda peer: peer in net.members
 
     def _report(self, gid: int, text: str) -> None:
         self.reports.append((gid, text))

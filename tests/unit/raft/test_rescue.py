@@ -284,6 +284,8 @@ def test_refusals() -> None:
     a, b = net["A"].group(), net["B"].group()
     with pytest.raises(RescueError, match="has been reached"):
         rescue.promise(a, a.term, "A")
+    with pytest.raises(RescueError, match="no term"):
+        rescue.promise(a, codec.MAX_TERM + 1, "A")
     end = (a.log.last_term, a.log.last_index)
     with pytest.raises(RescueError, match="was not promised"):
         rescue.force(a, a.term + TERM_STEP, ("A", "B"), (), end, b"")

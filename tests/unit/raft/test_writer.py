@@ -43,6 +43,33 @@ async def test_closing_waits_for_what_was_submitted() -> None:
     assert ran == list(range(50))
 
 
+async def test_who_waits_for_another_job_is_counted_and_for_how_long() -> None:
+    time, go = ManualTime(), [threading.Event(), threading.Event()]
+    writer = ThreadWriter(asyncio.get_running_loop().call_soon_threadsafe, clock=time)
+    time.advance(1.0)
+    writer.submit(lambda: None, lambda error: None)  # finds nothing under way
+    async with asyncio.timeout(5):
+        while not writer.waits.done:
+            await asyncio.sleep(0.001)
+    for event in go:
+        writer.submit(lambda event=event: event.wait(5) and None, lambda error: None)  # type: ignore[misc]
+    writer.submit(lambda: None, lambda error: None)
+    async with asyncio.timeout(5):
+        while writer.waits.begun < 2:
+            await asyncio.sleep(0.001)
+    assert (writer.waits.waiters, writer.waits.waits) == (2, 0)
+    time.advance(2.0)
+    go[0].set()
+    async with asyncio.timeout(5):
+        while writer.waits.waits < 1:
+            await asyncio.sleep(0.001)
+    time.advance(1.0)
+    go[1].set()
+    writer.close()
+    waits = writer.waits
+    assert (waits.waiters, waits.waits, waits.wait_ns, waits.max_wait_ns) == (0, 2, 5 * 10**9, 3 * 10**9)
+
+
 def test_the_twin_works_at_once_and_reports_in_the_next_turn() -> None:
     time = ManualTime()
     writer = InlineWriter(time)

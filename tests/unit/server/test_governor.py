@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from jetcluster.budget import LoopBudget
 from jetcluster.clock import ManualTime
 from jetcluster.protocol.bus import Origin
 from jetcluster.protocol.valve import Valve
@@ -105,7 +106,7 @@ class TestTurns:
 
     def test_the_time_of_a_turn_is_bounded(self) -> None:
         clock, turns = Steps(), list[int]()
-        governor = Governor(clock, clock)
+        governor = Governor(clock, clock, LoopBudget(clock, clock))
 
         class Busy:
             def wait_at(self, valve: Valve) -> None: ...

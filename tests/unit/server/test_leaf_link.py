@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jetcluster.auth.permissions import UserPermissions
 from jetcluster.auth.remote_login import signed_login
@@ -18,11 +22,14 @@ from jetcluster.config.options import (
     SubjectLists,
     TlsOptions,
 )
+from jetcluster.health.descriptors import DescriptorWatch
+from jetcluster.protocol import subjects
 from jetcluster.protocol.interest import FORWARDED
-from jetcluster.server.leaf_link import LOOP_DELAY, LeafLink, split_ack
+from jetcluster.server.leaf_link import LOOP_DELAY, MAX_NAME, VIOLATION_PAUSE, LeafLink, split_ack
 from jetcluster.server.leaf_peer import ORIGIN
 from jetcluster.server.leaf_rules import LeafRules
 from jetcluster.server.leafnodes import LeafNodes
+from jetcluster.server.options import OpenIdentity
 
 from .certificate import Authority
 from .support import Bench, FakePeer, FakeTransport
@@ -372,15 +379,169 @@ def test_configured_denials() -> None:
         system=False, own_domain="", remote_domain="", permissions=UserPermissions(PermissionOptions(lists, lists))
     )
     schedule = b"NATS/1.0\r\nNats-Schedule-Target: %b\r\nNats-Schedule-Source: %b\r\n\r\n"
-    allowed = [
-        bound.may_schedule(schedule % pair) for pair in ((b"a.b", b"a.c"), (b"b", b"a.c"), (b"a.b", b"a.secret"))
+    refused = [
+        bound.first_refused(b"a.x", b"a.x", b"", schedule % pair)
+        for pair in ((b"a.b", b"a.c"), (b"b", b"a.c"), (b"a.b", b"a.secret"))
     ]
-    assert allowed == [True, False, False]
-    assert rules.may_schedule(schedule % (b"b", b"a.secret"))
+    assert refused == [None, b"b", b"a.secret"]
+    assert rules.first_refused(b"a.x", b"a.x", b"", schedule % (b"b", b"a.secret")) is None
     replies = (b"_INBOX.1", b"$JS.ACK.S.C.1.1.1.1.0", b"$JS.API.STREAM.DELETE.S", b"$KV.b.x")
     assert [bound.may_be_answered_at(reply) for reply in replies] == [True, True, False, False]
     assert all(rules.may_be_answered_at(reply) for reply in replies)
     assert not LeafRules(system=True, own_domain="d", remote_domain="d").may_go(b"$NRG.x")
+
+
+ACK = b"$JS.ACK.S.C.1.2.3.4.5"
+
+
+class Limited:
+    """Whoever comes may publish to a.> and subscribe to it, but for a.secret; `$OBJ.>` is denied by name, too."""
+
+    required = True
+    nonce_required = False
+
+    def check(self, connect: dict[str, Any], nonce: bytes, client_ip: str = "") -> OpenIdentity:
+        publish = SubjectLists(["a.>", "$JS.hub.API.>"], ["a.secret", "$OBJ.>"])
+        return OpenIdentity(
+            permissions=UserPermissions(PermissionOptions(publish, SubjectLists(["a.>"], ["a.secret"])))
+        )
+
+
+class Heard:
+    """What an internal subscription to everything hears."""
+
+    def __init__(self, site: Site) -> None:
+        self.messages: list[tuple[bytes, bytes]] = []
+        site.router.subscribe(b">", lambda subject, reply, *_: self.messages.append((subject, reply)))
+
+
+def limited() -> Site:
+    return Site(authenticator=Limited(), domain="hub")
+
+
+@pytest.mark.parametrize(
+    ("line", "heard"),
+    [
+        (b"a.x", [(b"a.x", b"")]),
+        (b"a.x r", [(b"a.x", b"r")]),
+        (b"a.secret", []),
+        (b"b", []),
+        (b"a..x", []),
+        (b"..", []),
+        (b"a.", []),
+        (b"a.>.x", []),
+        (b"a.x " + ACK, [(b"a.x", ACK)]),
+        (b"a.x " + ACK + b"@a.y", [(b"a.y", ACK)]),
+        (b"a.x " + ACK + b"@a.secret", []),
+        (b"a.x " + ACK + b"@b", []),
+        (b"a.x " + ACK + b"@a.>", []),
+        (b"a.x " + ACK + b"@a.*", []),
+        (b"a.x " + ACK + b"@..", []),
+        (b"a.x " + ACK + b"@a..b", []),
+        (b"a.x r..s", []),
+        (b"a.x .r", []),
+        (b"a.x r.>", []),
+        (b"a.x $KV.b.k", []),
+        (b"$JS.hub.API.INFO r", [(b"$JS.hub.API.INFO", b"r")]),
+        (b"$JS.hub.API.DIRECT.GET.S.a.> r", [(b"$JS.hub.API.DIRECT.GET.S.a.>", b"r")]),
+        (b"$JS.hub.API.DIRECT.GET.S.a " + ACK, []),
+        (b"$JS.hub.API.$KV.b.k", [(b"$KV.b.k", b"")]),
+        (b"$JS.hub.API.$OBJ.b r", []),
+    ],
+)
+async def test_what_a_limited_link_brings_must_be_allowed_and_valid(
+    line: bytes, heard: list[tuple[bytes, bytes]]
+) -> None:
+    site = limited()
+    found = Heard(site)
+    end = site.leaf()
+    end.send(b"LMSG %b 0\r\n\r\n" % line)
+    assert found.messages == heard
+    assert end.link.joined
+
+
+async def test_a_link_without_limits_shows_valid_subjects_only() -> None:
+    site = Site()
+    found = Heard(site)
+    end = site.leaf()
+    for shown in (b"..", b"o.>", b"a..b", b"*", b"other.unrelated"):
+        end.send(b"LMSG a.x %b@%b 0\r\n\r\n" % (ACK, shown))
+    assert found.messages == [(b"other.unrelated", ACK)]
+
+
+async def test_what_is_wanted_must_be_a_subject() -> None:
+    end = Site().leaf()
+    for line in (b"a..b", b".a", b"a.", b">.a", b"a q..r 1", b"a >.q 1"):
+        end.send(b"LS+ %b\r\n" % line)
+    assert end.link.wanted == 0 and end.link.joined
+    end.send(b"LS+ a.> q.r 1\r\nLS+ *\r\n")
+    assert end.link.wanted == 2
+
+
+async def test_violations_are_told_but_not_each(caplog: pytest.LogCaptureFixture) -> None:
+    site = limited()
+    end = site.leaf()
+    end.read()
+    for _ in range(100):
+        end.send(b"LMSG b.x 0\r\n\r\nLMSG a.x %b@c 0\r\n\r\n" % ACK)
+    assert end.read() == b"-ERR 'Permissions Violation for Publish to \"b.x\"'\r\n"
+    assert [record.getMessage() for record in caplog.records if "Violation" in record.getMessage()] == [
+        f'leafnode cid {end.link.cid}: Publish Violation on "b.x" - Check other side configuration (1 so far)'
+    ]
+    site.bench.time.advance(VIOLATION_PAUSE)
+    end.send(b"LMSG a.x %b@c 0\r\n\r\n" % ACK)
+    assert 'Violation on "c" - Check other side configuration (201 so far)' in caplog.text
+
+
+async def test_the_store_keeps_its_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Last:
+        def fileno(self) -> int:
+            return 9
+
+    monkeypatch.setattr(FakeTransport, "get_extra_info", lambda self, name, default=None: Last())
+    site = Site()
+    assert site.leaf().link.joined
+    site.bench.server.crowd.watch = DescriptorWatch(lambda: 10, lambda: 9)
+    refused = site.open()
+    site.bench.time.advance(0)
+    assert refused.link.close_reason == "Maximum Connections Exceeded" and refused.read() == b""
+    assert site.hub().link.joined, "what this server has asked for itself"
+
+
+async def test_long_names_of_the_other_end_are_cut() -> None:
+    end = Site().leaf(name="n" * 5000, cluster="c" * 5000, domain="d" * 5000)
+    assert {len(end.link.remote_name), len(end.link.remote_cluster), len(end.link.remote_domain)} == {MAX_NAME}
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.data())
+def test_whatever_a_leaf_says_the_link_lives_or_ends_and_nothing_gets_through(data: st.DataObject) -> None:
+    """Random words where subjects, replies, queues and sizes stand, whole and cut."""
+    word = st.sampled_from(
+        [b"a.x", b"a.secret", b"b", b"..", b">", b"a.>", b"*", b"+", b"|", b"$JS.API.INFO", b"$JS.hub.API.INFO", ACK]
+        + [ACK + b"@" + shown for shown in (b"a.y", b"a.secret", b"..", b">", b"")]
+        + [b"", b"0", b"1", b"-1", b"999999999", b"1e3", b"\xff\xfe", b"\x00\x01", b"q", b"$LDS.x", b"_R_.a.b", b"{}"]
+    )
+    verb = st.sampled_from([b"LMSG", b"HMSG", b"LS+", b"LS-", b"PING", b"PONG", b"INFO", b"-ERR", b"CONNECT", b"lmsg"])
+    line = st.builds(lambda v, words: b" ".join([v, *words]), verb, st.lists(word, max_size=6))
+    body = st.sampled_from([b"\r\n", b"\r\n\r\n", b"\r\nx\r\n", b"\r\nNATS/1.0\r\n\r\n\r\n", b"\n", b""])
+    said = data.draw(st.lists(st.builds(bytes.__add__, line, body), max_size=12))
+
+    async def play() -> None:
+        site = limited()
+        found = Heard(site)
+        end = site.leaf()
+        for piece in said:
+            if not end.link.close_reason:
+                end.send(piece)
+        for subject, reply in found.messages:
+            assert subjects.is_valid(subject) and b"secret" not in subject
+            assert subject.startswith((b"a.", b"$JS.hub.API.")), said
+            assert not reply or subjects.is_valid_literal(reply), said
+            assert not reply.startswith((b"$JS.API", b"$KV")), said
+
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        loop.run_until_complete(play())
 
 
 async def test_a_new_link_of_the_same_server_ends_the_old_one() -> None:

@@ -116,3 +116,15 @@ def test_a_block_that_is_none_hides_no_schedule() -> None:
     for block in (b"junk\r\nNats-Schedule-Target: %b\r\n\r\n", b"NATS/1.0\r\nA: 1\r\nNats-Schedule-Target:%b"):
         assert first_foreign(may, block % b"b") == ("Publish to", b"b")
         assert first_foreign(may, block % b"a.b") is None
+
+
+def test_who_ends_a_schedule_must_be_allowed_to_publish_there() -> None:
+    """The stream deletes what is stored at the scheduler's subject."""
+    may = lists(allow=["a.>"])
+    block = b"NATS/1.0\r\nNats-Scheduler: %b\r\nNats-Schedule-Next: %b\r\n\r\n"
+    assert first_foreign(may, block % (b"b", b"purge")) == ("Publish to", b"b")
+    assert first_foreign(may, block % (b"a.b", b"purge")) is None
+    assert first_foreign(may, block % (b"a.b\r\nNats-Scheduler: b", b"purge")) == ("Publish to", b"b")
+    assert first_foreign(may, block % (b"b", b"2026-01-01T00:00:00Z\r\nNats-Schedule-Next: purge")) is not None
+    # Forwarding what a schedule has made says no more than where it came from.
+    assert first_foreign(may, block % (b"b", b"2026-01-01T00:00:00Z")) is None

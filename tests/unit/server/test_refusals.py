@@ -86,7 +86,8 @@ accounts { A { users: [ {user: ann, password: right} ], limits { max_payload: 10
 OURS = "an answer at the server's own subjects"
 SCHEDULED = "a schedule for somebody else's subject"
 COPIED = "a schedule that copies what one may not read"
-STRICTER = {OURS, SCHEDULED, COPIED}
+ENDED = "the end of somebody else's schedule"
+STRICTER = {OURS, SCHEDULED, COPIED, ENDED}
 """nats-server lets them pass."""
 
 
@@ -94,6 +95,11 @@ def scheduled(subject: str, target: str, source: str = "a.source") -> tuple[str,
     """An HPUB; a second target does not hide the first."""
     block = f"NATS/1.0\r\nNats-Schedule-Target: {target}\r\nNats-Schedule-Target: a.last\r\n"
     block += f"Nats-Schedule-Source: {source}\r\n\r\n"
+    return f"HPUB {subject} {len(block)} {len(block)}", block
+
+
+def ending(subject: str, scheduler: str) -> tuple[str, str]:
+    block = f"NATS/1.0\r\nNats-Scheduler: {scheduler}\r\nNats-Schedule-Next: purge\r\n\r\n"
     return f"HPUB {subject} {len(block)} {len(block)}", block
 
 
@@ -154,6 +160,8 @@ ROWS: list[tuple[str, str, Try, str, Try]] = [
      login("ann", "right", *scheduled("a.b", "a.c"))),
     (COPIED, ALLOWED, login("ann", "right", *scheduled("a.b", "a.c", "a.secret")),
      denied("Subscription to", "a.secret"), login("ann", "right", *scheduled("a.b", "a.c", "a.public"))),
+    (ENDED, ALLOWED, login("ann", "right", *ending("a.b", "b")), denied("Publish to", "b"),
+     login("ann", "right", *ending("a.b", "a.c"))),
     ("an answer as an acknowledgement", PLAIN, Try(lines=pub("a", 0, "$JS.ACK.S.C.1.1.1.1.0")),
      denied("Publish with Reply of", "$JS.ACK.S.C.1.1.1.1.0"), Try(lines=pub("a", 0, "JS.ACK.S"))),
     ("a reply of a service import", PLAIN, Try(lines=pub("a", 0, "_R_.x.y")),

@@ -303,3 +303,20 @@ def test_a_response_does_not_enter_its_own_import_again() -> None:
     server.send(b"PUB %b 3" % reply_of(server.read()), b"yes")
     assert asker.read() == b"MSG in 9 3\r\nyes\r\n"
     assert other.read() == b""
+
+
+def test_an_answer_that_schedules_says_that_it_comes_from_elsewhere() -> None:
+    """The requester's reply subject may be one that a stream of its account stores."""
+    nodes = Nodes(2, A, B)
+    server = nodes.client("A", b"SUB many 1", at=1)
+    router = nodes.benches[0].server.account("B")
+    stored: list[bytes] = []
+    router.subscribe(b"in", lambda subject, reply, headers, payload, origin: stored.append(headers))
+    nodes.client("B").send(b"PUB many in 0", b"")
+    reply = reply_of(server.read())
+    for block in (b"NATS/1.0\r\nNats-Schedule: @every 1s\r\n\r\n", b"NATS/1.0\r\nA: 1\r\n\r\n"):
+        server.send(b"HPUB %b %d %d" % (reply, len(block), len(block) + 1), block + b"x")
+    assert stored == [
+        b"NATS/1.0\r\nNats-Schedule: @every 1s\r\nNats-Request-Info: {}\r\n\r\n",
+        b"NATS/1.0\r\nA: 1\r\n\r\n",
+    ]

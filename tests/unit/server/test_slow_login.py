@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import bcrypt
 import pytest
 
+from jetcluster.server import login
 from tests.unit.node.test_websocket import node_of
 
 from .configured import configured
@@ -36,6 +38,7 @@ class Gate:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open = threading.Event()
         self.asked = 0
+        self._slowly = threading.Event()
         self._loop_thread = threading.get_ident()
         self._real: Any = bcrypt.checkpw
         monkeypatch.setattr(bcrypt, "checkpw", self._check)
@@ -43,8 +46,15 @@ class Gate:
     def _check(self, given: bytes, stored: bytes) -> bool:
         assert threading.get_ident() != self._loop_thread, "the event loop stands still"
         self.asked += 1
-        assert self.open.wait(10)
+        while not self.open.wait(0.01):
+            if self._slowly.is_set():
+                time.sleep(0.05)
+                break
         return bool(self._real(given, stored))
+
+    def one_by_one(self) -> None:
+        """Each takes a moment from now on."""
+        self._slowly.set()
 
     async def asked_for(self, times: int) -> None:
         while self.asked < times:
@@ -77,6 +87,7 @@ async def test_others_are_served_while_a_password_is_checked(monkeypatch: pytest
 
 
 async def test_who_goes_or_waits_too_long_costs_no_check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(login, "PATIENCE", 0.5)
     gate = Gate(monkeypatch)
     (tmp_path / "server.conf").write_text(USERS)
     async with configured(tmp_path / "server.conf") as (server, _):
@@ -94,6 +105,42 @@ async def test_who_goes_or_waits_too_long_costs_no_check(monkeypatch: pytest.Mon
         await asyncio.sleep(0.05)
         assert gate.asked == 2  # two threads had begun; the others' turn came when nobody was there any more
         assert not server.clients
+
+
+async def test_a_right_password_is_not_kept_waiting_by_wrong_ones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of the same user, from the same address, and longer than the time for a login."""
+    gate = Gate(monkeypatch)
+    (tmp_path / "server.conf").write_text(USERS.replace("timeout: 0.5", "timeout: 0.2"))
+    async with configured(tmp_path / "server.conf") as (server, _):
+        wires = [await Wire.open(server.port) for _ in range(30)]
+        for number, wire in enumerate(wires):
+            wire.send(f'CONNECT {{"verbose":false,"user":"slow","pass":"wrong-{number}"}}', "PING")
+        await gate.asked_for(2)
+        genuine = await Wire.open(server.port)
+        genuine.send('CONNECT {"verbose":false,"user":"slow","pass":"right"}', "PING")
+        await asyncio.sleep(0.3)
+        gate.one_by_one()
+        assert errors(await genuine.settle()) == []
+        assert gate.asked <= 6, "it was next, when the two that had begun were done"
+        gate.open.set()
+        for wire in wires:
+            assert errors(await wire.to_the_end()) == [VIOLATION]
+
+
+async def test_the_same_wrong_password_is_checked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    gate = Gate(monkeypatch)
+    (tmp_path / "server.conf").write_text(USERS)
+    async with configured(tmp_path / "server.conf") as (server, _):
+        wires = [await Wire.open(server.port) for _ in range(20)]
+        for wire in wires:
+            wire.send('CONNECT {"verbose":false,"user":"slow","pass":"wrong"}', "PING")
+        await gate.asked_for(1)
+        gate.open.set()
+        for wire in wires:
+            assert errors(await wire.to_the_end()) == [VIOLATION]
+        assert gate.asked == 1
 
 
 async def test_a_strangers_message_is_not_read_to_its_end(tmp_path: Path) -> None:

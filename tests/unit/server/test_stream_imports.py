@@ -93,3 +93,18 @@ def test_limits_of_a_subscription_count_imported_messages() -> None:
         writer.send(b"PUB pub.x 1", b"%c" % number)
     assert reader.read() == b"MSG imp.pub.x 1 1\r\n1\r\nMSG imp.pub.x 1 1\r\n2\r\n"
     assert not nodes.benches[0].server.account("A").has_interest(b"pub.x")
+
+
+def test_a_stream_of_the_importer_sees_that_a_schedule_comes_from_elsewhere() -> None:
+    nodes = Nodes(2, A, B)
+    router = nodes.benches[1].server.account("B")
+    stored: list[bytes] = []
+    router.subscribe(b"imp.pub.>", lambda subject, reply, headers, payload, origin: stored.append(headers))
+    reader = nodes.client("B", b"SUB imp.pub.> 1", at=1)
+    for block in (b"NATS/1.0\r\nNats-Schedule: @every 1s\r\n\r\n", b"NATS/1.0\r\nA: 1\r\n\r\n"):
+        nodes.client("A").send(b"HPUB pub.x %d %d" % (len(block), len(block) + 1), block + b"x")
+        assert block in reader.read()
+    assert stored == [
+        b"NATS/1.0\r\nNats-Schedule: @every 1s\r\nNats-Request-Info: {}\r\n\r\n",
+        b"NATS/1.0\r\nA: 1\r\n\r\n",
+    ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,7 +13,8 @@ from typing import Any
 import pytest
 
 from jetcluster.config.options import WebSocketOptions
-from jetcluster.protocol.websocket import BINARY, CLOSE, PING
+from jetcluster.health.descriptors import DescriptorWatch
+from jetcluster.protocol.websocket import BINARY, CLOSE, CONTINUATION, PING
 from jetcluster.server import ws_transport
 from jetcluster.server.options import AuthResult
 from jetcluster.server.server import Server
@@ -127,14 +130,15 @@ def test_a_connection_that_is_ended_says_why(run: Run, data: bytes, status: byte
     run(body)
 
 
-def test_garbage_in_place_of_a_request_and_data_that_comes_too_early(run: Run) -> None:
-    async def answer(port: WsPort, data: bytes) -> bytes:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
-        writer.write(data)
-        found = await asyncio.wait_for(reader.read(), 5)
-        writer.close()
-        return found
+async def answer(port: WsPort, data: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
+    writer.write(data)
+    found = await asyncio.wait_for(reader.read(), 5)
+    writer.close()
+    return found
 
+
+def test_garbage_in_place_of_a_request_and_data_that_comes_too_early(run: Run) -> None:
     async def body() -> None:
         async with listening() as (server, port):
             for data in (b"\r\n\r\n", b"\x00" * 20_000, b"CONNECT {}\r\nPING\r\n\r\n", REQUEST % b"" + b"\x82"):
@@ -158,6 +162,21 @@ def test_a_handshake_has_an_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
                     await asyncio.wait_for(one.readexactly(1), 5)
             writer.close()
             other_writer.close()
+
+    run(body)
+
+
+def test_the_store_keeps_its_descriptors(run: Run) -> None:
+    async def body() -> None:
+        async with listening() as (server, port):
+            assert (await answer(port, b"\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
+            server.crowd.watch = DescriptorWatch(lambda: 10)  # every descriptor is one of the last
+            found = b""
+            with contextlib.suppress(ConnectionError):
+                found = await answer(port, b"\r\n\r\n")
+            assert found == b""
+            server.crowd.watch = None
+            assert (await answer(port, b"\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
 
     run(body)
 
@@ -191,6 +210,57 @@ def test_a_bomb_is_worked_off_in_turns_so_that_others_are_served_meanwhile(run: 
                 await asyncio.sleep(0)
             await peer.text_until(b"PONG\r\n")
             assert len(seen) > 10
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        masked(PING, b"") * 30_000,
+        masked(BINARY, b"", final=False) + masked(CONTINUATION, b"", final=False) * 30_000,
+        masked(BINARY, b"", rsv=4) * 30_000,
+        masked(BINARY, b"+", final=False) + masked(CONTINUATION, b"OK\r\n+", final=False) * 20_000,
+    ],
+    ids=["pings", "continuations", "compressed-empties", "words"],
+)
+def test_frames_before_the_login_are_work_as_well(run: Run, frames: bytes) -> None:
+    """Nobody's turn of the loop is longer for it."""
+
+    async def body() -> None:
+        async with listening() as (_, port), dialled(port, DEFLATE) as peer:
+            longest, stop = 0.0, False
+
+            async def watch() -> None:
+                nonlocal longest
+                while not stop:
+                    begun = time.process_time()
+                    await asyncio.sleep(0)
+                    longest = max(longest, time.process_time() - begun)
+
+            watching = asyncio.ensure_future(watch())
+            peer.writer.write(frames)
+            peer.writer.write(masked(PING, b"last"))
+            while await peer.frame() != (0x8A, b"last"):
+                pass
+            stop = True
+            await watching
+            assert longest < 0.06, "noise, and the client of this test; a step has about a millisecond"
+
+    run(body)
+
+
+def test_what_was_sent_before_the_socket_closed_counts(run: Run) -> None:
+    async def body() -> None:
+        async with listening() as (server, port), dialled(port) as peer:
+            taken: list[bytes] = []
+            server.account("$G").subscribe(b"n", lambda s, r, h, p, o: taken.append(p))
+            peer.writer.write(masked(BINARY, CONNECT))
+            peer.writer.write(b"".join(masked(BINARY, b"PUB n 4\r\n%04d\r\n" % n) for n in range(3000)))
+            peer.writer.close()
+            while server.clients or server.transports:
+                await asyncio.sleep(0.001)
+            assert taken == [b"%04d" % n for n in range(3000)]
 
     run(body)
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from jetcluster.store import block_writer, kv, matches, queries, subject_index, view
+from jetcluster.store import block_writer, kept_filters, kv, matches, queries, subject_index, view
 from jetcluster.store.api import Msg
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_cache import BlockCache
@@ -26,6 +26,7 @@ from .model import Model
 from .shipping import ship
 
 SUBJECTS = [b"a", b"a.b", b"a.c", b"a.b.c", b"b", b"b.*x", b"nul\x00", b"nul"]
+MANY = [b"a.*", b"*.*x", b"a", b"*.b.*", b"x.*", b"y.*", b"nul", b"z.>"]
 FILTERS = [b">", b"a.>", b"a.*", b"*", b"*.b.>", b"none", b"none.*", *SUBJECTS]
 HEADERS = [b"", b"", b"NATS/1.0\r\nA: b\r\n\r\n"]
 STREAM = 7
@@ -66,7 +67,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.patch.setattr(queries, "BACKWARD_BLOCKS", 1 if small else 64)
         self.patch.setattr(queries, "SEEK_COST", 0.01 if seek else 8.0)
         self.patch.setattr(subject_index, "HINTS_KEPT", 2 if small else 65_536)
-        self.patch.setattr(subject_index, "FILTERS_KEPT", 2 if small else 8)
+        self.patch.setattr(kept_filters, "FEW_KEPT", 2 if small else 8)
+        self.patch.setattr(kept_filters, "KEPT", 3 if small else 64)
+        self.patch.setattr(kept_filters, "MAX_KEPT_SUBJECTS", 4 if small else 1 << 20)
         self.kv = self.open_kv()
         self.memory = memory
         self.cache = BlockCache(1 if tiny_cache else 1 << 20)
@@ -250,7 +253,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store.last_seq_of(subject) == max((m.seq for m in self.model.matching(subject)), default=0)
 
     @rule(
-        apart=st.sampled_from([[b">"], [b"a.>"], [b"a.*", b"a"], [b"b", b"*.b.>", b"none"], SUBJECTS]),
+        apart=st.sampled_from([[b">"], [b"a.>"], [b"a.*", b"a"], [b"b", b"*.b.>", b"none"], SUBJECTS, MANY]),
         offset=st.integers(-20, 20),
         want=st.integers(1, 40),
     )
@@ -259,6 +262,11 @@ class StoreMachine(RuleBasedStateMachine):
         matching = sorted(m.seq for f in apart for m in self.model.matching(f) if m.seq >= seq)
         found = self.store.next_seqs(apart, seq, want)
         assert found == matching[:want]
+        assert self.store.count_any(apart, seq) == len(matching)
+        every = [m for f in apart for m in self.model.matching(f)]
+        assert self.store.last_of_any(apart) == max((m.seq for m in every), default=0)
+        lasts = {m.subject: m.seq for m in sorted(every, key=lambda m: m.seq) if m.seq <= seq}
+        assert self.store.last_seqs_any(apart, seq) == sorted(lasts.values())
         for seqs in (found, range(max(seq - 3, 0), seq + 50), range(seq, seq + 50, 3)):
             stored = [self.model.msgs[s] for s in seqs if s in self.model.msgs]
             assert self.store.read(seqs) == stored

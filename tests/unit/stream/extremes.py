@@ -17,6 +17,7 @@ from jetcluster.consumer import turn
 from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.stream import commands, replacing, sourced
 from jetcluster.stream.commands import Firing
+from jetcluster.stream.fast_parts import FastPart, FastRun
 from jetcluster.stream.runs import Run, encode_runs
 
 T0 = 1_700_000_000_000_000_000
@@ -64,7 +65,8 @@ CONFIG = {
     "max_msgs": (5, 100), "max_bytes": (500, 100_000), "max_msgs_per_subject": (1, 3), "max_msg_size": (200,),
     "max_age": (1_000_000_000, 3_600_000_000_000), "duplicate_window": (1_000_000_000, 120_000_000_000),
     "discard": ("new", "old"), "discard_new_per_subject": (True,), "retention": ("limits", "interest", "workqueue"),
-    "allow_rollup_hdrs": (True,), "allow_atomic": (True,), "allow_msg_ttl": (True,), "allow_msg_counter": (True,),
+    "allow_rollup_hdrs": (True,), "allow_atomic": (True,),
+    "allow_batched": (True,), "allow_msg_ttl": (True,), "allow_msg_counter": (True,),
     "allow_msg_schedules": (True,), "subject_delete_marker_ttl": (1_000_000_000,), "deny_purge": (True,),
     "deny_delete": (True,), "sealed": (True,), "restoring": (True,), "first_seq": (10, 1 << 62), "num_replicas": (1, 3),
     "mirror": ({"name": "UP"},), "sources": ([{"name": "UP"}], [{"name": "UP", "filter_subject": "a"}, {"name": "V"}]),
@@ -224,6 +226,24 @@ def _publish(x: Extremes) -> list[bytes]:
     return [commands.encode_publish(x.time(), x.batch())]
 
 
+def _fast_publish(x: Extremes) -> list[bytes]:
+    """In the order of the command, as a leader writes it, or with runs that overlap and go beyond it."""
+    batch = x.batch()
+    messages = struct.unpack_from("<H", batch + b"....", 2)[0] or 1
+    parts, at = [], 0
+    for _ in range(x.random.randint(1, 3)):
+        runs = []
+        for _ in range(x.random.randint(1, 3)):
+            count = x.random.randint(0, 3)
+            start = x.pick((0, messages, (1 << 32) - 1)) if x.odd(0.1) else min(at, max(0, messages - count))
+            seq = x.number() if x.odd(0.2) else x.random.randint(1, 5)
+            runs.append(FastRun(start, count, seq))
+            at += count
+        stem, batch_id = x.pick((b"_INBOX.a.id", b"", b"s" * 65_535)), x.pick((b"id", b"other", b"", b"\xff" * 65_535))
+        parts.append(FastPart(batch_id, stem, x.pick((0, 1, 100, 65_535)), x.odd(0.5), x.odd(0.3), runs))
+    return [commands.encode_fast(x.time(), parts, batch)]
+
+
 def _batch_part(x: Extremes) -> list[bytes]:
     data = x.batch()
     number = x.pick((0, 0, 1, 65_535))
@@ -380,6 +400,7 @@ OPS = {
 
 COMMANDS = {
     commands.PUBLISH: _publish,
+    commands.FAST_PUBLISH: _fast_publish,
     commands.PURGE: _purge,
     commands.DELETE_MSG: _delete,
     commands.EXPIRE: _expire,

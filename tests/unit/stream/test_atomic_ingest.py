@@ -46,12 +46,24 @@ def test_staged_messages_are_answered_at_once_and_proposed_with_the_commit() -> 
     bench.send(3, "1", reply=b"r3")
     (commit,) = bench.decoded()
     assert isinstance(commit, BatchCommit) and not isinstance(commit.body, bytes)
-    assert (commit.ts, commit.parts, commit.plain, commit.allow_msg_id) == (bench.time.time_ns(), 0, True, False)
+    assert (commit.ts, commit.parts, commit.plain, commit.allow_msg_id) == (bench.time.time_ns(), 0, True, True)
     assert commit.body.count == 3
     assert len(bench.bus.sent) == 1 and bench.ingest.pending_messages == 3
     bench.ingest.on_applied(101, BatchResult(7, 3, None))
     assert bench.bus.sent[1:] == [(b"r3", b'{"stream":"S","seq":7,"batch":"b","count":3}', b"")]
     assert (bench.ingest.pending_messages, bench.ingest.pending_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_whether_message_ids_are_allowed_is_in_the_command(allowed: bool) -> None:
+    """Replicas may be configured differently, and the leader's configuration may change while a batch is open."""
+    bench = Batches()
+    room = bench.stage.room
+    bench.send(1)
+    room.limits = room.limits._replace(allow_msg_id=allowed)
+    bench.send(2, "1", more=["Nats-Msg-Id: x"])
+    (commit,) = bench.decoded()
+    assert isinstance(commit, BatchCommit) and commit.allow_msg_id is allowed
 
 
 def test_the_domain_and_odd_ids_in_the_ack() -> None:
@@ -225,7 +237,7 @@ def test_the_short_cut_for_messages_alike_changes_nothing(steps: list[tuple[Any,
     assert fast.bus.sent == slow.bus.sent
     assert fast.log.commands == slow.log.commands
     assert fast.abandoned == slow.abandoned
-    assert fast.stage._room.staged_bytes == slow.stage._room.staged_bytes
+    assert fast.stage.room.staged_bytes == slow.stage.room.staged_bytes
 
 
 @pytest.mark.parametrize(

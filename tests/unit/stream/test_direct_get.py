@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -371,13 +371,64 @@ def test_multi_last_filters_may_overlap() -> None:
 
 def test_multi_last_beyond_the_end_of_the_stream() -> None:
     frames = ask(numbered(3), multi_last=["foo"], up_to_seq=50)
-    assert frames[0][1] == b"3" and field(frames[-1][0], "Nats-UpTo-Sequence") == 50
+    assert frames[0][1] == b"3" and field(frames[-1][0], "Nats-UpTo-Sequence") == 3
+    assert field(ask(numbered(3), multi_last=["foo"], up_to_seq=3)[-1][0], "Nats-UpTo-Sequence") == 3
+    assert (
+        field(ask(numbered(3), multi_last=["foo"], up_to_time="2099-01-01T00:00:00Z")[-1][0], "Nats-UpTo-Sequence") == 3
+    )
+
+
+def test_pages_beyond_the_end_of_the_stream_are_of_one_moment() -> None:
+    store = numbered(10, tuple(f"foo.{i}" for i in range(10)))
+    first = ask(store, multi_last=["foo.*"], batch=4, up_to_seq=999)
+    told, last = (field(first[-1][0], name) for name in ("Nats-UpTo-Sequence", "Nats-Last-Sequence"))
+    store.append(Batch.of([b"foo.7", b"foo.new"], [], [b"later", b"later"]), 11, T0 + 10**9)
+    rest = ask(store, multi_last=["foo.*"], seq=last + 1, up_to_seq=told)
+    assert [p for _, p in first[:-1] + rest[:-1]] == [b"%d" % (i + 1) for i in range(10)]
+
+
+def test_what_comes_while_it_is_looked_for_is_left_out_beyond_what_is_asked_for() -> None:
+    store = numbered(4, ("a", "b"))
+    steps = DirectGet("S", store).open(b'{"multi_last": ["*"], "up_to_seq": 5}')
+    assert isinstance(steps, Generator)
+    next(steps)
+    store.append(Batch.of([b"a", b"b", b"c"], [], [b"5", b"6", b"7"]), 5, T0 + 10**9)
+    frames = list(frames_of(_run(steps)))
+    assert [p for _, p in frames] == [b"4", b"5", b""] and field(frames[-1][0], "Nats-UpTo-Sequence") == 5
+
+
+def _run(steps: Generator[None, None, Answer]) -> Answer:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            answer: Answer = stop.value
+            return answer
 
 
 def test_multi_last_up_to_a_sequence_that_older_messages_of_some_subjects_reach() -> None:
     store = numbered(9, ("a", "b", "c"))
     store.delete(2)
     assert [p for _, p in ask(store, multi_last=["a", "b", "c"], up_to_seq=4)] == [b"3", b"4", b""]
+
+
+def test_multi_last_up_to_time_without_the_instant() -> None:
+    """As nats-server 2.15.2; the choice is asked for with every request, since a reload may change it."""
+    store, excludes = numbered(6, ("a", "b")), [True]
+    getter = DirectGet("S", store, excludes_instant=lambda: excludes[0])
+
+    def payloads(when: str) -> list[bytes]:
+        body = json.dumps({"multi_last": ["*"], "up_to_time": when}).encode()
+        return [payload for _, payload in frames_of(getter.answer(body))]
+
+    assert payloads(f"{WHEN}.000002Z") == payloads(f"{WHEN}.000001999Z") == [b"1", b"2", b""]
+    assert payloads(f"{WHEN}.000002001Z") == [b"2", b"3", b""]
+    assert payloads("2035-01-01T00:00:00Z") == [b"5", b"6", b""]
+    assert status(list(frames_of(getter.answer(b'{"multi_last":["*"],"up_to_time":"%b"}' % f"{WHEN}Z".encode())))) == (
+        b"404 No Results"
+    )
+    excludes[0] = False
+    assert payloads(f"{WHEN}.000002Z") == [b"2", b"3", b""]
 
 
 def test_multi_last_up_to_time_includes_the_instant() -> None:

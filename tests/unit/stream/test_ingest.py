@@ -19,7 +19,7 @@ from jetcluster.stream import commands
 from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits, BatchRoom
 from jetcluster.stream.backlog import FIRST
 from jetcluster.stream.commands import Publish
-from jetcluster.stream.ingest import BATCH_BYTES, BATCH_MESSAGES, Ingest
+from jetcluster.stream.ingest import BATCH_BYTES, BATCH_MESSAGES, MAX_EXPECTED, Ingest
 from jetcluster.stream.results import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.twins import RecordingBus, block
@@ -133,6 +133,32 @@ def test_headers_are_stored_without_status_and_request_info() -> None:
     bench.publish()
     bench.end_turn()
     assert not bench.log.publishes()[1].batch.has_headers
+
+
+def test_a_schedule_of_another_account_is_refused_by_every_replica() -> None:
+    """Nobody has asked whether who has sent it may use the subjects that it names."""
+    schedule = ("Nats-Schedule: @every 1s", "Nats-Schedule-Target: a.secret")
+    bench = Bench()
+    bench.publish(headers=block("Nats-Request-Info: {}", *schedule))
+    bench.publish(headers=block(*schedule))
+    bench.end_turn()
+    (publish,) = bench.log.publishes()
+    imported, own = [headers for _, headers, _ in publish.batch.messages()]
+    assert imported == block("Nats-Schedule-Target: a.secret", "Nats-Scheduler: imported")
+    assert own == block(*schedule)
+
+
+def test_an_ack_subject_is_told_nothing_that_would_be_an_ack() -> None:
+    """An empty message there acknowledges: a delivery that came here is not this stream's to acknowledge."""
+    ack = b"$JS.ACK.S.C.1.2.3.4.5"
+    bench = Bench()
+    for reply in (ack, b"r"):
+        bench.publish(reply=reply, headers=block("Nats-Batch-Id: u", f"Nats-Batch-Sequence: {1 + (reply == b'r')}"))
+    bench.log.error = LeavingError(None)
+    for reply in (ack, b"r"):
+        bench.publish(reply=reply)
+    bench.end_turn()
+    assert [subject for subject, _, _ in bench.bus.sent] == [b"r", b"r"]
 
 
 @pytest.mark.parametrize(
@@ -254,6 +280,19 @@ def test_publishers_wait_while_enough_waits_to_be_applied() -> None:
     assert bench.ingest.valve.closed
     bench.ingest.on_dropped(0)
     assert not bench.ingest.valve.closed, "nobody waits for what is given up"
+
+
+def test_a_wildcard_among_too_many_subjects_is_refused_before_it_gets_into_the_log() -> None:
+    bench = Bench()
+    asked: list[bytes] = []
+    bench.ingest.width = lambda wanted: asked.append(wanted) or (MAX_EXPECTED + (wanted == b"*.wide"))  # type: ignore[func-returns-value]
+    for key in (b"a.literal", b"k.*", b"*.wide"):
+        fields = b"Nats-Expected-Last-Subject-Sequence: 0\r\nNats-Expected-Last-Subject-Sequence-Subject: " + key
+        bench.publish(headers=b"NATS/1.0\r\n" + fields + b"\r\n\r\n")
+    bench.end_turn()
+    assert asked == [b"k.*", b"*.wide"]
+    assert [publish.batch.count for publish in bench.log.publishes()] == [2]
+    assert bench.errors() == [10077]
 
 
 def test_a_subject_that_no_batch_can_hold_is_refused_and_those_around_it_are_not() -> None:

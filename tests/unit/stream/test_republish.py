@@ -74,6 +74,24 @@ def test_transformed_subjects_are_republished() -> None:
     assert len(republish.messages) == 1
 
 
+def test_streams_that_republish_into_each_other_come_to_an_end() -> None:
+    """Each time the headers grow, and a message with more than 64 KiB of them is not stored: as with nats-server."""
+    pairs = [
+        republishing(subjects=["a.>"], republish={"src": "a.>", "dest": "b.>"}),
+        republishing(subjects=["b.>"], republish={"src": "b.>", "dest": "a.>"}),
+    ]
+    waiting = [("a.1", b"", b"x")]
+    stored = 0
+    while waiting and stored < 2000:
+        stream, republish = pairs[stored % 2]
+        stream.publish(*waiting)
+        stored += 1
+        waiting = [(subject.decode(), headers, payload) for subject, headers, payload in republish.messages]
+        republish.messages.clear()
+    assert 100 < stored < 1000
+    assert len(pairs[0][0].seqs()) + len(pairs[1][0].seqs()) == stored - 1, "the last one was refused"
+
+
 def test_what_would_get_a_subject_that_no_server_can_carry_does_not_go_out() -> None:
     dest = "r." + ".".join(["{{wildcard(1)}}"] * 40)
     stream, republish = republishing(republish={"src": "a.*", "dest": dest})

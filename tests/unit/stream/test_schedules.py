@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from jetcluster.stream.schedules import without_schedule
 from tests.unit.stream.test_machine import Stream
 from tests.unit.stream.twins import block
 
@@ -102,3 +103,24 @@ def test_a_client_may_purge_a_schedule() -> None:
 def test_ttl_of_what_it_makes_needs_a_stream_with_ttls() -> None:
     stream = scheduling(allow_msg_ttl=True)
     assert stream.one("s.x", FAR, TARGET, "Nats-Schedule-TTL: 5m") == 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [FAR, TARGET],
+        [FAR, TARGET, FAR],
+        ["Nats-Schedule-Next: purge", "Nats-Scheduler: s.plan"],
+        ["Nats-Schedule-Time-Zone: UTC"],
+        ["Nats-Schedule: ", TARGET],
+    ],
+)
+def test_what_comes_from_another_account_schedules_nothing(fields: list[str]) -> None:
+    stream = scheduling()
+    stream.one("s.plan", FAR, TARGET)
+    left = without_schedule(block(*fields)).decode().split("\r\n")[1:-2]
+    verdict = stream.one("s.x", *left)
+    assert isinstance(verdict, tuple) and verdict[0] == 10212
+    assert stream.seqs() == [1]
+    for kept in ([], ["A: 1", "Nats-Msg-Id: 7"], [TARGET]):
+        assert without_schedule(block(*kept)) == block(*kept)

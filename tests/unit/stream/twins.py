@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 from jetcluster.protocol.subjects import matches
 from jetcluster.store.api import Columns, Msg, StoreState, SubjectState
@@ -219,6 +219,25 @@ class NaiveStore:
         top = self.last_seq if up_to is None else up_to
         found = {m.subject: m.seq for m in sorted(self.rows.values()) if m.seq <= top and fits(filter, m.subject)}
         return sorted(found.values())
+
+    def last_seqs_any(self, filters: Sequence[bytes], up_to: int | None = None) -> list[int]:
+        return sorted({seq for filter in filters for seq in self.last_seqs(filter, up_to)})
+
+    def last_of_any(self, filters: Sequence[bytes]) -> int:
+        return max((m.seq for m in self.rows.values() if any(fits(f, m.subject) for f in filters)), default=0)
+
+    def count_any(self, filters: Sequence[bytes], seq: int) -> int:
+        return sum(self.count(filter, seq) for filter in filters)
+
+    def preparing(self, filters: Sequence[bytes], seq: int = 0) -> Generator[None, None, None]:
+        yield
+
+    def lasts(self, filters: Sequence[bytes], up_to: int | None, limit: int) -> Generator[None, None, list[int] | None]:
+        yield
+        found = self.last_seqs_any(filters, up_to)
+        return found if len(found) <= limit else None
+
+    def find_each(self, filters: Iterable[bytes]) -> None: ...
 
     def subject_counts(self, filter: bytes) -> list[tuple[bytes, int]]:
         return [(subject, state.count) for subject, state in self.subjects(filter)]

@@ -67,7 +67,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- if .Values.config.nats.tls.enabled }}{{ $_ := set $config "tls" (include "jetcluster.tls" (list . .Values.config.nats.tls) | fromJson) }}{{ end -}}
 {{- with .Values.config.cluster -}}
-{{- $cluster := deepCopy .merge -}}
+{{- $cluster := mergeOverwrite (dict "trusted_network" .trustedNetwork) (deepCopy .merge) -}}
 {{- if .tls.enabled }}{{ $_ := set $cluster "tls" (include "jetcluster.tls" (list $ .tls) | fromJson) }}{{ end -}}
 {{- if and .enabled $cluster }}{{ $_ := set $config "cluster" $cluster }}{{ end -}}
 {{- end -}}

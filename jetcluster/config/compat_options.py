@@ -1,0 +1,43 @@
+"""Where the specification and nats-server differ: which of the two this server follows, point by point.
+
+The defaults are what stock clients rely on, and the specification's letter where none of them minds. Every choice is
+made where a request is received or an answer is rendered, never in apply: replicas compute alike, however each of them
+is configured (docs/compatibility.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(slots=True)
+class CompatOptions:
+    """The `compat` block."""
+
+    ack_policy: str = "none"
+    """Of a consumer whose creation does not say: "none" or "explicit"."""
+    batch_msg_id: str = "deduplicate"
+    """Nats-Msg-Id in an atomic batch: "deduplicate" (a duplicate refuses the batch with 10201) or "refuse" (10177)."""
+    auto_allow_direct: bool = True
+    """max_msgs_per_subject above 0 turns allow_direct on."""
+    up_to_time: str = "inclusive"
+    """Of multi-gets: is a message of that very instant part of it, "inclusive" or "exclusive"?"""
+    seed_error_codes: bool = False
+    """API errors are numbered as the specification numbers them."""
+    duplicate_window_max: bool = False
+    """`limits` of `$JS.API.INFO` has that field."""
+
+
+PRESETS: Final = {
+    "seeds": CompatOptions(
+        ack_policy="explicit",
+        batch_msg_id="refuse",
+        auto_allow_direct=True,
+        up_to_time="inclusive",
+        seed_error_codes=True,
+        duplicate_window_max=True,
+    ),
+    "nats-server": CompatOptions(auto_allow_direct=False, up_to_time="exclusive"),
+}
+"""All of them at once: the specification, and nats-server 2.15.2."""

@@ -1,0 +1,188 @@
+"""The connections of the monitoring port: how many there may be, and how long each may take.
+
+aiohttp waits for a request for as long as it takes, and for a reader of an answer for ever. A `Guard` stands between a
+connection and aiohttp's protocol and ends it in time: nats-server gives a request's head 5 s, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, cast
+
+from aiohttp import web
+
+from jetcluster.clock import Clock
+from jetcluster.logs import get_logger
+
+log = get_logger("monitor")
+
+HEAD_SECONDS: Final = 5.0
+"""From the accept, or from the first byte of a further request, to the end of its headers."""
+ANSWER_SECONDS: Final = 60.0
+"""From there until the answer is handed to the transport: for the page, and for who reads it."""
+IDLE_SECONDS: Final = 180.0
+"""Between an answer and the next request; what the transport still holds has gone by then."""
+FEW: Final = 4
+"""So many connections there may be where clients have taken all descriptors but the reserve: a server that is full is
+to be looked at, too."""
+LOG_EVERY: Final = 10.0
+
+
+class Connections:
+    """Of one port. `has_room_at(descriptor)`: False when the store needs what descriptors are left. When there are
+    `most`, or `FEW` then, the one that has waited longest for a request makes room for a new one."""
+
+    def __init__(self, has_room_at: Callable[[int], bool], clock: Clock, most: int) -> None:
+        self.most = most
+        self._has_room_at = has_room_at
+        self._clock = clock
+        self._guards: dict[Any, Guard] = {}
+        """By aiohttp's protocol; those that have waited longest first."""
+        self._told = -LOG_EVERY
+        self._untold = 0
+
+    def __len__(self) -> int:
+        return len(self._guards)
+
+    def factory(self, make: Callable[[], Any]) -> Callable[[], asyncio.Protocol]:
+        """A factory of protocols around those that `make` makes."""
+        return lambda: Guard(self, make())
+
+    @web.middleware
+    async def answer(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        guard = self._guards.get(request.protocol)
+        if guard is None:  # the connection is gone
+            return await handler(request)
+        guard.wait(ANSWER_SECONDS, busy=True)
+        try:
+            response = await handler(request)
+            await response.prepare(request)
+            await response.write_eof()
+        finally:
+            guard.wait(IDLE_SECONDS)
+        return response
+
+    def add(self, guard: Guard, descriptor: int) -> bool:
+        """False when there is no room for it."""
+        most = self.most if self._has_room_at(descriptor) else min(FEW, self.most)
+        while len(self._guards) >= most:
+            self.note(f"there is room for {most}")
+            oldest = next((one for one in self._guards.values() if not one.busy), None)
+            if oldest is None:
+                return False
+            oldest.end()
+        self._guards[guard.inner] = guard
+        return True
+
+    def remove(self, guard: Guard) -> None:
+        self._guards.pop(guard.inner, None)
+
+    def moved(self, guard: Guard) -> None:
+        """It has been answered: others have waited longer now."""
+        if self._guards.pop(guard.inner, None) is not None:
+            self._guards[guard.inner] = guard
+
+    def close(self) -> None:
+        for guard in list(self._guards.values()):
+            guard.end()
+
+    def note(self, what: str) -> None:
+        """One line now and then about what any number of strangers do."""
+        self._untold += 1
+        now = self._clock.monotonic()
+        if now - self._told >= LOG_EVERY:
+            log.info(f"Monitoring connection refused or closed: {what} ({self._untold} since the last such line)")
+            self._told, self._untold = now, 0
+
+
+class Guard(asyncio.Protocol):
+    """One connection: hands on what aiohttp's protocol `inner` is to hear, and watches the time."""
+
+    def __init__(self, connections: Connections, inner: Any) -> None:
+        self.inner = inner
+        self.busy = False
+        """A request is being answered."""
+        self._connections = connections
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._in_head = False
+        self._is_in = False
+        """It was taken, and `inner` knows of it."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        socket = transport.get_extra_info("socket")
+        if not self._connections.add(self, -1 if socket is None else socket.fileno()):
+            asyncio.get_running_loop().call_soon(self._transport.abort)  # not in here: uvloop has yet to begin reading
+            return
+        self._is_in = True
+        self.inner.connection_made(transport)
+        self.wait(HEAD_SECONDS)
+        self._in_head = True
+
+    def data_received(self, data: bytes) -> None:
+        if not self._is_in or self._transport is None:
+            return
+        if not self.busy and not self._in_head:
+            self.wait(HEAD_SECONDS)
+            self._in_head = True
+        self.inner.data_received(data)
+
+    def wait(self, seconds: float, *, busy: bool = False) -> None:
+        """Ends the connection in so many seconds unless something happens."""
+        if self.busy and not busy:
+            self._connections.moved(self)
+        self.busy, self._in_head = busy, False
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if self._transport is None else asyncio.get_running_loop().call_later(seconds, self.end)
+
+    def end(self) -> None:
+        """At once, whatever is still to be written."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._connections.remove(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._transport = None
+        self._connections.remove(self)
+        if self._is_in:
+            self.inner.connection_lost(exc)
+
+    def eof_received(self) -> bool | None:
+        if not self._is_in:
+            return None
+        found: bool | None = self.inner.eof_received()
+        return found
+
+    def pause_writing(self) -> None:
+        self.inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.inner.resume_writing()
+
+
+class ShortLog:
+    """What aiohttp's protocol logs to: of a malformed request one short line now and then, no traceback. Errors of the
+    pages themselves are logged by the pages."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def exception(self, message: str, *args: object, exc_info: object = None, **_: object) -> None:
+        lines = str(exc_info).strip().splitlines()
+        why = f"{type(exc_info).__name__}: {lines[0][:80] if lines else ''}" if exc_info is not None else ""
+        text = message % args if args else message
+        self._connections.note(f"{text}: {why}")
+
+    error = exception
+
+    def debug(self, message: str, *args: object, **_: object) -> None:
+        pass
+
+    info = warning = debug

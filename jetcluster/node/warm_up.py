@@ -1,0 +1,48 @@
+"""What requests of this configuration will need and is not there when "Server is ready" is said, since it would not fit
+into a start. It is built in small steps, and imported by a thread, right after that: no request has to pay for it, and
+the event loop goes on in between."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from typing import Any
+
+from jetcluster.config.options import Options
+
+
+async def warm_up(options: Options) -> None:
+    """The most frequent first."""
+    if options.jetstream.enabled:
+        await build_models()
+    for name in modules_of(options):
+        if name not in sys.modules:
+            await asyncio.to_thread(importlib.import_module, name)
+
+
+async def build_models() -> None:
+    """Of requests, one by one: a request that comes meanwhile builds its own and waits for no other. For the first one,
+    which has no fields, pydantic imports and looks for more than all others take: that is done in a thread."""
+    base: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.model.base")
+    await asyncio.to_thread(base.WireModel.model_rebuild)
+    for model in base.models():
+        model.model_rebuild()
+        await asyncio.sleep(0)
+
+
+def modules_of(options: Options) -> list[str]:
+    """In the order in which they are imported."""
+    found: list[str] = []
+    users = options.users_by_name().values()
+    blocks = (options.tls, options.websocket.tls, options.leafnodes.tls, options.cluster.tls)
+    secrets = [user.password for user in users] + [options.authorization.password, options.authorization.token]
+    if any(secret.startswith("$2") for secret in secrets):
+        found.append("bcrypt")
+    if options.operator.is_on or any(user.nkey for user in users):
+        found.append("cryptography.hazmat.primitives.asymmetric.ed25519")
+    if any(blocks):
+        found.append("jetcluster.auth.certificates")
+    if options.system_account_name in (options.accounts or {}):
+        found += ["jetcluster.monitor.statsz", "jetcluster.monitor.system_requests"]
+    return found

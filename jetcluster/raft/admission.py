@@ -1,0 +1,75 @@
+"""Whose frames count. Everybody else may be linked, and is not listened to: whoever can reach the route port, or has
+its password, is no member of anything by that.
+
+- A member of a group is who the newest configuration of its log names, and who belongs to the cluster as well: to the
+  meta group, by the newest configuration in this node's log of it, or by the word of a member (`vouched`), where this
+  node's log lags.
+- Who belongs to the cluster and is not in the group's configuration may have become a member since. It is heard while
+  nobody leads whom this replica knows, which is so where it lags: whoever follows a leader hears of new ones from it.
+
+The peer is always that of the link, never a field of a frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from jetcluster.clock import Clock
+from jetcluster.raft.api import META_GROUP
+
+if TYPE_CHECKING:
+    from jetcluster.raft.group import Group
+    from jetcluster.raft.journal import Journal
+
+TELL_EVERY = 60.0
+"""Seconds between two reports that frames of a peer are refused."""
+MAX_TOLD = 256
+
+
+class Admission:
+    def __init__(self, groups: Mapping[int, Group], journal: Journal, clock: Clock) -> None:
+        self._groups = groups
+        self._journal = journal
+        self._clock = clock
+        self.vouched: Callable[[str], bool] = lambda peer: False
+        """Is the peer known to belong to the cluster, though this node's log of the meta group does not name it?"""
+        self.report: Callable[[int, str], None] = lambda gid, text: None
+        self.refused = 0
+        """Frames."""
+        self._told: dict[str, float] = {}
+
+    def is_member(self, peer: str) -> bool:
+        """Does `peer` belong to the cluster, as far as this node knows? Anybody may as long as it knows of none: it has
+        not met its cluster yet."""
+        meta = self._groups.get(META_GROUP)
+        if meta is not None and meta.members:
+            return peer in meta.members or self.vouched(peer)
+        log = self._journal.groups.get(META_GROUP)
+        if log is None:
+            return True
+        return peer in log.config.voters or peer in log.config.learners or self.vouched(peer)
+
+    def knows(self, peer: str) -> bool:
+        """The same, of a node that has met its cluster; False before it has."""
+        return META_GROUP in self._journal.groups and self.is_member(peer)
+
+    def belongs(self, peer: str) -> bool:
+        """To the cluster, or to a group."""
+        return self.knows(peer) or any(peer in group.members for group in self._groups.values())
+
+    def admits(self, group: Group, peer: str) -> bool:
+        """May `peer` say anything in `group`?"""
+        if peer in group.members:
+            return group.gid == META_GROUP or self.is_member(peer)
+        return group.hears(peer) and self.is_member(peer)
+
+    def refuse(self, peer: str, gid: int) -> None:
+        """A frame of a stranger: nothing in it was looked at. Told once in a while."""
+        self.refused += 1
+        now = self._clock.monotonic()
+        if now - self._told.get(peer, -TELL_EVERY) >= TELL_EVERY:
+            if len(self._told) >= MAX_TOLD:
+                self._told.clear()
+            self._told[peer] = now
+            self.report(gid, f"frames of {peer} are refused: it is not known as a member")

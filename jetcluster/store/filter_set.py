@@ -1,0 +1,167 @@
+"""`FilterSet`: several subject filters as one question, so that many cost one walk over the subjects and not one each.
+
+Filters that have their literal tokens at the same positions are alike in all but those tokens: whether a subject
+matches one of them is one look-up of its tokens there. Filters whose range of subjects is narrow are looked for by
+themselves, in their range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, TypeAlias, Union
+
+from jetcluster.store import filters
+
+FEW: Final = 4
+"""So many filters over the same range are faster one by one."""
+
+MANY: Final = 4096
+"""More filters are several sets: making one is one step."""
+
+Wanted: TypeAlias = Union[bytes, "FilterSet"]
+"""What is looked for: what one filter matches, or what any of several does."""
+
+_Test = tuple[Callable[[Sequence[bytes]], Any], dict[Any, bytes]]
+"""What to take of a subject's tokens, and which filter that is for."""
+
+
+class Part(NamedTuple):
+    """Filters that are looked for together: subjects from `low` on and before `high` (None: to the end)."""
+
+    low: bytes
+    high: bytes | None
+    filters: tuple[bytes, ...]
+    select: Callable[[Iterable[bytes]], list[bytes]]
+    """Those of some subjects that match, in the order given."""
+
+    @classmethod
+    def of(cls, subject_filter: bytes) -> Part:
+        return cls(*filters.bounds(subject_filter), (subject_filter,), partial(filters.select, subject_filter))
+
+
+class _Tables:
+    """Filters by the positions of their literal tokens."""
+
+    __slots__ = ("_closed", "_open", "_tests")
+
+    def __init__(self, subject_filters: Iterable[bytes]) -> None:
+        self._closed: dict[int, list[_Test]] = {}
+        """By number of tokens: those without a final `>`."""
+        self._open: list[tuple[int, _Test]] = []
+        """The others, each for subjects with more tokens than the number."""
+        self._tests: dict[int, list[_Test]] = {}
+        tables: dict[tuple[int, bool, tuple[int, ...]], _Test] = {}
+        for subject_filter in subject_filters:
+            tokens = subject_filter.split(b".")
+            ends_open = tokens[-1] == b">"
+            length = len(tokens) - ends_open
+            positions = tuple([i for i in range(length) if tokens[i] != b"*"])
+            test = tables.get((length, ends_open, positions))
+            if test is None:
+                test = tables[length, ends_open, positions] = _pick(positions), {}
+            test[1][test[0](tokens)] = subject_filter
+        for (length, ends_open, _), test in tables.items():
+            if ends_open:
+                self._open.append((length, test))
+            else:
+                self._closed.setdefault(length, []).append(test)
+
+    def matched(self, subject: bytes) -> Iterator[bytes]:
+        """The filters that match."""
+        tokens = subject.split(b".")
+        for pick, table in self._tests_for(len(tokens)):
+            found = table.get(pick(tokens))
+            # The tables take an empty token for any other one.
+            if found is not None and (b"" not in tokens or filters.matches(found, subject)):
+                yield found
+
+    def matches(self, subject: bytes) -> bool:
+        return next(self.matched(subject), None) is not None
+
+    def select(self, subjects: Iterable[bytes]) -> list[bytes]:
+        found: list[bytes] = []
+        tests = self._tests
+        for subject in subjects:
+            tokens = subject.split(b".")
+            for pick, table in tests.get(len(tokens)) or self._tests_for(len(tokens)):
+                if pick(tokens) in table and (b"" not in tokens or self.matches(subject)):
+                    found.append(subject)
+                    break
+        return found
+
+    def _tests_for(self, length: int) -> list[_Test]:
+        found = self._tests.get(length)
+        if found is None:
+            found = self._closed.get(length, []) + [test for least, test in self._open if length > least]
+            self._tests[length] = found
+        return found
+
+
+class FilterSet:
+    """Immutable; equal to one of the same filters."""
+
+    __slots__ = ("_hash", "filters", "matched", "matches", "parts", "select")
+
+    def __init__(self, subject_filters: Iterable[bytes]) -> None:
+        self.filters = tuple(sorted(set(subject_filters)))
+        self._hash = hash(self.filters)
+        tables = _Tables(self.filters)
+        self.matched: Callable[[bytes], Iterator[bytes]] = tables.matched
+        """The filters that match a subject."""
+        self.matches: Callable[[bytes], bool] = tables.matches
+        """One of the filters matches the subject."""
+        self.select: Callable[[Iterable[bytes]], list[bytes]] = tables.select
+        """The subjects that match one of the filters, in the order given."""
+        self.parts: list[Part] = _parts(self.filters, self.select)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FilterSet) and self.filters == other.filters
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+def arranged(subject_filters: tuple[bytes, ...]) -> tuple[Wanted, ...]:
+    """The filters of a request, or of a consumer, as few questions: literal ones are look-ups, many others are sets."""
+    wild = [one for one in subject_filters if not filters.is_literal(one)]
+    if len(wild) <= FEW:
+        return subject_filters
+    sets = [FilterSet(wild[start : start + MANY]) for start in range(0, len(wild), MANY)]
+    return (*(one for one in subject_filters if filters.is_literal(one)), *sets)
+
+
+parts_of = lru_cache(64)(arranged)
+"""The same, remembered: for those of consumers."""
+
+
+def _parts(
+    subject_filters: Sequence[bytes], select: Callable[[Iterable[bytes]], list[bytes]] | None = None
+) -> list[Part]:
+    """Every filter once, with those whose ranges lie within one another. `select` is for all of them, if known."""
+    ranged = sorted(((*filters.bounds(one), one) for one in subject_filters), key=lambda entry: (entry[0], entry[2]))
+    groups: list[tuple[bytes, bytes | None]] = []
+    wide: list[list[bytes]] = []
+    narrow: list[list[bytes]] = []
+    for low, high, one in ranged:
+        end = groups[-1][1] if groups else low
+        if not groups or (end is not None and low >= end):
+            groups.append((low, high))
+            wide.append([])
+            narrow.append([])
+        (wide if (low, high) == groups[-1] else narrow)[-1].append(one)
+    found: list[Part] = []
+    for (low, high), outer, inner in zip(groups, wide, narrow, strict=True):
+        if len(outer) <= FEW:
+            found += map(Part.of, outer)
+            found += _parts(inner)
+        else:
+            together = (*outer, *inner)
+            whole = select is not None and len(together) == len(subject_filters)
+            found.append(Part(low, high, together, select if whole and select else _Tables(together).select))
+    return found
+
+
+def _pick(positions: tuple[int, ...]) -> Callable[[Sequence[bytes]], Any]:
+    return itemgetter(*positions) if positions else lambda tokens: ()

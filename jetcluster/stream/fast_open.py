@@ -1,0 +1,194 @@
+"""`FastOpen`: the open fast-ingest batches (ADR-50) of the stream whose leader is here, and how fast each may go.
+
+A publisher sends so many messages as it was told before it waits for an ack: that number is the stream's say. It is
+shared by all open batches, goes up and down by factors of two, and is never above what the publisher asked for. Big
+messages make it small: two acks' worth of every batch fit into what the stream can have waiting (`Backlog.window`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from jetcluster.clock import Clock
+from jetcluster.stream.atomic_stage import BatchRoom
+from jetcluster.stream.backlog import PER_MESSAGE, Backlog
+from jetcluster.stream.fast_mark import FastMark
+from jetcluster.stream.fast_parts import FastRun
+
+MOST_PER_ACK: Final = 500
+"""Messages per ack of all open batches together, as in nats-server."""
+ACKS_AHEAD: Final = 2
+"""Acks that a publisher has outstanding, as ADR-50 advises."""
+
+
+class FastBatch:
+    __slots__ = (
+        "batch_id",
+        "closed",
+        "commit_seq",
+        "committing",
+        "deadline",
+        "expected",
+        "flow",
+        "gap_ok",
+        "pending",
+        "per_ack",
+        "reply",
+        "runs",
+        "seq",
+        "settled",
+        "size",
+        "stem",
+        "stored",
+        "told",
+    )
+
+    def __init__(self, batch_id: bytes, stem: bytes, flow: int, *, gap_ok: bool) -> None:
+        self.batch_id = batch_id
+        self.stem = stem
+        self.flow = flow
+        """Messages per ack at most, the publisher's wish."""
+        self.gap_ok = gap_ok
+        self.per_ack = 1
+        self.seq = 0
+        """Last sequence that came in, or is known to be lost."""
+        self.expected = b"1"
+        """The next one as it is written."""
+        self.settled = 0
+        """Last sequence of which the outcome is known, and of all before it."""
+        self.told = 0
+        """Sequence of the last ack."""
+        self.stored = 0
+        """Stream sequence of the last message stored, 0: none was."""
+        self.pending = 0
+        """Messages that are not applied yet."""
+        self.committing = False
+        """Nothing more is taken: it ends when all that is pending is applied."""
+        self.commit_seq = 0
+        """Sequence of the message that commits, when that is stored; 0 as long as none came."""
+        self.closed = False
+        self.deadline = 0.0
+        self.size = 0
+        """Bytes of a payload, lately."""
+        self.reply = b""
+        """Reply subject of its last message in the open command."""
+        self.runs: list[list[int]] | None = None
+        """Its messages in the open command, as `FastRun`."""
+
+    def came_to(self, seq: int) -> None:
+        self.seq = seq
+        self.expected = b"%d" % (seq + 1)
+
+    def place(self, place: int, seq: int) -> None:
+        """Its message `seq` is the open command's number `place`."""
+        runs = self.runs
+        assert runs is not None
+        self.pending += 1
+        if runs:
+            start, count, first = last = runs[-1]
+            if start + count == place and first + count == seq:
+                last[1] = count + 1
+                return
+        runs.append([place, 1, seq])
+
+    def take_runs(self) -> list[FastRun]:
+        runs, self.runs = self.runs or [], None
+        return [FastRun(*run) for run in runs]
+
+
+class FastOpen:
+    __slots__ = ("_backlog", "_by_id", "_clock", "_opened", "_room", "by_stem")
+
+    def __init__(self, room: BatchRoom, backlog: Backlog, clock: Clock, opened: Callable[[], None]) -> None:
+        """`opened` is called for each new batch: `expire` is wanted now and then until there is none."""
+        self._room = room
+        self._backlog = backlog
+        self._clock = clock
+        self._opened = opened
+        self._by_id: dict[bytes, FastBatch] = {}
+        self.by_stem: dict[bytes, FastBatch] = {}
+        """By what the reply subjects of most of its messages begin with: a short way to the batch."""
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[FastBatch]:
+        return iter(list(self._by_id.values()))
+
+    @property
+    def timeout(self) -> float:
+        """Seconds."""
+        return self._room.limits.timeout
+
+    def get(self, batch_id: bytes) -> FastBatch | None:
+        """None also when its time is over: it is closed then."""
+        batch = self._by_id.get(batch_id)
+        if batch is not None and self._is_late(batch, self._clock.monotonic()):
+            self.close(batch)
+            return None
+        return batch
+
+    def open(self, mark: FastMark, size: int) -> FastBatch | None:
+        """A new batch whose first payload has `size` bytes; None when there are too many."""
+        limits = self._room.limits
+        if len(self._by_id) >= limits.fast_per_stream or self._room.fast_open >= limits.fast_total:
+            return None
+        batch = FastBatch(mark.batch_id, mark.stem, mark.flow, gap_ok=mark.gap_ok)
+        batch.size = size
+        self.add(batch)
+        return batch
+
+    def add(self, batch: FastBatch) -> None:
+        self._by_id[batch.batch_id] = self.by_stem[batch.stem] = batch
+        self._room.fast_open += 1
+        batch.per_ack = self._most(batch) if len(self._by_id) == 1 else 1
+        self.touch(batch)
+        self._opened()
+
+    def touch(self, batch: FastBatch) -> None:
+        batch.deadline = self._clock.monotonic() + self._room.limits.timeout
+
+    def close(self, batch: FastBatch) -> None:
+        """Forgets it; once is enough."""
+        if batch.closed:
+            return
+        batch.closed = True
+        del self._by_id[batch.batch_id]
+        if self.by_stem.get(batch.stem) is batch:
+            del self.by_stem[batch.stem]
+        self._room.fast_open -= 1
+
+    def clear(self) -> None:
+        for batch in self:
+            self.close(batch)
+
+    def expire(self) -> None:
+        """Abandons, without a word, what was silent for too long."""
+        now = self._clock.monotonic()
+        for batch in self:
+            if self._is_late(batch, now):
+                self.close(batch)
+
+    def is_due(self, batch: FastBatch) -> bool:
+        """True when an ack is due; it is counted as told, and how often the next ones come is decided anew."""
+        ahead = batch.settled - batch.told
+        if ahead < batch.per_ack:
+            return False
+        batch.told += ahead - ahead % batch.per_ack  # one for the last instead of one for each
+        most = self._most(batch)
+        if batch.per_ack < most:
+            batch.per_ack = min(batch.per_ack * 2, most)
+        elif batch.per_ack > most:
+            batch.per_ack = max(batch.per_ack // 2, most)
+        return True
+
+    def _most(self, batch: FastBatch) -> int:
+        count = len(self._by_id)
+        room = self._backlog.window // (ACKS_AHEAD * count * (batch.size + PER_MESSAGE))
+        return max(1, min(batch.flow, MOST_PER_ACK // count, room))
+
+    @staticmethod
+    def _is_late(batch: FastBatch, now: float) -> bool:
+        """What waits to be applied is answered, however long that takes."""
+        return batch.deadline <= now and not batch.pending

@@ -1,0 +1,169 @@
+"""`FastPart`: which messages of one command belong to a fast-ingest batch (ADR-50), and what became of them.
+
+A command holds what was published in one turn of the loop: messages of several batches, and of none. Beside them it
+says which ones follow each other in which batch, so that every replica knows how far each batch has come:
+
+    u16 parts, then each
+        u8 flags | u16 flow | u16 length of stem | u16 length of id | u16 runs | stem | id, then its runs
+            u32 place in the command | u32 messages | u64 sequence in the batch
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from jetcluster import errors
+from jetcluster.errors import ApiError
+from jetcluster.stream.results import Counted, Duplicate, PublishResult, Verdict
+
+_COUNT: Final = struct.Struct("<H")
+_HEAD: Final = struct.Struct("<BHHHH")
+_RUN: Final = struct.Struct("<IIQ")
+_GAP_OK: Final = 1
+_COMMITS: Final = 2
+
+ENDED: Final = errors.by_code(10208)
+"""Of a message that follows a refused one where no gaps are taken. Nobody is told: the batch was answered."""
+
+
+class FastRun(NamedTuple):
+    """Messages that stand one behind the other in the command and in the batch."""
+
+    start: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs
+    seq: int
+
+    @property
+    def end(self) -> int:
+        """Sequence of the last one."""
+        return self.seq + self.count - 1
+
+
+class FastPart(NamedTuple):
+    """The messages of one batch in one command, in order; at least one run."""
+
+    batch_id: bytes
+    stem: bytes
+    """What the publisher's reply subjects begin with."""
+    flow: int
+    gap_ok: bool
+    commits: bool
+    """The last message is the last one of the batch."""
+    runs: Sequence[FastRun]
+
+    @property
+    def messages(self) -> int:
+        return sum(run.count for run in self.runs)
+
+    @property
+    def begins(self) -> bool:
+        return self.runs[0].seq == 1
+
+
+class Settled(NamedTuple):
+    """How far a batch has come with one command."""
+
+    seq: int
+    """The last message that is settled: stored, known already or, in a batch that takes gaps, refused. 0: none is."""
+    stored: int
+    """Stream sequence of the last one stored; 0: none was."""
+    refused: list[tuple[int, ApiError]]
+    """(sequence in the batch, why); at most one where no gaps are taken, and behind it nothing was stored."""
+    last: Verdict | None
+    """Of the part's last message; None: stored like all others."""
+
+
+def settle(part: FastPart, result: PublishResult) -> Settled:
+    verdicts = result.verdicts
+    end = part.runs[-1]
+    if verdicts is None:
+        last = end.start + end.count - 1
+        return Settled(end.end, result.first_seq + last, [], None)
+    seq = stored = 0
+    refused: list[tuple[int, ApiError]] = []
+    for run in part.runs:
+        for k in range(run.count):
+            verdict = verdicts[run.start + k]
+            if isinstance(verdict, ApiError):
+                refused.append((run.seq + k, verdict))
+                if not part.gap_ok:
+                    return Settled(seq, stored, refused, verdict)
+            elif not isinstance(verdict, Duplicate):
+                stored = verdict.seq if isinstance(verdict, Counted) else verdict
+            seq = run.seq + k
+    return Settled(seq, stored, refused, verdicts[end.start + end.count - 1])
+
+
+class FastGate:
+    """Lets nothing pass that follows a refused message in a batch that takes no gaps: the publisher may have sent a lot
+    before it heard of the refusal."""
+
+    __slots__ = ("_ended", "_owners", "_parts")
+
+    def __init__(self, parts: Sequence[FastPart], ended: Sequence[bool]) -> None:
+        """`ended[n]`: batch `n` has had a refused message in a command before."""
+        self._parts = parts
+        self._ended = list(ended)
+        self._owners: dict[int, int] = {}
+        """By place in the command: the number of the message's part. Filled when it is wanted."""
+
+    @property
+    def open(self) -> bool:
+        """No message is held back unless one is refused now."""
+        return not any(self._ended)
+
+    def owns(self, place: int) -> bool:
+        """The message belongs to a batch; known while `verdicts` runs."""
+        return place in self._owners
+
+    def verdicts(self, count: int, admit: Callable[[int], Verdict]) -> list[Verdict]:
+        """Of `count` messages, each admitted by its place in the command or held back."""
+        owners = self._owners
+        for number, part in enumerate(self._parts):
+            for run in part.runs:
+                owners.update(dict.fromkeys(range(run.start, run.start + run.count), number))
+        verdicts: list[Verdict] = []
+        for place in range(count):
+            owner = owners.get(place)
+            if owner is None:
+                verdicts.append(admit(place))
+                continue
+            verdict = ENDED if self._ended[owner] else admit(place)
+            if isinstance(verdict, ApiError) and not self._parts[owner].gap_ok:
+                self._ended[owner] = True
+            verdicts.append(verdict)
+        return verdicts
+
+
+def encode_parts(parts: Sequence[FastPart]) -> bytes:
+    pieces = [_COUNT.pack(len(parts))]
+    for batch_id, stem, flow, gap_ok, commits, runs in parts:
+        flags = (_GAP_OK if gap_ok else 0) | (_COMMITS if commits else 0)
+        pieces.append(_HEAD.pack(flags, flow, len(stem), len(batch_id), len(runs)) + stem + batch_id)
+        pieces += [_RUN.pack(*run) for run in runs]
+    return b"".join(pieces)
+
+
+def decode_parts(raw: bytes, at: int, messages: int) -> list[FastPart]:
+    """Of a command with so many messages. Raises ValueError, struct.error."""
+    (count,) = _COUNT.unpack_from(raw, at)
+    at += _COUNT.size
+    parts = []
+    for _ in range(count):
+        flags, flow, stem_size, id_size, run_count = _HEAD.unpack_from(raw, at)
+        at += _HEAD.size
+        stem, batch_id = raw[at : at + stem_size], raw[at + stem_size : at + stem_size + id_size]
+        at += stem_size + id_size
+        end = at + run_count * _RUN.size
+        runs = [FastRun(*fields) for fields in _RUN.iter_unpack(raw[at:end])]
+        at = end
+        if flags & ~(_GAP_OK | _COMMITS) or len(runs) != run_count or not runs or not flow:
+            raise ValueError("not a fast batch")
+        if any(run.start + run.count > messages or not run.count or not run.seq for run in runs):
+            raise ValueError("a fast batch beyond its command")
+        parts.append(FastPart(batch_id, stem, flow, bool(flags & _GAP_OK), bool(flags & _COMMITS), runs))
+    if at != len(raw):
+        raise ValueError("trailing bytes")
+    return parts

@@ -1,0 +1,245 @@
+"""Each extra alone: `python -m scripts.check_extras [EXTRA ...]` (`make extras`: all of them, and none).
+
+The development environment has everything, so it cannot show that an extra forgets a package. This builds the wheel,
+makes an environment of the wheel and what it requires with one extra, down to the last requirement and nothing else,
+and does there what the extra is for. The packages are linked from the environment that this runs in, whose versions
+pip has resolved for all extras together: pyspark alone is 450 MB, and an index takes half a minute for each extra. The
+wheel is built as pip builds it; where no package index answers for that, all of it is skipped, with the reason.
+"""
+
+from __future__ import annotations
+
+import email
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+from zipfile import ZipFile
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+TOP = Path(__file__).resolve().parents[1]
+ALONE = ""
+"""No extra."""
+READY_SECONDS = 30.0
+TOOLS = "ruff, mypy, pytest, xdist, hypothesis, docker, toxiproxy, yaml, prometheus_client"
+"""Of `dev`, what is imported."""
+
+PUBLISH = """
+import asyncio, sys
+from jetcluster.cli.bench_client import Client
+
+async def main(url):
+    async with await Client.connect(url) as client:
+        await client.api("STREAM.CREATE.BASE", {"name": "BASE", "subjects": ["base"], "allow_direct": True})
+        assert (await client.request("base", b"hello")).json()["seq"] == 1
+        assert (await client.request("$JS.API.DIRECT.GET.BASE", b'{"seq":1}')).data == b"hello"
+
+asyncio.run(main(sys.argv[1]))
+"""
+DEMO = """
+import asyncio, sys, nats
+from scripts import flights
+
+async def main(url):
+    subjects, payloads = flights.load()
+    nc = await nats.connect(url)
+    js = nc.jetstream()
+    await js.add_stream(name="DEMO", subjects=["flights.>"])
+    assert (await js.publish(subjects[0], payloads[0])).seq == 1
+    await nc.close()
+
+asyncio.run(main(sys.argv[1]))
+"""
+SPARK = """
+import sys
+from jetcluster.pipeline import environment, main, session
+
+url, folder = sys.argv[1:]
+environment.check()
+spark = session.open_session("local[2]", name="extras", quick=True)
+
+def rows(stream):
+    return spark.read.format("jetstream").options(servers=url, stream=stream).load().count()
+
+text = "encode(cast(id AS string), 'utf-8') AS data"
+table = spark.range(200).selectExpr("concat('spark.', id % 5) AS subject", text)
+table.write.format("jetstream").options(servers=url, stream="SPARK").mode("append").save()
+assert rows("SPARK") == 200
+main.run_in(spark, "archive", "--server", url, "--stream", "SPARK", "--out", folder)
+main.run_in(spark, "restore", "--server", url, "--from", folder, "--stream", "AGAIN", "--subjects", "again.>")
+assert rows("AGAIN") == 200
+spark.stop()
+"""
+CREATE_SPARK = """
+import asyncio, sys
+from jetcluster.cli.bench_client import Client
+
+async def main(url):
+    async with await Client.connect(url) as client:
+        await client.api("STREAM.CREATE.SPARK", {"name": "SPARK", "subjects": ["spark.*"], "allow_direct": True})
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+class Environment:
+    """A virtual environment with the wheel, one extra, and nothing else; not even pip."""
+
+    def __init__(self, folder: Path, wheel: Path, extra: str) -> None:
+        self.python = folder / "bin" / "python"
+        run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
+        words = ["install", "--quiet", "--no-index", "--no-deps", str(wheel)]
+        run([sys.executable, "-m", "pip", "--python", str(self.python), *words])
+        (site,) = folder.glob("lib/python*/site-packages")
+        for package in sorted(required(requirements_of(wheel), extra)):
+            link(package, site)
+
+    def run(self, *words: str, **more: str) -> None:
+        """`python <words>` in the environment."""
+        env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))}
+        run([str(self.python), *words], env=env | more)
+
+
+def requirements_of(wheel: Path) -> tuple[list[str], list[str]]:
+    """Extras of the wheel and what it requires, as its METADATA says."""
+    with ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        text = email.message_from_bytes(archive.read(name))
+    return text.get_all("Provides-Extra", []), text.get_all("Requires-Dist", [])
+
+
+def required(wheel: tuple[list[str], list[str]], extra: str) -> set[str]:
+    """Names of the packages that pip installs for the wheel with `extra`, those that they require included."""
+    found: set[tuple[str, str]] = set()
+    wanted = [("jetcluster", ALONE), ("jetcluster", extra)]
+    while wanted:
+        name, with_extra = wanted.pop()
+        if (name, with_extra) in found:
+            continue
+        found.add((name, with_extra))
+        for text in wheel[1] if name == "jetcluster" else installed(name).requires or ():
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": with_extra}):
+                wanted += [(canonicalize_name(requirement.name), more) for more in (ALONE, *requirement.extras)]
+                check_version(requirement)
+    return {name for name, _ in found} - {"jetcluster"}
+
+
+def check_version(requirement: Requirement) -> None:
+    version = installed(requirement.name).version
+    if not requirement.specifier.contains(version, prereleases=True) and requirement.name != "jetcluster":
+        fail(f"{requirement} is wanted and {version} is here: run `make install`")
+
+
+def installed(name: str) -> importlib.metadata.Distribution:
+    try:
+        return importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        fail(f"{name} is not installed here: run `make install`")
+
+
+def link(package: str, site: Path) -> None:
+    """Makes the package importable in the environment of `site`."""
+    found = installed(package)
+    for top in sorted({file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}):
+        if not (site / top).exists():
+            (site / top).symlink_to(Path(str(found.locate_file(top))).resolve())
+
+
+@contextmanager
+def server(base: Environment, folder: Path) -> Iterator[str]:
+    """The URL of a server that runs in the environment without an extra."""
+    words = [
+        str(base.python.with_name("jetcluster")),
+        "serve",
+        "-js",
+        "-sd",
+        str(folder),
+        "-a",
+        "127.0.0.1",
+        "-p",
+        "-1",
+    ]
+    with subprocess.Popen([*words, "--ports_file_dir", str(folder)], stderr=subprocess.DEVNULL) as process:  # noqa: S603
+        try:
+            ports, give_up = folder / f"nats-server_{process.pid}.ports", time.monotonic() + READY_SECONDS
+            while not ports.exists() or not ports.read_text():
+                if process.poll() is not None or time.monotonic() > give_up:
+                    fail(f"`{' '.join(words)}` does not get ready")
+                time.sleep(0.05)
+            yield json.loads(ports.read_text())["nats"][0]
+        finally:
+            process.terminate()
+
+
+def check(extra: str, here: Environment, url: str, folder: Path) -> None:
+    """Does what the extra is for."""
+    if extra == ALONE:
+        here.run("-c", PUBLISH, url)
+        here.run("-m", "jetcluster", "--help")
+    elif extra == "demo":
+        here.run("-c", DEMO, url, PYTHONPATH=str(TOP))
+    elif extra == "spark":
+        here.run("-c", CREATE_SPARK, url)
+        here.run("-c", SPARK, url, str(folder), PYSPARK_PYTHON=str(here.python), SPARK_LOCAL_IP="127.0.0.1")
+    elif extra == "dev":
+        here.run("-c", f"import {TOOLS}")
+        here.run("-m", "pytest", "-q", "-p", "no:cacheprovider", str(TOP / "tests/unit/protocol/test_headers.py"))
+    else:
+        fail(f"the wheel has an extra {extra!r}: say here what it is for")
+
+
+def reason_to_skip(folder: Path) -> str:
+    """Why no wheel can be built here, "" if one can."""
+    words = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--retries", "1", "--timeout", "10"]
+    done = subprocess.run([*words, "--dest", str(folder), "hatchling"], capture_output=True, text=True, check=False)  # noqa: S603
+    return "" if done.returncode == 0 else (done.stderr.strip() or "pip does not run").splitlines()[-1]
+
+
+def run(words: Sequence[str], env: dict[str, str] | None = None) -> None:
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        fail(f"{' '.join(words)[:200]}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+
+
+def output(words: Sequence[str]) -> str:
+    return subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()  # noqa: S603
+
+
+def fail(text: str) -> NoReturn:
+    print(f"extras: FAILED {text}", flush=True)
+    raise SystemExit(1)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="jetcluster-extras-") as name:
+        folder = Path(name)
+        if reason := reason_to_skip(folder):
+            print(f"extras: not run here, no package index answers: {reason}")
+            return
+        output([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", name, str(TOP)])
+        wheel = next(folder.glob("jetcluster-*.whl"))
+        base = Environment(folder / "base", wheel, ALONE)
+        with server(base, folder / "store") as url:
+            for extra in sys.argv[1:] or (ALONE, *requirements_of(wheel)[0]):
+                if extra == "spark" and shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+                    print("extras: [spark] not run here, there is no Java")
+                    continue
+                start = time.monotonic()
+                here = base if extra == ALONE else Environment(folder / extra, wheel, extra)
+                check(extra, here, url, folder / f"{extra}-files")
+                print(f"extras: [{extra}] works alone ({time.monotonic() - start:.1f} s)", flush=True)
+
+
+if __name__ == "__main__":
+    main()

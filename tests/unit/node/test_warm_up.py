@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+
+from jetcluster.config.options import AccountOptions, AuthorizationOptions, Options, TlsOptions, UserOptions
+from jetcluster.node.warm_up import modules_of
+
+ED25519 = "cryptography.hazmat.primitives.asymmetric.ed25519"
+
+
+@pytest.mark.parametrize(
+    ("options", "modules"),
+    [
+        (Options(), []),
+        (Options(authorization=AuthorizationOptions(user="a", password="b")), []),
+        (Options(authorization=AuthorizationOptions(user="a", password="$2a$10$x")), ["bcrypt"]),
+        (Options(authorization=AuthorizationOptions(token="$2a$10$x")), ["bcrypt"]),
+        (Options(authorization=AuthorizationOptions(users=[UserOptions(nkey="U")])), [ED25519]),
+        (Options(accounts={"A": AccountOptions("A", users=[UserOptions("a", "$2b$10$x")])}), ["bcrypt"]),
+        (Options(tls=TlsOptions(cert_file="c")), ["jetcluster.auth.certificates"]),
+        (
+            Options(accounts={"$SYS": AccountOptions("$SYS", users=[UserOptions("a", "b")])}),
+            ["jetcluster.monitor.statsz", "jetcluster.monitor.system_requests"],
+        ),
+    ],
+)
+def test_only_what_the_configuration_needs_is_brought_in(options: Options, modules: list[str]) -> None:
+    assert modules_of(options) == modules

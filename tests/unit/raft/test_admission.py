@@ -1,0 +1,208 @@
+"""Frames of strangers: a peer that is linked, and no member. Each attack has a twin that members may do."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from jetcluster.raft import codec
+from jetcluster.raft.api import Role
+from jetcluster.raft.membership import Config
+from tests.unit.raft.loopback import Loopback, Member
+from tests.unit.raft.test_deviations import crowd
+
+
+def linked(net: Loopback, *, vouched: bool = False) -> Member:
+    """A cluster of three whose member B is linked with X, of whom nobody has heard."""
+    net.start(leader="A")
+    crowd(net, net["A"].group(), 5)
+    net.run(0.5)
+    node = net["B"].node
+    node.admission.vouched = lambda peer: vouched and peer == "X"
+    node.peer_up("X")
+    return net["B"]
+
+
+def forged(term: int, index: int, prev_term: int) -> list[bytes]:
+    """Everything that a stranger could want to say in `term`."""
+    entry = (b"injected", term, codec.REGULAR)
+    return [
+        codec.encode_vote(term, 10**9, term),
+        codec.encode_pre_vote(term, 10**9, term),
+        codec.encode_vote_reply(term, True),
+        codec.encode_pre_vote_reply(term, term, True),
+        codec.encode_append(term, index, prev_term, index + 1, 0, [entry]),
+        codec.encode_ack(term, index, 0, False),
+        codec.encode_reject(term, index, index, 0, False),
+        codec.encode_timeout_now(term),
+        codec.encode_resign(term),
+        codec.encode_snap_offer(term, 10**6, term, Config(("X",))),
+        codec.encode_snap_request(term),
+        codec.encode_rejoin(term, 1),
+        codec.encode_rejoin_reply(term, 1, 0),
+    ]
+
+
+def test_no_frame_of_a_stranger_counts_for_anything() -> None:
+    net = Loopback()
+    b = linked(net)
+    group = b.group()
+    state = (group.term, group.leader, group.log.voted_for, group.last_index, group.commit_index, group.told_index)
+    term, index = group.term, group.last_index
+    attacks = [*forged(term, index, term), *forged(term + 1, index, term), *forged(term + 1000, index, term)]
+    for frame in attacks:
+        assert b.node.on_frame("X", 1, frame) == ""
+    b.node.end_of_batch()
+    net.run(1.0)
+    assert state == (
+        group.term, group.leader, group.log.voted_for, group.last_index, group.commit_index, group.told_index,
+    )  # fmt: skip
+    assert b.node.admission.refused == len(attacks)
+    assert len([text for _, text in b.reports if "frames of X are refused" in text]) == 1, "told once"
+    assert not group.stopped
+
+
+def test_a_stranger_does_not_win_an_election_while_nobody_leads() -> None:
+    net = Loopback()
+    b = linked(net)
+    net.isolate("B")
+    net.run(2.0)
+    group = b.group()
+    assert group.leader is None
+    end, term = group.last_index, group.term
+    for frame in forged(term + 1, end, group.log.last_term):
+        b.node.on_frame("X", 1, frame)
+    net.run(0.5)
+    assert (group.leader, group.term, group.last_index) == (None, term, end)
+
+
+def test_a_new_member_is_heard_by_a_replica_that_lags() -> None:
+    """The same frames of one for whom a member has vouched: it joined and was elected while this replica was away."""
+    net = Loopback()
+    b = linked(net, vouched=True)
+    net.isolate("B")
+    net.run(2.0)
+    group = b.group()
+    term, end = group.term, group.last_index
+    b.node.on_frame("X", 1, codec.encode_append(term + 3, end, group.log.last_term, end, 0, []))
+    net.run(0.01)
+    assert (group.leader, group.term) == ("X", term + 3)
+    entry = (b"new", term + 3, codec.REGULAR)
+    b.node.on_frame("X", 1, codec.encode_append(term + 3, end, group.log.last_term, end + 1, 0, [entry]))
+    assert group.last_index == end + 1, "whom it follows it hears from then on"
+
+
+def test_who_belongs_to_the_cluster_alone_does_not_depose_a_leader() -> None:
+    net = Loopback()
+    b = linked(net, vouched=True)
+    group = b.group()
+    term = group.term
+    for frame in forged(term + 1, group.last_index, term):
+        b.node.on_frame("X", 1, frame)
+    net.run(0.5)
+    assert (group.leader, group.term) == ("A", term)
+    assert net["A"].group().role is Role.LEADER
+
+
+def test_a_member_of_a_group_that_does_not_belong_to_the_cluster_any_more_is_a_stranger() -> None:
+    """It was removed from the meta group, and streams that it cannot be taken out of still name it."""
+    net = Loopback("ABCD")
+    for name in "ABCD":
+        net[name].node.admission.vouched = lambda peer: False
+    net.start(1, peers=("A", "B", "C"), leader="A")
+    net.start(2, peers=("B", "C", "D"), leader="B")
+    net.run(1.0)
+    group = net["C"].group(2)
+    term, refused = group.term, net["C"].node.admission.refused
+    net["C"].node.on_frame("D", 2, codec.encode_vote(term + 1, 10**6, term))
+    assert (group.term, net["C"].node.admission.refused) == (term, refused + 1)
+    net["C"].node.on_frame("B", 2, codec.encode_vote(term + 1, 10**6, term))
+    assert group.term == term + 1
+
+
+def test_strangers_tell_no_time_and_lead_nothing() -> None:
+    net = Loopback()
+    b = linked(net)
+    crowds = [f"X{n}" for n in range(50)]
+    for peer in crowds:
+        b.node.peer_up(peer)
+    ahead = net.time.time_ns() + 3600 * 10**9
+    for turn in range(50):
+        for peer in crowds:
+            b.node.on_frame(peer, 0, codec.encode_heartbeat(turn, ahead, ahead, True, 250))
+        net.run(0.1)
+    assert not b.node.health.time.disputed
+    assert not b.node.health.time._peers.keys() & set(crowds)
+    assert b.node.levels.told(crowds[0]) is None
+    assert abs(b.node.health.time.time_ns() - net.time.time_ns()) < 10**9
+    b.node.on_frame("X", 0, codec.encode_digest([(1, b.group().term, 0)]))
+    assert b.group().leader == "A"
+    for peer in crowds:
+        b.node.peer_down(peer)
+        assert peer not in b.node._peers, "whoever comes under ever new names is not remembered"
+        assert b.node.levels.told(peer) is None
+
+
+def test_a_node_that_has_met_no_cluster_hears_everybody() -> None:
+    """Its first frames may come before it knows with whom it founds one."""
+    net = Loopback()
+    node = net["B"].node
+    node.on_frame("A", 1, codec.encode_pre_vote(1, 0, 0))
+    group = net["B"].create(1, ("A", "B", "C"))
+    assert node.admission.refused == 0
+    node.peer_up("X")
+    node.on_frame("X", 7, codec.encode_pre_vote(1, 0, 0))
+    assert node.admission.refused == 1, "now it knows"
+    assert group.term == 0
+
+
+@pytest.mark.parametrize("term", [codec.MAX_TERM + 1, 1 << 61, (1 << 64) - 1])
+def test_a_term_beyond_the_bound_is_no_frame(term: int) -> None:
+    for frame in (
+        codec.encode_vote(term, 1, 1), codec.encode_pre_vote(term, 1, 1), codec.encode_append(term, 0, 0, 0, 0, []),
+        codec.encode_ack(term, 1, 0, False), codec.encode_reject(term, 1, 1, 0, False), codec.encode_resign(term),
+        codec.encode_vote_reply(term, True), codec.encode_pre_vote_reply(term, 1, True),
+        codec.encode_timeout_now(term), codec.encode_snap_offer(term, 1, 1, Config(("A",))),
+        codec.encode_snap_request(term), codec.encode_rejoin(term, 0), codec.encode_rejoin_reply(term, 0, 0),
+    ):  # fmt: skip
+        with pytest.raises(codec.CodecError):
+            codec.decode(frame)
+    with pytest.raises(codec.CodecError):
+        codec.decode_control(codec.encode_digest([(1, term, 0)]))
+    assert codec.decode(codec.encode_vote(codec.MAX_TERM, 1, 1)) == codec.Vote(codec.MAX_TERM, 1, 1)
+
+
+def test_nobody_stands_for_election_beyond_the_bound() -> None:
+    net = Loopback()
+    net.start(leader="A")
+    net.run(0.5)
+    group = net["B"].group()
+    assert group.may_campaign()
+    group.engine.step_down(codec.MAX_TERM)
+    group.sync()
+    assert not group.may_campaign()
+
+
+def test_frames_of_members_that_are_no_frames_are_told() -> None:
+    """The link is closed by whoever called; whatever the bytes are, nothing raises and no group stops."""
+    net = Loopback()
+    net.start(leader="A")
+    net.run(0.5)
+    node, group = net["B"].node, net["B"].group()
+    rng = random.Random(7)
+    genuine = [*forged(group.term, 3, 1), codec.encode_digest([(1, 1, 1)]), codec.encode_heartbeat(1, 1, 1, True, 1)]
+    told = 0
+    for turn in range(3000):
+        frame = bytearray(rng.choice(genuine))
+        kind = turn % 3
+        if kind == 0:
+            frame[rng.randrange(len(frame))] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            frame = frame[: rng.randrange(len(frame))]
+        else:
+            frame += rng.randbytes(rng.randrange(1, 40))
+        told += bool(node.on_frame("C", rng.choice((0, 1)), bytes(frame)))
+    assert told > 1500
+    assert not group.stopped, group.stopped
+    assert node.on_frame("C", 1, codec.encode_pre_vote(group.term + 1, 1, 1)) == ""

@@ -1,0 +1,282 @@
+"""What a client or a leaf link sends is worked on in portions, whatever it is."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import gc
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from jetcluster.clock import ManualTime, SystemClock
+from jetcluster.model.subjects import MAX_TOKENS
+from jetcluster.server.governor import HEAVY
+
+from .support import QUIET, Bench, Peer
+from .test_leaf_link import End, Site
+
+READ = 250_000
+"""Bytes that a loop hands over at a time."""
+LONGEST = 0.04
+"""Seconds of the processor that a turn may take, with this machine's noise; a portion has 2 ms. One read of any of
+these took 0.1 to 0.3 s and more in one turn."""
+
+CONNECT = b'CONNECT {"user":"u","pass":"p","verbose":false}\r\n'
+GARBAGE: dict[str, bytes] = {
+    "connect": CONNECT,
+    "deep-connect": b'CONNECT {"x":' + b"[" * 400 + b"]" * 400 + b"}\r\n",
+    "ping": b"PING\r\n",
+    "pong": b"PONG\r\n",
+    "ok": b"+OK\r\n",
+    "info": b"INFO {}\r\n",
+    "deep-info": b"INFO " + b"[" * 400 + b"]" * 400 + b"\r\n",
+    "sub-unsub": b"SUB a.b 1\r\nUNSUB 1\r\n",
+    "same-sid": b"SUB a 1\r\n",
+    "invalid-sub": b"SUB a..b 1\r\n",
+    "refused-publish": b"PUB $NRG.x 0\r\n\r\n",
+    "empty-messages": b"PUB a 0\r\n\r\n",
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_collections() -> Iterator[None]:
+    """What other tests have left would be looked at in a turn that is timed."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+class RealTime(ManualTime):
+    """Work takes as long as it takes; the turns of the loop are taken by hand, and timed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.soon: list[Callable[[], None]] = []
+
+    def monotonic(self) -> float:
+        return SystemClock().monotonic()
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Any:
+        self.soon.append(functools.partial(callback, *args))
+
+    def turns(self, most: int = 100_000) -> list[float]:
+        """Processor seconds of each turn until nothing is left to do."""
+        took = []
+        while self.soon and len(took) < most:
+            begun = time.process_time()
+            now, self.soon = self.soon, []
+            for callback in now:
+                callback()
+            took.append(time.process_time() - begun)
+        return took
+
+
+def on_real_time(bench: Bench) -> RealTime:
+    clock = RealTime()
+    server = bench.server
+    server.clock = server.timers = clock
+    for part in (server.governor, server.budget):
+        part._clock = part._timers = clock  # type: ignore[attr-defined]
+    return clock
+
+
+def longest(begun: float, clock: RealTime) -> float:
+    first = time.process_time() - begun
+    return max([first, *clock.turns()])
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_a_read_of_anything_takes_a_bounded_part_of_a_turn(kind: str) -> None:
+    bench = Bench()
+    peer = bench.client()
+    peer.ask(b"PING")
+    clock = on_real_time(bench)
+    lines = GARBAGE[kind] * (READ // len(GARBAGE[kind]))
+    begun = time.process_time()
+    peer.connection.data_received(lines)
+    assert longest(begun, clock) < LONGEST
+    peer.connection.data_received(b"PUB done 0\r\n\r\nPING\r\n")
+    clock.turns()
+    assert not peer.closed
+    assert bytes(peer.transport.written).endswith(b"PONG\r\n"), "all of it was worked on, in order"
+    assert peer.transport.reading
+
+
+def test_new_subscriptions_and_long_subjects_take_a_bounded_part_of_a_turn() -> None:
+    bench = Bench()
+    clock = on_real_time(bench)
+    peer = bench.client()
+    for lines in (
+        b"".join(b"SUB a.%d %d\r\n" % (n, n) for n in range(18_000)),
+        b"".join(b"SUB " + b"*." * 1900 + b"%d l%d\r\n" % (n, n) for n in range(60)),
+        b"".join(b"PUB " + b"a." * 1900 + b"%d 0\r\n\r\n" % n for n in range(60)),
+    ):
+        begun = time.process_time()
+        peer.connection.data_received(lines)
+        assert longest(begun, clock) < LONGEST
+    assert len(peer.connection.subscriptions) == 18_060
+
+
+def test_messages_that_go_to_thousands_take_a_bounded_part_of_a_turn() -> None:
+    """The more takers, the fewer messages of one connection in a turn."""
+    bench = Bench()
+    takers = bench.client()
+    takers.send(b"".join(b"SUB n %d\r\n" % number for number in range(4000)))
+    takers.read()
+    peer = bench.client()
+    clock = on_real_time(bench)
+    bench.server.options = dataclasses.replace(bench.server.options, max_pending=1 << 30)
+    begun = time.process_time()
+    peer.connection.data_received(b"PUB n 0\r\n\r\n" * 100)
+    assert longest(begun, clock) < 2 * LONGEST
+    assert takers.connection.out_msgs == 400_000
+
+
+@pytest.mark.parametrize("how", ["close", "lost", "connect"])
+def test_many_subscriptions_go_in_steps_and_take_nothing_meanwhile(how: str) -> None:
+    bench = Bench()
+    peer, other = bench.client(), bench.client()
+    peer.send(b"".join(b"SUB n.%d.x %d\r\n" % (number, number) for number in range(30_000)), b"SUB n.> a")
+    other.send(b"SUB n.7.x 1")
+    bench.time.advance(0)
+    clock = on_real_time(bench)
+    begun = time.process_time()
+    if how == "close":
+        peer.connection.close("Client Closed")
+    elif how == "lost":
+        peer.connection.connection_lost(None)
+    else:
+        peer.connection.data_received(CONNECT)
+    first = time.process_time() - begun
+    sent = peer.connection.out_msgs
+    other.connection.data_received(b"PUB n.7.x 0\r\n\r\n")
+    assert peer.connection.out_msgs == sent
+    assert other.connection.out_msgs == 1
+    assert max([first, *clock.turns()]) < LONGEST
+    assert bench.router.index.count == 1
+    assert not peer.connection.subscriptions
+
+
+def test_many_that_send_garbage_together_have_no_more_than_one_turn() -> None:
+    bench = Bench()
+    clock = on_real_time(bench)
+    peers = [bench.client() for _ in range(40)]
+    clock.turns()
+    begun = time.process_time()
+    for peer in peers:
+        peer.connection.data_received(b"PING\r\n" * 2500)  # 15,000 bytes, which is less than is heavy
+    assert time.process_time() - begun < 2 * LONGEST
+    assert max(clock.turns()) < LONGEST
+    for peer in peers:
+        assert bytes(peer.transport.written).count(b"PONG\r\n") == 2500
+        assert peer.transport.reading
+
+
+def test_a_client_that_says_little_is_answered_at_once_while_others_send_garbage() -> None:
+    bench = Bench()
+    clock = on_real_time(bench)
+    noisy, quiet = bench.client(), bench.client()
+    clock.turns()
+    noisy.connection.data_received(b"PING\r\n" * 40_000)
+    quiet.connection.data_received(b"PING\r\n")
+    assert quiet.connection.out, "in the same turn"
+
+
+def test_what_waits_is_forgotten_with_the_connection() -> None:
+    bench = Bench()
+    peer = bench.client()
+    peer.connection.data_received(b"SUB a.b 1\r\nUNSUB 1\r\n" * 10_000)
+    assert not peer.transport.reading
+    peer.connection.abort("Write Error")
+    bench.time.advance(0)
+    assert not peer.connection._has_input
+    assert not bench.server.governor.waiting
+
+
+def test_messages_of_a_client_that_leaves_are_published_though_commands_are_among_them() -> None:
+    bench = Bench()
+    taken: list[bytes] = []
+    bench.router.subscribe(b"n", lambda s, r, h, p, o: taken.append(p))
+    peer = bench.client()
+    lines = b"".join(b"PING\r\nSUB x.%d %d\r\nPUB n 4\r\n%04d\r\n" % (n, n, n) for n in range(4000))
+    peer.connection.data_received(lines)
+    peer.connection.connection_lost(None)
+    bench.time.advance(0)
+    assert taken == [b"%04d" % n for n in range(4000)]
+    assert bench.server.connected == 0
+
+
+def test_what_follows_a_connect_that_is_refused_is_not_looked_at() -> None:
+    class Nobody:
+        required = True
+        nonce_required = False
+
+        def check(self, *_args: Any, **_more: Any) -> Any:
+            raise PermissionError("nobody comes in")
+
+    bench = Bench(Nobody())  # type: ignore[arg-type]
+    peer = Peer(bench)
+    begun = time.process_time()
+    peer.connection.data_received(QUIET + b"PING\r\n" * 60_000)
+    assert time.process_time() - begun < LONGEST
+    assert peer.closed == "Authentication Failure"
+
+
+def test_a_subject_has_no_more_tokens_than_a_control_line_holds() -> None:
+    bench = Bench(max_control_line=1 << 20)
+    peer = bench.client()
+    peer.ask(b"PING")
+    most = b".".join([b"a"] * MAX_TOKENS)
+    assert peer.ask(b"SUB %b 1" % most, b"PING") == b"PONG\r\n"
+    answer = peer.ask(b"SUB %b.a 2" % most, b"PING")
+    assert answer.startswith(b"-ERR 'Permissions Violation for Subscription")
+    assert b"too many tokens" in answer[-40:] or b"too many tokens" in answer
+    assert list(peer.connection.subscriptions) == [b"1"]
+
+
+class TestLeaf:
+    """The links of leaf nodes."""
+
+    @staticmethod
+    def leaf() -> tuple[Site, RealTime, End]:
+        site = Site()
+        end = site.leaf()
+        return site, on_real_time(site.bench), end
+
+    @pytest.mark.parametrize(
+        "line",
+        [b"PING\r\n", b"PONG\r\n", b"\n", b"LS+ a.b\r\nLS- a.b\r\n", b"INFO {}\r\n", b"LMSG a 0\r\n\r\n"],
+        ids=["ping", "pong", "empty", "interest", "info", "messages"],
+    )
+    async def test_a_read_of_anything_takes_a_bounded_part_of_a_turn(self, line: bytes) -> None:
+        _, clock, end = self.leaf()
+        begun = time.process_time()
+        end.link.data_received(line * (READ // len(line)))
+        assert longest(begun, clock) < LONGEST
+        assert not end.link.close_reason
+        assert end.transport.reading
+        await asyncio.sleep(0)
+
+    async def test_what_a_link_brought_before_it_closed_counts(self) -> None:
+        site, clock, end = self.leaf()
+        taken: list[bytes] = []
+        site.router.subscribe(b"n", lambda s, r, h, p, o: taken.append(p))
+        lines = b"".join(b"LMSG n 5\r\n%05d\r\n" % n for n in range(10_000))
+        assert len(lines) > HEAVY
+        end.link.data_received(lines)
+        assert len(taken) < 10_000
+        end.link.connection_lost(None)
+        assert taken == [b"%05d" % n for n in range(10_000)]
+        clock.turns()
+        assert not site.bench.server.governor.waiting
+
+    async def test_interest_in_a_subject_of_too_many_tokens_is_none(self) -> None:
+        _, clock, end = self.leaf()
+        end.link.data_received(b"LS+ " + b"a." * MAX_TOKENS + b"a\r\nLS+ b\r\n")
+        clock.turns()
+        assert end.link.wanted == 1

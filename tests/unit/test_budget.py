@@ -1,0 +1,246 @@
+"""Work in steps that shares the loop's time (jetcluster/budget.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import pytest
+
+from jetcluster.budget import MAX_PER_KEY, QUANTUM, SLICE, BusyError, LoopBudget, Steps, Work
+from jetcluster.clock import ManualTime, SystemClock
+
+
+class Loop(ManualTime):
+    """Time moves only while somebody works, and the loop is turned by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.soon: list[Callable[[], None]] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Any:
+        self.soon.append(functools.partial(callback, *args))
+
+    def turn(self) -> None:
+        now, self.soon = self.soon, []
+        for callback in now:
+            callback()
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.budget = LoopBudget(self.loop, self.loop)
+        self.worked: list[Hashable] = []
+        self.results: list[object] = []
+
+    def steps(self, name: Hashable, count: int, seconds: float = QUANTUM) -> Steps[Hashable]:
+        for _ in range(count):
+            self.loop.now += seconds
+            self.worked.append(name)
+            yield
+        return name
+
+    def start(self, name: Hashable, count: int, key: Hashable = "") -> Any:
+        steps = self.steps(name, count)
+        return self.budget.start(key or name, steps, self.results.append, self.results.append)
+
+    def turns(self) -> int:
+        """So many turns of the loop until nobody waits."""
+        count = 0
+        while self.budget.jobs:
+            self.loop.turn()
+            count += 1
+        return count
+
+
+def test_a_short_job_is_done_at_once() -> None:
+    bench = Bench()
+    bench.budget.start("a", bench.steps("a", 3, QUANTUM / 10), bench.results.append, bench.results.append)
+    assert bench.results == ["a"]
+    assert not bench.budget.jobs
+
+
+def test_all_jobs_together_have_one_slice_of_a_turn() -> None:
+    bench = Bench()
+    for name in range(10):
+        bench.start(name, 20)
+    start = bench.loop.now
+    assert start <= SLICE + QUANTUM, "what is begun at once has no more than the others"
+    while bench.budget.jobs:
+        bench.loop.turn()
+        assert bench.loop.now - start <= SLICE + QUANTUM
+        start = bench.loop.now
+    assert sorted(map(str, bench.results)) == sorted(map(str, range(10)))
+
+
+def test_a_step_may_speak_for_time_that_is_needed_elsewhere() -> None:
+    bench = Bench()
+    begun: list[int] = []
+
+    def steps() -> Work[None]:
+        for number in range(20):
+            begun.append(number)
+            yield SLICE / 4
+
+    bench.budget.start("a", steps(), bench.results.append, bench.results.append)
+    counts = [len(begun)]
+    while bench.budget.jobs:
+        bench.loop.turn()
+        counts.append(len(begun))
+    assert max(after - before for before, after in itertools.pairwise(counts)) <= 4
+    assert len(begun) == 20
+
+
+def test_keys_have_turns_alike_however_many_jobs_they_have() -> None:
+    bench = Bench()
+    for _ in range(100):
+        bench.start("many", 5)
+    bench.start("one", 5)
+    bench.turns()
+    assert bench.worked.index("one") < 20
+    assert bench.results.index("one") < 5, "and it does not wait for the other's hundred"
+
+
+def test_a_short_job_of_a_key_does_not_wait_for_its_long_one() -> None:
+    bench = Bench()
+    bench.start("long", 500, key="account")
+    bench.start("short", 2, key="account")
+    bench.turns()
+    assert bench.results == ["short", "long"]
+
+
+def test_an_error_is_for_whoever_waits_and_others_go_on() -> None:
+    bench = Bench()
+
+    def breaks() -> Steps[None]:
+        yield from bench.steps("broken", 3)
+        raise ValueError("broken")
+
+    bench.start("a", 5)
+    bench.budget.start("b", breaks(), bench.results.append, bench.results.append)
+    bench.turns()
+    assert "a" in bench.results
+    assert [str(found) for found in bench.results if isinstance(found, ValueError)] == ["broken"]
+
+
+def test_a_callback_that_raises_does_not_stop_the_others() -> None:
+    bench = Bench()
+
+    def raises(_: object) -> None:
+        raise RuntimeError("a mistake")
+
+    bench.start("first", 4)
+    bench.budget.start("bad", bench.steps("bad", 2), raises, raises)
+    with pytest.raises(RuntimeError):
+        bench.turns()
+    bench.turns()
+    assert bench.results == ["first"]
+
+
+def test_a_cancelled_job_ends_where_it_stands() -> None:
+    bench = Bench()
+    job = bench.start("a", 50)
+    bench.loop.turn()
+    done = len(bench.worked)
+    job.cancel()
+    job.cancel()
+    assert not bench.budget.jobs
+    bench.loop.turn()
+    assert len(bench.worked) == done
+    assert bench.results == []
+
+
+def test_a_job_may_cancel_itself() -> None:
+    bench = Bench()
+    found: list[Any] = []
+
+    def steps() -> Steps[None]:
+        yield from bench.steps("a", 3)
+        found[0].cancel()
+        yield from bench.steps("a", 3)
+
+    found.append(bench.budget.start("a", steps(), bench.results.append, bench.results.append))
+    bench.turns()
+    assert bench.results == []
+    assert bench.worked.count("a") <= 4
+
+
+def test_too_many_jobs_are_refused_those_of_others_are_not() -> None:
+    bench = Bench()
+    for _ in range(MAX_PER_KEY):
+        bench.start("many", 5)
+    with pytest.raises(BusyError):
+        for _ in range(10):
+            bench.start("many", 5)
+    bench.start("one", 5)
+    bench.turns()
+    assert "one" in bench.results
+
+
+def test_stop_cancels_all() -> None:
+    bench = Bench()
+    for name in range(10):
+        bench.start(name, 50)
+    bench.budget.stop()
+    assert not bench.budget.jobs
+    assert bench.results == []
+
+
+def test_connections_that_wait_have_half_of_the_time() -> None:
+    bench = Bench()
+    bench.start("a", 50)
+    assert bench.budget.share == SLICE
+    bench.budget.connections_wait = True
+    assert bench.budget.share == SLICE / 2
+    start = bench.loop.now
+    bench.loop.turn()
+    assert bench.loop.now - start <= SLICE / 2 + QUANTUM
+
+
+class TestAwaited:
+    def budget(self) -> LoopBudget:
+        return LoopBudget(SystemClock(), asyncio.get_running_loop())
+
+    @staticmethod
+    def count(to: int) -> Steps[int]:
+        for _ in range(to):
+            yield
+        return to
+
+    async def test_the_result_comes_back(self) -> None:
+        budget = self.budget()
+        assert await budget.run("a", self.count(3)) == 3
+        assert await asyncio.gather(*(budget.run(key, self.count(20_000)) for key in range(5))) == [20_000] * 5
+
+    async def test_an_error_comes_back(self) -> None:
+        def breaks() -> Steps[None]:
+            yield from self.count(20_000)
+            raise ValueError("broken")
+
+        with pytest.raises(ValueError, match="broken"):
+            await self.budget().run("a", breaks())
+
+    async def test_a_cancelled_task_cancels_its_work(self) -> None:
+        budget = self.budget()
+        closed: list[bool] = []
+
+        def steps() -> Steps[None]:
+            try:
+                while True:
+                    yield
+            finally:
+                closed.append(True)
+
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await budget.run("a", steps())
+        assert closed == [True]
+        assert not budget.jobs
