@@ -15,7 +15,7 @@ LONG := $(addprefix tests/cluster/test_, $(addsuffix .py, wipe atomic_batch memb
   consumer_faults full_disk push_backpressure)) $(addprefix tests/interop/test_, $(addsuffix .py, backup leaf other_languages)) \
   $(wildcard tests/chaos/test_*.py)
 # These have bounds in seconds, so they want the machine for themselves.
-ALONE := $(addprefix tests/cluster/test_, $(addsuffix .py, consumer_takeover crash flood health large process))
+ALONE := $(addprefix tests/cluster/test_, $(addsuffix .py, attack consumer_takeover crash flood health large process))
 CHAOS ?=
 
 .PHONY: help install tools lint format test unit sim spark extras cluster suites oracle demo bench chaos docs image clean

@@ -86,3 +86,7 @@ class Cluster(Protocol):
         """Bytes of the account's memory and file streams on all reachable nodes, every replica counted, and how many
         consumers its streams have."""
         ...
+
+    async def used_by_tier(self, account: str) -> dict[int, tuple[int, int, int]]:
+        """The same by the streams' number of replicas."""
+        ...

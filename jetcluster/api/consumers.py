@@ -86,7 +86,7 @@ async def _create(context: ApiContext, request: Request, wanted: ConsumerCreateR
     if wanted.config.num_replicas > 1 and not context.cluster.clustered:
         raise by_code(errors.REPLICAS_NOT_SUPPORTED)
     stream = await find(context, request)
-    limits = context.limits(request.account)
+    limits = context.limits(request.account).of(stream.replicas)
     if wanted.config.sourcing:
         _check_identity(request, stream)
     if upstreams.waits_for_acks(wanted.config, stream.config):

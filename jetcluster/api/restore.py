@@ -99,11 +99,10 @@ async def _begin(context: ApiContext, request: Request, config: Fields, declared
 async def _assign(context: ApiContext, request: Request, config: Fields) -> Assignment:
     """Raises ApiError."""
     limits = context.limits(request.account)
-    stream_rules.check_config(config, limits)
+    stream_rules.check_config(config, limits.of(config["num_replicas"]))
     stream_rules.check_implemented(config)
-    result = await streams.meta(
-        context, "stream_create", request, config={**config, RESTORING: True}, limits=streams.meta_limits(limits)
-    )
+    bounds = streams.meta_limits(limits, config)
+    result = await streams.meta(context, "stream_create", request, config={**config, RESTORING: True}, **bounds)
     if not result["created"]:
         raise by_code(_NAME_TAKEN)
     return Assignment.from_dict(result["assignment"])
@@ -393,7 +392,7 @@ class Receiver:
 
     async def _create_consumer(self, assignment: Assignment, name: str, found: Fields) -> None:
         """Raises ApiError or ValueError: such a consumer cannot be here."""
-        limits = self._context.limits(self._request.account)
+        limits = self._context.limits(self._request.account).of(assignment.replicas)
         wish = {"stream_name": assignment.name, "config": found.get("config")}
         given = ConsumerCreateRequest.parse(dumps(wish), strict=False).config.to_wire()
         consumer_rules.check_name(name)

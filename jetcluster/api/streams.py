@@ -42,10 +42,10 @@ LIST_AT_ONCE = 64
 async def create(context: ApiContext, request: Request) -> Fields:
     config = _parse_config(context, request)
     limits = context.limits(request.account)
-    stream_rules.check_config(config, limits)
+    stream_rules.check_config(config, limits.of(config["num_replicas"]))
     link_rules.check_upstreams(config, _finder(context, request))
     stream_rules.check_implemented(config)
-    result = await meta(context, "stream_create", request, config=config, limits=meta_limits(limits))
+    result = await meta(context, "stream_create", request, config=config, **meta_limits(limits, config))
     assignment = Assignment.from_dict(result["assignment"])
     info = await ready(context, assignment)
     created = bool(result["created"])
@@ -63,14 +63,14 @@ async def update(context: ApiContext, request: Request) -> Fields:
     # Unknown streams first: what else is wrong with the request would only distract.
     known = await find(context, request)
     limits = context.limits(request.account)
-    stream_rules.check_config(config, limits)
+    stream_rules.check_config(config, limits.of(config["num_replicas"]))
     link_rules.check_upstreams(config, _finder(context, request))
     stream_rules.merge_update(known.config, config)  # for the reason only; apply decides, with the newest one
     stream_rules.check_implemented(config)
     moves = config.get("placement") != known.config.get("placement")
     if context.cluster.clustered and (moves or config["num_replicas"] != known.replicas):
         await _check_settled(context, request, moves=moves)
-    result = await meta(context, "stream_update", request, config=config, limits=meta_limits(limits))
+    result = await meta(context, "stream_update", request, config=config, **meta_limits(limits, config))
     assignment = Assignment.from_dict(result["assignment"])
     info = await ready(context, assignment)
     request.tell(assignment.name, "modify")
@@ -269,8 +269,17 @@ def _finder(context: ApiContext, request: Request) -> link_rules.Find:
     return find_config
 
 
-def meta_limits(limits: AccountLimits) -> dict[str, int]:
-    """What the meta state machine decides by; it goes into the command, since apply reads no configuration."""
+def meta_limits(limits: AccountLimits, config: Fields) -> dict[str, dict[str, int]]:
+    """What the meta state machine decides by; it goes into the command, since apply reads no configuration. Raises
+    ApiError 10120."""
+    found = {"limits": _bounds(limits)}
+    if limits.tiers is not None:
+        tier = limits.tier(config["num_replicas"])
+        found["tier"] = {**_bounds(tier), "replicas": tier.replicas}
+    return found
+
+
+def _bounds(limits: AccountLimits) -> dict[str, int]:
     return {
         "max_streams": limits.max_streams,
         "max_memory": limits.max_memory,

@@ -93,7 +93,8 @@ def _signal(request: str) -> int:
 
 
 def _check_config(path: str) -> int:
-    """`-t`: also fails on what a start only warns about, such as a duration without a unit."""
+    """`-t`: as nats-server's it fails on values that a start only warns about, such as a duration without a unit. What
+    else the log of a start would warn of is told, and the file is valid."""
     if not path:
         return _fail("must specify [-c, --config] option to check configuration file syntax")
     from jetcluster.config.lexer import ConfigError
@@ -105,6 +106,9 @@ def _check_config(path: str) -> int:
         return _fail(str(error))
     if pedantic:
         return _fail("\n".join(pedantic) + "\n")
+    options.add_start_warnings()
+    for warning in options.warnings:
+        print(f"nats-server: warning: {warning}", file=sys.stderr)
     print(f"nats-server: configuration file {path} is valid ({options.config_digest})", file=sys.stderr)
     return 0
 

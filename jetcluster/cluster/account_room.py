@@ -32,9 +32,10 @@ WARN_SECONDS: Final = 10.0
 MAX_SIZE: Final = (1 << 63) - 1
 _ACCOUNT_FULL: Final = by_code(10002)
 _NODE_FULL: Final = by_code(INSUFFICIENT_RESOURCES)
+_NOTHING: Final = AccountLimits(max_memory=0, max_storage=0)
 
-Key = tuple[str, bool]
-"""Account, and whether it is about memory streams."""
+Key = tuple[str, bool, int]
+"""Account, whether it is about memory streams, and in an account with tiers the number of replicas; else 0."""
 
 
 @dataclass(slots=True)
@@ -76,8 +77,10 @@ class AccountRoom:
     def take(self, replica: StreamReplica, size: int) -> None:
         """Counts `size` bytes that are about to be proposed. Raises RefusedError, and counts nothing then."""
         memory, copies = replica.assignment.memory, replica.assignment.replicas
-        key = replica.assignment.account, memory
-        limits = self._limits(key[0])
+        limits, tier = self._limits(replica.assignment.account), 0
+        if limits.tiers is not None:
+            limits, tier = limits.tiers.get(f"R{copies}", _NOTHING), copies
+        key = replica.assignment.account, memory, tier
         limit = limits.max_memory if memory else limits.max_storage
         if limit >= 0 and self._account(key) + size * copies > limit * copies:
             self._count()  # what was counted may be gone again
@@ -119,7 +122,10 @@ class AccountRoom:
         told = Counter({key: size for key, size in self._led.items() if self._limited(key)})
         if now >= self._tell_at and (told != self._told or now >= self._tell_at + WARN_SECONDS):
             self._tell_at, self._told = now + TELL_SECONDS, told
-            rows = [[account, memory, size] for (account, memory), size in told.items()]
+            # Of nodes of before, the last row of an account counts: they know no tiers.
+            rows = [
+                [account, memory, size, *([tier] if tier else [])] for (account, memory, tier), size in told.items()
+            ]
             context.mesh.notify(None, NOTICE, json.dumps(rows, separators=(",", ":")).encode())
         members = context.nodes()
         for peer in [peer for peer in self._elsewhere if peer not in members]:
@@ -129,8 +135,19 @@ class AccountRoom:
         return self._led[key] + sum(told[key] for told in self._elsewhere.values())
 
     def _limited(self, key: Key) -> bool:
+        return self._limit(key) >= 0
+
+    def _limit(self, key: Key) -> int:
+        """Bytes. 0 of a tier that the account does not have."""
         limits = self._limits(key[0])
-        return (limits.max_memory if key[1] else limits.max_storage) >= 0
+        if limits.tiers is not None:
+            limits = limits.tiers.get(f"R{key[2]}", _NOTHING)
+        return limits.max_memory if key[1] else limits.max_storage
+
+    def _key(self, replica: StreamReplica) -> Key:
+        assignment = replica.assignment
+        has_tiers = self._limits(assignment.account).tiers is not None
+        return assignment.account, assignment.memory, assignment.replicas if has_tiers else 0
 
     def _count(self) -> None:
         self._led, self._held = Counter(), Counter()
@@ -142,7 +159,7 @@ class AccountRoom:
         assignment = replica.assignment
         self.forget(assignment.gid)
         size = replica.store.byte_count + replica.ingest.pending_bytes
-        key = assignment.account, assignment.memory
+        key = self._key(replica)
         share = self._shares[assignment.gid] = _Share(key, size * assignment.replicas if replica.leading else 0, size)
         self._held[assignment.memory] += size
         if share.led:
@@ -152,7 +169,7 @@ class AccountRoom:
         """Whatever is not in the peer's newest list is not taken any more."""
         try:
             rows = json.loads(payload)
-            told = Counter({(str(row[0]), bool(row[1])): int(row[2]) for row in rows})
+            told = Counter({(str(row[0]), bool(row[1]), _tier(row)): int(row[2]) for row in rows})
         except (ValueError, TypeError, IndexError, KeyError, RecursionError, OverflowError) as error:
             raise FrameError(f"malformed usage: {error!r}") from error
         if any(not 0 <= size <= MAX_SIZE for size in told.values()):
@@ -165,3 +182,11 @@ class AccountRoom:
         if now >= self._warn_at.get(account, 0.0):
             self._warn_at[account] = now + WARN_SECONDS
             self._context.log.warning(text, account=account)
+
+
+def _tier(row: list[object]) -> int:
+    """Of what another node tells; versions of before know none."""
+    found = row[3] if len(row) > 3 else 0
+    if not isinstance(found, int):
+        raise TypeError("tier")
+    return found

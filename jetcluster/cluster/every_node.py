@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import struct
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -15,8 +17,12 @@ if TYPE_CHECKING:
 SETTLE_METHOD: Final = "meta.settle"
 SETTLE_SECONDS: Final = 2.0
 USED_METHOD: Final = "store.used"
+TIERS_METHOD: Final = "store.used_by_tier"
 _REVISION: Final = struct.Struct("<Q")
 _USED: Final = struct.Struct("<QQQ")
+
+Used = tuple[int, int, int]
+"""Bytes of memory and of file streams, every replica counted, and consumers."""
 
 
 class EveryNode:
@@ -26,6 +32,7 @@ class EveryNode:
         self._replicas = replicas
         context.mesh.serve(SETTLE_METHOD, self._serve_settle)
         context.mesh.serve(USED_METHOD, self._serve_used)
+        context.mesh.serve(TIERS_METHOD, self._serve_tiers)
 
     async def settle(self, revision: int) -> None:
         """Returns when every connected node has applied `revision` of the meta log, or after about 2 s."""
@@ -34,14 +41,31 @@ class EveryNode:
         calls = (self._context.mesh.call(peer, SETTLE_METHOD, payload, SETTLE_SECONDS) for peer in peers)
         await asyncio.gather(*calls, return_exceptions=True)
 
-    async def used(self, account: str) -> tuple[int, int, int]:
-        """Bytes of the account's memory and file streams on all reachable nodes, and consumers of its streams."""
-        peers = (self._context.me, *self._context.mesh.peers)
-        calls = (self._context.mesh.call(peer, USED_METHOD, account.encode(), 2.0) for peer in peers)
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        found = [_USED.unpack(answer) for answer in answers if isinstance(answer, bytes)]
-        memory, file, consumers = (sum(column) for column in zip(*found, strict=True))
+    async def used(self, account: str) -> Used:
+        """Of the account's streams on all reachable nodes."""
+        found = [_USED.unpack(answer) for answer in await self._ask(USED_METHOD, account)]
+        memory, file, consumers = (sum(column) for column in zip((0, 0, 0), *found, strict=True))
         return memory, file, consumers
+
+    async def used_by_tier(self, account: str) -> dict[int, Used]:
+        """By the streams' number of replicas. Nodes of before tiers do not answer, and are left out."""
+        total: defaultdict[int, Used] = defaultdict(lambda: (0, 0, 0))
+        for answer in await self._ask(TIERS_METHOD, account):
+            try:
+                rows = [tuple(map(int, row)) for row in json.loads(answer)]
+                for replicas, memory, file, consumers in rows:
+                    had = total[replicas]
+                    total[replicas] = had[0] + memory, had[1] + file, had[2] + consumers
+            except (ValueError, TypeError, OverflowError, RecursionError) as error:
+                self._context.log.warning("malformed usage", error=repr(error))
+        return dict(total)
+
+    async def _ask(self, method: str, account: str) -> list[bytes]:
+        """The answers that came."""
+        peers = (self._context.me, *self._context.mesh.peers)
+        calls = (self._context.mesh.call(peer, method, account.encode(), 2.0) for peer in peers)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        return [answer for answer in answers if isinstance(answer, bytes)]
 
     async def _serve_settle(self, peer: str, payload: bytes) -> bytes:
         (revision,) = _REVISION.unpack(payload)
@@ -53,10 +77,21 @@ class EveryNode:
             await asyncio.sleep(0.005)
 
     async def _serve_used(self, peer: str, payload: bytes) -> bytes:
-        used = {True: 0, False: 0}
-        consumers = 0
+        found = self._local(payload.decode()).values()
+        return _USED.pack(*(sum(column) for column in zip((0, 0, 0), *found, strict=True)))
+
+    async def _serve_tiers(self, peer: str, payload: bytes) -> bytes:
+        return json.dumps([[replicas, *used] for replicas, used in self._local(payload.decode()).items()]).encode()
+
+    def _local(self, account: str) -> dict[int, Used]:
+        """On this node, by number of replicas; consumers of the streams that are led here."""
+        found: defaultdict[int, Used] = defaultdict(lambda: (0, 0, 0))
         for replica in self._replicas.values():
-            if replica.assignment.account == payload.decode():
-                used[replica.assignment.memory] += replica.store.byte_count
+            assignment = replica.assignment
+            if assignment.account == account:
+                memory, file, consumers = found[assignment.replicas]
+                size = replica.store.byte_count
+                memory, file = (memory + size, file) if assignment.memory else (memory, file + size)
                 consumers += replica.machine.consumer_count if replica.leading else 0
-        return _USED.pack(used[True], used[False], consumers)
+                found[assignment.replicas] = memory, file, consumers
+        return found

@@ -108,6 +108,7 @@ class JetStream:
             clustered=clustered,
             leader=context.leaders.get,
             rules=context.placement_rules,
+            level=lambda: self.meta.level,
         )
         self.members = MetaMembers(context, self.meta, self.service)
         self.roster = Roster(context, self.meta, context.leaders.ask)
@@ -278,6 +279,10 @@ class JetStream:
     async def used(self, account: str) -> tuple[int, int, int]:
         """See `api.cluster.Cluster`."""
         return await self._every_node.used(account)
+
+    async def used_by_tier(self, account: str) -> dict[int, tuple[int, int, int]]:
+        """See `api.cluster.Cluster`."""
+        return await self._every_node.used_by_tier(account)
 
     # ---- meta group
 

@@ -53,6 +53,9 @@ TICK = 0.25
 REPLACE_AFTER = 2.0
 """Seconds of silence after which a link may be replaced by a new connection of the same process. A live peer is heard
 at least every PING_AFTER + TICK."""
+PROOF_WITHIN = 0.5
+"""Seconds for which a connection that has yet to show the key of its node keeps others of the same process away: two
+nodes that dial each other at once agree on one of the two, and who does not have the key keeps nobody out."""
 MAX_STRANGERS = 256
 FEW_STRANGERS = 16
 """The same where the store needs the descriptors that are left."""
@@ -284,13 +287,13 @@ class NodeMesh(MeshCore):
             assert current.handshake.remote is not None
             silent = self.clock.monotonic() - current.stats.last_activity
             same = current.handshake.remote.boot_id == remote.boot_id and silent < REPLACE_AFTER
-            if same and (current.up or not known):
+            proves = known and not current.up and self.clock.monotonic() - current.stats.started >= PROOF_WITHIN
+            if same and not proves:
                 raise Refused(Reason.DUPLICATE, f"already connected to {self.me.name}")
-            if known and current.up:
-                link.send(self._first_info(link))  # it takes the other's place once it has shown who it is
-                return
-            current.close("replaced by a new connection", abort=True)
-        self._choose(link)
+            if not known:
+                current.close("replaced by a new connection", abort=True)
+        if current is None or not known:
+            self._choose(link)  # else it takes the other's place once it has shown who it is
         link.send(self._first_info(link))
 
     def info_received(self, link: TcpLink, body: bytes) -> None:
@@ -308,9 +311,11 @@ class NodeMesh(MeshCore):
             if linked.name == info.name and other != info.peer_id:
                 self.links[other].close(f"its name is that of member {info.peer_id}")
         if not link.chosen:
-            current = self._chosen.get(info.peer_id)
+            current = self._chosen.pop(info.peer_id, None)
             if current is not None:
-                current.close("replaced by a new connection", abort=True)
+                current.chosen = False
+                if current.up:
+                    current.close("replaced by a new connection", abort=True)
             self._choose(link)
         if not self._decides(info.peer_id):
             link.send(self._first_info(link))

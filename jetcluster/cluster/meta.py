@@ -18,7 +18,8 @@ this is the control plane, tens per second.
     {"kind": "rescue", "request": id, "rescue": {"number", "at_ns", "by", "survivors": {..}, "lost": {..}}}
     {"kind": "stream_rescue", "request": id, "account", "name", "gid", "number", "kept", "peers": [..]}
 
-`limits` is {"max_streams", "max_memory", "max_storage"} of the account, -1 for none. `peers` of an update are where the
+`limits` is {"max_streams", "max_memory", "max_storage"} of the account, -1 for none; with "replicas", those of its
+streams with so many replicas alone, whose bytes count once then. `peers` of an update are where the
 stream goes, worked out for a stream that lives on `from`. `request` makes a retry safe: a
 leader that dies after it proposed leaves the asker in doubt; the same id again gets the first verdict.
 """
@@ -46,6 +47,8 @@ from jetcluster.cluster.meta_state import (
     StreamAssigned,
     StreamRemoved,
     StreamUpdated,
+    node_difference,
+    stream_difference,
 )
 from jetcluster.cluster.meta_subjects import SubjectBook
 from jetcluster.config.nkeys import is_key
@@ -83,6 +86,8 @@ class MetaMachine:
         self._replicated: Counter[str] = Counter()
         self._claimed: Counter[tuple[str, str]] = Counter()
         """Bytes that the streams of an account lay claim to, by account and storage."""
+        self._tiers: Counter[tuple[str, int, str]] = Counter()
+        """By account and number of replicas: streams (""), and what they claim of each storage, one replica counted."""
         self._changed: list[tuple[bool, Assignment]] = []
         """Assignments that the command at hand has put (True) or dropped."""
 
@@ -221,7 +226,8 @@ class MetaMachine:
     def _set_assignments(self, assignments: Iterable[Assignment]) -> None:
         wanted = list(assignments)
         self._accounts, self._by_gid, self._subjects = {}, {}, {}
-        self._replicas, self._leaders, self._replicated, self._claimed = Counter(), Counter(), Counter(), Counter()
+        self._replicas, self._leaders, self._replicated = Counter(), Counter(), Counter()
+        self._claimed, self._tiers = Counter(), Counter()
         for assignment in wanted:
             self._put(assignment)
 
@@ -447,15 +453,18 @@ class MetaMachine:
         self, account: str, config: Mapping[str, Any], limits: Mapping[str, int], replaced: Assignment | None
     ) -> None:
         """`limits` are the account's as the proposing leader knows them: apply never reads local configuration."""
-        if 0 <= limits["max_streams"] <= len(self._accounts.get(account, ())) and replaced is None:
+        tier = limits.get("replicas")
+        streams = self._tiers[account, tier, ""] if tier else len(self._accounts.get(account, ()))
+        if 0 <= limits["max_streams"] <= streams and replaced is None:
             raise by_code(errors.MAX_STREAMS)
+        storage, claimed = config["storage"], _claim if tier else _reserved
         memory = config["storage"] == "memory"
         limit = limits["max_memory"] if memory else limits["max_storage"]
-        wanted = _reserved(config)
+        wanted = claimed(config)
         if wanted and limit >= 0:
-            taken = self._claimed[account, config["storage"]]
-            if replaced is not None and replaced.config["storage"] == config["storage"]:
-                taken -= _reserved(replaced.config)
+            taken = self._tiers[account, tier, storage] if tier else self._claimed[account, storage]
+            if replaced is not None and replaced.config["storage"] == storage and tier in (None, replaced.replicas):
+                taken -= claimed(replaced.config)
             if taken + wanted > limit:
                 raise by_code(10028 if memory else 10047)
 
@@ -482,7 +491,10 @@ class MetaMachine:
             if assignment.replicas > 1:
                 self._replicated[peer] += by
         self._leaders[assignment.leader_hint] += by
-        self._claimed[assignment.account, assignment.config["storage"]] += by * _reserved(assignment.config)
+        account, storage = assignment.account, assignment.config["storage"]
+        self._claimed[account, storage] += by * _reserved(assignment.config)
+        self._tiers[account, assignment.replicas, ""] += by
+        self._tiers[account, assignment.replicas, storage] += by * _claim(assignment.config)
 
     def _replace(self, old: Assignment, new: Assignment, effects: list[Effect]) -> None:
         new.check()
@@ -536,7 +548,7 @@ class MetaMachine:
         self.applied_index, self._next_gid = index, next_gid
         named = [ClusterNamed(cluster_id)] if cluster_id != self.cluster_id else []
         self.cluster_id = cluster_id
-        return [*named, *rescued, *_node_difference(nodes_before, self._nodes), *_difference(before, self._by_gid)]
+        return [*named, *rescued, *node_difference(nodes_before, self._nodes), *stream_difference(before, self._by_gid)]
 
 
 def _node_key(text: object) -> str:
@@ -554,26 +566,12 @@ def _refused(error: ApiError) -> Result:
 
 
 def _reserved(config: Mapping[str, Any]) -> int:
-    """Bytes that a stream lays claim to: only a stream with max_bytes reserves."""
-    return max(int(config["max_bytes"]), 0) * int(config["num_replicas"])
+    """Bytes that a stream lays claim to, all replicas counted: only a stream with max_bytes reserves."""
+    return _claim(config) * int(config["num_replicas"])
 
 
-def _difference(before: Mapping[int, Assignment], after: Mapping[int, Assignment]) -> Iterable[Effect]:
-    for gid in sorted(before.keys() - after.keys()):
-        yield StreamRemoved(before[gid])
-    for gid in sorted(after):
-        if gid not in before:
-            yield StreamAssigned(after[gid])
-        elif before[gid] != after[gid]:
-            yield StreamUpdated(after[gid], before[gid])
-
-
-def _node_difference(before: Mapping[str, Node], after: Mapping[str, Node]) -> Iterable[Effect]:
-    for peer in sorted(before.keys() - after.keys()):
-        yield NodeRemoved(before[peer])
-    for peer in sorted(after):
-        if before.get(peer) != after[peer]:
-            yield NodeChanged(after[peer])
+def _claim(config: Mapping[str, Any]) -> int:
+    return max(int(config["max_bytes"]), 0)
 
 
 _HANDLERS = {

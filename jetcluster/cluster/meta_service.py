@@ -22,6 +22,7 @@ from jetcluster.cluster.placement import Candidate, Placement, PlacementRules, f
 from jetcluster.cluster.restores import RestoreWatch
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.model.patterns import Patterns
+from jetcluster.stream.levels import TIERS
 
 Body = dict[str, Any]
 Propose = Callable[[bytes], Awaitable[Body]]
@@ -52,9 +53,12 @@ class MetaService:
         clustered: bool = True,
         leader: Callable[[int], str | None] = lambda gid: None,
         rules: Callable[[], PlacementRules] = PlacementRules,
+        level: Callable[[], int] = lambda: TIERS,
     ) -> None:
         """`online` gives the peer ids reachable now, this node included. `clustered` False (a standalone server)
-        refuses R > 1 with 10074. `leader` gives the peer that leads a group, as far as this node knows."""
+        refuses R > 1 with 10074. `leader` gives the peer that leads a group, as far as this node knows; `level` what
+        all members of the meta group understand (`stream.levels`)."""
+        self._level = level
         self._leader = leader
         self._rules = rules
         self._machine = machine
@@ -74,8 +78,8 @@ class MetaService:
 
         | kind | body | result |
         |---|---|---|
-        | stream_create | request, account, config, limits | assignment, created, revision |
-        | stream_update | request, account, config, limits | assignment, revision |
+        | stream_create | request, account, config, limits, tier? | assignment, created, revision |
+        | stream_update | request, account, config, limits, tier? | assignment, revision |
         | stream_delete | request, account, name, gid? | removed (gid), revision |
         | stream_restored | request, account, name, gid | assignment, revision |
         | stream_move_cancel | request, account, name, revision | assignment, revision |
@@ -90,7 +94,7 @@ class MetaService:
         | lookup | account, name | assignment |
         | names | account, offset, limit, subject | total, offset, names |
         | list | account, offset, limit, subject | total, offset, assignments |
-        | usage | account | streams, reserved_memory, reserved_storage |
+        | usage | account | streams, reserved_memory, reserved_storage, tiers (by replicas) |
         """
         handler = _HANDLERS.get(kind)
         if handler is None:
@@ -102,7 +106,8 @@ class MetaService:
         account, config = body["account"], body["config"]
         self._check_clustered(config)
         self._check_effort(account, config)
-        existing = self._machine.check_create(account, config, body["limits"])
+        limits = self._limits(body)
+        existing = self._machine.check_create(account, config, limits)
         # An equal stream answers also while no node has room for another one.
         placement = Placement(existing.peers, existing.leader_hint) if existing else self._place(config)
         with self._placing(placement):
@@ -115,15 +120,15 @@ class MetaService:
                     "peers": list(placement.peers),
                     "leader": placement.leader,
                     "created": self._clock.time_ns(),
-                    "limits": body["limits"],
+                    "limits": limits,
                 }
             )
 
     async def _stream_update(self, body: Body) -> Body:
         self._check_clustered(body["config"])
         self._check_effort(body["account"], body["config"])
-        keys = ("request", "account", "config", "limits")
-        command = {"kind": "stream_update", **{key: body[key] for key in keys}}
+        keys = ("request", "account", "config")
+        command = {"kind": "stream_update", **{key: body[key] for key in keys}, "limits": self._limits(body)}
         new = body["config"]
         if self._goes_elsewhere(self._machine.assignment(body["account"], new["name"]), new):
             await self._barrier()
@@ -134,6 +139,11 @@ class MetaService:
                 command["peers"] = self._scaled(old, new["num_replicas"]) if scaled else self._moved(old, new)
                 command |= {"from": list(old.peers), "at": self._clock.time_ns()}
         return await self._decide(command)
+
+    def _limits(self, body: Body) -> dict[str, int]:
+        """Those of the stream's tier, or while others here know no tiers, of all tiers together."""
+        limits: dict[str, int] = body["tier"] if body.get("tier") and self._level() >= TIERS else body["limits"]
+        return limits
 
     @staticmethod
     def _goes_elsewhere(old: Assignment | None, new: Mapping[str, Any]) -> bool:
@@ -296,7 +306,13 @@ class MetaService:
         for stream in streams:
             # Once, however many replicas: as nats-server for accounts without tiers.
             reserved[stream.memory] += max(int(stream.config["max_bytes"]), 0)
+        tiers: dict[str, Body] = {}
+        for stream in streams:
+            tier = tiers.setdefault(str(stream.replicas), {"streams": 0, "reserved_memory": 0, "reserved_storage": 0})
+            tier["streams"] += 1
+            tier["reserved_memory" if stream.memory else "reserved_storage"] += max(int(stream.config["max_bytes"]), 0)
         return {
+            "tiers": tiers,
             "streams": len(streams),
             "reserved_memory": reserved[True],
             "reserved_storage": reserved[False],

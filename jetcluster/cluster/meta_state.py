@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -243,3 +243,23 @@ class ClusterRescued(NamedTuple):
 
 
 Effect = StreamAssigned | StreamUpdated | StreamRemoved | NodeChanged | NodeRemoved | ClusterNamed | ClusterRescued
+
+
+def stream_difference(before: Mapping[int, Assignment], after: Mapping[int, Assignment]) -> Iterable[Effect]:
+    """The effects that lead from one to the other."""
+    for gid in sorted(before.keys() - after.keys()):
+        yield StreamRemoved(before[gid])
+    for gid in sorted(after):
+        if gid not in before:
+            yield StreamAssigned(after[gid])
+        elif before[gid] != after[gid]:
+            yield StreamUpdated(after[gid], before[gid])
+
+
+def node_difference(before: Mapping[str, Node], after: Mapping[str, Node]) -> Iterable[Effect]:
+    """The effects that lead from one to the other."""
+    for peer in sorted(before.keys() - after.keys()):
+        yield NodeRemoved(before[peer])
+    for peer in sorted(after):
+        if before.get(peer) != after[peer]:
+            yield NodeChanged(after[peer])

@@ -49,6 +49,9 @@ LONGEST_FROZEN = 30.0
 gone; a batch whose reader is slower than this over data that is gone ends without an EOB."""
 MAX_STREAMING = 64
 """Batches being sent at once per replica; more are refused like by a replica that is not there (the client retries)."""
+MAX_SEARCHES = 1000
+MAX_SEARCH_BYTES = 16 << 20
+"""So many requests may take some looking at once per replica, and so large ones together; more are refused likewise."""
 
 TIMED_EVERY = 32
 """Of so many requests one is timed; a power of two."""
@@ -101,6 +104,8 @@ class ReadGroup:
         """For what came from an upstream before the request."""
         self._confirmations = self._make_confirmations()
         self._streaming = 0
+        self._searches: dict[object, int] = {}
+        """Under way; how large the requests are."""
         self._life = 0
         """Batches of an earlier one are not continued."""
         self._requests = 0
@@ -213,6 +218,7 @@ class ReadGroup:
         self._drop_addressed()
         self._life += 1
         self._streaming = 0
+        self._searches.clear()
         self._arrivals.clear()
         self._waits.clear()
         self._confirmations.clear()
@@ -384,22 +390,21 @@ class ReadGroup:
                 self._unreadable(reply, error)
                 return
             if isinstance(found, Generator):
-                self._search(reply, found)
+                self._search(reply, found, len(payload))
             else:
                 self._send(reply, found)
 
-    def _search(self, reply: bytes, steps: Steps[Answer]) -> None:
-        """Answers what takes some looking, in turns with everything else. It counts as a batch under way."""
-        if not self.has_room:
+    def _search(self, reply: bytes, steps: Steps[Answer], size: int) -> None:
+        """Answers what takes some looking, in turns with everything else. `size`: bytes of the request, which wait."""
+        if len(self._searches) >= MAX_SEARCHES or (size and sum(self._searches.values()) + size > MAX_SEARCH_BYTES):
             self._refuse(reply)
             return
-        life = self._life
-        self._streaming += 1
+        search = object()
+        self._searches[search] = size
 
         def over() -> bool:
             """False when what was looked through is not to be read any more."""
-            if life == self._life:
-                self._streaming -= 1
+            if self._searches.pop(search, None) is not None:
                 return True
             self._refuse(reply)
             return False
@@ -428,7 +433,7 @@ class ReadGroup:
                 return
             key = subject[cut:]
             if (b"*" in key or b">" in key) and not is_literal(key):
-                self._search(reply, self._reader.open_subject(key, payload, headers, with_pending=alias))
+                self._search(reply, self._reader.open_subject(key, payload, headers, with_pending=alias), 0)
                 return
             try:
                 ((head, body),) = answer_subject(key, payload, headers, with_pending=alias)
@@ -465,6 +470,11 @@ class ReadGroup:
     def streaming(self) -> int:
         """Batches being sent (monitoring)."""
         return self._streaming
+
+    @property
+    def searching(self) -> int:
+        """Requests that are looked for in steps."""
+        return len(self._searches)
 
     @property
     def has_room(self) -> bool:

@@ -360,6 +360,8 @@ class StreamReplica:
 
     def tick(self) -> float:
         """Called a few times per second, but for the time that it answered last, as long as nothing calls `wake`."""
+        if self.store.unwritable and not self.group.stopped:
+            self.group.fail(f"its state cannot be written: {self.store.unwritable}")
         if self.group.stopped:
             self._halt()
             self.consumers.tell_leaving()

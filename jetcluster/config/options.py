@@ -85,6 +85,9 @@ class AccountJetStreamOptions:
     memory_max_stream_bytes: int = -1
     store_max_stream_bytes: int = -1
     max_bytes_required: bool = False
+    tiers: dict[str, AccountJetStreamOptions] | None = None
+    """By `R<replicas>`, of an account's JWT: the bytes are those of one replica. The fields above are then of all tiers
+    together, every replica counted."""
 
 
 @dataclass(slots=True)

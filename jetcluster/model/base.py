@@ -1,7 +1,8 @@
 """The base of the pydantic models: Go's JSON habits (streams.md L8) and error texts.
 
-Importing pydantic costs 0.1 s: only the API handlers import this module, which a node's start loads beside its waits.
-Building the models costs as much again: each is built when it is first used, or by `node.warm_up`.
+Importing pydantic costs 0.1 s, which a node's start does beside its waits; defining and building the models costs as
+much again. Only the API handlers import this module, after the start; each model is built by `node.warm_up`, or at its
+first use before that.
 """
 
 from __future__ import annotations

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from jetcluster.errors import by_code
+
+NO_LIMITS: Final = 10120
 FARTHEST_SEQ: Final = (1 << 63) - 1
 """No purge, archive, upstream or configuration takes a stream beyond this sequence: as many again are left to publish,
 so the end of what a sequence can be is never reached."""
@@ -30,6 +34,22 @@ class AccountLimits:
 
     default_max_consumers: int = 0
     """`jetstream { limits { default_max_consumers } }`: of a stream, where neither it nor the account says a number."""
+    replicas: int = 0
+    """These are the limits of a tier: of the streams with so many replicas, whose bytes count once."""
+    tiers: Mapping[str, AccountLimits] | None = None
+    """`R1`, `R3` and so on, for an account that has tiers. The other fields are then those of all tiers together."""
+
+    def of(self, replicas: int) -> AccountLimits:
+        """What counts for streams with so many replicas, and their consumers: all tiers together where there is none of
+        the kind."""
+        return (self.tiers or {}).get(f"R{replicas}", self)
+
+    def tier(self, replicas: int) -> AccountLimits:
+        """As `of`. Raises ApiError 10120 where the account may have no such stream."""
+        found = self.of(replicas)
+        if self.tiers is not None and found is self:
+            raise by_code(NO_LIMITS)
+        return found
 
     def to_wire(self, *, duplicate_window_max: bool = False) -> dict[str, Any]:
         """The `limits` object of `$JS.API.INFO`. `duplicate_window_max` is in the specification and not in nats-server,

@@ -65,6 +65,7 @@ def storage_metrics(out: Exposition, node: NodeView) -> None:
     out.gauge("jetcluster_clock_skew_seconds", "How far the wall clock is ahead of the cluster's time", skew)
     journal, replicas = raft.journal, list(engine.replicas.values())
     out.gauge("jetcluster_atomic_batches_open", "Atomic batches being collected", room.open)
+    out.gauge("jetcluster_fast_batches_open", "Fast-ingest batches that streams led here have open", room.fast_open)
     out.gauge("jetcluster_atomic_batch_bytes", "Bytes of atomic batches being collected", room.staged_bytes)
     streaming = sum(replica.reads.streaming for replica in replicas)
     out.gauge("jetcluster_direct_get_batches_streaming", "Direct Get batches being sent", streaming)

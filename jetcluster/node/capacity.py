@@ -41,7 +41,7 @@ class Capacity:
     def own_limits(self, account: str) -> AccountLimits:
         """What the configuration says of one account: `limits` of `$JS.API.INFO`."""
         own = self._configured(account)
-        return self._limits(own, own.max_memory, own.max_store)
+        return self._limits(own, own.max_memory, own.max_store, self._tiers(own, 0))
 
     def limits(self, account: str, nodes: Callable[[], int]) -> AccountLimits:
         """What is decided by: the account's limits, and no more than `nodes` servers like this one hold together.
@@ -50,15 +50,36 @@ class Capacity:
         """
         own = self._configured(account)
         count = max(nodes(), 1)
-        return self._limits(
-            own, _tighter(own.max_memory, self.max_memory * count), _tighter(own.max_store, self.max_storage * count)
-        )
+        memory = _tighter(own.max_memory, self.max_memory * count)
+        storage = _tighter(own.max_store, self.max_storage * count)
+        return self._limits(own, memory, storage, self._tiers(own, count))
+
+    def _tiers(self, own: AccountJetStreamOptions, nodes: int) -> dict[str, AccountLimits] | None:
+        """Of an account that has tiers: no more than what so many servers hold, 0 for any number."""
+        if own.tiers is None:
+            return None
+        tiers: dict[str, AccountLimits] = {}
+        for name, tier in own.tiers.items():
+            replicas = int(name[1:]) if name[:1] == "R" and name[1:].isdecimal() else 0
+            memory, storage = tier.max_memory, tier.max_store
+            if nodes and replicas:
+                memory = _tighter(memory, self.max_memory * nodes // replicas)
+                storage = _tighter(storage, self.max_storage * nodes // replicas)
+            tiers[name] = self._limits(tier, memory, storage, None, replicas)
+        return tiers
 
     def _configured(self, account: str) -> AccountJetStreamOptions:
         configured = (self._options.accounts or {}).get(account)
         return (configured.jetstream if configured is not None else None) or AccountJetStreamOptions()
 
-    def _limits(self, own: AccountJetStreamOptions, max_memory: int, max_storage: int) -> AccountLimits:
+    def _limits(
+        self,
+        own: AccountJetStreamOptions,
+        max_memory: int,
+        max_storage: int,
+        tiers: dict[str, AccountLimits] | None,
+        replicas: int = 0,
+    ) -> AccountLimits:
         return AccountLimits(
             max_memory=max_memory,
             max_storage=max_storage,
@@ -72,6 +93,8 @@ class Capacity:
             server_max_ack_pending=self._options.jetstream.max_ack_pending,
             max_request_batch=self._options.jetstream.max_request_batch,
             default_max_consumers=self._options.jetstream.default_max_consumers,
+            replicas=replicas,
+            tiers=tiers,
         )
 
 

@@ -20,7 +20,7 @@ from jetcluster.node.node_jetstream import NodeJetStream, StorageError
 from jetcluster.node.server_options import server_options
 from jetcluster.node.stop_watch import StopWatch
 from jetcluster.node.system_account import SystemAccount
-from jetcluster.node.warm_up import warm_up
+from jetcluster.node.warm_up import import_pydantic, warm_up
 from jetcluster.server.listener import ListenError, host_port
 from jetcluster.server.server import Server
 
@@ -101,9 +101,9 @@ class Node:
         self.system = SystemAccount(self)
         self.system.start()
         await self._start_monitor()
-        handlers = self._load_handlers()
+        pydantic = asyncio.get_running_loop().create_task(import_pydantic(self.options))
         await self.jetstream.prepare()
-        await handlers
+        await pydantic
         await self.server.start()
         self._log_listening()
         await self._start_websocket()
@@ -201,17 +201,6 @@ class Node:
                 options.system_account_name,
                 operator=options.operator.is_on,
             )
-
-    def _load_handlers(self) -> asyncio.Task[Any]:
-        """Of requests: in a thread while the peers are met, so that no client has to wait for pydantic."""
-
-        async def load() -> None:
-            if self.options.jetstream.enabled:
-                from jetcluster.api.dispatch import load_endpoints
-
-                await load_endpoints()
-
-        return asyncio.get_running_loop().create_task(load())
 
     async def _start_monitor(self) -> None:
         if not (self.options.http_port or self.options.https_port):

@@ -32,6 +32,7 @@ from jetcluster.store.api import DamagedError, StoreState
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KvError
 from jetcluster.store.rocks_reader import RocksReader
+from jetcluster.stream.applier import Applier, LogEntry
 from jetcluster.stream.commands import CommandError
 from jetcluster.stream.machine import StateError, StreamMachine
 from jetcluster.stream.rules import StreamRules
@@ -325,6 +326,29 @@ def _judge_log(view: ReplicaView) -> None:
         view.problems.append("its journal is damaged: it does not vote")
 
 
+class _Offline:
+    """`stream.applier.Host` of a machine that nobody looks at but this process."""
+
+    def __init__(self, store: BlockStore, log: LogView) -> None:
+        self._store = store
+        self._log = log
+        self.abandon = store.abandon
+
+    def entry(self, index: int) -> LogEntry | None:
+        found = next(self._log.entries_after(index - 1), None)
+        if found is None or found.at != index:
+            raise DamagedError(index, index)
+        return (found.term, found.command) if found.kind == REGULAR else None
+
+    def taking_back(self) -> None: ...
+
+    def taken_back(self) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def refused(self, index: int, command: bytes, error: Exception | None) -> None: ...
+
+
 def _replay(view: ReplicaView, assignment: Assignment, *, verify: bool) -> None:
     """Raises DamagedError, KvError and StateError."""
     rules = StreamRules.from_config(assignment.config)
@@ -338,10 +362,11 @@ def _replay(view: ReplicaView, assignment: Assignment, *, verify: bool) -> None:
     elif log is not None and log.term_at(machine.applied_index) != machine.applied_term:
         view.problems.append("its log does not hold what its state does: it does not vote")
     elif log is not None:
+        applier = Applier(machine, _Offline(store, log))
         for entry in log.entries_after(machine.applied_index):
             if entry.kind == REGULAR:
                 try:
-                    machine.apply(entry.at, entry.term, entry.command)
+                    applier.apply(entry.at, entry.term, entry.command)
                 except CommandError as error:
                     raise DamagedError(entry.at, entry.at) from error
     view.state = store.state

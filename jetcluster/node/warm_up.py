@@ -12,9 +12,18 @@ from typing import Any
 from jetcluster.config.options import Options
 
 
+async def import_pydantic(options: Options) -> None:
+    """Before a node is ready, beside its waits for peers and disks: 0.1 s, as much as the budget of a start allows."""
+    if options.jetstream.enabled:
+        await asyncio.to_thread(importlib.import_module, "pydantic.main")
+
+
 async def warm_up(options: Options) -> None:
     """The most frequent first."""
     if options.jetstream.enabled:
+        from jetcluster.api.dispatch import load_endpoints
+
+        await load_endpoints()
         await build_models()
     for name in modules_of(options):
         if name not in sys.modules:

@@ -215,6 +215,10 @@ class RaftGroup(Protocol):
         as of that index (`members_at` of the replica that gave the state)."""
         ...
 
+    def fail(self, error: BaseException | str) -> None:
+        """This replica cannot go on safely: it stops, and says so."""
+        ...
+
     def fence(self, peers: tuple[str, ...]) -> None:
         """Frames of these peers are ignored, unless they are members again; also those of `Config.fenced`. For peers
         that a rescue has left out (`rescue.py`) and of which this replica's log need not know any more."""

@@ -19,6 +19,7 @@ from jetcluster.protocol.writer import CRLF, MSG_, SIZE_LINES, SIZE_LINES_LEN, s
 from jetcluster.server import bulk
 from jetcluster.server.far_backlog import FarBacklog
 from jetcluster.server.leaf_peer import LeafPeer, take_origin
+from jetcluster.server.origin import ServerOrigin
 from jetcluster.server.route import SYSTEM_QUEUE, QueueRoute, Route
 from jetcluster.server.subscription import (
     AnySubscription,
@@ -49,17 +50,6 @@ _HERE = object()
 
 Interest = tuple[bytes, bytes | None]
 InterestChanged = Callable[[str, bytes, bytes | None, int], None]
-
-
-class ServerOrigin:
-    """Messages that the server itself publishes, or that a peer handed over."""
-
-    __slots__ = ("account", "kind", "peer_id")
-
-    def __init__(self, kind: str, account: str, peer_id: str = "") -> None:
-        self.kind = kind
-        self.account = account
-        self.peer_id = peer_id
 
 
 class Router:

@@ -58,6 +58,9 @@ class BlockStore:
         the next import to go on from; the store shows nothing, side tables neither (their rows may be of two
         histories), and must not be written to."""
         self.removed = False
+        self.unwritable = ""
+        """Why the state could not be written at a commit: what had been written since the one before was taken back, so
+        that on disk the stream is as of there. What is in memory is ahead of it for good; the owner must stop."""
         if not self.incomplete:
             self._load()
 
@@ -440,7 +443,11 @@ class BlockStore:
         key = keys.stream_prefix(keys.STATE, self._stream)
         blocks = self._blocks
         counters = Counters(blocks.messages, blocks.bytes, blocks.first_seq, self._last_seq, self._last_ts)
-        self._kv.put(key, encode_state(counters, self.load_machine_state()))
+        try:
+            self._kv.put(key, encode_state(counters, self.load_machine_state()))
+        except Exception as error:  # noqa: BLE001 - a defect in one stream must not keep the others from being written
+            self._kv.discard(self._stream)
+            self.unwritable = repr(error)
 
     def _load(self) -> None:
         for _ in self._loading():

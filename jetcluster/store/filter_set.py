@@ -17,9 +17,6 @@ from jetcluster.store import filters
 FEW: Final = 4
 """So many filters over the same range are faster one by one."""
 
-MANY: Final = 4096
-"""More filters are several sets: making one is one step."""
-
 Wanted: TypeAlias = Union[bytes, "FilterSet"]
 """What is looked for: what one filter matches, or what any of several does."""
 
@@ -123,17 +120,13 @@ class FilterSet:
         return self._hash
 
 
-def arranged(subject_filters: tuple[bytes, ...]) -> tuple[Wanted, ...]:
-    """The filters of a request, or of a consumer, as few questions: literal ones are look-ups, many others are sets."""
+@lru_cache(64)
+def parts_of(subject_filters: tuple[bytes, ...]) -> tuple[Wanted, ...]:
+    """The filters of a consumer as few questions: literal ones are look-ups, many others are one set."""
     wild = [one for one in subject_filters if not filters.is_literal(one)]
     if len(wild) <= FEW:
         return subject_filters
-    sets = [FilterSet(wild[start : start + MANY]) for start in range(0, len(wild), MANY)]
-    return (*(one for one in subject_filters if filters.is_literal(one)), *sets)
-
-
-parts_of = lru_cache(64)(arranged)
-"""The same, remembered: for those of consumers."""
+    return (*(one for one in subject_filters if filters.is_literal(one)), FilterSet(wild))
 
 
 def _parts(

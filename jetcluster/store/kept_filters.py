@@ -38,6 +38,8 @@ class KeptFilters:
         self._table = table
         self._sorted = subjects
         self._kept: OrderedDict[Wanted, tuple[dict[bytes, None], int]] = OrderedDict()
+        self._briefly: dict[Wanted, tuple[dict[bytes, None], int]] = {}
+        """What `find_each` found last."""
         self.arrivals: list[bytes] = []
         """Every subject in order of arrival, so that a kept filter only looks at those that came since."""
         self._open: list[dict[bytes, None]] = []
@@ -49,35 +51,38 @@ class KeptFilters:
         """Forgets everything kept."""
         self.arrivals = list(self._table)
         self._kept.clear()
+        self._briefly.clear()
         self._round += 1
 
     def gone(self, subject: bytes) -> None:
-        for matched, _ in self._kept.values():
+        for matched, _ in (*self._kept.values(), *self._briefly.values()):
             matched.pop(subject, None)
         for found in self._open:
             found.pop(subject, None)
 
     def __contains__(self, wanted: Wanted) -> bool:
-        return wanted in self._kept
+        return wanted in self._kept or wanted in self._briefly
 
     def matching(self, wanted: Wanted) -> dict[bytes, None]:
         """The matching subjects; kept for the next call with this filter. Not to be changed."""
-        kept = self._kept.get(wanted)
+        home = self._briefly if wanted in self._briefly else self._kept
+        kept = home.get(wanted)
         if kept is None:
             matched = dict.fromkeys(filter(self._table.__contains__, self._sorted.select(wanted)))
             self._keep(wanted, matched, len(self.arrivals))
             return matched
         matched, seen = kept
-        self._kept.move_to_end(wanted)
+        if home is self._kept:
+            self._kept.move_to_end(wanted)
         if seen < len(self.arrivals):
             matched.update(self._arrived(wanted, seen))
-            self._kept[wanted] = matched, len(self.arrivals)
+            home[wanted] = matched, len(self.arrivals)
         return matched
 
     def each_matching(self, wanted: Wanted) -> Iterator[bytes]:
         """The matching subjects, as far as the caller asks; kept like `matching` when it asks for all. Not to be
         continued after a mutation."""
-        if wanted in self._kept:
+        if wanted in self:
             yield from self.matching(wanted)
             return
         matched: dict[bytes, None] = {}
@@ -88,7 +93,9 @@ class KeptFilters:
         self._keep(wanted, matched, len(self.arrivals))
 
     def find_each(self, subject_filters: Iterable[bytes]) -> None:
-        """Finds what many filters match in one walk, where each would be a long one, and keeps it for each."""
+        """Finds what many filters match in one walk, where each would be a long one, and keeps it for each until the
+        next call."""
+        self._briefly.clear()
         wide = [one for one in set(subject_filters) if one not in self._kept and self._is_wide(one)]
         if len(wide) < 2:
             return
@@ -97,17 +104,14 @@ class KeptFilters:
         for subject in filter(self._table.__contains__, self._sorted.select(together)):
             for one in together.matched(subject):
                 found[one][subject] = None
-        if sum(map(len, found.values())) > MAX_KEPT_SUBJECTS:
-            return
-        while len(self._kept) >= KEPT:
-            self._kept.popitem(last=False)
-        self._kept.update((one, (matched, len(self.arrivals))) for one, matched in found.items())
+        if sum(map(len, found.values())) <= MAX_KEPT_SUBJECTS:
+            self._briefly.update((one, (matched, len(self.arrivals))) for one, matched in found.items())
 
     def finding(self, wanted: Wanted, limit: int | None = None) -> Generator[None, None, bool]:
         """Has `matching` find the answer kept, in steps of less than a millisecond between which the stream may change.
         False when there are more than `limit`: nothing is kept then."""
         for _ in range(TRIES):
-            if wanted in self._kept:
+            if wanted in self:
                 return limit is None or len(self.matching(wanted)) <= limit
             found: dict[bytes, None] = {}
             self._open.append(found)

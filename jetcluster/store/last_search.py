@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import Final
 
+from jetcluster.store import filters
 from jetcluster.store.blocks import BlockTable
-from jetcluster.store.filter_set import Wanted, arranged
+from jetcluster.store.filter_set import FEW, FilterSet, Wanted
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.queries import Queries, is_literal
 from jetcluster.store.subject_index import SubjectIndex
@@ -34,7 +35,7 @@ class LastSearch:
         """Ascending sequences, each the last at or below `up_to` (None: of all) of a subject; None when there are more
         than `limit`. They are of the moment when the search ends; where `up_to` leaves out what came later, messages
         at or below it are the same all the time."""
-        parts = list(dict.fromkeys(arranged(tuple(dict.fromkeys(subject_filters)))))
+        parts = yield from self._arranged(list(dict.fromkeys(subject_filters)))
         if up_to is None:
             for wanted in parts:
                 if not is_literal(wanted) and not (yield from self._index.kept.finding(wanted, limit)):
@@ -50,6 +51,21 @@ class LastSearch:
             finally:
                 watch.close()
         return self._found(parts, up_to, limit)
+
+    def _arranged(self, subject_filters: list[bytes]) -> Generator[None, None, list[Wanted]]:
+        parts: list[Wanted] = []
+        wild: list[bytes] = []
+        for start in range(0, len(subject_filters), LOOKS):
+            for one in subject_filters[start : start + LOOKS]:
+                (parts if filters.is_literal(one) else wild).append(one)
+            if start:
+                yield
+        if len(wild) <= FEW:
+            return [*parts, *wild]
+        for start in range(0, len(wild), LOOKS):
+            parts.append(FilterSet(wild[start : start + LOOKS]))
+            yield
+        return parts
 
     def _found(self, parts: Iterable[Wanted], up_to: int, limit: int) -> list[int] | None:
         """All at once."""

@@ -18,6 +18,10 @@ from jetcluster.stream.fast_parts import FastRun
 
 MOST_PER_ACK: Final = 500
 """Messages per ack of all open batches together, as in nats-server."""
+FARTHEST_SHORT_CUT: Final = 1 << 62
+"""Where only a gap can lead: sequences beyond it are looked at one by one, as they have an end."""
+NOTHING: Final = b"."
+"""No sequence is written like that."""
 ACKS_AHEAD: Final = 2
 """Acks that a publisher has outstanding, as ADR-50 advises."""
 
@@ -78,7 +82,7 @@ class FastBatch:
 
     def came_to(self, seq: int) -> None:
         self.seq = seq
-        self.expected = b"%d" % (seq + 1)
+        self.expected = b"%d" % (seq + 1) if seq < FARTHEST_SHORT_CUT else NOTHING
 
     def place(self, place: int, seq: int) -> None:
         """Its message `seq` is the open command's number `place`."""

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.stream.results import Counted, Duplicate, PublishResult, Verdict
+
+_MOST_SEQ: Final = (1 << 64) - 1
 
 _COUNT: Final = struct.Struct("<H")
 _HEAD: Final = struct.Struct("<BHHHH")
@@ -163,6 +166,8 @@ def decode_parts(raw: bytes, at: int, messages: int) -> list[FastPart]:
             raise ValueError("not a fast batch")
         if any(run.start + run.count > messages or not run.count or not run.seq for run in runs):
             raise ValueError("a fast batch beyond its command")
+        if runs[-1].end > _MOST_SEQ or any(after.seq <= before.end for before, after in pairwise(runs)):
+            raise ValueError("sequences of a fast batch out of order")
         parts.append(FastPart(batch_id, stem, flow, bool(flags & _GAP_OK), bool(flags & _COMMITS), runs))
     if at != len(raw):
         raise ValueError("trailing bytes")

@@ -17,6 +17,8 @@ NAMES: Final = 2
 tell none are of level 0."""
 KEYS: Final = 3
 """From this level on the meta group's list of nodes holds their public keys (`cluster.node_key`)."""
+TIERS: Final = 3
+"""From this level on the limits in commands of the meta group may be those of streams with so many replicas."""
 FAST: Final = 3
 """From this level on FAST_PUBLISH is understood. Below it the messages are published all the same, and nobody but the
 leader knows of their batches: a batch does not outlive its leader, and what was sent behind a refused message may be

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jetcluster.config.claims.rights import (
@@ -237,17 +237,20 @@ def _one_tier(limits: Fields) -> AccountJetStreamOptions | None:
 
 
 def _of_tiers(tiers: list[tuple[str, Fields]]) -> AccountJetStreamOptions | None:
-    """Limits by number of replicas (`R1`, `R3`), added up: ours do not tell replicas apart. A tier's bytes are those of
-    one replica."""
+    """Limits by number of replicas (`R1`, `R3`), and all of them added up. A tier's bytes are those of one replica."""
     whole: AccountJetStreamOptions | None = None
+    found: dict[str, AccountJetStreamOptions] = {}
     for name, fields in tiers:
         tier = _one_tier(fields)
         if tier is None:
             continue
+        found[name] = replace(tier)
         replicas = int(name[1:]) if name[:1] == "R" and name[1:].isdecimal() else 1
         tier.max_memory = tier.max_memory * replicas if tier.max_memory > 0 else tier.max_memory
         tier.max_store = tier.max_store * replicas if tier.max_store > 0 else tier.max_store
         whole = tier if whole is None else _sum(whole, tier)
+    if whole is not None:
+        whole.tiers = found
     return whole
 
 

@@ -177,6 +177,9 @@ class FakeCluster:
     async def used(self, account: str) -> tuple[int, int, int]:
         return 0, 300, 4
 
+    async def used_by_tier(self, account: str) -> dict[int, tuple[int, int, int]]:
+        return {1: (0, 100, 3), 3: (0, 200, 1)}
+
 
 class FakeLog:
     def __init__(self) -> None:

@@ -72,6 +72,18 @@ def test_a_valid_configuration(tmp_path: Path) -> None:
     assert done.stderr == f"nats-server: configuration file c.conf is valid (sha256:{digest})\n"
 
 
+def test_a_check_tells_what_a_start_would_warn_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("c.conf").write_text('prof_port: 5\nmax_payload: 9MB\njetstream { sync_interval: "1s" }\n')
+    assert main(["-t", "-c", "c.conf"], "nats-server") == 0
+    *warnings, verdict = capsys.readouterr().err.splitlines()
+    assert verdict.startswith("nats-server: configuration file c.conf is valid (sha256:")
+    assert [line.startswith("nats-server: warning: ") for line in warnings] == [True] * 3
+    assert ['"prof_port"' in warnings[0], "sync_interval" in warnings[1], "8.00 MB" in warnings[2]] == [True] * 3
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [

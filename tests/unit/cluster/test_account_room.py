@@ -30,8 +30,10 @@ class FakeMesh:
 class Node:
     """A room with the limits of account A and of the node."""
 
-    def __init__(self, *, storage: int = -1, memory: int = -1, node: int = -1) -> None:
-        limits = {"A": AccountLimits(max_storage=storage, max_memory=memory)}
+    def __init__(
+        self, *, storage: int = -1, memory: int = -1, node: int = -1, tiers: dict[str, AccountLimits] | None = None
+    ) -> None:
+        limits = {"A": AccountLimits(max_storage=storage, max_memory=memory, tiers=tiers)}
         self.time, self.mesh, self.log = ManualTime(), FakeMesh(), ListLog()
         self.members = {"n1": 1, "n2": 1}
         self.replicas: dict[int, Any] = {}
@@ -155,17 +157,37 @@ def test_a_tick_counts_again_only_what_was_stirred() -> None:
     node = Node(storage=1000)
     one, two, three = (node.stream(100) for _ in range(3))
     node.room.tick()
-    assert node.room._led["A", False] == 300
+    assert node.room._led["A", False, 0] == 300
     node.room.take(one, 50)
     one.store.byte_count = 0
     two.store.byte_count = 0
     node.room.tick([one])
-    assert node.room._led["A", False] == 200, "what was taken for it, and what it had, is gone"
+    assert node.room._led["A", False, 0] == 200, "what was taken for it, and what it had, is gone"
     assert node.room._held[False] == 200
     node.room.forget(three.assignment.gid)
-    assert node.room._led["A", False] == 100
+    assert node.room._led["A", False, 0] == 100
     two.leading = False
     two.store.byte_count = 30
     node.room.tick([two])
-    assert (node.room._led["A", False], node.room._held[False]) == (0, 30)
+    assert (node.room._led["A", False, 0], node.room._held[False]) == (0, 30)
     node.room.forget(77)
+
+
+def test_each_tier_has_a_limit_of_its_own() -> None:
+    tiers = {"R1": AccountLimits(max_storage=1000), "R3": AccountLimits(max_storage=500)}
+    node = Node(storage=2500, tiers=tiers)
+    single, wide = node.stream(), node.stream(copies=3)
+    assert node.taken(wide, 100) == 5
+    assert node.error.err_code == 10002
+    assert node.taken(single, 100) == 10, "what the other tier has does not count"
+    assert node.taken(node.stream(copies=5), 1) == 0, "there is no such tier"
+    node.room.tick()
+    rows = [list(row) for row in json.loads(node.mesh.sent[-1])]
+    assert sorted(rows) == [["A", False, 1000, 1], ["A", False, 1500, 3]]
+
+
+def test_what_other_nodes_tell_of_a_tier() -> None:
+    node = Node(tiers={"R1": AccountLimits(max_storage=1000), "R3": AccountLimits(max_storage=500)})
+    node.mesh.receive("n2", b'[["A",false,900,1],["A",false,300,3],["A",false,7]]')
+    assert node.taken(node.stream(), 100) == 1
+    assert node.taken(node.stream(copies=3), 100) == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -126,6 +127,29 @@ async def test_a_disk_that_fails_stops_its_replica_and_no_other(
         for node in cluster:
             assert node is follower or not node.replica("S").failed
         assert (await cluster["A"].publish_again(b"s", b"2"))["seq"] == 2
+
+
+@virtual_time
+async def test_a_state_that_cannot_be_written_stops_its_replica_and_keeps_no_other_from_the_disk() -> None:
+    async with Cluster("A", clustered=False) as cluster:
+        node = cluster["A"]
+        for name in ("S", "T"):
+            await cluster.create(name, 1, subjects=[name.lower()])
+            await node.publish(name.lower().encode(), b"1")
+        await asyncio.sleep(1)
+        replica = node.replica("S")
+        replica.machine.clock = 1 << 70  # a defect that no check saw
+        replica.store.touch()
+        await node.publish(b"t", b"2")
+        await cluster.until(lambda: bool(replica.failed), what="the replica stops")
+        assert "cannot be written" in replica.failed
+        assert (await node.publish(b"t", b"3"))["seq"] == 3
+        assert not node.context.turn_commit.failing
+        cluster.crash("A")
+        node = cluster.restart("A")
+        await cluster.until(lambda: node.has("S") and node.replica("S").leading, what="it is there again")
+        assert (await node.publish_again(b"s", b"2"))["seq"] == 2
+        assert (await node.publish_again(b"t", b"4"))["seq"] == 4
 
 
 @virtual_time

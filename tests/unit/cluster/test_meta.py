@@ -250,6 +250,33 @@ def test_limits() -> None:
     assert driver.create("A", limits=limits, max_bytes=600)["created"] is False
 
 
+def test_limits_of_a_tier_count_its_streams_and_one_replica_of_each() -> None:
+    driver = Driver()
+    one = {"max_streams": 2, "max_memory": 100, "max_storage": 1000, "replicas": 1}
+    two = {"max_streams": 1, "max_memory": 0, "max_storage": 500, "replicas": 2}
+    assert driver.create("A", limits=one, max_bytes=600)["created"]
+    assert err(driver.create("B", limits=one, max_bytes=401)) == 10047
+    assert err(driver.create("W", limits=two, max_bytes=501, num_replicas=2)) == 10047
+    assert driver.create("W", limits=two, max_bytes=500, num_replicas=2)["created"]
+    assert err(driver.create("X", limits=two, num_replicas=2)) == 10027
+    assert driver.create("B", limits=one, max_bytes=400)["created"], "the other tier takes nothing away"
+    assert err(driver.create("C", limits=one)) == 10027
+    # A snapshot counts the same, and what goes makes room.
+    again = MetaMachine()
+    again.restore(driver.machine.snapshot())
+    for machine in (driver.machine, again):
+        assert machine._tiers["A", 1, "file"] == 1000 and machine._tiers["A", 2, ""] == 1
+    driver.apply("stream_delete", account="A", name="W")
+    assert driver.create("X", limits=two, max_bytes=500, num_replicas=2)["created"]
+    # Into another tier by an update: what it has in its own does not count there.
+    known = driver.machine.assignment("A", "B")
+    assert known is not None
+    body = {"account": "A", "peers": [known.peers[0], "n9"], "limits": two}
+    assert err(driver.apply("stream_update", config=config("B", num_replicas=2, max_bytes=1), **body)) == 10047
+    kept = driver.apply("stream_update", account="A", config=config("B", max_bytes=399), limits=one)
+    assert "error" not in kept
+
+
 def test_a_repeated_request_gets_the_first_verdict() -> None:
     machine = MetaMachine()
     command = json.dumps({"kind": "stream_delete", "request": "same", "account": "A", "name": "S"}).encode()

@@ -16,6 +16,7 @@ from jetcluster.clock import SeededRng, SystemRng
 from jetcluster.cluster.identity import IdentityError, load_identity, new_id
 from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.cluster.mesh_auth import Reason
+from jetcluster.cluster.mesh_dialer import Target
 from jetcluster.cluster.mesh_frames import FrameError, Kind, encode_call, encode_notice, encode_raft, frame
 from jetcluster.cluster.mesh_info import decode_info, decode_signature, encode_info
 from jetcluster.cluster.mesh_link import is_local
@@ -229,8 +230,13 @@ async def test_a_stranger_that_says_nothing_does_not_keep_a_member_out(same_life
         mute.tell = lambda: None  # type: ignore[method-assign]
         waiting = asyncio.ensure_future(mute.meet(a.mesh))
         await until(lambda: HIGH in a.mesh._chosen)
-        genuine = await Rogue(b.me, key=b.key).meet(a.mesh)
+        for _ in range(15):  # as a node that dials again
+            genuine = await Rogue(b.me, key=b.key).meet(a.mesh)
+            if genuine.up:
+                break
+            await asyncio.sleep(0.1)
         assert genuine.up
+        assert not waiting.done(), "the stranger is still being waited for"
         genuine.close()
         await waiting
         assert not mute.up
@@ -363,3 +369,20 @@ async def test_rubbish_closes_its_link_with_one_line_and_harms_nobody(
         assert a.mesh.counters.malformed == 3
         assert len([r for r in caplog.records if "malformed" in r.getMessage() and r.levelname == "ERROR"]) == 1
         assert not [r for r in caplog.records if r.exc_info]
+
+
+async def test_two_that_know_each_other_and_dial_at_once_keep_one_link() -> None:
+    """Again and again, each with its own moment."""
+    async with members(LOW, HIGH) as (a, b):
+        b_at, a_at = route_to(b.mesh), route_to(a.mesh)
+        for turn in range(10):
+            if HIGH in a.mesh.links:
+                a.mesh.links[HIGH].close("again")
+            await asyncio.sleep(0.002 * turn)
+            await asyncio.gather(
+                *(one.mesh._dialer._attempt(Target(at, configured=False)) for one, at in ((a, b_at), (b, a_at)))
+            )
+            await until(lambda: full(a.mesh, b.mesh), 5, "one link")
+        await asyncio.sleep(0.3)
+        assert full(a.mesh, b.mesh)
+        assert len(a.mesh._connections) == len(b.mesh._connections) == 1

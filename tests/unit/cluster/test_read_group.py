@@ -474,22 +474,24 @@ async def test_what_takes_some_looking_is_answered_in_turns_with_everything_else
         for payload, expected in asked.items():
             work = asyncio.ensure_future(node.request(GET, payload))
             await asyncio.sleep(0)
-            assert reads.streaming == 1 or b"multi" not in payload
+            assert reads.searching == 1 or b"multi" not in payload
             assert (await work)[2] == expected
         assert (await node.request(GET + b".s.*.y"))[2] == b"20"
         assert b"404" in (await node.request(GET + b".s.*.none"))[1]
-        assert reads.streaming == 0
+        assert reads.searching == 0
         here = b"$JS.API.DIRECT.PEER.S." + node.name.encode()
         work = asyncio.ensure_future(node.request(here, b'{"multi_last": ["s.*.q"]}'))
         await asyncio.sleep(0)
-        assert reads.streaming == 1 and node.context.budget.jobs == 1
+        assert reads.searching == 1 and node.context.budget.jobs == 1
         reads.abort()
         assert b"503" in (await work)[1]
 
 
 @virtual_time
-async def test_searches_count_as_batches_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_searches_under_way_are_bounded_in_number_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_filters, "PAUSES", -1)
+    monkeypatch.setattr(read_group, "MAX_SEARCHES", 20)
+    monkeypatch.setattr(read_group, "MAX_SEARCH_BYTES", 1000)
     async with Cluster() as cluster:
         await cluster.create("S", subjects=["s.>"])
         await cluster["A"].publish(b"s.1.x", b"1")
@@ -497,8 +499,10 @@ async def test_searches_count_as_batches_under_way(monkeypatch: pytest.MonkeyPat
         node = cluster["A"]
         reads = node.replica("S").reads
         here = b"$JS.API.DIRECT.PEER.S." + node.name.encode()
-        payloads = [b'{"multi_last": ["s.*.x"]}'] * (MAX_STREAMING + 5)
-        refused = [headers for _, headers, _ in await node.requests(here, payloads) if b"503" in headers]
-        assert len(refused) == 5
-        await cluster.until(lambda: reads.streaming == 0, what="all answered")
-        assert (await node.request(here, payloads[0]))[2] == b"1"
+        many = [b'{"multi_last": ["s.*.x"]}'] * 25
+        large = [b'{"multi_last": ["s.*.y"%b]}' % (b" " * 300)] * 5
+        for payloads, refused in ((many, 5), (large, 2)):
+            answers = await node.requests(here, payloads)
+            assert sum(b"503" in headers for _, headers, _ in answers) == refused
+            await cluster.until(lambda: not reads.searching and not reads.streaming, what="all answered")
+        assert (await node.request(here, many[0]))[2] == b"1"

@@ -150,7 +150,10 @@ def test_a_user_of_version_1_has_no_limits_but_those_it_names() -> None:
         ({"tiered_limits": {"R1": {"mem_storage": 0}}}, None),
         (
             {"disk_storage": 9, "tiered_limits": {"R3": {"disk_storage": 10, "streams": 2}}},
-            AccountJetStreamOptions(max_memory=0, max_store=30, max_streams=2),
+            AccountJetStreamOptions(
+                max_memory=0, max_store=30, max_streams=2,
+                tiers={"R3": AccountJetStreamOptions(max_memory=0, max_store=10, max_streams=2)},
+            ),
         ),
         (
             {
@@ -159,7 +162,13 @@ def test_a_user_of_version_1_has_no_limits_but_those_it_names() -> None:
                     "R3": {"disk_storage": 10, "streams": 2, "mem_storage": -1},
                 }
             },
-            AccountJetStreamOptions(max_memory=-1, max_store=35, max_streams=3, max_consumers=-1),
+            AccountJetStreamOptions(
+                max_memory=-1, max_store=35, max_streams=3, max_consumers=-1,
+                tiers={
+                    "R1": AccountJetStreamOptions(max_memory=0, max_store=5, max_streams=1, max_consumers=7),
+                    "R3": AccountJetStreamOptions(max_memory=-1, max_store=10, max_streams=2),
+                },
+            ),
         ),
     ],
 )  # fmt: skip

@@ -43,7 +43,7 @@ def instrumented(engine: Any, clock: SystemClock) -> Any:
         counters=SimpleNamespace(campaigns=1, stopped_groups=0),
     )  # fmt: skip
     context.read_latency = dict.fromkeys(("leader", "follower", "mirror"), timed)
-    context.batch_room = SimpleNamespace(open=2, staged_bytes=77)
+    context.batch_room = SimpleNamespace(open=2, fast_open=3, staged_bytes=77)
     context.catchup.missing = lambda gid, peer: None
     for replica in engine.replicas.values():
         replica.reads = SimpleNamespace(streaming=1, answered=12)
@@ -117,6 +117,7 @@ async def test_values(node: Any, server: Server) -> None:
     assert value("jetstream_stream_total_messages", stream_name="S", is_stream_leader="true") == 5
     assert value("jetcluster_replica_lag_entries", stream="S", replica="n2") == 0
     assert value("jetcluster_atomic_batches_open") == 2
+    assert value("jetcluster_fast_batches_open") == 3
     assert value("jetcluster_direct_get_batches_streaming") == 1
     assert value("jetcluster_damage_found_total") == 3
     assert value("jetcluster_direct_gets_total", stream="S") == 12

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from jetcluster.config.options import AccountJetStreamOptions, AccountOptions, JetStreamOptions, Options
+from jetcluster.errors import ApiError
 from jetcluster.node import capacity
 from jetcluster.node.capacity import Capacity
 
@@ -52,6 +53,21 @@ def test_decisions_also_look_at_what_the_servers_hold_together(options: Options,
     assert (three.max_memory, three.max_storage) == (GB, 90 * GB)
     assert found.limits("B", lambda: 3).max_storage == 90 * GB
     assert found.limits("B", lambda: 0).max_storage == 30 * GB  # before the meta group knows its nodes
+
+
+def test_tiers_are_limits_of_one_replica(options: Options, tmp_path: Path) -> None:
+    assert options.accounts is not None
+    tiers = {"R1": AccountJetStreamOptions(max_memory=GB), "R3": AccountJetStreamOptions(max_store=7, max_streams=2)}
+    options.accounts["T"] = AccountOptions("T", jetstream=AccountJetStreamOptions(max_streams=9, tiers=tiers))
+    found = Capacity(options, tmp_path)
+    own, three = found.own_limits("T"), found.limits("T", lambda: 3)
+    assert (own.of(3).max_storage, own.of(3).max_streams, own.of(1).max_storage) == (7, 2, -1)
+    assert (three.of(3).max_memory, three.of(3).max_storage, three.of(1).max_storage) == (12 * GB, 7, 90 * GB)
+    assert (three.of(3).replicas, three.of(1).replicas, three.replicas) == (3, 1, 0)
+    assert own.of(5).max_streams == 9
+    with pytest.raises(ApiError, match="no JetStream default or applicable tiered limit present"):
+        own.tier(5)
+    assert found.own_limits("A").tier(5).max_streams == 3, "an account without tiers has one for all"
 
 
 def test_the_machine_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import multiprocessing
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,9 @@ from jetcluster.cluster import left_out
 from jetcluster.node.rescue_store import describe
 from jetcluster.node.rescue_survey import ReplicaView, StoreError, jetstream_folder, locked, opened, survey
 from jetcluster.store import keys
+from jetcluster.store.batch import Batch
 from jetcluster.store.rocks_kv import RocksKv
+from jetcluster.stream.publish import Admission
 from tests.unit.node.stopped import PER_COMMAND, SECOND, START, Site, hurt
 
 
@@ -202,3 +205,24 @@ def test_a_store_in_use_is_not_looked_at(site: Site) -> None:
         process.join(30)
     with locked([site.folder("n1")], to_write=True):
         pass
+
+
+def test_a_command_that_all_replicas_refuse_does_not_end_the_look(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    admit = Admission.admit
+    looked = 0
+
+    def fail(self: Admission, batch: Batch, base: int) -> Any:
+        nonlocal looked
+        looked += 1
+        if looked == 2:
+            admit(self, batch, base)
+            raise AssertionError("a hole")
+        return admit(self, batch, base)
+
+    site.fill("n1", {"S": (40, 12)})
+    before = look(site, "n1")["A/S"]["n1"]
+    monkeypatch.setattr(Admission, "admit", fail)
+    view = look(site, "n1")["A/S"]["n1"]
+    assert view.sound and view.problems == before.problems
+    assert view.state is not None and before.state is not None
+    assert view.state.messages == before.state.messages - PER_COMMAND

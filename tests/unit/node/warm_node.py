@@ -12,8 +12,9 @@ import time
 def tell() -> None:
     for _ in sys.stdin:
         found = [name for name, module in list(sys.modules.items()) if is_complete(module)]
-        base = sys.modules.get("jetcluster.model.base")
-        built = [model.__pydantic_complete__ for model in base.models()] if base is not None else [False]
+        built = [False]
+        if "jetcluster.api.endpoints" in found:
+            built = [model.__pydantic_complete__ for model in sys.modules["jetcluster.model.base"].models()]
         told = {"seconds": time.process_time(), "modules": found, "built": all(built)}
         print(json.dumps(told), flush=True)
 

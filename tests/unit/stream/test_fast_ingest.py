@@ -489,6 +489,19 @@ def test_the_next_leader_ends_what_had_ended_and_forgets_what_is_old() -> None:
     assert not bench.bus.sent and not bench.ingest.open_batches
 
 
+def test_sequences_have_an_end() -> None:
+    bench = Bench()
+    bench.send(1)
+    for seq in range((1 << 64) - 4, (1 << 64) + 3):
+        bench.send(seq)
+    bench.settle()
+    told = bench.told()
+    assert [each for each in told if each[0] == "refused"] == [("refused", 10206)] * 4
+    assert bench.stored() == 4
+    assert bench.stream.machine.fast.by_id[b"b"].seq == (1 << 64) - 2
+    bench.stream.restart()
+
+
 # -- anything at all
 
 

@@ -44,7 +44,13 @@ def test_bytes_that_are_no_parts_are_no_command(raw: bytes) -> None:
     assert all(run.start + run.count <= 4 for each in decoded.parts for run in each.runs)
 
 
-@pytest.mark.parametrize("runs", [[], [FastRun(3, 2, 1)], [FastRun(0, 0, 1)], [FastRun(0, 1, 0)]])
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [], [FastRun(3, 2, 1)], [FastRun(0, 0, 1)], [FastRun(0, 1, 0)], [FastRun(0, 2, (1 << 64) - 1)],
+        [FastRun(0, 2, 5), FastRun(2, 1, 6)],
+    ],
+)  # fmt: skip
 def test_a_part_must_stay_inside_its_command(runs: list[FastRun]) -> None:
     with pytest.raises(ValueError):
         decode_parts(encode_parts([part(runs)]), 0, 4)
