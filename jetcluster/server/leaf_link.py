@@ -17,6 +17,7 @@ from jetcluster.auth.remote_login import LoginError
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import LeafRemoteOptions
 from jetcluster.model.codec import without_surrogates
+from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.protocol import leaf, writer
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.interest import RemotePeer
@@ -443,6 +444,8 @@ class LeafLink(LeafInput):
             return
         if count and not (rules.may_want(subject, queue) and (queue is None or not is_marked(queue))):
             log.debug("leafnode cid %d: may not subscribe to %r", self.cid, subject)
+            return
+        if count and subject.count(b".") >= MAX_TOKENS:
             return
         if count and self.wanted >= MAX_INTEREST:
             self._refused("Maximum Subscriptions Exceeded", "maximum subscriptions exceeded")

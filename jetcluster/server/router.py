@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from jetcluster.clock import Rng
-from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Callback, Origin, Outgoing, Subscription
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 ACKS = b"$JS.ACK."
 """Subjects that differ in a message's numbers and are published to once."""
-
 MAX_WANTED = 1 << 22  # subjects of one peer
 MAX_LOOKED_AT = 64
 """Awaited replies that one wildcard subscription's end is compared with; with more, those who wait run out of patience
@@ -458,7 +456,7 @@ class Router:
                     self.awaited.changed(subject)
             return max(count, 0) - before
         told = count > 0 and len(wants) < MAX_WANTED
-        if not told or not subjects.is_valid(subject) or subject.count(b".") >= MAX_TOKENS:
+        if not told or not subjects.is_valid(subject):
             return 0
         interest = kind(peer, subject, queue, count)
         wants[subject, queue] = interest
