@@ -195,7 +195,7 @@ async def test_a_batch_that_nobody_goes_on_with_is_abandoned_in_time() -> None:
         node = cluster["A"]
         await resting(cluster, "S")
         stage = node.replica("S").ingest.batches.stage
-        stage._limits = stage._limits._replace(timeout=1.0)
+        stage.room.limits = stage.room.limits._replace(timeout=1.0)
         headers = b"NATS/1.0\r\nNats-Batch-Id: one\r\nNats-Batch-Sequence: 1\r\n\r\n"
         await node.request(b"s", b"x", headers=headers)
         assert len(stage) == 1
