@@ -27,10 +27,13 @@ ODD: tuple[Any, ...] = (
     *NUMBERS, -1, -(1 << 63), 1 << 70, -(1 << 70), 0.5, 1e300, float("nan"), True, None, "", "x", "-1", "9" * 30, "\0",
     "\ud800", "a" * 70_000, "ä" * 40_000, [], {}, [[]], [None], {"a": {"b": [1]}}, "a.>", "*", "1h", "50%",
 )  # fmt: skip
+MANY = 2000
+"""Tokens: as many as the longest line of a client has room for."""
 SUBJECTS = (b"a.x", b"a.y", b"a.z", b"b", b"c.d.e")
 ODD_SUBJECTS = (
     b"", b">", b"*", b"a..b", b".", b"a.", b"a b", b"\0", b"a.\0", b"\xff\xfe", b"a." * 100 + b"x", b"x" * MAX_SUBJECT,
     b"$JS.API.X", b"a.*", b"a.>", b"a.>.b", b"_", "ä.ö".encode(),
+    b"a" + b".x" * MANY, b"a" + b".x" * (MANY - 1) + b".y", b"a" + b".*" * MANY, b"a" + b".*.x" * (MANY // 2),
 )  # fmt: skip
 NAMES = ("c1", "c2", "c3")
 OWNERS = (b"ownerAAA", b"ownerBBB")
@@ -38,7 +41,9 @@ HEADER_VALUES = {
     b"Nats-Msg-Id": (b"1", b"2", b"x" * 66_000, b"\0", b""),
     b"Nats-Expected-Last-Sequence": (b"0", b"1", b"%d" % (U64 - 1), b"9" * 400, b"-1", b"x"),
     b"Nats-Expected-Last-Subject-Sequence": (b"0", b"1", b"%d" % U64, b"x"),
-    b"Nats-Expected-Last-Subject-Sequence-Subject": (b"a.>", b"a.x", b"*", b"..", b"\xff"),
+    b"Nats-Expected-Last-Subject-Sequence-Subject": (
+        b"a.>", b"a.x", b"*", b"..", b"\xff", b"a" + b".*" * MANY, b"a" + b".*.x" * (MANY // 2), b"a.*" * (MANY // 2),
+    ),
     b"Nats-Expected-Last-Msg-Id": (b"1", b"\xff"),
     b"Nats-Expected-Stream": (b"S", b"T"),
     b"Nats-TTL": (b"1", b"1s", b"never", b"0", b"-1", b"%d" % ((1 << 63) - 1), b"%d" % (1 << 63), b"2540400h", b"1e9"),
@@ -81,7 +86,8 @@ CONSUMER = {
     "deliver_policy": ("all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"),
     "ack_policy": ("none", "all", "explicit", "flow_control"), "opt_start_seq": NUMBERS, "opt_start_time_ns": NUMBERS,
     "ack_wait": (1, 30_000_000_000, (1 << 63) - 1), "backoff": ([1, 2], [1 << 62]), "max_deliver": (1, 5, -1),
-    "filter_subject": ("a.x", "a.>", ">"), "filter_subjects": (["a.x", "b"],), "max_ack_pending": (1, -1),
+    "filter_subject": ("a.x", "a.>", ">", "a" + ".*" * MANY), "filter_subjects": (["a.x", "b"],),
+    "max_ack_pending": (1, -1),
     "max_waiting": (1, 512), "num_replicas": (0, 1, 3), "priority_groups": (["g"],), "priority_policy": ("overflow",),
     "pause_until_ns": NUMBERS, "direct": (True,), "durable_name": ("c1",), "sample_freq": ("50%", "x"),
     "deliver_subject": ("d",), "replay_policy": ("original",), "inactive_threshold": (1, 1 << 62),

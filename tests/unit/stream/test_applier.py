@@ -187,3 +187,17 @@ def test_a_transform_that_makes_a_subject_too_long_refuses_that_message(dest: st
 def test_the_refusal_is_an_error_with_a_code() -> None:
     assert isinstance(REFUSED, ApiError)
     assert REFUSED.code == 500
+
+
+def test_a_wildcard_of_two_thousand_tokens_is_carried_out() -> None:
+    replica = started()
+    replica.log.append(publish(b"1", subject=b"a" + b".x" * 2000))
+    expected = [b"a" + b".*" * 2000, b"a" + b".*" * 1999 + b".x", b"a" + b".*.x" * 1000, b"a" + b".*" * 1999 + b".y"]
+    for key in expected:
+        headers = b"NATS/1.0\r\n" + b"Nats-Expected-Last-Subject-Sequence: 1\r\n"
+        headers += b"Nats-Expected-Last-Subject-Sequence-Subject: %b\r\n\r\n" % key
+        replica.log.append(commands.encode_publish(T0, Batch.encode([b"b"], [headers], [b""])))
+    *results, _ = replica.catch_up()
+    assert [result.verdicts for result in results] == [None] * 4  # type: ignore[union-attr]
+    assert replica.store.last_seq == 4
+    assert not replica.refusals
