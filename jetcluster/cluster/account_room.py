@@ -81,6 +81,9 @@ class AccountRoom:
         if limits.tiers is not None:
             limits, tier = limits.tiers.get(f"R{copies}", _NOTHING), copies
         key = replica.assignment.account, memory, tier
+        share = self._shares.get(replica.assignment.gid)
+        if share is not None and share.key != key:  # num_replicas was changed, or the account has got or lost tiers
+            self._count_one(replica)
         limit = limits.max_memory if memory else limits.max_storage
         if limit >= 0 and self._account(key) + size * copies > limit * copies:
             self._count()  # what was counted may be gone again
@@ -119,7 +122,9 @@ class AccountRoom:
             for replica in stirred:
                 self._count_one(replica)
         now = context.clock.monotonic()
-        told = Counter({key: size for key, size in self._led.items() if self._limited(key)})
+        if any((self._limits(key[0]).tiers is None) == (key[2] > 0) for key in self._led):
+            self._count()  # another JWT of the account; streams where nothing happens are not among the stirred
+        told = Counter({key: max(0, size) for key, size in self._led.items() if self._limited(key)})
         if now >= self._tell_at and (told != self._told or now >= self._tell_at + WARN_SECONDS):
             self._tell_at, self._told = now + TELL_SECONDS, told
             # Of nodes of before, the last row of an account counts: they know no tiers.
@@ -146,8 +151,8 @@ class AccountRoom:
 
     def _key(self, replica: StreamReplica) -> Key:
         assignment = replica.assignment
-        has_tiers = self._limits(assignment.account).tiers is not None
-        return assignment.account, assignment.memory, assignment.replicas if has_tiers else 0
+        limits = self._limits(assignment.account)
+        return assignment.account, assignment.memory, assignment.replicas if limits.tiers is not None else 0
 
     def _count(self) -> None:
         self._led, self._held = Counter(), Counter()
@@ -169,11 +174,12 @@ class AccountRoom:
         """Whatever is not in the peer's newest list is not taken any more."""
         try:
             rows = json.loads(payload)
-            told = Counter({(str(row[0]), bool(row[1]), _tier(row)): int(row[2]) for row in rows})
+            # A size that cannot be is the peer's miscount, nothing to end its link for.
+            told = Counter(
+                {(str(row[0]), bool(row[1]), _tier(row)): min(max(0, int(row[2])), MAX_SIZE) for row in rows}
+            )
         except (ValueError, TypeError, IndexError, KeyError, RecursionError, OverflowError) as error:
             raise FrameError(f"malformed usage: {error!r}") from error
-        if any(not 0 <= size <= MAX_SIZE for size in told.values()):
-            raise FrameError("malformed usage: no size")
         self._elsewhere[peer] = told
 
     def _warn(self, account: str, text: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jetcluster.clock import ManualTime
-from jetcluster.cluster.account_room import NOTICE, TELL_SECONDS, WARN_SECONDS, AccountRoom
+from jetcluster.cluster.account_room import MAX_SIZE, NOTICE, TELL_SECONDS, WARN_SECONDS, AccountRoom
 from jetcluster.cluster.mesh_frames import FrameError
 from jetcluster.model.limits import AccountLimits
 from jetcluster.stream.answers import RefusedError
@@ -33,7 +33,7 @@ class Node:
     def __init__(
         self, *, storage: int = -1, memory: int = -1, node: int = -1, tiers: dict[str, AccountLimits] | None = None
     ) -> None:
-        limits = {"A": AccountLimits(max_storage=storage, max_memory=memory, tiers=tiers)}
+        limits = self.limits = {"A": AccountLimits(max_storage=storage, max_memory=memory, tiers=tiers)}
         self.time, self.mesh, self.log = ManualTime(), FakeMesh(), ListLog()
         self.members = {"n1": 1, "n2": 1}
         self.replicas: dict[int, Any] = {}
@@ -120,8 +120,7 @@ def test_what_other_nodes_lead_counts_until_they_say_otherwise() -> None:
     node.room.tick()
     stream.store.byte_count = 0
     assert node.taken(stream, 10) == 100
-    huge = b'[["A", false, 1%s]]' % (b"0" * 40)
-    for bad in (b"{", b"[[1]]", b"5", b'[["A", false, "x"]]', b'[["A", false, -1]]', huge, b"[" * 100_000, b"{}[0]"):
+    for bad in (b"{", b"[[1]]", b"5", b'[["A", false, "x"]]', b'[["A", false, 1e999]]', b"[" * 100_000, b"{}[0]"):
         with pytest.raises(FrameError):
             node.mesh.receive("n1", bad)
 
@@ -191,3 +190,49 @@ def test_what_other_nodes_tell_of_a_tier() -> None:
     node.mesh.receive("n2", b'[["A",false,900,1],["A",false,300,3],["A",false,7]]')
     assert node.taken(node.stream(), 100) == 1
     assert node.taken(node.stream(copies=3), 100) == 4
+
+
+TWO_TIERS = {"R1": AccountLimits(max_storage=1000), "R3": AccountLimits(max_storage=1000)}
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1)])
+def test_a_stream_that_gets_other_replicas_under_traffic_leaves_its_tier(before: int, after: int) -> None:
+    node = Node(tiers=TWO_TIERS)
+    stream = node.stream(copies=before)
+    node.room.take(stream, 500)
+    stream.ingest.pending_bytes = 500
+    stream.assignment.replicas = after  # applied between two ticks
+    node.room.take(stream, 100)
+    stream.ingest.pending_bytes = 600
+    assert node.room._led == {("A", False, before): 0, ("A", False, after): 600 * after}
+    node.room.tick([stream])
+    assert node.room._led == {("A", False, before): 0, ("A", False, after): 600 * after}
+    assert node.room._held[False] == 600
+    assert all(size >= 0 for _, _, size, _ in json.loads(node.mesh.sent[-1]))
+    assert node.taken(node.stream(copies=before), 100) == 10, "the tier that it left has all its room again"
+    assert node.taken(stream, 100) == 4, "and the one that it came to has what it brought with it less"
+
+
+@pytest.mark.parametrize("before", [None, TWO_TIERS])
+def test_an_account_that_gets_or_loses_tiers_is_counted_anew(before: dict[str, AccountLimits] | None) -> None:
+    node = Node(storage=1000, tiers=before)
+    busy, idle = node.stream(), node.stream(700)
+    node.room.tick()
+    node.room.take(busy, 100)
+    busy.ingest.pending_bytes = 100
+    node.limits["A"] = AccountLimits(max_storage=1000, tiers=None if before else TWO_TIERS)
+    node.room.take(busy, 50)
+    busy.ingest.pending_bytes = 150
+    node.room.tick([])  # nothing has happened in `idle`
+    assert node.room._led == {("A", False, 0 if before else 1): 850}
+    node.time.advance(TELL_SECONDS)
+    node.room.tick([])
+    assert json.loads(node.mesh.sent[-1]) == [["A", False, 850, *([] if before else [1])]]
+    assert node.taken(idle, 100) == 1
+
+
+def test_a_peer_that_has_miscounted_keeps_its_link() -> None:
+    node = Node(storage=1000)
+    node.mesh.receive("n2", b'[["A",false,-3400],["A",true,1%s]]' % (b"0" * 40))
+    assert node.room._elsewhere["n2"] == {("A", False, 0): 0, ("A", True, 0): MAX_SIZE}
+    assert node.taken(node.stream(), 100) == 10, "less than nothing makes no room"
