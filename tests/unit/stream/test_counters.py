@@ -43,6 +43,8 @@ def test_increment(value: str, expected: int | None) -> None:
         (b'{ "val" : "-12", "x": 1 }', -12),
         (b'{"val":12}', None),
         (b'{"val":"x"}', None),
+        (b'{"val":"\\ud800"}', None),
+        ('{"val":"\u0663"}'.encode(), None),
         (b"{}", None),
         (b"[]", None),
         (b"junk", None),
