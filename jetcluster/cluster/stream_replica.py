@@ -38,8 +38,9 @@ from jetcluster.store.room import Room
 from jetcluster.store.transfer import Taker
 from jetcluster.stream import commands
 from jetcluster.stream.atomic_stage import AtomicStage
+from jetcluster.stream.counter_sources import COMMAND_MESSAGES
 from jetcluster.stream.duties import LeaderDuties
-from jetcluster.stream.ingest import Ingest
+from jetcluster.stream.ingest import BATCH_MESSAGES, Ingest
 from jetcluster.stream.levels import LEVEL, lowered
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.ports import SIDE_MEMBERS
@@ -90,6 +91,7 @@ class StreamReplica:
             max_pending_bytes=context.max_buffered[1],
         )
         self.ingest.width = self.store.width
+        self._bound_batches()
         self._told_valve = ToldValve(context.mesh, assignment.account, context.timers)
         self.ingest.valve.changed = lambda closed: self._tell_valve()
         self.reads = ReadGroup(context, self)
@@ -485,6 +487,7 @@ class StreamReplica:
 
     def config_changed(self) -> None:
         self.ingest.configure(self.machine.rules)
+        self._bound_batches()
         if self.leading:
             if self.objects is not None:
                 self.objects.configure()
@@ -492,6 +495,10 @@ class StreamReplica:
             self.mirrors.configure()
         self.reads.config_changed()
         self.duties.config_changed()
+
+    def _bound_batches(self) -> None:
+        counted = self.machine.tracks_sources
+        self.ingest.batch_messages = COMMAND_MESSAGES if counted else BATCH_MESSAGES
 
     def _tell_abandoned(self, batch_id: bytes, reason: str) -> None:
         """On the real subject and the specification's (streams.md R13), to the stream's account and, with the name of

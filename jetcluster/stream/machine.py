@@ -44,6 +44,7 @@ from jetcluster.stream.commands import (
     UnknownCommandError,
     UpdateConfig,
 )
+from jetcluster.stream.counters import tracks_sources
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.fast_rows import FastRowError, FastRows
@@ -101,6 +102,8 @@ class StreamMachine:
         self.hash = bytes(16)
         self.clock = 0
         """Latest time, nanoseconds, that any command saw; no message gets an earlier one."""
+        self.tracks_sources = False
+        """Messages carry what is counted of the stream's sources (`counters.tracks_sources`)."""
         self.malformed: CommandError | None = None
         """What was wrong with the bytes of the last command that was refused for them."""
         self._empty = self.rules
@@ -289,7 +292,10 @@ class StreamMachine:
         return saved + self._staging.last_msg_id
 
     def _admit_by(self, rules: StreamRules, last_msg_id: bytes) -> None:
-        self._staging = Staging(rules, self.store, self._dedupe, self._expiry, self._schedules)
+        self.tracks_sources = tracks_sources(self.store, rules)
+        self._staging = Staging(
+            rules, self.store, self._dedupe, self._expiry, self._schedules, tracks=self.tracks_sources
+        )
         self._staging.last_msg_id = last_msg_id
         self._staging.on_append = self._on_append
         self._follow_jobs()

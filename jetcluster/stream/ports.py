@@ -211,8 +211,12 @@ SIDE_ASKED = 15
 """Rows of `asked.Asked`."""
 SIDE_FAST = 16
 """Rows of `fast_rows.FastRows`."""
+SIDE_COUNTED = 17
+"""One row, key b"": the stream counts what its sources have (`counters.tracks_sources`)."""
 
 
+Message = tuple[bytes, bytes, bytes]
+"""Subject, header block, payload."""
 Sift = Callable[[Sequence[bytes], int, int], None]
 """Filters, and the lowest and highest sequence: among these may be messages that nobody wants any more."""
 

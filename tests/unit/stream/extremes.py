@@ -61,11 +61,23 @@ HEADER_VALUES = {
     b"Nats-Schedule-Next": (b"purge", b"x"),
     b"Nats-Scheduler": (b"a.x", b"a.>", b"\xff"),
     b"Nats-Batch-Id": (b"x",),
-    b"Nats-Stream-Source": (b"UP 1 > >", b"x"),
+    b"Nats-Stream-Source": (b"UP 1 > >", b"x", b"UP 7 > > a.x id", b"UP 1 > > \xff\xed\xa0\x80 id"),
+    b"Nats-Counter-Sources": (
+        b'{"UP":{"a.x":"5"}}', b"x", b"[]", b"{}", b'{"UP":null,"V":{"b":"-3"}}', b'{"UP":{"a.x":"?"}}',
+        b'{"a":' * 5000,
+        b'{"UP":{"a.x":"' + b"9" * 4096 + b'"}}', b'{"UP":{"\\ud800":"1","' + b"y" * 32_000 + b'":"1"}}', b"{" * 40_000,
+    ),
     b"Nats-Marker-Reason": (b"MaxAge",),
     b"KV-Operation": (b"PURGE", b"DEL"),
 }  # fmt: skip
-PAYLOADS = (b"", b"x", b'{"val":"5"}', b'{"val":5}', b"[" * 500, b"y" * 5000)
+PAYLOADS = (
+    b"", b"x", b'{"val":"5"}', b'{"val":"-12"}', b'{"val":"\\ud800"}', b'{"val":"' + b"9" * 4096 + b'"}', b'{"val":5}',
+    b"[" * 500, b"y" * 5000,
+)  # fmt: skip
+COUNTING = {
+    "allow_msg_counter": True, "retention": "limits",
+    "sources": [{"name": "UP"}, {"name": "UP", "filter_subject": "a"}],
+}  # fmt: skip
 CONFIG = {
     "max_msgs": (5, 100), "max_bytes": (500, 100_000), "max_msgs_per_subject": (1, 3), "max_msg_size": (200,),
     "max_age": (1_000_000_000, 3_600_000_000_000), "duplicate_window": (1_000_000_000, 120_000_000_000),
@@ -103,6 +115,10 @@ class Extremes:
         self.ts = T0
         self.last = 0
         self.serials: dict[bytes, tuple[int, int]] = {}
+        self.counting = False
+        """The last configuration is that of a counter with sources."""
+        self.read: dict[bytes, int] = {}
+        """How far its links have come, if nothing was wrong with what they brought."""
 
     def odd(self, chance: float = 0.3) -> bool:
         return self.random.random() < chance
@@ -148,6 +164,11 @@ class Extremes:
         return self.pick(ODD_SUBJECTS if self.odd(0.15) else SUBJECTS)
 
     def headers(self) -> bytes:
+        if self.counting and self.odd(0.8):
+            names = [b"Nats-Incr"]
+            names += self.random.sample((b"Nats-Stream-Source", b"Nats-Counter-Sources"), self.pick((0, 1, 1, 2)))
+            lines = [b"%b: %b\r\n" % (name, self.pick(HEADER_VALUES[name])) for name in names]
+            return b"NATS/1.0\r\n%b\r\n" % b"".join(lines)
         if self.odd(0.5):
             return b""
         if self.odd(0.05):
@@ -159,7 +180,7 @@ class Extremes:
     def batch(self, count: int = 0) -> bytes:
         count = count or self.pick((1, 1, 1, 2, 5))
         subjects = [self.subject() or b"_" for _ in range(count)]
-        headers = [self.headers() for _ in range(count)] if self.odd(0.6) else []
+        headers = [self.headers() for _ in range(count)] if self.odd(0.95 if self.counting else 0.6) else []
         raw = Batch.encode(subjects, headers, [self.pick(PAYLOADS) for _ in range(count)])
         self.last += count
         return self.spoilt_batch(raw) if self.odd(0.06) else raw
@@ -283,11 +304,16 @@ def _expire(x: Extremes) -> list[bytes]:
 
 def _update(x: Extremes) -> list[bytes]:
     config = {"name": "S", "storage": "file", "subjects": ["a.>", "b", "c.>"], **x.fields(CONFIG, 7)}
+    x.counting = x.odd(0.7 if x.counting else 0.1)
+    if x.counting:
+        config |= COUNTING
     revision = 0 if x.odd(0.9) else x.number()
     return [x.head(commands.UPDATE_CONFIG, (0, 1, 5, 13)) + struct.pack("<Q", revision) + x.body(config)]
 
 
 def _sourced(x: Extremes) -> list[bytes]:
+    if x.counting and x.odd(0.8):
+        return [_counted(x)]
     key = x.pick((b"", b"UP > >", b"UP a >", b"x" * 70))
     after = x.pick((0, x.seq()))
     rows: dict[str, Any] = {}
@@ -297,6 +323,25 @@ def _sourced(x: Extremes) -> list[bytes]:
     identity = x.pick((b"", b"id", b"other", b"i" * 255))
     body = sourced.encode_body(key, identity, x.number(), after, x.pick((0, x.seq())), **rows)
     return [commands.encode_sourced(x.time(), body + (x.runs() if not key else b""))]
+
+
+def _counted(x: Extremes) -> bytes:
+    """What follows on."""
+    key = x.pick((b"UP > >", b"UP a >"))
+    after = x.read.get(key)
+    if after is None:
+        x.read[key] = 0
+        return commands.encode_sourced(x.time(), sourced.encode_body(key, b"id", 0, 0, 0))
+    count = x.pick((1, 1, 3))
+    x.read[key] = after + x.pick((count, count, 0))
+    seqs = range(after + 1, after + count + 1)
+    batch = x.batch(count)
+    if x.odd(0.6):
+        line = b"NATS/1.0\r\nNats-Incr: 1\r\nNats-Stream-Source: %b\r\n\r\n"
+        headers = [line % x.pick((b"UP 7 > > a.x id", b"UP 7 > > \xff id", b"V 1 > > b")) for _ in seqs]
+        payloads = [x.pick((b'{"val":"5"}', b'{"val":"-12"}', b'{"val":"' + b"9" * 4096 + b'"}')) for _ in seqs]
+        batch = Batch.encode([x.pick(SUBJECTS) for _ in seqs], headers, payloads)
+    return commands.encode_sourced(x.time(), sourced.encode_body(key, b"id", 0, after, seqs[-1], (), seqs, batch))
 
 
 def _fire(x: Extremes) -> list[bytes]:

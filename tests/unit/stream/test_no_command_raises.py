@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,7 +20,7 @@ from jetcluster.stream.commands import UnknownCommandError
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.results import Result, digest_bytes
 from jetcluster.stream.rules import StreamRules
-from tests.unit.stream.extremes import COMMANDS, OPS, T0, Extremes
+from tests.unit.stream.extremes import COMMANDS, COUNTING, OPS, T0, Extremes
 
 STREAM = 5
 
@@ -92,13 +93,26 @@ def both(log: list[bytes], one: Replica, other: Replica) -> None:
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 1 << 32))
 def test_no_command_raises(seed: int) -> None:
+    carry_out(seed, (commands.PUBLISH,))
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 1 << 32))
+def test_no_command_raises_where_sources_are_counted(seed: int) -> None:
+    carry_out(seed, (commands.PUBLISH, *(commands.SOURCED,) * 3), COUNTING)
+
+
+def carry_out(seed: int, often: tuple[int, ...], config: dict[str, Any] | None = None) -> None:
+    """Random commands, of the kinds `often` above all, on two replicas that crash now and then."""
     random = Random(seed)
     extremes = Extremes(random)
-    log: list[bytes] = [commands.encode_update_config(T0, {"name": "S", "subjects": ["a.>", "b", "c.>"]})]
+    extremes.counting = config is COUNTING
+    subjects = {"name": "S", "subjects": ["a.>", "b", "c.>"]}
+    log: list[bytes] = [commands.encode_update_config(T0, {**subjects, **(config or {})})]
     one, other = Replica(log), Replica(log)
     kinds = sorted(COMMANDS)
     for _ in range(25):
-        log += extremes.command(random.choice((commands.PUBLISH, random.choice(kinds), random.choice(kinds))))
+        log += extremes.command(random.choice((random.choice(often), random.choice(kinds), random.choice(kinds))))
         both(log, one, other)
         if random.random() < 0.2:
             other.kv.commit()
