@@ -100,13 +100,19 @@ class StreamReplica:
         self.mirrors = MirrorHost(context, self)
         self.leadership = Leadership(context, self)
         self._subscriptions: dict[bytes, Subscription] = {}
+        self.applying = Applying(context, self)
         self.duties = LeaderDuties(
-            self.machine, self.bus, context.clock, self.try_propose, context.timers.call_soon, context.timers.call_later
+            self.machine,
+            self.bus,
+            context.clock,
+            self.try_propose,
+            context.timers.call_soon,
+            context.timers.call_later,
+            self.applying.failed,
         )
         self._config_proposed = 0
         """Revision of the configuration that this leader has put into the log."""
         self.checkpoints = Checkpoints(self.machine.applied_index, self.machine.hash)
-        self.applying = Applying(context, self)
         self._halted = False
         self.consumers = ConsumerHost(context, self, table, exchange)
         self.group: RaftGroup

@@ -103,6 +103,49 @@ def test_a_replica_that_restarts_refuses_it_again(monkeypatch: pytest.MonkeyPatc
     assert [m.payload for m in replica.store.scan(b">", 1)] == [b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_what_fails_in_one_process_alone_is_no_refusal(monkeypatch: pytest.MonkeyPatch, *, committed: bool) -> None:
+    """A cache, say: on the other replicas the same command is carried out, and here when everything is loaded anew."""
+    replica, other = started(), started()
+    append = replica.store.append
+    broken = [KeyError("cache")]
+
+    def once(batch: Batch, first_seq: int, ts: int) -> None:
+        append(batch, first_seq, ts)
+        if batch.message(0)[2] == b"2" and broken:
+            raise broken.pop()
+
+    monkeypatch.setattr(replica.store, "append", once)
+    results = []
+    for one in (replica, other):
+        one.log.append(publish(b"1"))
+        one.catch_up()
+        if committed:
+            one.kv.commit()
+        one.log += [publish(b"2"), publish(b"3")]
+        results.append(one.catch_up())
+    assert results[0] == results[1] == [PublishResult(2, 1, None), PublishResult(3, 1, None)]
+    assert replica.machine.hash == other.machine.hash
+    assert replica.store.state == other.store.state
+    assert [index for index, _ in replica.recoveries] == [3]
+    assert not replica.refusals
+
+
+def test_an_observer_that_fails_is_no_refusal() -> None:
+    """Nobody looks on at the second try."""
+    replica, other = started(), started()
+
+    def fail(batch: Batch, first_seq: int, ts: int) -> None:
+        raise ValueError(batch.count)
+
+    replica.machine.observe(fail)
+    for one in (replica, other):
+        one.log += [publish(b"1"), publish(b"2")]
+    assert replica.catch_up() == other.catch_up()
+    assert replica.machine.hash == other.machine.hash
+    assert not replica.refusals
+
+
 @pytest.mark.parametrize(
     "error",
     [
