@@ -90,7 +90,9 @@ class Inflow:
             block = upstream.headers(headers, seq, subject, self._identity)
         made = upstream.mapped(subject, seq) if upstream.transforms else subject
         if not 0 < len(made) <= MAX_SUBJECT:
-            self._failed(upstream.setup_error(f"the subject of message {seq} has {len(made)} bytes"))
+            self._failed(
+                upstream.setup_error(f"the subject of message {seq} is empty or longer than {MAX_SUBJECT} bytes")
+            )
             return
         self._seqs.append(seq)
         self._times.append(ts)

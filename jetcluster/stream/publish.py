@@ -12,7 +12,7 @@ from typing import Final
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
-from jetcluster.model.transforms import SubjectTransform
+from jetcluster.model.transforms import TOO_LONG, SubjectTransform
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.store.keys import MAX_SEQ
@@ -34,6 +34,9 @@ EXHAUSTED: Final = errors.by_code(10077, err="stream sequence exhausted")
 """There are no more sequences."""
 SUBJECT_TOO_LONG: Final = errors.by_code(10077, err="subject exceeds maximum length")
 """After the stream's transform."""
+
+MAPPED_BYTES: Final = 64 << 20
+"""Of all subjects of a command together, after the transform: it may make much of little."""
 
 EXPECTED_SUBJECT: Final = b"\r\nNats-Expected-Last-Subject-Sequence-Subject:"
 _MSG_ID: Final = b"\r\nNats-Msg-Id:"
@@ -350,15 +353,26 @@ def check_rollup(rules: StreamRules, fields: dict[bytes, bytes]) -> ApiError | N
 
 def mapped(batch: Batch, transform: SubjectTransform, base: int) -> tuple[Batch, frozenset[int]]:
     """The batch with its subjects mapped; those that the source does not take stay. `random` is drawn from the time
-    of the command and the message's place in it. And the messages whose subject would become too long, which stays."""
-    subjects = [transform.match(subject, base) for subject in batch.subjects]
-    if all(subject is None for subject in subjects):
+    of the command and the message's place in it. And the messages whose subject would become too long, which stays:
+    longer than MAX_SUBJECT, or too much for all of them together."""
+    room = MAPPED_BYTES
+
+    def made_of(subject: bytes, chance: int) -> bytes | None:
+        nonlocal room
+        made = transform.match(subject, chance)
+        if made is None or len(made) > MAX_SUBJECT:
+            return made
+        room -= len(made)
+        return made if room >= 0 else TOO_LONG
+
+    subjects = [None if transform.random else made_of(subject, base) for subject in batch.subjects]
+    if not transform.random and all(subject is None for subject in subjects):
         return batch, frozenset()
     new: list[bytes] = []
     grown: list[int] = []
     for i in range(batch.count):
         old = batch.subject_of(i)
-        made = (transform.match(old, base + i) if transform.random else subjects[batch.subject_number(i)]) or old
+        made = (made_of(old, base + i) if transform.random else subjects[batch.subject_number(i)]) or old
         if len(made) > MAX_SUBJECT:
             grown.append(i)
             made = old
