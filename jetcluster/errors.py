@@ -272,6 +272,8 @@ STREAM_MISMATCH: Final = 10056
 MSG_DELETE_FAILED: Final = 10057
 STREAM_NAME_EXISTS: Final = 10058
 STREAM_NOT_FOUND: Final = 10059
+SEED_STREAM_NOT_FOUND: Final = 10039
+"""With 404, as the specification numbers it (`compat { seed_error_codes }`)."""
 WRONG_EXPECTED_STREAM: Final = 10060
 SUBJECT_OVERLAP: Final = 10065
 WRONG_LAST_MSG_ID: Final = 10070
@@ -331,6 +333,11 @@ class ApiError(JetclusterError):
     def from_dict(cls, error: dict[str, Any]) -> ApiError:
         """Rebuilds what `to_dict` made (errors cross between nodes as JSON)."""
         return cls(int(error["code"]), int(error["err_code"]), str(error["description"]))
+
+    @property
+    def is_stream_not_found(self) -> bool:
+        """By nats-server's number or the specification's: a client does not know which one its server uses."""
+        return self.code == 404 and self.err_code in (STREAM_NOT_FOUND, SEED_STREAM_NOT_FOUND)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ApiError) and self.to_dict() == other.to_dict()

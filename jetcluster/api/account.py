@@ -9,7 +9,7 @@ from typing import Any, Final
 from jetcluster import API_LEVEL
 from jetcluster.api.context import ApiContext, Counters
 from jetcluster.api.request import Request
-from jetcluster.model.limits import AccountLimits
+from jetcluster.model.limits import AccountLimits, tier_replicas
 
 _NONE: Final = AccountLimits(0, 0, 0, 0, 0, 0, 0)
 """Of a tier that has streams although the account has no such limits any more."""
@@ -45,7 +45,7 @@ def _tiers(own: AccountLimits, used: Mapping[int, tuple[int, int, int]], claimed
     found: dict[str, Any] = {}
     for name in sorted(names):
         limits = (own.tiers or {}).get(name)
-        memory, storage, consumers = used.get(int(name[1:]) if name[1:].isdecimal() else 0, (0, 0, 0))
+        memory, storage, consumers = used.get(tier_replicas(name), (0, 0, 0))
         streams = claimed.get(name[1:], {})
         found[name] = {
             "memory": memory,

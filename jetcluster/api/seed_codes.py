@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from jetcluster.errors import ApiError
+from jetcluster.errors import SEED_STREAM_NOT_FOUND, ApiError
 
 SEED_CODES: Final = {
-    10059: 10039,  # stream not found
+    10059: SEED_STREAM_NOT_FOUND,  # stream not found
     10065: 10059,  # subjects overlap with an existing stream
     10013: 10071,  # a consumer of that name exists: in use,
     10105: 10071,  # active,

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from jetcluster.cli.bench_client import Client, ClientError
+from jetcluster.errors import ApiError
 
 AGAIN = 0.5
 ASK_SECONDS = 5.0
-NOT_FOUND = 10059
 TEMPORARY = {10008, 10005}
 """No leader yet; not enough servers yet."""
 DONE, REFUSED, NOT_REACHED = 0, 1, 2
@@ -65,7 +65,7 @@ class Mirror:
             self._compare(found["config"])
             self.say(f"{self.name} mirrors {self._upstream} already")
             return True
-        if error.get("err_code") == NOT_FOUND:
+        if ApiError.from_dict(error).is_stream_not_found:
             error = (await self._ask(client, "CREATE", self._config())).get("error")
             if error is None:
                 self.say(f"{self.name} mirrors {self._upstream} now")
@@ -78,7 +78,7 @@ class Mirror:
         subject = f"$JS.API.STREAM.{what}.{self.name}"
         reply = await client.request(subject, json.dumps(body).encode() if body else b"", ASK_SECONDS)
         if reply.status == 503:
-            return {"error": {"err_code": 10008, "description": "JetStream does not answer"}}
+            return {"error": {"code": 503, "err_code": 10008, "description": "JetStream does not answer"}}
         return reply.json()
 
     def _config(self) -> dict[str, Any]:

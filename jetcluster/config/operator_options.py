@@ -176,7 +176,7 @@ def _problem_of_version(operator: OperatorClaims) -> str | None:
     if not wanted:
         return None
     parts = wanted.split(".")
-    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+    if len(parts) != 3 or not all(part.isdecimal() and len(part) < 10 for part in parts):
         why = "asserted server version must be of the form <major>.<minor>.<update>"
         return f"operator {name} expects version {wanted} got error instead: {why}"
     for label, text, own in zip(("major", "minor", "update"), parts, REPORTED_VERSION.split("."), strict=False):

@@ -97,7 +97,7 @@ def is_host_and_port(address: str) -> bool:
 
 
 def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdigit() and 0 < int(text) <= MAX_PORT
+    return text.isascii() and text.isdigit() and len(text.lstrip("0")) <= 5 and 0 < int(text) <= MAX_PORT
 
 
 def _problem_of_domain(domain: str) -> str | None:

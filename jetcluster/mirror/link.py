@@ -154,7 +154,7 @@ class Link:
 
     @property
     def _missing(self) -> bool:
-        return self.error is not None and self.error.err_code == 10059 and not self.upstream.external
+        return self.error is not None and self.error.is_stream_not_found and not self.upstream.external
 
     def _close(self) -> None:
         around = self._around

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,6 +13,15 @@ NO_LIMITS: Final = 10120
 FARTHEST_SEQ: Final = (1 << 63) - 1
 """No purge, archive, upstream or configuration takes a stream beyond this sequence: as many again are left to publish,
 so the end of what a sequence can be is never reached."""
+
+
+_TIER: Final = re.compile(r"R([1-9][0-9]?)")
+
+
+def tier_replicas(name: str) -> int:
+    """The replicas of the streams that are in a tier of this name; 0 for one that no stream can be in."""
+    found = _TIER.fullmatch(name)
+    return int(found[1]) if found else 0
 
 
 @dataclass(slots=True, frozen=True)

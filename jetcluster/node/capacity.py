@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jetcluster.config.options import AccountJetStreamOptions, Options
-from jetcluster.model.limits import AccountLimits
+from jetcluster.model.limits import AccountLimits, tier_replicas
 
 UNKNOWN_DISK = 1 << 40
 """Assumed where the system does not tell the free space."""
@@ -60,7 +60,7 @@ class Capacity:
             return None
         tiers: dict[str, AccountLimits] = {}
         for name, tier in own.tiers.items():
-            replicas = int(name[1:]) if name[:1] == "R" and name[1:].isdecimal() else 0
+            replicas = tier_replicas(name)
             memory, storage = tier.max_memory, tier.max_store
             if nodes and replicas:
                 memory = _tighter(memory, self.max_memory * nodes // replicas)

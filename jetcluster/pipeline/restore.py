@@ -15,7 +15,7 @@ import zlib
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from jetcluster.errors import STREAM_NOT_FOUND, ApiError
+from jetcluster.errors import ApiError
 from jetcluster.pipeline import manifest
 from jetcluster.pipeline.arguments import add_server, server_options_of, source_options
 from jetcluster.pipeline.console import progress
@@ -233,7 +233,7 @@ def _make_sure(plan: Plan, args: argparse.Namespace) -> None:
     try:
         ask(options, lambda connection: connection.api(f"STREAM.INFO.{plan.target}"))
     except ApiError as error:
-        if error.err_code != STREAM_NOT_FOUND:
+        if not error.is_stream_not_found:
             raise
         if not args.create:
             raise UsageError(f"there is no stream {plan.target}; --create makes it as it was archived") from None

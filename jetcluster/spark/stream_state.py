@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
-from jetcluster.errors import NO_MESSAGE_FOUND, STREAM_NOT_FOUND, ApiError, JetclusterError
+from jetcluster.errors import NO_MESSAGE_FOUND, ApiError, JetclusterError
 from jetcluster.model.times import rfc3339
 from jetcluster.spark.connection import Connection
 from jetcluster.spark.options import ServerOptions
@@ -52,7 +52,7 @@ def stream_state(connection: Connection, stream: str, timeout: float = 5.0) -> S
     try:
         info = connection.api(f"STREAM.INFO.{stream}", timeout=timeout)
     except ApiError as error:
-        if error.err_code == STREAM_NOT_FOUND:
+        if error.is_stream_not_found:
             raise StreamError(f"there is no stream {stream}") from error
         raise
     state, cluster = info["state"], info.get("cluster") or {}

@@ -35,6 +35,7 @@ from jetcluster.config.options import (
     PermissionOptions,
 )
 from jetcluster.config.sharing import MappingOptions
+from jetcluster.model.limits import tier_replicas
 
 _ANY = "*"
 
@@ -245,7 +246,7 @@ def _of_tiers(tiers: list[tuple[str, Fields]]) -> AccountJetStreamOptions | None
         if tier is None:
             continue
         found[name] = replace(tier)
-        replicas = int(name[1:]) if name[:1] == "R" and name[1:].isdecimal() else 1
+        replicas = tier_replicas(name) or 1
         tier.max_memory = tier.max_memory * replicas if tier.max_memory > 0 else tier.max_memory
         tier.max_store = tier.max_store * replicas if tier.max_store > 0 else tier.max_store
         whole = tier if whole is None else _sum(whole, tier)

@@ -299,7 +299,8 @@ def _wildcards(subject: str) -> str:
 
 def _reference(token: str) -> int:
     """The number behind `$`; 0 for what is none."""
-    return int(token[1:]) if token[:1] == "$" and token[1:].isdecimal() else 0
+    number = token[1:6]  # no subject has so many tokens
+    return int(number) if token[:1] == "$" and token[1:] == number and number.isdecimal() else 0
 
 
 def _renaming_problems(local: str, subject: str) -> Iterator[str]:

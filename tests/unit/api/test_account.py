@@ -51,6 +51,17 @@ async def test_information_by_tier() -> None:
     assert "tiers" not in await Client().ask("INFO")
 
 
+async def test_tiers_that_no_stream_can_be_in_are_shown_all_the_same() -> None:
+    names = ["R", "R0", "R01", "R\u0663", "r3", "R100", "R" + "9" * 5000]
+    client = Client()
+    client.context.own_limits = lambda account: AccountLimits(tiers=dict.fromkeys(names, AccountLimits(max_storage=7)))
+    tiers = (await client.ask("INFO"))["tiers"]
+    assert {name: tier["limits"]["max_storage"] for name, tier in tiers.items() if name in names} == dict.fromkeys(
+        names, 7
+    )
+    assert all(tiers[name]["storage"] == 0 for name in names)
+
+
 async def test_streams_are_limited_by_their_tier() -> None:
     client = tiered()
     assert error(await client.create("X", num_replicas=2)) == 10120

@@ -64,6 +64,15 @@ def test_a_mirror_that_is_not_there_is_made() -> None:
     assert (config["num_replicas"], config["mirror_direct"], config["allow_direct"]) == (3, True, True)
 
 
+def test_a_mirror_that_is_not_there_by_the_number_of_the_specification() -> None:
+    servers = Servers(error(10039), {"config": {}})
+    assert servers.run() == DONE
+    assert len(servers.asked) == 2
+    no_account = {"error": {"code": 503, "err_code": 10039, "description": "not enabled for account"}}
+    servers = Servers(no_account)
+    assert servers.run() == REFUSED, "the other error of that number"
+
+
 def test_a_mirror_that_is_there_stays(capsys: pytest.CaptureFixture[str]) -> None:
     servers = Servers(mirrors("S", "$JS.hub.API"))
     assert servers.run() == DONE

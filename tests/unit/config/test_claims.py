@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 import time
 from dataclasses import asdict
 from datetime import datetime
@@ -373,7 +374,9 @@ _NAMES = """
     allowed_accounts strict_signing_key_usage assert_server_version system_account account_server_url
 """
 NAMES = st.sampled_from(_NAMES.split())
-TEXTS = st.sampled_from(["stream", "service", "user_scope", "a.*", "a.>", "$1", ">", "\ud800", "é", "", " ", "x" * 300])
+TEXTS = st.sampled_from(
+    ["stream", "service", "user_scope", "a.*", "a.>", "$1", ">", "\ud800", "é", "", " ", "x" * 300, "a.$" + "9" * 5000]
+)
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), TEXTS, st.just(ACCOUNT.public), st.text(max_size=3)
 )
@@ -382,6 +385,31 @@ VALUES = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.one_of(NAMES, TEXTS), inner, max_size=6)),
     max_leaves=25,
 )
+
+
+TIER_NAMES = st.one_of(
+    st.sampled_from(["R1", "R3", "R", "R0", "R01", "R²", "R٣", "r3", "R-1", "R1 ", "R9" * 50, "R" + "9" * 5000]),
+    st.text(max_size=5),
+    st.integers(min_value=0).map(lambda number: f"R{number}"),
+)
+TIER_LIMITS = st.fixed_dictionaries({"disk_storage": st.integers(-1, 2**62), "mem_storage": st.integers(-1, 2**62)})
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(TIER_NAMES, TIER_LIMITS, min_size=1, max_size=4))
+def test_tiers_may_have_any_name(tiers: dict[str, dict[str, int]]) -> None:
+    """Those that no stream can be in count once, as one of a single replica."""
+    claims = decode_account(account_with({"tiered_limits": tiers}).jwt)
+    list(claims.problems())
+    found = claims.options().jetstream
+    limited = {name: tier for name, tier in tiers.items() if any(tier.values())}
+    assert (found is None) == (not limited)
+    if found is None:
+        return
+    assert set(found.tiers or ()) == set(limited)
+    times = {name: int(name[1:]) if re.fullmatch("R[1-9][0-9]?", name) else 1 for name in limited}
+    stores = [tier["disk_storage"] * times[name] for name, tier in limited.items()]
+    assert found.max_store == (-1 if any(tier["disk_storage"] == -1 for tier in limited.values()) else sum(stores))
 
 
 @settings(max_examples=120, deadline=None)

@@ -10,6 +10,11 @@ from jetcluster.config.load import load_file
 from jetcluster.config.value_checks import is_host_and_port
 
 
+def test_a_port_of_more_digits_than_python_reads_is_none() -> None:
+    assert not is_host_and_port("h:" + "9" * 5000)
+    assert is_host_and_port("h:04222")
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from jetcluster.errors import ApiError
 from jetcluster.pipeline import main, restore
 from jetcluster.pipeline.result import UsageError
+from jetcluster.spark import stream_state
 
 ARCHIVED: dict[str, Any] = {
     "name": "ORDERS", "subjects": ["orders.>"], "num_replicas": 3, "max_age": 10**9, "max_msgs": 5,
@@ -41,6 +44,26 @@ def test_changes() -> None:
     made = config("--replicas", "1", "--subjects", "a.>, b", "--no-limits")
     assert (made["num_replicas"], made["subjects"]) == (1, ["a.>", "b"])
     assert (made["max_age"], made["max_msgs"], made["max_msgs_per_subject"]) == (0, -1, -1)
+
+
+@pytest.mark.parametrize("number", [10059, 10039])  # nats-server's, and the specification's
+def test_a_stream_that_is_not_there_is_made(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    asked: list[str] = []
+
+    def api(subject: str, *_: Any) -> dict[str, Any]:
+        asked.append(subject)
+        if "INFO" in subject:
+            raise ApiError(404, number, "stream not found")
+        return {}
+
+    monkeypatch.setattr(stream_state, "ask", lambda _options, question: question(SimpleNamespace(api=api)))
+    args = main.parser_of("restore", restore).parse_args(["--from", "x", "--create"])  # type: ignore[arg-type]
+    plan: Any = SimpleNamespace(target="T", config={})
+    restore._make_sure(plan, args)
+    assert asked == ["STREAM.INFO.T", "STREAM.CREATE.T"]
+    args.create = False
+    with pytest.raises(UsageError, match="there is no stream T; --create"):
+        restore._make_sure(plan, args)
 
 
 @pytest.mark.parametrize("words", [["--upto-seq", "0"], ["--source-seq"], ["--start-after", "3"]])

@@ -3,6 +3,7 @@ last.py, link.py)."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -139,6 +140,18 @@ def test_a_question_is_repeated_while_nobody_leads(monkeypatch: pytest.MonkeyPat
             stream_state.ask(server, lambda link: link.api("X"))
     with pytest.raises(ConnectionLostError):
         stream_state.ask(server, lambda link: link.api("X"), patience=0.1)
+
+
+@pytest.mark.parametrize("number", [10059, 10039])
+def test_a_stream_that_is_not_there_by_either_number(number: int) -> None:
+    answer = {"code": 404, "err_code": number, "description": "stream not found"}
+    with Peer(lambda _s, r, _h, _p: msg(r, json.dumps({"error": answer}).encode())) as peer:
+        server = options_for(peer).server
+        with pytest.raises(StreamError, match="there is no stream S"):
+            stream_state.ask(server, lambda link: stream_state.stream_state(link, "S"))
+        answer["code"] = 503 if number == 10039 else 400  # not enabled for the account; the subject of another stream
+        with pytest.raises(ApiError, match="not found"):
+            stream_state.ask(server, lambda link: stream_state.stream_state(link, "S"), patience=0.1)
 
 
 def test_limits_of_mirrors() -> None:
