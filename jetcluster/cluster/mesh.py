@@ -24,6 +24,7 @@ from jetcluster.cluster.mesh_auth import (
     Reason,
     Refused,
     derive_key,
+    shortened,
 )
 from jetcluster.cluster.mesh_core import MeshCore, PeerLink
 from jetcluster.cluster.mesh_dialer import Dialer, Route
@@ -328,7 +329,7 @@ class NodeMesh(MeshCore):
             self.counters.duplicates += not refusal.by_peer
             return
         if refusal.by_peer and refusal.reason == Reason.LEFT_OUT and link.handshake.done:
-            self._told_left_out(str(refusal))
+            self._on_left_out(link, refusal)
         if refusal.reason == Reason.SELF or refusal.by_peer:
             return
         self.counters.refused += 1
@@ -336,6 +337,13 @@ class NodeMesh(MeshCore):
             return  # the dialer logs its own failures
         if self._may_log(link.stats.ip, refusal.reason):
             self.log.error("Refused connection of %s to the cluster port: %s", link.describe(), refusal)
+
+    def signature_of(self, link: TcpLink, refusal: Refused) -> bytes:
+        """By which the other end knows that it was this node that left it out; b"" of any other refusal."""
+        sign, handshake = self.options.sign, link.handshake
+        if refusal.reason != Reason.LEFT_OUT or sign is None or not handshake.done:
+            return b""
+        return sign(handshake.last_word(shortened(str(refusal)), dialer=handshake.dialer))
 
     def connection_finished(self, link: TcpLink) -> None:
         self._connections.discard(link)
@@ -350,6 +358,21 @@ class NodeMesh(MeshCore):
 
     def _accept(self) -> TcpLink:
         return TcpLink(self, Handshake(self.greeting(), self._key, dialer=False))
+
+    def _on_left_out(self, link: TcpLink, refusal: Refused) -> None:
+        """Counts as the word of one of those that this node itself knows as its cluster, and of nobody else."""
+        remote, handshake = link.handshake.remote, link.handshake
+        assert remote is not None
+        key = self.key_of(remote.peer_id) if self.is_voter(remote.peer_id) else ""
+        if key and refusal.signature:
+            from jetcluster.cluster.node_key import verify
+
+            if verify(key, handshake.last_word(str(refusal), dialer=not handshake.dialer), refusal.signature):
+                self._told_left_out(str(refusal))
+                return
+        self.counters.strangers += 1
+        if self._may_log(link.stats.ip, refusal.reason):
+            self.log.error("%s says that this node was left out, and is not known for it: %s", link.describe(), refusal)
 
     def _handshake_failed(self, address: tuple[str, int], error: Exception) -> None:
         from jetcluster.config.tls import handshake_failure

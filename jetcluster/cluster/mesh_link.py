@@ -228,7 +228,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         if self.closed:
             return
         if not refusal.by_peer and not self.up:
-            self.send(encode_refused(refusal.reason, str(refusal)))
+            self.send(encode_refused(refusal.reason, str(refusal), self.mesh.signature_of(self, refusal)))
         if not self.outcome.done():
             self.outcome.set_result(refusal)
         self.mesh.connection_refused(self, refusal)
