@@ -297,9 +297,9 @@ def test_no_command_is_too_large_for_what_it_makes() -> None:
     """Thousands of small messages, as a leader that knows no better may have put them into one command."""
     s = Counters()
     s.feed("UP1", 1, "a." + "x" * 30_000, "c.x", 5)
-    batch = Batch.encode([b"c.x"] * 2500, [block("Nats-Incr: 1")] * 2500, [b""] * 2500)
+    batch = Batch.encode([b"c.x"] * 2700, [block("Nats-Incr: 1")] * 2700, [b""] * 2700)
     result = s.apply(commands.encode_publish(s.now, batch))
-    assert result is not REFUSED and result.verdicts[-1] == Counted(2501, 2505)
+    assert result is not REFUSED and result.verdicts[-1] == Counted(2701, 2705)
 
 
 def test_subjects_that_are_no_text() -> None:
