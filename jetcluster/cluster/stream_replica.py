@@ -41,7 +41,7 @@ from jetcluster.stream.atomic_stage import AtomicStage
 from jetcluster.stream.counter_sources import COMMAND_MESSAGES
 from jetcluster.stream.duties import LeaderDuties
 from jetcluster.stream.ingest import BATCH_MESSAGES, Ingest
-from jetcluster.stream.levels import LEVEL, lowered
+from jetcluster.stream.levels import FAST, LEVEL, lowered
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.ports import SIDE_MEMBERS
 from jetcluster.stream.rules import StreamRules
@@ -185,7 +185,8 @@ class StreamReplica:
         if self.objects is not None:
             self.objects.begin()
         self._listen()
-        self.ingest.resume(self.machine.fast.by_id)
+        # Below that level messages of batches went into the log without a word of their batch: the rows are behind.
+        self.ingest.resume(self.machine.fast.by_id if self.level >= FAST else {})
         self.context.leaders.lead(self.assignment.gid, term)
         self._propose_config()
         self.mirrors.begin()

@@ -65,6 +65,8 @@ _STATE_VERSION: Final = 1
 _REVISION: Final = struct.Struct("<Q")
 _DIGEST: Final = struct.Struct("<16sQQIQQQQ")
 
+_FAST: Final = bytes((commands.FAST_PUBLISH,))
+
 REFUSED: Final = errors.by_code(10051, err="the command could not be carried out")
 """Of a command that apply failed at."""
 _BAD_REQUEST: Final = errors.by_code(10003)
@@ -202,6 +204,8 @@ class StreamMachine:
         assert index > self.applied_index, (index, self.applied_index)
         if self._parts:
             self._parts.clear()
+        if command[:1] == _FAST:
+            self._end_fast(index, command)
         self._advance(index, term, command, REFUSED)
         return REFUSED
 
@@ -315,6 +319,15 @@ class StreamMachine:
         self.clock = base + command.batch.count - 1
         self.fast.note(index, base, command.parts, result)
         return result
+
+    def _end_fast(self, index: int, command: bytes) -> None:
+        """Nothing of it is stored: where no gaps are taken, what follows is not stored either."""
+        try:
+            decoded = commands.decode(command)
+        except CommandError:
+            return
+        if isinstance(decoded, FastPublish):
+            self.fast.refuse(index, self.clock, decoded.parts)
 
     def _commit_batch(self, index: int, term: int, command: BatchCommit) -> BatchResult:
         batch = command.body
