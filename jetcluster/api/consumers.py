@@ -39,7 +39,7 @@ _IDENTITY_LENGTH = 8
 
 async def create(context: ApiContext, request: Request) -> Fields:
     """CONSUMER.CREATE.<stream>[.<name>[.<filter>]]."""
-    wanted = _parse_create(request)
+    wanted = _parse_create(context, request)
     config = wanted.config
     if len(request.args) > 1:
         consumer_rules.check_name(request.args[1])
@@ -60,7 +60,7 @@ async def create(context: ApiContext, request: Request) -> Fields:
 
 async def create_durable(context: ApiContext, request: Request) -> Fields:
     """CONSUMER.DURABLE.CREATE.<stream>.<name>."""
-    wanted = _parse_create(request)
+    wanted = _parse_create(context, request)
     consumer_rules.check_name(request.args[1])
     if not wanted.config.durable_name:
         raise by_code(10018)
@@ -70,9 +70,11 @@ async def create_durable(context: ApiContext, request: Request) -> Fields:
     return await _create(context, request, wanted)
 
 
-def _parse_create(request: Request) -> ConsumerCreateRequest:
+def _parse_create(context: ApiContext, request: Request) -> ConsumerCreateRequest:
     payload = request.payload if request.payload.strip() else b"{}"
-    wanted = ConsumerCreateRequest.parse(payload, strict=request.strict)
+    wanted = ConsumerCreateRequest.parse(
+        payload, strict=request.strict, refuse_empty=context.compat.empty_policy == "refuse"
+    )
     if wanted.stream_name != request.stream:
         raise by_code(errors.STREAM_MISMATCH)
     if wanted.config.deliver_subject and not request.may_deliver_to(wanted.config.deliver_subject):

@@ -85,7 +85,7 @@ _ALL: Final = (
     _endpoint("META.LEADER.STEPDOWN", 0, "meta_leader_stepdown_response", servers.meta_stepdown),
     replace(_endpoint("META.RESCUE", 0, "meta_rescue_response", servers.rescue), seconds=RESCUE_SECONDS),
     _endpoint("SERVER.REMOVE", 0, "meta_server_remove_response", servers.remove),
-    _endpoint("SERVER.EVACUATE", 0, "meta_server_remove_response", servers.evacuate),
+    _endpoint("SERVER.EVACUATE", 0, "meta_server_evacuate_response", servers.evacuate),
     _endpoint("ACCOUNT.PURGE", 1, "account_purge_response", servers.purge_account),
 )
 

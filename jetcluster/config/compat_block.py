@@ -14,6 +14,7 @@ _FIELDS: Fields = {
     "batch_msg_id": ("batch_msg_id", one_of("deduplicate", "refuse")),
     "auto_allow_direct": ("auto_allow_direct", as_bool),
     "up_to_time": ("up_to_time", one_of("inclusive", "exclusive")),
+    "empty_policy": ("empty_policy", one_of("absent", "refuse")),
     "seed_error_codes": ("seed_error_codes", as_bool),
     "duplicate_window_max": ("duplicate_window_max", as_bool),
 }

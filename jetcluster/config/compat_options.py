@@ -25,6 +25,8 @@ class CompatOptions:
     """Of multi-gets: is a message of that very instant part of it, "inclusive" or "exclusive"?"""
     seed_error_codes: bool = False
     """API errors are numbered as the specification numbers them."""
+    empty_policy: str = "absent"
+    """A consumer's policy that is "" or `null`: "absent" (as if it were not there) or "refuse" (10025)."""
     duplicate_window_max: bool = False
     """`limits` of `$JS.API.INFO` has that field."""
 
@@ -36,8 +38,9 @@ PRESETS: Final = {
         auto_allow_direct=True,
         up_to_time="inclusive",
         seed_error_codes=True,
+        empty_policy="absent",
         duplicate_window_max=True,
     ),
-    "nats-server": CompatOptions(auto_allow_direct=False, up_to_time="exclusive"),
+    "nats-server": CompatOptions(auto_allow_direct=False, up_to_time="exclusive", empty_policy="refuse"),
 }
-"""All of them at once: the specification, and nats-server 2.15.2."""
+"""All of them at once: the specification, and nats-server 2.15.2 in these points."""

@@ -42,6 +42,8 @@ class WireModel(BaseModel):
 
     empty_is_absent: ClassVar[frozenset[str]] = frozenset()
     """Keys whose "" means the default: the seeds write `"discard": ""`, which nats-server refuses (R23)."""
+    words: ClassVar[frozenset[str]] = frozenset()
+    """Those of them whose "" and `null` `parse` refuses when it is told so."""
 
     @model_validator(mode="before")
     @classmethod
@@ -50,26 +52,28 @@ class WireModel(BaseModel):
             return value
         empty = cls.empty_is_absent
         folded: dict[str, Any] = {}
-        strict = bool(info.context)
+        strict = info.context is not None and "strict" in info.context
+        kept = cls.words if info.context is not None and "empty" in info.context else ()
         for name, item in value.items():
             key = name.lower()
             if strict and key not in cls.model_fields:
                 raise ValueError(f'json: unknown field "{name}"')
-            if item is not None and not (item == "" and key in empty):
+            if (item is not None and not (item == "" and key in empty)) or key in kept:
                 folded[key] = item
         return folded
 
     @classmethod
-    def parse(cls, payload: bytes, *, strict: bool = False) -> Self:
-        """From a request's payload. Raises ApiError 10025, when `strict` also for a key that the model does not have.
-        `null` is the empty object, as in Go."""
-        return cls.from_object(codec.loads(payload), strict=strict)
+    def parse(cls, payload: bytes, *, strict: bool = False, refuse_empty: bool = False) -> Self:
+        """From a request's payload. Raises ApiError 10025, when `strict` also for a key that the model does not have,
+        with `refuse_empty` for one of its `words` that is "" or `null`. `null` is the empty object, as in Go."""
+        return cls.from_object(codec.loads(payload), strict=strict, refuse_empty=refuse_empty)
 
     @classmethod
-    def from_object(cls, value: Any, *, strict: bool = False) -> Self:
+    def from_object(cls, value: Any, *, strict: bool = False, refuse_empty: bool = False) -> Self:
         """From decoded JSON. Raises ApiError 10025."""
+        context = {word for word, chosen in (("strict", strict), ("empty", refuse_empty)) if chosen}
         try:
-            return cls.model_validate({} if value is None else value, context={"strict": True} if strict else None)
+            return cls.model_validate({} if value is None else value, context=context or None)
         except ValidationError as error:
             raise codec.invalid_json(_text(error)) from None
         except RecursionError:
@@ -106,7 +110,7 @@ def _bad_choice(key: str, value: Any) -> str:
         case "compression":
             return "unknown compression algorithm"
         case "priority_policy":
-            return f'unknown priority policy: "{value}"'
+            return f"unknown priority policy: {codec.dumps(value).decode()}"
         case "action":
             return f'unknown consumer action: "{value}"'
         case _:

@@ -31,6 +31,7 @@ class ConsumerConfig(WireModel):
     empty_is_absent: ClassVar[frozenset[str]] = frozenset(
         {"deliver_policy", "ack_policy", "replay_policy", "priority_policy", "opt_start_time", "pause_until"}
     )
+    words: ClassVar[frozenset[str]] = frozenset({"deliver_policy", "ack_policy", "replay_policy", "priority_policy"})
 
     durable_name: str = ""
     name: str = ""

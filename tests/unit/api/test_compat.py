@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from jetcluster.api.seed_codes import SEED_CODES, renumbered
-from jetcluster.config.compat_options import PRESETS
+from jetcluster.config.compat_options import PRESETS, CompatOptions
 from jetcluster.errors import TABLE, by_code
 from jetcluster.model.limits import AccountLimits
 from tests.unit.api.fakes import Client
@@ -37,6 +38,24 @@ async def test_a_consumer_without_ack_policy_acknowledges_nothing() -> None:
     body = {"stream_name": "S", "config": {"deliver_subject": "in.box", "max_ack_pending": 5}}
     refused = await client.ask("CONSUMER.CREATE.S.c", body)
     assert refused["error"]["err_code"] == 10082
+
+
+async def test_empty_policies_are_refused_where_nats_server_refuses_them() -> None:
+    """nats-server 2.15.2, asked with each."""
+    client, leader = await started()
+    for key in ("ack_policy", "deliver_policy", "replay_policy", "priority_policy"):
+        for value, said in (("", '"\\"\\""'), (None, '"null"')):
+            client.context.compat = CompatOptions()
+            default = await sent(client, leader, {})
+            assert await sent(client, leader, {key: value}) == default
+            follow(client, "nats-server")
+            body = {"stream_name": "S", "config": {"name": "c", key: value}}
+            error = (await client.ask("CONSUMER.CREATE.S.c", body))["error"]
+            text = f"can not unmarshal {said}"
+            if key == "priority_policy":
+                text = f"unknown priority policy: {json.dumps(value)}"
+            assert error == {"code": 400, "err_code": 10025, "description": f"invalid JSON: {text}"}
+    assert await sent(client, leader, {"pause_until": None, "max_deliver": None}) == default, "other keys may be null"
 
 
 async def test_without_ack_policy_on_a_work_queue() -> None:

@@ -39,7 +39,7 @@ def system_client(asked: list[tuple[str, dict[str, Any]]]) -> Client:
         ("META.LEADER.STEPDOWN", b"", "meta_leader_stepdown", ("meta_stepdown", {"placement": {}})),
         ("SERVER.REMOVE", b'{"peer":"n3"}', "meta_server_remove",
          ("server_remove", {"peer": "n3", "peer_id": "", "cancel": False})),
-        ("SERVER.EVACUATE", b'{"peer_id":"abc","cancel":true}', "meta_server_remove",
+        ("SERVER.EVACUATE", b'{"peer_id":"abc","cancel":true}', "meta_server_evacuate",
          ("server_evacuate", {"peer": "", "peer_id": "abc", "cancel": True})),
     ],
 )  # fmt: skip

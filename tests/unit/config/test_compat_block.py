@@ -24,13 +24,15 @@ def read(folder: Path, text: str) -> CompatOptions:
 
 
 def test_without_it_stock_clients_decide(tmp_path: Path) -> None:
-    stock = CompatOptions("none", "deduplicate", True, "inclusive", False, False)
+    stock = CompatOptions("none", "deduplicate", True, "inclusive", False, "absent", False)
     assert read(tmp_path, "port: 1") == read(tmp_path, "compat {}") == stock
 
 
 def test_all_at_once(tmp_path: Path) -> None:
-    assert read(tmp_path, "compat: seeds") == CompatOptions("explicit", "refuse", True, "inclusive", True, True)
-    real = CompatOptions("none", "deduplicate", False, "exclusive", False, False)
+    assert read(tmp_path, "compat: seeds") == CompatOptions(
+        "explicit", "refuse", True, "inclusive", True, "absent", True
+    )
+    real = CompatOptions("none", "deduplicate", False, "exclusive", False, "refuse", False)
     assert read(tmp_path, 'compat: "nats-server"') == real
     read(tmp_path, "compat: seeds").ack_policy = "none"
     assert PRESETS["seeds"].ack_policy == "explicit", "what is read is the configuration's own"
@@ -38,9 +40,9 @@ def test_all_at_once(tmp_path: Path) -> None:
 
 def test_single_choices(tmp_path: Path) -> None:
     text = "compat { ack_policy: explicit, auto_allow_direct: off, up_to_time: exclusive }"
-    assert read(tmp_path, text) == CompatOptions("explicit", "deduplicate", False, "exclusive", False, False)
-    text = "compat { batch_msg_id: refuse, seed_error_codes: on, duplicate_window_max: true }"
-    assert read(tmp_path, text) == CompatOptions("none", "refuse", True, "inclusive", True, True)
+    assert read(tmp_path, text) == CompatOptions("explicit", "deduplicate", False, "exclusive", False, "absent", False)
+    text = "compat { batch_msg_id: refuse, seed_error_codes: on, empty_policy: refuse, duplicate_window_max: true }"
+    assert read(tmp_path, text) == CompatOptions("none", "refuse", True, "inclusive", True, "refuse", True)
 
 
 @pytest.mark.parametrize(
