@@ -7,10 +7,14 @@ the interest in its reply subject. While no peer has JetStream nobody listens, a
 
 What the other node would ask of the requester's connection is judged here, since it does not cross: a request that has
 the server publish where the client may not is answered with the refusal that it would get there.
+A node without JetStream is no member of the cluster, and whoever has the routes' password looks like one. So only
+members hand over what the system account asks, and what concerns the cluster itself: such requests are for the clients
+of a node with JetStream.
 """
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -23,6 +27,11 @@ from jetcluster.errors import ApiError, by_code
 from jetcluster.protocol.bus import Bus, Origin, Subscription
 
 NOTICE: Final = "api_relay"
+API: Final = b"$JS.API."
+OF_THE_CLUSTER: Final = (b"META.", b"SERVER.", b"ACCOUNT.PURGE.")
+REFUSED: Final = json.dumps(
+    {"error": {"code": 403, "description": "ask a node with JetStream: this one is no member of the cluster"}}
+).encode()
 _HEAD: Final = struct.Struct("<HHHI")
 """Lengths of account, subject, reply and headers; the payload is the rest."""
 
@@ -58,7 +67,24 @@ def decode(notice: bytes) -> tuple[str, bytes, bytes, bytes, bytes]:
     return parts[0].decode(), parts[1], parts[2], parts[3], notice[at:]
 
 
-def serve_relayed(mesh: Mesh, bus_of: Callable[[str], Bus | None]) -> None:
+def is_ordinary(account: str, subject: bytes, *, domain: str, system_account: str) -> bool:
+    """May anybody's clients ask this? What is no API request is no matter of the relay, whose word is taken for a
+    client's of this node."""
+    own = f"$JS.{domain}.API.".encode() if domain else API
+    for prefix in (API, own):
+        if subject.startswith(prefix):
+            return account != system_account and not subject[len(prefix) :].startswith(OF_THE_CLUSTER)
+    return False
+
+
+def serve_relayed(
+    mesh: Mesh,
+    bus_of: Callable[[str], Bus | None],
+    is_member: Callable[[str], bool],
+    *,
+    domain: str,
+    system_account: str,
+) -> None:
     """On a node with JetStream: takes what others hand over, of accounts that there are."""
 
     def take(peer: str, notice: bytes) -> None:
@@ -67,8 +93,12 @@ def serve_relayed(mesh: Mesh, bus_of: Callable[[str], Bus | None]) -> None:
         except ValueError as error:
             raise FrameError(f"API request: {error}") from error
         bus = bus_of(account)
-        if bus is not None:
+        if bus is None:
+            return
+        if is_ordinary(account, subject, domain=domain, system_account=system_account) or is_member(peer):
             bus.publish(subject, payload, reply, headers)
+        elif reply:
+            bus.publish(reply, REFUSED)
 
     mesh.on_notice(NOTICE, take, strangers=True)
 

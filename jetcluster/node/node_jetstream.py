@@ -538,7 +538,13 @@ class NodeJetStream:
         if self._options.is_clustered:
             from jetcluster.api.relay import serve_relayed
 
-            serve_relayed(self.mesh, node.server.accounts.known)
+            serve_relayed(
+                self.mesh,
+                node.server.accounts.known,
+                self.mesh.is_member,
+                domain=self._options.domain,
+                system_account=self._options.system_account_name,
+            )
 
     def _serve_accounts(self, context: ApiContext) -> None:
         """An account without JetStream has an API too: one that says so (10039)."""

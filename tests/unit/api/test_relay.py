@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -112,9 +113,40 @@ def test_a_request_without_an_answer_or_to_another_account_is_not_handed_over() 
     assert not mesh.sent
 
 
+def served(bench: Bench, mesh: TwinMesh) -> None:
+    account = bench.server.account
+    serve_relayed(mesh, account, lambda peer: peer == "MMMMMMMM", domain="hub", system_account="$SYS")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("account", "subject", "anybody"),
+    [
+        ("$G", b"$JS.API.STREAM.DELETE.S", True), ("$G", b"$JS.hub.API.INFO", True), ("$G", b"$JS.API.$OBJ.x", True),
+        ("$SYS", b"$JS.API.SERVER.REMOVE", False), ("$SYS", b"$JS.API.STREAM.NAMES", False),
+        ("$G", b"$JS.API.SERVER.REMOVE", False), ("$G", b"$JS.hub.API.META.LEADER.STEPDOWN", False),
+        ("$G", b"$JS.API.ACCOUNT.PURGE.A", False), ("$G", b"$SYS.REQ.SERVER.X.RELOAD", False), ("$G", b"any", False),
+    ],
+)  # fmt: skip
+def test_strangers_hand_over_what_clients_may_ask_and_nothing_of_the_cluster(
+    account: str, subject: bytes, anybody: bool
+) -> None:
+    bench, mesh = Bench(), TwinMesh()
+    served(bench, mesh)
+    got: list[bytes] = []
+    answers: list[bytes] = []
+    bus = bench.server.account(account)
+    bus.subscribe(subject, lambda *message: got.append(message[0]), local_only=True)
+    bus.subscribe(b"_INBOX.1", lambda *message: answers.append(message[3]))
+    mesh.handlers[NOTICE]("CCCCCCCC", encode(account, subject, b"_INBOX.1", b"", b""))
+    assert got == ([subject] if anybody else [])
+    assert [json.loads(answer)["error"]["code"] for answer in answers] == ([] if anybody else [403])
+    mesh.handlers[NOTICE]("MMMMMMMM", encode(account, subject, b"_INBOX.1", b"", b""))
+    assert got == [subject] * (1 + anybody), "members are believed"
+
+
 def test_the_other_side_publishes_it() -> None:
     bench, mesh = Bench(), TwinMesh()
-    serve_relayed(mesh, bench.server.account)  # type: ignore[arg-type]
+    served(bench, mesh)
     got: list[tuple[bytes, ...]] = []
     bench.router.subscribe(b"$JS.API.>", lambda *message: got.append(message[:4]), local_only=True)
     notice = encode("$G", b"$JS.API.INFO", b"r", b"h", b"p")
