@@ -19,6 +19,11 @@ class Cluster(Protocol):
         """False on a standalone server: R > 1 is refused."""
         ...
 
+    @property
+    def level(self) -> int:
+        """Which commands all nodes understand (`stream.levels`)."""
+        ...
+
     def assignment(self, account: str, name: str) -> Assignment | None:
         """What this node's meta replica says; it may lag, so None is not yet "no such stream"."""
         ...

@@ -4,22 +4,43 @@ Such a node is usual as the front of a cluster whose other nodes store. API subs
 (`dispatch`), so clients here would find nobody. A request crosses the mesh as a notice on the ordered link, behind the
 requester's own subscription, and is published on the other node as if it had been made there; the answer comes back by
 the interest in its reply subject. While no peer has JetStream nobody listens, and clients see 503.
+
+What the other node would ask of the requester's connection is judged here, since it does not cross: a request that has
+the server publish where the client may not is answered with the refusal that it would get there.
+A node without JetStream is no member of the cluster, and whoever has the routes' password looks like one. So only
+members hand over what the system account asks, and what concerns the cluster itself: such requests are for the clients
+of a node with JetStream.
 """
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
+from jetcluster.api.request import MAX_BODY
 from jetcluster.clock import Rng
 from jetcluster.cluster.mesh_api import Mesh, NodeInfo
 from jetcluster.cluster.mesh_frames import FrameError
+from jetcluster.errors import ApiError, by_code
 from jetcluster.protocol.bus import Bus, Origin, Subscription
 
 NOTICE: Final = "api_relay"
+API: Final = b"$JS.API."
+OF_THE_CLUSTER: Final = (b"META.", b"SERVER.", b"ACCOUNT.PURGE.")
+REFUSED: Final = json.dumps(
+    {"error": {"code": 403, "description": "ask a node with JetStream: this one is no member of the cluster"}}
+).encode()
 _HEAD: Final = struct.Struct("<HHHI")
 """Lengths of account, subject, reply and headers; the payload is the rest."""
+
+_DELIVERING: Final[tuple[tuple[bytes, int, str, str], ...]] = (
+    (b".API.CONSUMER.CREATE.", 10112, "consumer_create", "config"),
+    (b".API.CONSUMER.DURABLE.CREATE.", 10112, "consumer_create", "config"),
+    (b".API.STREAM.SNAPSHOT.", 10015, "stream_snapshot", ""),
+)
+"""Requests that name a subject to deliver to: (part of their subject, refusal, type of the answer, where)."""
 
 BusOf = Callable[[str], Bus]
 
@@ -46,7 +67,24 @@ def decode(notice: bytes) -> tuple[str, bytes, bytes, bytes, bytes]:
     return parts[0].decode(), parts[1], parts[2], parts[3], notice[at:]
 
 
-def serve_relayed(mesh: Mesh, bus_of: Callable[[str], Bus | None]) -> None:
+def is_ordinary(account: str, subject: bytes, *, domain: str, system_account: str) -> bool:
+    """May anybody's clients ask this? What is no API request is no matter of the relay, whose word is taken for a
+    client's of this node."""
+    own = f"$JS.{domain}.API.".encode() if domain else API
+    for prefix in (API, own):
+        if subject.startswith(prefix):
+            return account != system_account and not subject[len(prefix) :].startswith(OF_THE_CLUSTER)
+    return False
+
+
+def serve_relayed(
+    mesh: Mesh,
+    bus_of: Callable[[str], Bus | None],
+    is_member: Callable[[str], bool],
+    *,
+    domain: str,
+    system_account: str,
+) -> None:
     """On a node with JetStream: takes what others hand over, of accounts that there are."""
 
     def take(peer: str, notice: bytes) -> None:
@@ -55,10 +93,39 @@ def serve_relayed(mesh: Mesh, bus_of: Callable[[str], Bus | None]) -> None:
         except ValueError as error:
             raise FrameError(f"API request: {error}") from error
         bus = bus_of(account)
-        if bus is not None:
+        if bus is None:
+            return
+        if is_ordinary(account, subject, domain=domain, system_account=system_account) or is_member(peer):
             bus.publish(subject, payload, reply, headers)
+        elif reply:
+            bus.publish(reply, REFUSED)
 
     mesh.on_notice(NOTICE, take, strangers=True)
+
+
+def refusal(subject: bytes, payload: bytes, allowed: Callable[[bytes], bool]) -> bytes | None:
+    """The answer to a request whose deliver subject the requester may not publish to (`Request.may_deliver_to`), which
+    `allowed` says; None for any other, one that cannot be decoded included: that is refused where it is decoded."""
+    from jetcluster.model.codec import dumps, loads
+
+    _, code, kind, inside = next((found for found in _DELIVERING if found[0] in subject), (b"", 0, "", ""))
+    if not code or len(payload) > MAX_BODY or not (b"$" in payload or b"\\u" in payload):
+        return None
+    try:
+        bodies = [loads(payload)]
+    except ApiError:
+        return None
+    if inside:
+        bodies = [found for body in bodies for found in _values(body, inside)]
+    targets = [target for body in bodies for target in _values(body, "deliver_subject")]
+    if all(allowed(target.encode()) for target in targets if isinstance(target, str)):
+        return None
+    return dumps({"type": f"io.nats.jetstream.api.v1.{kind}_response", "error": by_code(code).to_dict()})
+
+
+def _values(body: Any, key: str) -> list[Any]:
+    """All that a request's decoder may take for the key: it does not care for case."""
+    return [value for name, value in body.items() if name.lower() == key] if isinstance(body, dict) else []
 
 
 class ApiRelay:
@@ -125,6 +192,12 @@ class ApiRelay:
             # What is imported as a service is asked in the account that exports it, and handed over there.
             peers = [peer for peer in self._peers if peer in self._mesh.peers]
             if peers and reply and not self._elsewhere(account, subject):
+                allowed = getattr(origin, "may_be_answered_at", None)
+                if allowed is not None and origin.account == account:
+                    refused = refusal(subject, payload, allowed)
+                    if refused is not None:
+                        self._bus_of(account).publish(reply, refused)
+                        return
                 peer = peers[int(self._rng.random() * len(peers))]
                 self._mesh.notify(peer, NOTICE, encode(account, subject, reply, headers, payload))
 

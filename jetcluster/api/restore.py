@@ -100,7 +100,7 @@ async def _assign(context: ApiContext, request: Request, config: Fields) -> Assi
     """Raises ApiError."""
     limits = context.limits(request.account)
     stream_rules.check_config(config, limits.of(config["num_replicas"]))
-    stream_rules.check_implemented(config)
+    streams.check_known(context, config)
     bounds = streams.meta_limits(limits, config)
     result = await streams.meta(context, "stream_create", request, config={**config, RESTORING: True}, **bounds)
     if not result["created"]:

@@ -14,7 +14,7 @@ from jetcluster.api import dispatch
 from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request
 from jetcluster.cluster.meta_state import Assignment
-from jetcluster.errors import ApiError, by_code
+from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.model import link_rules, stream_rules, subjects
 from jetcluster.model.api import (
     MsgDeleteRequest,
@@ -28,6 +28,7 @@ from jetcluster.model.api import (
 from jetcluster.model.limits import AccountLimits
 from jetcluster.model.pedantic import check_pedantic
 from jetcluster.model.times import rfc3339
+from jetcluster.stream.levels import COUNTED
 from jetcluster.stream.rules import RESTORING
 
 Fields = dict[str, Any]
@@ -44,7 +45,7 @@ async def create(context: ApiContext, request: Request) -> Fields:
     limits = context.limits(request.account)
     stream_rules.check_config(config, limits.of(config["num_replicas"]))
     link_rules.check_upstreams(config, _finder(context, request))
-    stream_rules.check_implemented(config)
+    check_known(context, config)
     result = await meta(context, "stream_create", request, config=config, **meta_limits(limits, config))
     assignment = Assignment.from_dict(result["assignment"])
     info = await ready(context, assignment)
@@ -66,7 +67,7 @@ async def update(context: ApiContext, request: Request) -> Fields:
     stream_rules.check_config(config, limits.of(config["num_replicas"]))
     link_rules.check_upstreams(config, _finder(context, request))
     stream_rules.merge_update(known.config, config)  # for the reason only; apply decides, with the newest one
-    stream_rules.check_implemented(config)
+    check_known(context, config)
     moves = config.get("placement") != known.config.get("placement")
     if context.cluster.clustered and (moves or config["num_replicas"] != known.replicas):
         await _check_settled(context, request, moves=moves)
@@ -259,6 +260,13 @@ def _parse_config(context: ApiContext, request: Request, *, update: bool = False
         check_pedantic(parsed, config, limits)
     given = parsed.mirror_direct if parsed.pedantic else None
     return link_rules.inherited(wire, _finder(context, request), given=given)
+
+
+def check_known(context: ApiContext, config: Fields) -> None:
+    """Every node has to know what the stream does. Last of all checks, so that what is wrong anyway is told first.
+    Raises ApiError 10052."""
+    if config.get("allow_msg_counter") and config.get("sources") and context.cluster.level < COUNTED:
+        raise invalid_config("counter stream cannot use sources while a node of the cluster has an earlier version")
 
 
 def _finder(context: ApiContext, request: Request) -> link_rules.Find:

@@ -103,6 +103,9 @@ class Applying:
         self.refusals += 1
         self._log("a command is refused by all replicas", error, self.refusals, index, command[0] if command else 0)
 
+    def recovered(self, index: int, command: bytes, error: Exception) -> None:
+        self.failed("a command failed here alone and was carried out at the second try", error, index, command[0])
+
     def commit(self) -> None:
         self._context.turn_commit.now()
 

@@ -242,6 +242,11 @@ class JetStream:
     def limits(self, account: str) -> AccountLimits:
         return self._limits(account)
 
+    @property
+    def level(self) -> int:
+        """See `api.cluster.Cluster`."""
+        return self.meta.level
+
     def assignment(self, account: str, name: str) -> Assignment | None:
         return self.meta.machine.assignment(account, name)
 

@@ -24,6 +24,7 @@ from jetcluster.cluster.mesh_auth import (
     Reason,
     Refused,
     derive_key,
+    shortened,
 )
 from jetcluster.cluster.mesh_core import MeshCore, PeerLink
 from jetcluster.cluster.mesh_dialer import Dialer, Route
@@ -31,13 +32,13 @@ from jetcluster.cluster.mesh_frames import MAX_FRAME, FrameError
 from jetcluster.cluster.mesh_info import (
     MAX_GOSSIP,
     decode_info,
-    decode_signature,
     encode_gossip,
     encode_info,
     join_url,
     split_url,
 )
 from jetcluster.cluster.mesh_link import TcpLink
+from jetcluster.cluster.mesh_proof import check, first_info
 from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.records import dataclass
 
@@ -306,7 +307,7 @@ class NodeMesh(MeshCore):
         self._check_name(info.peer_id, info.name)
         if reason := self.foreign(info):
             raise Refused(Reason.CLUSTER, reason)
-        self._check_key(link, info, decode_signature(body))
+        self._check_key(link, info, body)
         for other, linked in self.peers.items():
             if linked.name == info.name and other != info.peer_id:
                 self.links[other].close(f"its name is that of member {info.peer_id}")
@@ -328,7 +329,7 @@ class NodeMesh(MeshCore):
             self.counters.duplicates += not refusal.by_peer
             return
         if refusal.by_peer and refusal.reason == Reason.LEFT_OUT and link.handshake.done:
-            self._told_left_out(str(refusal))
+            self._on_left_out(link, refusal)
         if refusal.reason == Reason.SELF or refusal.by_peer:
             return
         self.counters.refused += 1
@@ -336,6 +337,13 @@ class NodeMesh(MeshCore):
             return  # the dialer logs its own failures
         if self._may_log(link.stats.ip, refusal.reason):
             self.log.error("Refused connection of %s to the cluster port: %s", link.describe(), refusal)
+
+    def signature_of(self, link: TcpLink, refusal: Refused) -> bytes:
+        """By which the other end knows that it was this node that left it out; b"" of any other refusal."""
+        sign, handshake = self.options.sign, link.handshake
+        if refusal.reason != Reason.LEFT_OUT or sign is None or not handshake.done:
+            return b""
+        return sign(handshake.last_word(shortened(str(refusal)), dialer=handshake.dialer))
 
     def connection_finished(self, link: TcpLink) -> None:
         self._connections.discard(link)
@@ -350,6 +358,21 @@ class NodeMesh(MeshCore):
 
     def _accept(self) -> TcpLink:
         return TcpLink(self, Handshake(self.greeting(), self._key, dialer=False))
+
+    def _on_left_out(self, link: TcpLink, refusal: Refused) -> None:
+        """Counts as the word of one of those that this node itself knows as its cluster, and of nobody else."""
+        remote, handshake = link.handshake.remote, link.handshake
+        assert remote is not None
+        key = self.key_of(remote.peer_id) if self.is_voter(remote.peer_id) else ""
+        if key and refusal.signature:
+            from jetcluster.cluster.node_key import verify
+
+            if verify(key, handshake.last_word(str(refusal), dialer=not handshake.dialer), refusal.signature):
+                self._told_left_out(str(refusal))
+                return
+        self.counters.strangers += 1
+        if self._may_log(link.stats.ip, refusal.reason):
+            self.log.error("%s says that this node was left out, and is not known for it: %s", link.describe(), refusal)
 
     def _handshake_failed(self, address: tuple[str, int], error: Exception) -> None:
         from jetcluster.config.tls import handshake_failure
@@ -370,29 +393,22 @@ class NodeMesh(MeshCore):
         return True
 
     def _first_info(self, link: TcpLink) -> bytes:
-        sign, handshake = self.options.sign, link.handshake
-        signature = sign(handshake.statement(dialer=handshake.dialer)) if sign is not None and self.me.key else b""
-        return encode_info(self.me, signature)
+        return first_info(self.me, link.handshake, self.options.sign, link.dialled, link.own_addresses)
 
     def _known_key(self, peer_id: str) -> str:
         """By which `peer_id` must show who it is: what the cluster knows, or the node that is linked under this id."""
         known, linked = self.key_of(peer_id), self.peers.get(peer_id)
         return known or (linked.key if linked is not None else "")
 
-    def _check_key(self, link: TcpLink, info: NodeInfo, signature: bytes) -> None:
+    def _check_key(self, link: TcpLink, info: NodeInfo, body: bytes) -> None:
         """Raises Refused."""
-        known, handshake = self._known_key(info.peer_id), link.handshake
+        known = self._known_key(info.peer_id)
         if known and info.key != known:
             raise Refused(
                 Reason.AUTHORIZATION, f"node {info.name!r} is not the one that the cluster knows as {info.peer_id}"
             )
         if info.key:
-            from jetcluster.cluster.node_key import verify
-
-            if not verify(info.key, handshake.statement(dialer=not handshake.dialer), signature):
-                raise Refused(
-                    Reason.AUTHORIZATION, f"node {info.name!r} has not shown that the key it tells is its own"
-                )
+            check(info, body, link.handshake, link.dialled, link.own_addresses)
 
     def _check_origin(self, link: TcpLink, peer_id: str) -> None:
         """Nothing was asked of this peer, so it must be a member, or on this machine. Raises Refused."""

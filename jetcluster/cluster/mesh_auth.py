@@ -31,6 +31,8 @@ MAX_NAME_BYTES = 512
 _MAGIC = b"jcmesh"
 _FIXED = struct.Struct(f"!6sBB{PEER_ID_LENGTH}s{PEER_ID_LENGTH}s{NONCE_BYTES}sHH")
 _ROUNDS = 10_000
+_TEXT_BYTES = 256
+"""Of the text of a refusal."""
 
 
 class Reason(IntEnum):
@@ -51,11 +53,13 @@ class Reason(IntEnum):
 class Refused(Exception):
     """The connection must not become a link."""
 
-    def __init__(self, reason: Reason, text: str, *, by_peer: bool = False) -> None:
+    def __init__(self, reason: Reason, text: str, *, by_peer: bool = False, signature: bytes = b"") -> None:
         super().__init__(text)
         self.reason = reason
         self.by_peer = by_peer
         """True when the other side said so in a REFUSED frame."""
+        self.signature = signature
+        """Of the other side, over `Handshake.last_word`; b"" when it has not signed."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -162,6 +166,13 @@ class Handshake:
         assert self.done
         return b"jcmesh node\0" + (b"dialer\0" if dialer else b"acceptor\0") + self._transcript
 
+    def last_word(self, text: str, *, dialer: bool) -> bytes:
+        """What the dialer, or the acceptor, signs when it tells the other side of this very connection that it was left
+        out: that ends a node for good, and the password alone must not do it."""
+        assert self.done
+        side = b"dialer\0" if dialer else b"acceptor\0"
+        return b"jcmesh left out\0" + side + self._transcript + text.encode()
+
     def _expected(self) -> Kind:
         if self.remote is not None:
             return Kind.PROOF
@@ -198,13 +209,22 @@ class Handshake:
         return b"" if self.dialer else frame(Kind.PROOF, self._proof(dialer=False))
 
 
-def encode_refused(reason: Reason, text: str) -> bytes:
-    return frame(Kind.REFUSED, bytes((reason,)) + text.encode(errors="replace")[:256])
+def encode_refused(reason: Reason, text: str, signature: bytes = b"") -> bytes:
+    """Versions before take the text and its padding, and no notice of the signature behind them."""
+    raw = shortened(text).encode(errors="replace")
+    return frame(Kind.REFUSED, bytes((reason,)) + (raw.ljust(_TEXT_BYTES) + signature if signature else raw))
 
 
 def decode_refused(body: bytes) -> Refused:
     """The peer's refusal as an exception to raise. Its text is untrusted: shortened and made printable."""
     if not body or not Reason.MALFORMED <= body[0] <= Reason.LEFT_OUT:
         raise FrameError("malformed refusal")
-    text = "".join(c if c.isprintable() else "?" for c in body[1:257].decode(errors="replace"))
-    return Refused(Reason(body[0]), text, by_peer=True)
+    said, signature = body[1 : 1 + _TEXT_BYTES].decode(errors="replace"), body[1 + _TEXT_BYTES :]
+    text = "".join(c if c.isprintable() else "?" for c in said).rstrip(" ")
+    return Refused(Reason(body[0]), text, by_peer=True, signature=signature)
+
+
+def shortened(text: str) -> str:
+    """As much of the text as a refusal carries, and as the other end reads it."""
+    printable = "".join(c if c.isprintable() else "?" for c in text)
+    return printable.encode(errors="replace")[:_TEXT_BYTES].decode(errors="ignore").rstrip(" ")

@@ -117,7 +117,7 @@ class Dialer:
         host, port = split_url(url)
         known = self._targets.get((host, port))
         if known is not None:
-            if known.peer_id not in self._mesh.links and (known.hearsay or not hearsay):
+            if not known.configured and known.peer_id not in self._mesh.links and (known.hearsay or not hearsay):
                 known.peer_id, known.hearsay = peer_id, hearsay
         elif len(self._targets) < MAX_TARGETS and not (hearsay and self._hearsay() >= MAX_HEARSAY):
             self._add(Target(Route(host, port), configured=False, peer_id=peer_id, hearsay=hearsay))
@@ -187,6 +187,7 @@ class Dialer:
         key = derive_key(mesh.options.cluster_name, credentials) if credentials is not None else b""
         link = TcpLink(mesh, Handshake(mesh.greeting(), key, dialer=True))
         link.stats.configured = target.configured
+        link.dialled = "" if target.configured else str(target)
         try:
             await self._connect(link, route)
         except (OSError, TimeoutError, ValueError) as error:  # ValueError: a host that cannot even be looked up

@@ -6,12 +6,14 @@ Both are validated field by field: they come from another process, and steer whe
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from jetcluster.cluster.identity import is_peer_id
 from jetcluster.cluster.mesh_api import NodeInfo
 from jetcluster.cluster.mesh_frames import MAX_HANDSHAKE_FRAME, FrameError, Kind, frame
 from jetcluster.config.nkeys import is_key
+from jetcluster.records import dataclass
 
 MAX_TAGS = 64
 MAX_TEXT = 512
@@ -20,10 +22,12 @@ MAX_GOSSIP = 256
 MAX_GOSSIP_BYTES = 256 * 1024
 
 SIGNATURE_BYTES = 64
-SIGNATURE_ROOM = 256
-"""Of an INFO, for a signature."""
+SIGNATURE_ROOM = 2048
+"""Of an INFO, for what is signed."""
+MAX_ADDRESSES = 4
+"""Of one node."""
 
-_WILDCARDS = frozenset(("", "0.0.0.0", "::", "[::]"))  # noqa: S104 - recognised, not bound
+WILDCARDS = frozenset(("", "0.0.0.0", "::", "[::]"))  # noqa: S104 - recognised, not bound
 
 
 def split_url(url: str) -> tuple[str, int]:
@@ -51,11 +55,22 @@ def reachable_url(url: str, remote_ip: str) -> str:
     if not url:
         return ""
     host, port = split_url(url)
-    return join_url(remote_ip if host in _WILDCARDS and remote_ip else host, port)
+    return join_url(remote_ip if host in WILDCARDS and remote_ip else host, port)
 
 
-def encode_info(info: NodeInfo, signature: bytes = b"") -> bytes:
-    """`signature`: of the link's greetings, with the first INFO of a link. Raises ValueError when it is more than a
+@dataclass(slots=True, frozen=True)
+class Proof:
+    """What else the first INFO of a link holds; see `mesh_proof`."""
+
+    signature: bytes = b""
+    dialled: str = ""
+    at: tuple[str, ...] = ()
+    bound: bytes = b""
+    """The signature of `at`."""
+
+
+def encode_info(info: NodeInfo, signature: bytes = b"", more: Mapping[str, object] | None = None) -> bytes:
+    """`signature` and `more` come with the first INFO of a link (`Proof`). Raises ValueError when it is more than a
     peer accepts: it would close the link."""
     for url in (info.cluster_url, info.client_url, info.leaf_url, info.ws_url):
         if url:
@@ -77,18 +92,31 @@ def encode_info(info: NodeInfo, signature: bytes = b"") -> bytes:
                 "ws_url": info.ws_url,
                 **({"key": info.key} if info.key else {}),
                 **({"signature": signature.hex()} if signature else {}),
+                **(more or {}),
             },
             separators=(",", ":"),
         ).encode(),
     )
-    if len(encoded) > MAX_HANDSHAKE_FRAME - SIGNATURE_ROOM or len(info.tags) > MAX_TAGS:
+    if len(encoded) > MAX_HANDSHAKE_FRAME - (0 if signature else SIGNATURE_ROOM) or len(info.tags) > MAX_TAGS:
         raise ValueError("server name, tags and addresses are too long to tell other nodes")
     return encoded
 
 
-def decode_signature(body: bytes) -> bytes:
-    """Of an INFO that `decode_info` has taken; b"" without one. Raises FrameError."""
-    text = _load(body, "INFO").get("signature", "")
+def decode_proof(body: bytes) -> Proof:
+    """Of an INFO that `decode_info` has taken. Raises FrameError."""
+    data = _load(body, "INFO")
+    at = data.get("at", [])
+    if not isinstance(at, list) or len(at) > MAX_ADDRESSES:
+        raise FrameError("INFO holds bad addresses")
+    return Proof(
+        _signature(data.get("signature", "")),
+        _text(data.get("dialled", ""), "dialled"),
+        tuple(_text(address, "at") for address in at),
+        _signature(data.get("bound", "")),
+    )
+
+
+def _signature(text: Any) -> bytes:
     try:
         signature = bytes.fromhex(text)
     except (TypeError, ValueError) as error:

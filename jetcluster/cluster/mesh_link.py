@@ -28,6 +28,7 @@ from jetcluster.cluster.mesh_frames import (
     Span,
     encode_ping,
 )
+from jetcluster.cluster.mesh_proof import own_addresses
 
 if TYPE_CHECKING:
     from jetcluster.cluster.mesh import NodeMesh
@@ -63,6 +64,8 @@ class TcpLink(PeerLink, asyncio.Protocol):
         """Result: None once up, or why this never became a link. For the dialer."""
         self.lost: asyncio.Future[None] = mesh.loop.create_future()
         self.close_reason = ""
+        self.dialled = ""
+        """The address, where this node dialled one that others have told it."""
         self.local = False
         """Its other end is on this machine."""
         self._loop = mesh.loop
@@ -84,6 +87,14 @@ class TcpLink(PeerLink, asyncio.Protocol):
         """-1: none, or not known."""
         sock = None if self._transport is None else self._transport.get_extra_info("socket")
         return -1 if sock is None else sock.fileno()
+
+    @property
+    def own_addresses(self) -> tuple[str, ...]:
+        """See `mesh_proof`."""
+        transport = self._transport
+        return own_addresses(
+            self.core.me.cluster_url, None if transport is None else transport.get_extra_info("sockname")
+        )
 
     # -- asyncio.Protocol ----------------------------------------------------------------------------------------
 
@@ -228,7 +239,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         if self.closed:
             return
         if not refusal.by_peer and not self.up:
-            self.send(encode_refused(refusal.reason, str(refusal)))
+            self.send(encode_refused(refusal.reason, str(refusal), self.mesh.signature_of(self, refusal)))
         if not self.outcome.done():
             self.outcome.set_result(refusal)
         self.mesh.connection_refused(self, refusal)

@@ -33,6 +33,7 @@ class Roster:
         admission = context.raft.admission
         admission.vouched = self.vouched
         context.mesh.is_member = admission.is_member
+        context.mesh.is_voter = admission.is_voter
         context.mesh.knows = admission.knows
         context.mesh.key_of = self.key_of
         context.mesh.on_peers(self._peer_up, self._peer_down)

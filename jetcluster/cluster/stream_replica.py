@@ -38,9 +38,10 @@ from jetcluster.store.room import Room
 from jetcluster.store.transfer import Taker
 from jetcluster.stream import commands
 from jetcluster.stream.atomic_stage import AtomicStage
+from jetcluster.stream.counter_sources import COMMAND_MESSAGES
 from jetcluster.stream.duties import LeaderDuties
-from jetcluster.stream.ingest import Ingest
-from jetcluster.stream.levels import LEVEL, lowered
+from jetcluster.stream.ingest import BATCH_MESSAGES, Ingest
+from jetcluster.stream.levels import FAST, LEVEL, lowered
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.ports import SIDE_MEMBERS
 from jetcluster.stream.rules import StreamRules
@@ -90,6 +91,7 @@ class StreamReplica:
             max_pending_bytes=context.max_buffered[1],
         )
         self.ingest.width = self.store.width
+        self._bound_batches()
         self._told_valve = ToldValve(context.mesh, assignment.account, context.timers)
         self.ingest.valve.changed = lambda closed: self._tell_valve()
         self.reads = ReadGroup(context, self)
@@ -98,13 +100,19 @@ class StreamReplica:
         self.mirrors = MirrorHost(context, self)
         self.leadership = Leadership(context, self)
         self._subscriptions: dict[bytes, Subscription] = {}
+        self.applying = Applying(context, self)
         self.duties = LeaderDuties(
-            self.machine, self.bus, context.clock, self.try_propose, context.timers.call_soon, context.timers.call_later
+            self.machine,
+            self.bus,
+            context.clock,
+            self.try_propose,
+            context.timers.call_soon,
+            context.timers.call_later,
+            self.applying.failed,
         )
         self._config_proposed = 0
         """Revision of the configuration that this leader has put into the log."""
         self.checkpoints = Checkpoints(self.machine.applied_index, self.machine.hash)
-        self.applying = Applying(context, self)
         self._halted = False
         self.consumers = ConsumerHost(context, self, table, exchange)
         self.group: RaftGroup
@@ -177,7 +185,8 @@ class StreamReplica:
         if self.objects is not None:
             self.objects.begin()
         self._listen()
-        self.ingest.resume(self.machine.fast.by_id)
+        # Below that level messages of batches went into the log without a word of their batch: the rows are behind.
+        self.ingest.resume(self.machine.fast.by_id if self.level >= FAST else {})
         self.context.leaders.lead(self.assignment.gid, term)
         self._propose_config()
         self.mirrors.begin()
@@ -485,6 +494,7 @@ class StreamReplica:
 
     def config_changed(self) -> None:
         self.ingest.configure(self.machine.rules)
+        self._bound_batches()
         if self.leading:
             if self.objects is not None:
                 self.objects.configure()
@@ -492,6 +502,10 @@ class StreamReplica:
             self.mirrors.configure()
         self.reads.config_changed()
         self.duties.config_changed()
+
+    def _bound_batches(self) -> None:
+        counted = self.machine.tracks_sources
+        self.ingest.batch_messages = COMMAND_MESSAGES if counted else BATCH_MESSAGES
 
     def _tell_abandoned(self, batch_id: bytes, reason: str) -> None:
         """On the real subject and the specification's (streams.md R13), to the stream's account and, with the name of

@@ -11,7 +11,7 @@ from jetcluster.errors import ApiError
 from jetcluster.mirror.ports import Surroundings
 from jetcluster.mirror.upstream import Upstream
 from jetcluster.store.batch import MAX_SUBJECT, Batch
-from jetcluster.stream import commands, sourced
+from jetcluster.stream import commands, counter_sources, sourced
 from jetcluster.stream.runs import cut
 
 COMMAND_BYTES: Final = 512 << 10
@@ -90,7 +90,9 @@ class Inflow:
             block = upstream.headers(headers, seq, subject, self._identity)
         made = upstream.mapped(subject, seq) if upstream.transforms else subject
         if not 0 < len(made) <= MAX_SUBJECT:
-            self._failed(upstream.setup_error(f"the subject of message {seq} has {len(made)} bytes"))
+            self._failed(
+                upstream.setup_error(f"the subject of message {seq} is empty or longer than {MAX_SUBJECT} bytes")
+            )
             return
         self._seqs.append(seq)
         self._times.append(ts)
@@ -147,7 +149,8 @@ class Inflow:
 
     def _fitting(self) -> int:
         """Messages of the next command."""
-        count = min(len(self._seqs), COMMAND_MESSAGES)
+        counts = self._around.target.rules.allow_msg_counter and not self._upstream.mirror
+        count = min(len(self._seqs), counter_sources.COMMAND_MESSAGES if counts else COMMAND_MESSAGES)
         size = 0
         for i in range(count):
             size += len(self._headers[i]) + len(self._payloads[i]) + OVERHEAD

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from jetcluster.model.transforms import SubjectTransform, TransformError
+from jetcluster.model.transforms import SubjectTransform, TransformError, bounded, check_length
 
 _NUMBERED = re.compile(rb"\$[1-9].*")
 _WILDCARD = re.compile(rb"\{\{\s*wildcard\s*\([^,]+\)\s*\}\}", re.IGNORECASE)
@@ -47,6 +47,7 @@ def starred(subject: bytes) -> tuple[bytes, list[bytes]]:
 
 def strict_transform(source: bytes, destination: bytes) -> SubjectTransform:
     """`source` has wildcards. Raises TransformError."""
+    check_length(destination)
     tokens = destination.split(b".")
     for token in tokens:
         if len(token) > 4 and token.startswith(b"{{") and token.endswith(b"}}") and not _is_holder(token):
@@ -55,7 +56,7 @@ def strict_transform(source: bytes, destination: bytes) -> SubjectTransform:
                 f"{_INVALID}: the only mapping function allowed for import transforms is {{{{Wildcard()}}}} "
                 f"in {token.decode(errors='replace')}"
             )
-    transform = SubjectTransform(source, destination)
+    transform = bounded(SubjectTransform(source, destination))
     if sum(map(_is_holder, tokens)) < source.split(b".").count(b"*"):
         text = destination.decode(errors="replace")
         raise TransformError(f"{_INVALID}: not using all of the token wildcard(s) in {text}")

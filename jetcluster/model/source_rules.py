@@ -13,7 +13,7 @@ from typing import Any, Final
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.model import subjects
 from jetcluster.model.patterns import MAX_SHAPES, Patterns, first_overlap, too_various
-from jetcluster.model.transforms import SubjectTransform, TransformError, check_mapping
+from jetcluster.model.transforms import SubjectTransform, TransformError, bounded, check_length, check_mapping
 
 Config = Mapping[str, Any]
 
@@ -149,7 +149,8 @@ def _check_republish(config: Config, republish: Config) -> None:
     if destination and any(subjects.overlap(_reach(destination), own) for own in config.get("subjects", [])):
         raise invalid_config("stream configuration for republish destination forms a cycle")
     try:
-        SubjectTransform(source.encode(), destination.encode())
+        check_length(destination.encode())
+        bounded(SubjectTransform(source.encode(), destination.encode()))
     except TransformError:
         raise invalid_config(
             f"stream configuration for republish with transform from '{source}' to '{destination}' not valid"

@@ -49,7 +49,7 @@ def check_name(name: str) -> None:
 
 
 def check_config(config: Config, limits: AccountLimits = UNLIMITED) -> None:
-    """All rules that need no other stream, but `check_implemented`. Raises ApiError (10052 mostly)."""
+    """All rules that need no other stream. Raises ApiError (10052 mostly)."""
     check_name(config["name"])
     _check_sizes(config)
     check_replicas(config["num_replicas"])
@@ -181,12 +181,6 @@ def _check_limits(config: Config, limits: AccountLimits) -> None:
         raise by_code(10122)
     if 0 <= limits.max_consumers < config["max_consumers"]:
         raise by_code(10026)
-
-
-def check_implemented(config: Config) -> None:
-    """Last of all, so that what is wrong anyway is told first. Raises ApiError 10052."""
-    if config.get("allow_msg_counter") and config.get("sources"):
-        raise invalid_config("counters with sources are not implemented yet (sources)")
 
 
 def merge_update(old: Config, new: Config) -> dict[str, Any]:

@@ -13,9 +13,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 MAX_INT32: Final = 2**31 - 1
+MAX_MAPPED: Final = 65_535
+"""Bytes of a mapped subject: no longer one can be stored."""
+MAX_DESTINATION: Final = 4096
+"""Bytes of a destination: a subject that a client sends is no longer, unless its line may be."""
+MAX_READS: Final = 64
+"""Tokens of the subject that the functions of a destination look at: one that is named twice counts twice."""
+TOO_LONG: Final = b"." * (MAX_MAPPED + 1)
+"""Stands for every mapped subject above MAX_MAPPED, and is as long as none may be; no subject looks like it."""
 
 _INVALID: Final = "invalid mapping destination"
 _FUNCTION: Final = re.compile(rb"\{\{\s*([A-Za-z]+)\s*\((.*)\)\s*\}\}", re.DOTALL)
@@ -23,8 +31,19 @@ _COMMA: Final = re.compile(rb",\s*")
 _INTEGER: Final = re.compile(rb"[+-]?[0-9]{1,19}")
 _BLANKS: Final = frozenset(b" \t\n\f\r")
 
-Piece = Callable[[Sequence[bytes], int], bytes]
-"""One token of the destination, from the subject's tokens and a number that stands for chance."""
+_MOST_DIGITS: Final = 10
+"""Of a number that a function makes."""
+
+
+class Piece(NamedTuple):
+    """One token of the destination that is made of the subject."""
+
+    make: Callable[[Sequence[bytes], int], bytes]
+    """From the subject's tokens and a number that stands for chance."""
+    reads: Sequence[int] = ()
+    """Positions of the tokens it looks at; empty: at none, or at all of them."""
+    costly: bool = False
+    """It looks at every byte of them, and what it makes may be short all the same."""
 
 
 class TransformError(Exception):
@@ -34,7 +53,18 @@ class TransformError(Exception):
 class SubjectTransform:
     """Immutable. `match` is a function of its arguments alone."""
 
-    __slots__ = ("_identity", "_literal", "_pieces", "_source", "_tail", "destination", "random", "source")
+    __slots__ = (
+        "_fixed",
+        "_growth",
+        "_identity",
+        "_literal",
+        "_pieces",
+        "_source",
+        "_tail",
+        "destination",
+        "random",
+        "source",
+    )
 
     def __init__(self, source: bytes, destination: bytes) -> None:
         """An empty `source` is `>`, an empty `destination` leaves subjects as they are. Raises TransformError."""
@@ -44,6 +74,8 @@ class SubjectTransform:
         self._source = self.source.split(b".")
         self._pieces: list[bytes | Piece] = []
         self._tail = False
+        self._fixed = self._growth = 0
+        """A subject of n bytes takes at most `_fixed + n * _growth` bytes, of the mapped one and of what is read."""
         self._literal: bytes | None = None
         self.random = b"{{" in destination and b"andom" in destination
         """Equal subjects may be mapped differently."""
@@ -51,8 +83,9 @@ class SubjectTransform:
             self._compile(destination.split(b"."))
 
     def match(self, subject: bytes, chance: int = 0) -> bytes | None:
-        """The mapped subject; None when the source does not take it. `chance` (>= 0) is what `random(n)` is taken
-        from: a state machine passes something that all replicas agree on."""
+        """The mapped subject; None when the source does not take it, TOO_LONG when it were longer than MAX_MAPPED or
+        more than that had to be read for it. `chance` (>= 0) is what `random(n)` is taken from: a state machine passes
+        something that all replicas agree on."""
         tokens = subject.split(b".")
         if not self._takes(tokens):
             return None
@@ -60,10 +93,32 @@ class SubjectTransform:
             return subject
         if self._literal is not None:
             return self._literal
-        made = [piece if isinstance(piece, bytes) else piece(tokens, chance) for piece in self._pieces]
+        if self._fixed + len(subject) * self._growth > MAX_MAPPED and self._is_too_long(tokens, chance):
+            return TOO_LONG
+        made = [piece if isinstance(piece, bytes) else piece.make(tokens, chance) for piece in self._pieces]
         if self._tail:
             made += tokens[len(self._source) - 1 :]
         return b".".join(made)
+
+    def _is_too_long(self, tokens: list[bytes], chance: int) -> bool:
+        """Looked at piece by piece, without holding more than one."""
+        size = read = 0
+        if self._tail:
+            rest = tokens[len(self._source) - 1 :]
+            size = sum(map(len, rest)) + len(rest)
+        for piece in self._pieces:
+            if isinstance(piece, bytes):
+                size += len(piece) + 1
+            else:
+                if piece.costly:
+                    for at in piece.reads or range(len(tokens)):
+                        read += len(tokens[at]) + 1
+                        if read > MAX_MAPPED:
+                            return True
+                size += len(piece.make(tokens, chance)) + 1
+            if size > MAX_MAPPED + 1:  # one separator less than pieces
+                return True
+        return False
 
     def _takes(self, tokens: list[bytes]) -> bool:
         source = self._source
@@ -88,16 +143,30 @@ class SubjectTransform:
         pieces = [_piece(token, stars, wild) for token in (destination[:-1] if self._tail else destination)]
         self._pieces = pieces
         if not self._tail and all(isinstance(piece, bytes) for piece in pieces):
-            self._literal = self.destination
+            self._literal = self.destination if len(self.destination) <= MAX_MAPPED else TOO_LONG
+        self._growth = int(self._tail)
+        for piece in pieces:
+            if isinstance(piece, bytes):
+                self._fixed += len(piece) + 1
+            else:
+                self._fixed += _MOST_DIGITS + 1
+                self._growth += 2 * max(1, len(piece.reads))  # each byte may become a token
+
+    @property
+    def reads(self) -> int:
+        """Tokens of the subject that its functions look at."""
+        return sum(max(1, len(piece.reads)) for piece in self._pieces if not isinstance(piece, bytes))
 
 
 def check_mapping(source: bytes, destination: bytes) -> None:
     """What a stream's configuration may say. Raises TransformError."""
     if not destination:
         return
+    check_length(destination)
     tokens = destination.split(b".")
+    end = tokens.index(b">") if b">" in tokens else len(tokens)
     for position, token in enumerate(tokens):
-        if not token or b">" in tokens[:position]:
+        if not token or position > end:
             raise TransformError(f"{_INVALID}: invalid transform" + (f" in {_text(token)}" if token else ""))
         if _is_placeholder(token):
             found = _FUNCTION.fullmatch(token)
@@ -105,7 +174,22 @@ def check_mapping(source: bytes, destination: bytes) -> None:
                 raise TransformError(f"{_INVALID}: unknown function in {_text(token)}")
         elif not _BLANKS.isdisjoint(token):
             raise TransformError(f"{_INVALID}: invalid transform")
-    SubjectTransform(source, destination)
+    bounded(SubjectTransform(source, destination))
+
+
+def check_length(destination: bytes) -> None:
+    """Before anything is made of it. Raises TransformError."""
+    if len(destination) > MAX_DESTINATION:
+        raise TransformError(f"{_INVALID}: longer than {MAX_DESTINATION} bytes")
+
+
+def bounded(transform: SubjectTransform) -> SubjectTransform:
+    """The transform itself. One that has been stored already may be beyond these bounds, a new one may not. Raises
+    TransformError."""
+    check_length(transform.destination)
+    if transform.reads > MAX_READS:
+        raise TransformError(f"{_INVALID}: more than {MAX_READS} wildcards")
+    return transform
 
 
 def _is_subject(tokens: list[bytes]) -> bool:
@@ -151,7 +235,7 @@ def _wildcard(token: bytes, args: list[bytes], stars: Sequence[int]) -> Piece:
     if len(args) > 1:
         raise _failure("too many arguments passed to the function", token)
     at = _star(token, _integer(token, args[0]), stars) if stars or args else 0
-    return lambda tokens, chance: tokens[at]
+    return Piece(lambda tokens, chance: tokens[at], (at,))
 
 
 def _partition(token: bytes, args: list[bytes], stars: Sequence[int]) -> Piece:
@@ -164,14 +248,14 @@ def _partition(token: bytes, args: list[bytes], stars: Sequence[int]) -> Piece:
         key = b"".join([tokens[at] for at in wanted]) if wanted else b".".join(tokens)
         return b"%d" % (_fnv1a(key) % (buckets & 0xFFFFFFFF))
 
-    return pick
+    return Piece(pick, wanted, costly=True)
 
 
 def _random(token: bytes, args: list[bytes], stars: Sequence[int]) -> Piece:
     if len(args) != 1:
         raise _failure("not enough arguments passed to the function", token)
     ceiling = _integer(token, args[0], MAX_INT32)
-    return lambda tokens, chance: b"%d" % (chance % abs(ceiling)) if ceiling else b"0"
+    return Piece(lambda tokens, chance: b"%d" % (chance % abs(ceiling)) if ceiling else b"0")
 
 
 def _split(token: bytes, args: list[bytes], stars: Sequence[int]) -> Piece:
@@ -185,7 +269,7 @@ def _split(token: bytes, args: list[bytes], stars: Sequence[int]) -> Piece:
         parts = whole.split(delimiter) if delimiter else [whole[i : i + 1] for i in range(len(whole))]
         return b".".join(filter(None, parts))
 
-    return split
+    return Piece(split, (at,), costly=True)
 
 
 def _cutting(cut: Callable[[bytes, int], list[bytes]]) -> Callable[[bytes, list[bytes], Sequence[int]], Piece]:
@@ -201,7 +285,7 @@ def _cutting(cut: Callable[[bytes, int], list[bytes]]) -> Callable[[bytes, list[
             whole = tokens[at]
             return b".".join(cut(whole, size)) if 0 < size < len(whole) else whole
 
-        return piece
+        return Piece(piece, (at,))
 
     return make
 

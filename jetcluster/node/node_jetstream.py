@@ -67,6 +67,8 @@ MEET_SECONDS = 0.25
 SETTLE_SECONDS = 2.0
 """Longest wait of a server that stands alone for its own streams."""
 STEP_ASIDE_SECONDS = 2.0
+CLOCKS_APART = 3600
+"""Seconds by which the age of a rescue may be beyond that of the store: other clocks have told it."""
 MARK_NAME = "journal.mark"
 """Beside the journal and the data (`raft.mark`)."""
 
@@ -98,6 +100,8 @@ class NodeJetStream:
         self._writer: ThreadWriter | None = None
         self._kv: Any = None
         self._started = node.clock.monotonic()
+        self._created = 0
+        """When this node's store was made, nanoseconds since the Unix epoch."""
         self._left_out = ""
         """The cluster was rescued without this node, which stops."""
 
@@ -127,6 +131,7 @@ class NodeJetStream:
                 key, identity = load_key(directory, identity, node.rng)
         except IdentityError as error:
             raise StorageError(f"Can't start JetStream: {error}") from error
+        self._created = identity.created
         me = NodeInfo(
             peer_id=identity.peer_id,
             name=node.server.name,
@@ -470,12 +475,16 @@ class NodeJetStream:
         return raft
 
     def _was_left_out(self, age: int, said: str) -> None:
-        """A member of the cluster says that it was rescued without this node, `age` seconds ago
+        """A voter of the cluster says, and has signed, that it was rescued without this node, `age` seconds ago
         (`cluster.left_out`)."""
         group = self.jetstream.meta.group if self.jetstream is not None else None
         if self._left_out or not self.store_dir:
             return
         directory = Path(self.store_dir)
+        lived = (self._node.clock.time_ns() - self._created) // 10**9
+        if age > max(lived, 0) + CLOCKS_APART:  # it was never a part of what has been rescued
+            self._log.error("a member says that this node was left out before its store was made", said=said)
+            return
         if group is not None and group.leader is not None and self._node.clock.monotonic() - self._started > age:
             self._log.error(left_out.two_clusters(said))
             return
@@ -529,7 +538,13 @@ class NodeJetStream:
         if self._options.is_clustered:
             from jetcluster.api.relay import serve_relayed
 
-            serve_relayed(self.mesh, node.server.accounts.known)
+            serve_relayed(
+                self.mesh,
+                node.server.accounts.known,
+                self.mesh.is_member,
+                domain=self._options.domain,
+                system_account=self._options.system_account_name,
+            )
 
     def _serve_accounts(self, context: ApiContext) -> None:
         """An account without JetStream has an API too: one that says so (10039)."""

@@ -348,6 +348,8 @@ class _Offline:
 
     def refused(self, index: int, command: bytes, error: Exception | None) -> None: ...
 
+    def recovered(self, index: int, command: bytes, error: Exception) -> None: ...
+
 
 def _replay(view: ReplicaView, assignment: Assignment, *, verify: bool) -> None:
     """Raises DamagedError, KvError and StateError."""

@@ -106,10 +106,13 @@ class Sublist(Generic[S, A]):
         "matches",
         "prefixes",
         "removes",
+        "walked",
     )
 
     def __init__(self, compile: Callable[[bytes, list[S], dict[bytes, list[S]]], A]) -> None:
         self._compile = compile
+        self.walked = 0
+        """Nodes of the trie that were looked at: what subjects in no cache have cost so far."""
         self._root: _Node[S] = _Node()
         self._heads: dict[bytes, set[bytes]] = {}
         """All tokens but the last -> cached literals, to find what a new `head.*` changes."""
@@ -262,10 +265,11 @@ class Sublist(Generic[S, A]):
         others in their place would give the same."""
         live = [self._root]
         last = tokens.pop()
-        free = 0
+        free = walked = 0
         for token in tokens:
             following: list[_Node[S]] = []
             free += 1
+            walked += len(live)
             for node in live:
                 if node.full is not None:
                     _take(node.full, plain, queues)
@@ -288,6 +292,7 @@ class Sublist(Generic[S, A]):
                 _take(node.full, plain, queues)
             if node.star is not None:
                 _take(node.star, plain, queues)
+        self.walked += walked + len(live)
         return free
 
     def __iter__(self) -> Iterator[S]:

@@ -50,6 +50,12 @@ class Admission:
             return True
         return peer in log.config.voters or peer in log.config.learners or self.vouched(peer)
 
+    def is_voter(self, peer: str) -> bool:
+        """Does `peer` have a vote in the cluster, as far as this node knows? As in `is_member`, anybody may before this
+        node has met its cluster."""
+        log = self._journal.groups.get(META_GROUP)
+        return log is None or peer in log.config.voters or self.vouched(peer)
+
     def knows(self, peer: str) -> bool:
         """The same, of a node that has met its cluster; False before it has."""
         return META_GROUP in self._journal.groups and self.is_member(peer)

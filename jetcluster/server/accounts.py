@@ -10,6 +10,7 @@ from jetcluster.consumer.ports import DeliveryBus
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import InterestListener, RemotePeer, Switchboard
+from jetcluster.server.removals import Removals
 from jetcluster.server.router import Router
 from jetcluster.server.subscription import AnySubscription, ClientSubscription, LeafInterest
 
@@ -25,8 +26,10 @@ MAX_ACCOUNTS = 65_536
 class Accounts:
     """Routers by account name, made when first asked for. Subject spaces are fully separate."""
 
-    def __init__(self, rng: Rng) -> None:
+    def __init__(self, rng: Rng, removals: Removals | None = None) -> None:
+        """Without `removals`, what a peer wanted is removed in one step."""
         self._rng = rng
+        self._removals = removals
         self._routers: dict[str, Router] = {}
         self.listener: InterestListener | None = None
         self.on_router: Callable[[Router], None] | None = None
@@ -76,7 +79,10 @@ class Accounts:
 
     def drop_peer(self, peer: RemotePeer) -> None:
         for router in self:
-            router.drop_peer(peer)
+            if self._removals is None:
+                router.drop_peer(peer)
+            else:
+                self._removals.of_peer(router, peer)
 
     def deliver_from_peer(
         self,

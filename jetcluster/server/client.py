@@ -36,6 +36,8 @@ WORK = {SUB: 8, UNSUB: 8, PING: 1, PONG: 1, CONNECT: 64}
 """So many messages of a portion a command is worth, beside what its line is (`governor.LINE_BYTES`)."""
 TAKERS = 4
 """For each so many that a message goes to it is worth one message more."""
+NODES = 16
+"""So many nodes of the index that are looked at for a subject which no cache has are worth one message."""
 REFUSED = 8
 """So many a publish is worth that may not be."""
 FEW = 64
@@ -171,7 +173,11 @@ class Client(ClientLogin):
                         if self.pending > mark or in_msgs >= quantum:
                             break
                         continue
-                    route = router.literals.get(a) or router.lookup(a)
+                    route = router.literals.get(a)
+                    if route is None:
+                        walked = router.index.walked
+                        route = router.lookup(a)
+                        quantum -= (router.index.walked - walked) // NODES
                     try:
                         callback = route.single
                         if callback is not None:

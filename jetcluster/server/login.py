@@ -15,7 +15,6 @@ from jetcluster.protocol.valve import Valve
 from jetcluster.server.connection import Connection
 from jetcluster.server.options import Authenticator, AuthResult, Permissions, Session, by_certificate
 from jetcluster.server.permissions import ConnectionPermissions
-from jetcluster.server.removals import remove
 from jetcluster.server.router import Router
 from jetcluster.server.slow_logins import PATIENCE
 from jetcluster.server.subscription import ClientSubscription
@@ -168,10 +167,9 @@ class ClientLogin(Connection):
         self._drop_subscriptions()
 
     def _drop_subscriptions(self) -> None:
-        router, dropped = self._router, list(self.subscriptions.values())
-        self.subscriptions.clear()
-        if router is not None:
-            remove(self.server.budget, router, dropped)
+        dropped, self.subscriptions = self.subscriptions, {}
+        if self._router is not None and dropped:
+            self.server.removals.of_client(self._router, self, dropped)
 
     @property
     def permissions(self) -> Permissions | None:

@@ -19,6 +19,7 @@ from jetcluster.server import bulk
 from jetcluster.server.far_backlog import FarBacklog
 from jetcluster.server.leaf_peer import LeafPeer, take_origin
 from jetcluster.server.origin import ServerOrigin
+from jetcluster.server.removals import GoneOwners, exhaust
 from jetcluster.server.route import SYSTEM_QUEUE, QueueRoute, Route
 from jetcluster.server.subscription import (
     AnySubscription,
@@ -59,6 +60,7 @@ class Router:
     def __init__(self, account: str, rng: Rng, interest_changed: InterestChanged | None = None) -> None:
         self.account = account
         self.index: Sublist[AnySubscription, Route] = Sublist(Route)
+        self.gone = GoneOwners(self.index, Route)
         self.literals = self.index.literals
         """Cached routes by subject, for the read loop's inlined lookup."""
         self.rng = rng
@@ -365,7 +367,7 @@ class Router:
         """This account maps subjects, or others import its streams."""
         if not self._shared:
             self._shared = True
-            self.index.compile_with(kind)
+            self.gone.use(kind)
 
     def imports_service(self, subject: bytes) -> bool:
         """True when a request to `subject` goes to another account."""
@@ -465,18 +467,24 @@ class Router:
         return count
 
     def drop_peer(self, peer: RemotePeer) -> None:
-        gone = self._remote.pop(peer, {}).values()
-        for interest in gone:
-            self.index.remove(interest)
-            interest.told(closed=False)
+        exhaust(self.dropping_peer(peer))
+
+    def dropping_peer(self, peer: RemotePeer) -> Iterator[None]:
+        """`drop_peer`, a subject at a time."""
         self._origins.pop(peer, None)
         self.far.drop_peer(peer)
-        for interest in gone:
-            self._watches.changed(interest.subject)
+        wants = self._remote.get(peer, {})
+        while wants:
+            (subject, queue), interest = wants.popitem()
+            self.index.remove(interest)
+            interest.told(closed=False)
+            self._watches.changed(subject)
             if self.awaited is not None:
-                self.awaited.changed(interest.subject)
+                self.awaited.changed(subject)
             for link in self.leaf_links:
-                link.interest_changed(peer, interest.subject, interest.queue, -interest.count)
+                link.interest_changed(peer, subject, queue, -interest.count)
+            yield
+        self._remote.pop(peer, None)
 
     def valve_told(self, peer: RemotePeer, subject: bytes, closed: bool) -> None:
         """See `protocol.interest.Switchboard`; the account is this router's."""

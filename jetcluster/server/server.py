@@ -23,6 +23,7 @@ from jetcluster.server.lame_duck import enter_lame_duck
 from jetcluster.server.listener import advertised, bound_address, listen, take_over
 from jetcluster.server.login import ClientLogin
 from jetcluster.server.options import AccountLimits, Authenticator, ServerOptions
+from jetcluster.server.removals import Removals
 from jetcluster.server.router import Router
 from jetcluster.server.slow_logins import SlowLogins
 
@@ -106,8 +107,9 @@ class Server:
         self.clock = clock
         self.rng = rng
         self.timers = timers
-        self.accounts = Accounts(rng)
         self.budget = LoopBudget(clock, timers)
+        self.removals = Removals(self.budget, timers)
+        self.accounts = Accounts(rng, self.removals)
         self.governor = Governor(clock, timers, self.budget)
         self.crowd = Crowd(clock)
         self.slow_logins = SlowLogins()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from jetcluster.clock import TimerHandle
 from jetcluster.config.import_rules import ServiceImport
 from jetcluster.config.sharing import DEFAULT_THRESHOLD, SINGLETON, ExportOptions
+from jetcluster.model.transforms import TOO_LONG
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.headers import set_header
@@ -33,6 +34,8 @@ MAX_CHAIN = 32
 """Accounts that one request may go through."""
 MAX_CACHED = 4096
 """Exported subjects that are remembered per import."""
+LONGEST_CACHED = 1024
+"""Bytes of a subject and what it becomes: longer ones are made each time."""
 
 _JETSTREAM = b"$JS."
 _ACK = b"$JS.ACK."
@@ -64,9 +67,12 @@ class ServiceEntry(Passage):
             return imported.remote
         found = self._cached.get(subject)
         if found is None:
+            found = imported.transform.match(subject) or imported.remote
+            if len(subject) + len(found) > LONGEST_CACHED:
+                return found
             if len(self._cached) >= MAX_CACHED:
                 self._cached.clear()
-            found = self._cached[subject] = imported.transform.match(subject) or imported.remote
+            self._cached[subject] = found
         return found
 
     def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
@@ -75,6 +81,8 @@ class ServiceEntry(Passage):
         if origin.kind == "peer" or len(chain) >= MAX_CHAIN or any(key == self._key for key, _, _ in chain):
             return False
         remote = self._remote(subject)
+        if remote is TOO_LONG:
+            return False
         if remote.startswith(_JETSTREAM) and not self._covers(remote):
             return False
         exporter, export = self._exporter, self._import.export

@@ -6,6 +6,7 @@ An account without mappings and whose streams nobody imports has plain `Route`s 
 from __future__ import annotations
 
 from jetcluster.config.mapping_rules import Mapping
+from jetcluster.model.transforms import TOO_LONG
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.server.leaf_peer import deliver_from_leaf
 from jetcluster.server.route import Route
@@ -15,6 +16,8 @@ from jetcluster.server.subscription import AnySubscription, Passage
 
 MAX_CACHED = 4096
 """Mapped subjects that are remembered per mapping."""
+LONGEST_CACHED = 1024
+"""Bytes of a subject and what it becomes: longer ones are made each time."""
 
 
 class SharedRoute(Route):
@@ -66,16 +69,19 @@ class MappedSubject(Passage):
         number = int(rng.random() * 100)
         for transform, reached in self._ways:
             if number < reached:
-                return transform.match(subject, rng.randrange(2**31) if transform.random else 0)
+                return _sendable(transform.match(subject, rng.randrange(2**31) if transform.random else 0))
         return None
 
     def _remembered(self, subject: bytes) -> bytes | None:
         assert self._only is not None
         cached = self._cached
         if subject not in cached:
+            found = _sendable(self._only.match(subject))
+            if len(subject) + len(found or b"") > LONGEST_CACHED:
+                return found
             if len(cached) >= MAX_CACHED:
                 cached.clear()
-            cached[subject] = self._only.match(subject)
+            cached[subject] = found
         return cached[subject]
 
     def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
@@ -107,6 +113,11 @@ class MappedSubject(Passage):
 
     def take_many(self, messages: list[Outgoing], origin: Origin, target: bytes) -> int:  # type: ignore[override]
         raise AssertionError("the server's own messages are not mapped")
+
+
+def _sendable(target: bytes | None) -> bytes | None:
+    """What becomes too long is lost."""
+    return None if target is TOO_LONG else target
 
 
 def _order(mapping: MappedSubject) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from jetcluster.config.import_rules import StreamImport
-from jetcluster.model.transforms import SubjectTransform
+from jetcluster.model.transforms import TOO_LONG, SubjectTransform
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.server.leaf_peer import LeafPeer
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 MAX_CACHED = 4096
 """Local subjects that are remembered per import."""
+LONGEST_CACHED = 1024
+"""Bytes of a subject and what it becomes: longer ones are made each time."""
 
 _OWN = (b"$JS.", b"$SYS.", b"_R_.")
 """Subjects of the server's own callbacks that no other account reaches by a stream import."""
@@ -45,7 +47,8 @@ class Names:
         self._cached: dict[bytes, bytes] = {}
 
     def local(self, subject: bytes) -> bytes:
-        """A subject that the import does not take stays as it is: what a consumer delivers shows the stream's own."""
+        """TOO_LONG for one that nobody may get. A subject that the import does not take stays as it is: what a consumer
+        delivers shows the stream's own."""
         imported = self.imported
         if imported.same:
             return subject
@@ -53,9 +56,12 @@ class Names:
             return imported.local if subject == imported.remote else subject
         found = self._cached.get(subject)
         if found is None:
+            found = imported.transform.match(subject) or subject
+            if len(subject) + len(found) > LONGEST_CACHED:
+                return found
             if len(self._cached) >= MAX_CACHED:
                 self._cached.clear()
-            found = self._cached[subject] = imported.transform.match(subject) or subject
+            self._cached[subject] = found
         return found
 
 
@@ -73,10 +79,13 @@ class Shadow(Passage):
         target = cast(ClientSubscription | InternalSubscription, self.target)
         if headers and isinstance(target, InternalSubscription):
             headers = of_another_account(headers)
-        return target.take(self.names.local(subject), reply, headers, payload, origin)
+        local = self.names.local(subject)
+        return local is not TOO_LONG and target.take(local, reply, headers, payload, origin)
 
     def take_many(self, messages: Sequence[Outgoing], origin: Origin, target: bytes) -> int:
         local = self.names.local(target)
+        if local is TOO_LONG:
+            return 0
         moved = [(local if s == target else s, r, h, p) for s, r, h, p in messages]
         if isinstance(self.target, ClientSubscription):
             return self.target.take_many(moved, origin)
@@ -106,10 +115,11 @@ class LeafShadow(Shadow):
 
     def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
         link = self.link
-        if origin is link:
+        local = self.names.local(subject)
+        if origin is link or local is TOO_LONG:
             return False
         queues = [] if self.queue is None else [self.queue]
-        link.send_msg(self.account, self.names.local(subject), reply, queues, headers, payload)
+        link.send_msg(self.account, local, reply, queues, headers, payload)
         return True
 
     @property
@@ -147,7 +157,10 @@ class _Import:
     def _narrow(self, local: bytes) -> bytes | None:
         if self._same:
             return local
-        return self.remote if self._back is None else self._back.match(local)
+        if self._back is None:
+            return self.remote
+        remote = self._back.match(local)
+        return None if remote is TOO_LONG else remote
 
 
 def _overlap(wanted: list[bytes], local: list[bytes]) -> bytes:

@@ -134,26 +134,43 @@ def _parts(
 ) -> list[Part]:
     """Every filter once, with those whose ranges lie within one another. `select` is for all of them, if known."""
     ranged = sorted(((*filters.bounds(one), one) for one in subject_filters), key=lambda entry: (entry[0], entry[2]))
+    found: list[Part] = []
+    levels = [ranged]
+    while levels:
+        levels += _level(levels.pop(), select, len(ranged), found)
+    return found
+
+
+_Ranged = tuple[bytes, bytes | None, bytes]
+"""A filter behind its bounds."""
+
+
+def _level(
+    ranged: list[_Ranged], select: Callable[[Iterable[bytes]], list[bytes]] | None, total: int, found: list[Part]
+) -> Iterator[list[_Ranged]]:
+    """Adds the parts of ranges that lie within no other one; yields, by such a range, what is still to be done."""
     groups: list[tuple[bytes, bytes | None]] = []
     wide: list[list[bytes]] = []
-    narrow: list[list[bytes]] = []
+    narrow: list[list[_Ranged]] = []
     for low, high, one in ranged:
         end = groups[-1][1] if groups else low
         if not groups or (end is not None and low >= end):
             groups.append((low, high))
             wide.append([])
             narrow.append([])
-        (wide if (low, high) == groups[-1] else narrow)[-1].append(one)
-    found: list[Part] = []
+        if (low, high) == groups[-1]:
+            wide[-1].append(one)
+        else:
+            narrow[-1].append((low, high, one))
     for (low, high), outer, inner in zip(groups, wide, narrow, strict=True):
         if len(outer) <= FEW:
             found += map(Part.of, outer)
-            found += _parts(inner)
+            if inner:
+                yield inner
         else:
-            together = (*outer, *inner)
-            whole = select is not None and len(together) == len(subject_filters)
+            together = (*outer, *[one for _, _, one in inner])
+            whole = select is not None and len(together) == total
             found.append(Part(low, high, together, select if whole and select else _Tables(together).select))
-    return found
 
 
 def _pick(positions: tuple[int, ...]) -> Callable[[Sequence[bytes]], Any]:

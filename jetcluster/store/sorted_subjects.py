@@ -113,7 +113,7 @@ class SortedSubjects:
             if len(part.filters) == 1:
                 tokens = part.filters[0].split(b".")
                 for run in self._runs:
-                    yield from _Walk(run, part.filters[0], tokens).below(0, len(run), b"", 0)
+                    yield from _Walk(run, part.filters[0], tokens).matches()
             else:
                 yield from self._select_any(part)
 
@@ -137,64 +137,89 @@ class SortedSubjects:
             runs[-1].sort()  # timsort finds the two runs and merges them
 
 
+_Range = tuple[int, int, bytes, int]
+"""run[low:high], which all begin with a prefix: the filter's first `depth` tokens, matched."""
+
+
 class _Walk:
-    """One filter over one sorted run."""
+    """One filter over one sorted run. A filter may have thousands of tokens: there is no call per token."""
 
     def __init__(self, run: list[bytes], subject_filter: bytes, tokens: list[bytes]) -> None:
         self._run = run
         self._filter = subject_filter
         self._tokens = tokens
+        stars = [depth for depth, token in enumerate(tokens) if token == b"*"]
+        last = stars[-1] if stars and tokens[-1] not in (b"*", b">") else -1
+        self._plain_rest = last, b"." + b".".join(tokens[last + 1 :])
+        """The last `*`, where nothing but literal tokens follows, and these; -1 where something else does."""
+        self._steps = self._begin = 0
+        """From token to token so far, of all `*` together, and where the first of them began."""
 
-    def below(self, low: int, high: int, prefix: bytes, depth: int) -> Iterator[bytes]:
-        """Matches among run[low:high], which all begin with `prefix`: the filter's first `depth` tokens, matched."""
+    def matches(self) -> Iterator[bytes]:
+        """And PAUSE."""
+        levels = [self._below(0, len(self._run), b"", 0)]
+        while levels:
+            for found in levels[-1]:
+                if isinstance(found, tuple):
+                    levels.append(self._below(*found))
+                    break
+                yield found
+            else:
+                levels.pop()
+
+    def _below(self, low: int, high: int, prefix: bytes, depth: int) -> Iterator[bytes | _Range]:
+        """Matches in a `_Range`, and parts of it to be looked at before the rest."""
         run, tokens = self._run, self._tokens
         last = len(tokens) - 1
         while tokens[depth] != b"*" and not (depth == last and tokens[depth] == b">"):
             if depth == last:
                 low = bisect_left(run, prefix + tokens[depth], low, high)
-                if low < high and run[low] == prefix + tokens[depth]:
-                    yield run[low]
-                return
+                return iter(run[low : low + 1] if low < high and run[low] == prefix + tokens[depth] else ())
             prefix += tokens[depth] + b"."
             low = bisect_left(run, prefix, low, high)
             high = bisect_left(run, prefix[:-1] + _BEHIND_DOT, low, high)
             depth += 1
         if tokens[depth] == b"*":
-            yield from self._children(low, high, len(prefix), depth)
-        elif prefix:
-            if low < high and run[low] == prefix:
-                low += 1  # `>` stands for something
-            yield from run[low:high]
-        else:
-            yield from self._each(low, high)
+            if not self._steps:
+                self._begin = low
+            if depth == self._plain_rest[0]:
+                return self._same_ends(low, high, len(prefix), self._plain_rest[1])
+            return self._children(low, high, len(prefix), depth)
+        if prefix:
+            return iter(run[bisect_right(run, prefix, low, high) : high])  # `>` stands for something
+        return self._each(low, high)
 
-    def _children(self, low: int, high: int, offset: int, depth: int) -> Iterator[bytes]:
+    def _children(self, low: int, high: int, offset: int, depth: int) -> Iterator[bytes | _Range]:
         """One `*`: from token to token, as long as that skips something."""
         run = self._run
         ends_here = depth == len(self._tokens) - 1
-        if not ends_here and b"*" not in (rest := self._tokens[depth + 1 :]) and rest[-1] != b">":
-            yield from self._same_ends(low, high, offset, b"." + b".".join(rest))
-            return
         at = low
         steps = 0
         while at < high:
             steps += 1
             if not steps % STEPS:
                 yield PAUSE
-            if steps > PATIENCE and at - low < WORTH * steps:
+            if self._is_slow(at, at - low, steps):
                 yield from self._each(at, high)
                 return
             subject = run[at]
             dot = subject.find(b".", offset)
             if dot < 0:
-                if ends_here:
+                if ends_here and len(subject) > offset:
                     yield subject
                 at += 1
                 continue
             behind = bisect_left(run, subject[:dot] + _BEHIND_DOT, at, high)
-            if not ends_here:
-                yield from self.below(at, behind, subject[: dot + 1], depth + 1)
+            if not ends_here and dot > offset:
+                yield at, behind, subject[: dot + 1], depth + 1
             at = behind
+
+    def _is_slow(self, at: int, passed: int, steps: int) -> bool:
+        """Looking at each is cheaper than to go on, for this `*` or for all of them."""
+        self._steps += 1
+        if steps > PATIENCE and passed < WORTH * steps:
+            return True
+        return self._steps > PATIENCE and at - self._begin < WORTH * (self._steps - PATIENCE)
 
     def _same_ends(self, low: int, high: int, offset: int, rest: bytes) -> Iterator[bytes]:
         """One `*` and then nothing but literal tokens: where the last step found something, relative to where it began,
@@ -207,12 +232,12 @@ class _Walk:
             steps += 1
             if not steps % STEPS:
                 yield PAUSE
-            if steps > PATIENCE and at - low < WORTH * steps:
+            if self._is_slow(at, at - low, steps):
                 yield from self._each(at, high)
                 return
             subject = run[at]
             dot = subject.find(b".", offset)
-            if dot < 0:
+            if dot <= offset:
                 at += 1
                 continue
             wanted = subject[:dot] + rest

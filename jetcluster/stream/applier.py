@@ -2,9 +2,11 @@
 
 What a client, a peer or an archive can get into the log is checked before it goes there, and in apply before anything
 is changed. Should a command get through all of that and raise in the middle, the state goes back to where it was before
-it and the command counts as refused: it was the same command on the same state everywhere, so all replicas refuse it
-alike, and the stream goes on. The way back is that of a crash: the store forgets what it has not committed, and what
-the log has after that is applied again.
+it. The way back is that of a crash: the store forgets what it has not committed, and what the log has after that is
+applied again. Then everything in memory is fresh, and the command is applied once more, with nobody looking on: what
+raised may have been a cache or an observer of this process alone, of which the other replicas know nothing. If it
+raises again, it was the same command on the same state everywhere: it counts as refused, all replicas refuse it alike,
+and the stream goes on.
 
 Trouble of this machine is no refusal: a disk that fails, a record that is damaged, memory that has run out, a command
 of a newer version (`FAULTS`). The others may well have applied the command; this replica must stop.
@@ -20,7 +22,6 @@ from jetcluster.stream.commands import UnknownCommandError
 from jetcluster.stream.machine import REFUSED, StateError
 
 if TYPE_CHECKING:
-    from jetcluster.errors import ApiError
     from jetcluster.stream.machine import StreamMachine
     from jetcluster.stream.results import Result
 
@@ -59,6 +60,11 @@ class Host(Protocol):
         """All replicas refuse the command at `index`."""
         ...
 
+    def recovered(self, index: int, command: bytes, error: Exception) -> None:
+        """The command at `index` was carried out at the second try: the first one failed for a reason of this process
+        alone."""
+        ...
+
 
 class Applier:
     def __init__(self, machine: StreamMachine, host: Host) -> None:
@@ -77,32 +83,49 @@ class Applier:
             self._host.abandon()
             raise
         except Exception as error:  # noqa: BLE001 - whatever a command brings about
-            return self._refuse(index, term, command, error)
+            return self._again(index, term, command, error)
         if result is REFUSED:
             self._host.refused(index, command, self._machine.malformed)
         return result
 
-    def _refuse(self, index: int, term: int, command: bytes, error: Exception) -> ApiError:
+    def _again(self, index: int, term: int, command: bytes, error: Exception) -> Result:
         machine, host = self._machine, self._host
         host.taking_back()
+        refused: Exception | None = None
         try:
-            host.abandon()
-            machine.reload()
-            self._refused = {at for at in self._refused if at > machine.applied_index}
-            for at in range(machine.applied_index + 1, index):
-                entry = host.entry(at)
-                if entry is None:
-                    continue
-                if at in self._refused:
-                    machine.refuse(at, *entry)
-                else:
-                    machine.apply(at, *entry)
-            result = machine.refuse(index, term, command)
+            self._go_back(index)
+            try:
+                result = machine.apply(index, term, command)
+            except FAULTS:
+                raise
+            except Exception as second:  # noqa: BLE001 - whatever a command brings about
+                refused = second
+                self._go_back(index)
+                result = machine.refuse(index, term, command)
         except Exception:
             host.abandon()
             raise
-        self._refused.add(index)
+        if refused is not None:
+            self._refused.add(index)
         host.taken_back()
-        host.refused(index, command, error)
+        if result is REFUSED:
+            host.refused(index, command, refused)
+        else:
+            host.recovered(index, command, error)
         host.commit()
         return result
+
+    def _go_back(self, index: int) -> None:
+        """To what was before the command at `index`."""
+        machine, host = self._machine, self._host
+        host.abandon()
+        machine.reload()
+        self._refused = {at for at in self._refused if at > machine.applied_index}
+        for at in range(machine.applied_index + 1, index):
+            entry = host.entry(at)
+            if entry is None:
+                continue
+            if at in self._refused:
+                machine.refuse(at, *entry)
+            else:
+                machine.apply(at, *entry)

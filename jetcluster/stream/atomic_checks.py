@@ -14,14 +14,14 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import Batch
-from jetcluster.stream.counters import check_increment
+from jetcluster.stream.counters import Tally, check_increment
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.fields import nats_fields, number
-from jetcluster.stream.ports import MachineStore
+from jetcluster.stream.ports import MachineStore, Message
 from jetcluster.stream.publish import EXPECTED_SUBJECT, MAX_HEADER, expected_wildcards
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import check_schedule
-from jetcluster.stream.staging import Message, Staging, record_size
+from jetcluster.stream.staging import Staging, record_size
 from jetcluster.stream.ttl import check_ttl
 
 _HEADER_TOO_LARGE: Final = errors.by_code(10097)
@@ -51,7 +51,7 @@ class Checked(NamedTuple):
     changed: bool
     """That is not how it came."""
     fields: dict[bytes, bytes]
-    total: int | None
+    tally: Tally | None
     """Of a counter."""
 
 
@@ -61,8 +61,8 @@ def store(staging: Staging, batch: Batch, first_seq: int, ts: int, checked: list
         staging.store_whole(batch, first_seq, ts, [])
         return
     staging.begin(batch, ts)
-    for i, (message, changed, fields, total) in enumerate(checked):
-        staging.stage(i, message, fields, total, changed=changed)
+    for i, (message, changed, fields, tally) in enumerate(checked):
+        staging.stage(i, message, fields, tally, changed=changed)
     staging.finish()
 
 
@@ -121,7 +121,7 @@ class AtomicChecks:
         if plain and not (rules.discard_new or rules.max_msg_size or rules.allow_msg_counter):
             return None
         if self._batch.has_headers and EXPECTED_SUBJECT in self._batch.raw:
-            self._store.find_each(expected_wildcards(self._batch))
+            self._store.find_lasts(expected_wildcards(self._batch))
         checked: list[Checked] = []
         try:
             for i in range(self._batch.count):
@@ -142,21 +142,21 @@ class AtomicChecks:
         error = self._check_message(headers, payload, fields)
         if error is not None:
             return error
-        total: int | None = None
+        tally: Tally | None = None
         if rules.allow_msg_counter:
             rewritten = staging.rewritten(*message, fields)
             if isinstance(rewritten, ApiError):
                 return rewritten
-            headers, payload, total = rewritten
-            if total is not None:
-                staging.totals.stage(subject, total)
+            headers, payload, tally = rewritten
+            if tally is not None:
+                staging.totals.stage(subject, tally)
         error = self._check_stream(i, subject, fields)
         if error is not None:
             return error
         if not rules.allow_msg_counter:
             rewritten = staging.rewritten(*message, fields)
             assert not isinstance(rewritten, ApiError), rewritten
-            headers, payload, total = rewritten
+            headers, payload, tally = rewritten
         made = subject, headers, payload
         rollup = staging.rollup(headers, fields)
         error = self._check_rollup(i, subject, rollup)
@@ -165,7 +165,7 @@ class AtomicChecks:
         if error is not None:
             return error
         self._written.setdefault(subject, []).append(headers)
-        return Checked(made, made != message, fields, total)
+        return Checked(made, made != message, fields, tally)
 
     def _check_message(self, headers: bytes, payload: bytes, fields: dict[bytes, bytes]) -> ApiError | None:
         """What is wrong with the message itself, or known already."""
@@ -229,8 +229,7 @@ class AtomicChecks:
     def _last_of(self, filter: bytes) -> int:
         if is_literal(filter):
             return self._store.last_seq_of(filter)
-        message = self._store.last_by_subject(filter)
-        return message.seq if message is not None else 0
+        return self._store.last_seq_matching(filter)
 
     def _last_headers(self, subject: bytes) -> bytes | None:
         written = self._written.get(subject)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
-from jetcluster.stream.ports import MachineStore
-
-MAX_DIGITS: Final = 4096
-"""Longest increment and total. Upstream only the header block bounds them; adding and printing numbers of 64 KB for
-every message is quadratic work that one client could order."""
+from jetcluster.stream import counter_sources
+from jetcluster.stream.counter_sources import KEY, MAX_BYTES, NONE, Seen
+from jetcluster.stream.fields import nats_fields, replaced
+from jetcluster.stream.increments import MAX_DIGITS, parse_increment
+from jetcluster.stream.ports import SIDE_COUNTED, MachineStore, Message
+from jetcluster.stream.rules import StreamRules
 
 _MAX_PAYLOAD: Final = 2 * MAX_DIGITS
 _MAX_DEPTH: Final = 16
 """Of what is taken for a stored total: one of ours has an object and a number in it."""
 
-_INTEGER: Final = re.compile(rb"[+-]?[0-9]+")
 _INVALID: Final = errors.by_code(10171)
 _DISABLED: Final = errors.by_code(10168)
 _MISSING: Final = errors.by_code(10169)
@@ -35,13 +34,6 @@ _EXCLUDED: Final = (
     b"Nats-Expected-Last-Sequence",
     b"Nats-Expected-Last-Subject-Sequence",
 )
-
-
-def parse_increment(value: bytes) -> int | None:
-    """The number in `Nats-Incr`; None when it is none (or longer than MAX_DIGITS)."""
-    if _INTEGER.fullmatch(value) is None or len(value) > MAX_DIGITS + 1:
-        return None
-    return int(value)
 
 
 def check_increment(fields: Mapping[bytes, bytes], payload: bytes, *, allowed: bool) -> ApiError | None:
@@ -61,47 +53,109 @@ def check_increment(fields: Mapping[bytes, bytes], payload: bytes, *, allowed: b
     return None
 
 
+class Tally(NamedTuple):
+    """What a counter stands at."""
+
+    total: int
+    seen: Seen
+    """Of its sources."""
+    text: bytes
+    """The same as the header says it; b"" for none."""
+
+
+Made = tuple[bytes, bytes, Tally]
+"""Header block and payload as they are to be stored, and where the counter stands then."""
+_NEW: Final = Tally(0, NONE, b"")
+
+
+def tracks_sources(store: MachineStore, rules: StreamRules) -> bool:
+    """Messages of the stream carry what is counted of its sources: from its first configuration with some on, also when
+    it has none any more. (Counters of before, which versions of before know as well, keep all headers as they came.)
+    Apply only."""
+    if not rules.allow_msg_counter:
+        return False
+    known = store.side_get(SIDE_COUNTED, b"") is not None
+    if rules.links and not known:
+        store.side_put(SIDE_COUNTED, b"", b"")
+    return known or bool(rules.links)
+
+
 class Totals:
     """The totals of a command's subjects: what is stored, and what the command's earlier messages made of it."""
 
-    __slots__ = ("_staged", "_store")
+    __slots__ = ("_staged", "_store", "tracks")
 
-    def __init__(self, store: MachineStore) -> None:
+    def __init__(self, store: MachineStore, *, tracks: bool) -> None:
+        """`tracks`: as `tracks_sources` says."""
         self._store = store
-        self._staged: dict[bytes, int] = {}
+        self.tracks = tracks
+        self._staged: dict[bytes, Tally] = {}
 
-    def add(self, subject: bytes, fields: Mapping[bytes, bytes], header_bytes: int, most: int) -> int | ApiError:
-        """The new total of a message on a counter stream; remembers nothing. `most` is max_msg_size, 0 for none.
-        Raises DamagedError."""
+    def add(self, message: Message, fields: Mapping[bytes, bytes], most: int, *, sourced: bool) -> Made | ApiError:
+        """What to store of a message on a counter stream; remembers nothing. `most` is max_msg_size, 0 for none.
+        `sourced`: its payload is the total of the upstream, which counts, and not its increment. Raises
+        DamagedError."""
+        subject, headers, payload = message
         value = fields.get(b"Nats-Incr")
         if not value:
             return _MISSING
         increment = parse_increment(value)
         if increment is None:
             return _INVALID
-        total = self._staged.get(subject)
-        if total is None:
-            total = self._stored(subject)
-            if total is None:
+        tally = self._staged.get(subject)
+        if tally is None:
+            tally = self._stored(subject)
+            if tally is None:
                 return _BROKEN
+        total, seen, text = tally
+        if self.tracks and sourced:
+            upstream, source = value_of(payload), fields.get(b"Nats-Stream-Source")
+            if upstream is None or not source:
+                return _BROKEN
+            origin = counter_sources.origin(source, subject)
+            before = counter_sources.total_of(seen, *origin)
+            if before is None:
+                return _BROKEN
+            increment = upstream - before
+            seen = counter_sources.with_total(seen, *origin, upstream)
+            text = counter_sources.encode(seen)
+            headers = replaced(headers, b"Nats-Incr", b"%d" % increment)
+        elif self.tracks and not seen and (given := fields.get(KEY)):
+            # Upstream takes in what it cannot read, and the counter is broken from then on.
+            found = counter_sources.parse(given)
+            if found is None or not counter_sources.is_counted(found):
+                return _BROKEN
+            seen = found
+        if text:
+            headers = replaced(headers, KEY, text)
         total += increment
-        if total.bit_length() > 3 * MAX_DIGITS:
+        if total.bit_length() > 3 * MAX_DIGITS or len(text) > MAX_BYTES:
             return _TOO_LARGE
-        if most and header_bytes + len(payload_of(total)) > most:
+        payload = payload_of(total)
+        if most and len(headers) + len(payload) > most:
             return _TOO_LARGE
-        return total
+        return headers, payload, Tally(total, seen, text)
 
-    def stage(self, subject: bytes, total: int) -> None:
-        self._staged[subject] = total
+    def stage(self, subject: bytes, tally: Tally) -> None:
+        self._staged[subject] = tally
 
     def clear(self) -> None:
         """What was staged is in the store now, or is not to be stored."""
         self._staged.clear()
 
-    def _stored(self, subject: bytes) -> int | None:
+    def _stored(self, subject: bytes) -> Tally | None:
         seq = self._store.last_seq_of(subject)
         message = self._store.get(seq) if seq else None
-        return value_of(message.payload) if message is not None else 0
+        if message is None:
+            return _NEW
+        total = value_of(message.payload)
+        if total is None:
+            return None
+        text = nats_fields(message.headers).get(KEY) if self.tracks and message.headers else None
+        if not text:
+            return Tally(total, NONE, b"")
+        seen = counter_sources.parse(text)
+        return Tally(total, seen, text) if seen is not None else None
 
 
 def value_of(payload: bytes) -> int | None:
@@ -116,7 +170,7 @@ def value_of(payload: bytes) -> int | None:
     except ValueError:
         return None
     value = stored.get("val") if isinstance(stored, dict) else None
-    return parse_increment(value.encode()) if isinstance(value, str) else None
+    return parse_increment(value.encode()) if isinstance(value, str) and value.isascii() else None
 
 
 def payload_of(total: int) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from jetcluster.clock import Clock
 from jetcluster.protocol.bus import Bus
+from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.republish import Republish
@@ -51,6 +52,7 @@ class LeaderDuties:
         "_clock",
         "_continuing",
         "_expiring",
+        "_failed",
         "_firing",
         "_leading",
         "_machine",
@@ -68,13 +70,16 @@ class LeaderDuties:
         propose: Callable[[bytes], bool],
         call_soon: Callable[[Callable[[], None]], Any],
         call_later: Callable[[float, Callable[[], None]], Any],
+        failed: Callable[[str, Exception], None] = lambda event, error: None,
     ) -> None:
+        """`failed` is told what went wrong inside apply and must not stop it."""
         self._machine = machine
         self._bus = bus
         self._clock = clock
         self._propose = propose
         self._call_soon = call_soon
         self._call_later = call_later
+        self._failed = failed
         self._timer_at = 0
         """When the timer for a TTL goes off; 0: there is none."""
         self._leading = False
@@ -198,4 +203,14 @@ class LeaderDuties:
 
     def _set_republish(self, republish: Republish | None) -> None:
         self._republish = republish
-        self._machine.observe(republish.take if republish is not None else None)
+        self._machine.observe(self._take if republish is not None else None)
+
+    def _take(self, batch: Batch, first_seq: int, ts: int) -> None:
+        """Inside apply, and on the leader alone: trouble here must not count as trouble with the command."""
+        assert self._republish is not None
+        try:
+            self._republish.take(batch, first_seq, ts)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the message is stored, and the stream must go on
+            self._failed("messages could not be republished", error)

@@ -93,10 +93,13 @@ class FastIngest:
     def resume(self, rows: Mapping[bytes, FastRow], now: int) -> None:
         """This replica has become the leader, at `now` (Unix nanoseconds): the batches of late go on, and their
         publishers hear from where."""
+        self._open.clear()  # of an earlier term, if any
         horizon = now - int(self._open.timeout * 1e9)
         for batch_id, row in rows.items():
             if row.ts < horizon or not self._rules.allow_batched:
                 continue
+            if row.ended and not row.seq:
+                continue  # its first message was refused: nobody waits for the end of a batch that never began
             batch = FastBatch(batch_id, row.stem, row.flow, gap_ok=row.gap_ok)
             batch.came_to(row.seq)
             batch.settled = batch.told = row.seq

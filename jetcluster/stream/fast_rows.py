@@ -108,6 +108,20 @@ class FastRows:
             self.by_id[part.batch_id] = row
         self.forget(ts)
 
+    def refuse(self, index: int, ts: int, parts: Sequence[FastPart]) -> None:
+        """The command at `index` could not be carried out as a whole."""
+        for place, part in enumerate(parts):
+            if part.gap_ok:
+                continue  # its messages are a gap
+            row = self.by_id.pop(part.batch_id, None)
+            if row is None or part.begins:
+                row = FastRow(part.flow, part.stem, gap_ok=False)
+            row.ended = True
+            row.ts, row.index, row.place = ts, index, place
+            self.by_id[part.batch_id] = row
+            self._changed.add(part.batch_id)
+        self.forget(ts)
+
     def flush(self) -> None:
         """Writes what has changed."""
         for batch_id in self._changed:

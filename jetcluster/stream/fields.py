@@ -40,3 +40,12 @@ def is_delete_marker(headers: bytes) -> bool:
 def appended(headers: bytes, key: bytes, value: bytes) -> bytes:
     """The block (b"" for none) with one more line at its end."""
     return b"%b%b: %b\r\n\r\n" % (headers[:-2] if headers else b"NATS/1.0\r\n", key, value)
+
+
+def replaced(headers: bytes, key: bytes, value: bytes) -> bytes:
+    """The block with `value` in the first line of `key`, or in one more line at its end."""
+    start = headers.find(b"\r\n%b:" % key)
+    if start < 0:
+        return appended(headers, key, value)
+    end = headers.find(b"\r\n", start + 2)
+    return b"%b\r\n%b: %b%b" % (headers[:start], key, value, headers[end:] if end >= 0 else b"\r\n\r\n")

@@ -78,6 +78,7 @@ class Ingest:
         "_scheduled",
         "_stage",
         "_subjects",
+        "batch_messages",
         "batches",
         "fast",
         "valve",
@@ -107,6 +108,8 @@ class Ingest:
         """Closed while enough waits to be applied: publishers wait there."""
         self.width: Callable[[bytes], int] = lambda subject_filter: 0
         """How many subjects have to be looked at to find what matches."""
+        self.batch_messages = BATCH_MESSAGES
+        """Most in one command."""
         self._stage = stage
         self.batches = AtomicIngest(stage, propose, clock, self._answers, self._backlog)
         opened = FastOpen(stage.room, self._backlog, clock, stage.opened)
@@ -199,7 +202,7 @@ class Ingest:
         self._payloads.append(payload)
         self._replies.append(reply)
         self._open_bytes = size = self._open_bytes + len(subject) + len(headers) + len(payload)
-        if size >= BATCH_BYTES or len(subjects) >= BATCH_MESSAGES:
+        if size >= BATCH_BYTES or len(subjects) >= self.batch_messages:
             self.flush()
 
     def _asks_too_much(self, headers: bytes) -> bool:

@@ -23,6 +23,9 @@ FAST: Final = 3
 """From this level on FAST_PUBLISH is understood. Below it the messages are published all the same, and nobody but the
 leader knows of their batches: a batch does not outlive its leader, and what was sent behind a refused message may be
 stored."""
+COUNTED: Final = 3
+"""From this level on counters can have sources. Nodes of before would store what comes as it is, so no stream is made
+one of that kind while there are some. There is none, then, in any log of theirs: the commands need no flags."""
 LEVEL: Final = 3
 """This version's."""
 AHEAD: Final = 1_000_000_000

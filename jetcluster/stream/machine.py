@@ -44,6 +44,7 @@ from jetcluster.stream.commands import (
     UnknownCommandError,
     UpdateConfig,
 )
+from jetcluster.stream.counters import tracks_sources
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.fast_rows import FastRowError, FastRows
@@ -63,6 +64,8 @@ _STATE: Final = struct.Struct("<BQQQ16s")
 _STATE_VERSION: Final = 1
 _REVISION: Final = struct.Struct("<Q")
 _DIGEST: Final = struct.Struct("<16sQQIQQQQ")
+
+_FAST: Final = bytes((commands.FAST_PUBLISH,))
 
 REFUSED: Final = errors.by_code(10051, err="the command could not be carried out")
 """Of a command that apply failed at."""
@@ -101,6 +104,8 @@ class StreamMachine:
         self.hash = bytes(16)
         self.clock = 0
         """Latest time, nanoseconds, that any command saw; no message gets an earlier one."""
+        self.tracks_sources = False
+        """Messages carry what is counted of the stream's sources (`counters.tracks_sources`)."""
         self.malformed: CommandError | None = None
         """What was wrong with the bytes of the last command that was refused for them."""
         self._empty = self.rules
@@ -199,6 +204,8 @@ class StreamMachine:
         assert index > self.applied_index, (index, self.applied_index)
         if self._parts:
             self._parts.clear()
+        if command[:1] == _FAST:
+            self._end_fast(index, command)
         self._advance(index, term, command, REFUSED)
         return REFUSED
 
@@ -289,7 +296,10 @@ class StreamMachine:
         return saved + self._staging.last_msg_id
 
     def _admit_by(self, rules: StreamRules, last_msg_id: bytes) -> None:
-        self._staging = Staging(rules, self.store, self._dedupe, self._expiry, self._schedules)
+        self.tracks_sources = tracks_sources(self.store, rules)
+        self._staging = Staging(
+            rules, self.store, self._dedupe, self._expiry, self._schedules, tracks=self.tracks_sources
+        )
         self._staging.last_msg_id = last_msg_id
         self._staging.on_append = self._on_append
         self._follow_jobs()
@@ -309,6 +319,15 @@ class StreamMachine:
         self.clock = base + command.batch.count - 1
         self.fast.note(index, base, command.parts, result)
         return result
+
+    def _end_fast(self, index: int, command: bytes) -> None:
+        """Nothing of it is stored: where no gaps are taken, what follows is not stored either."""
+        try:
+            decoded = commands.decode(command)
+        except CommandError:
+            return
+        if isinstance(decoded, FastPublish):
+            self.fast.refuse(index, self.clock, decoded.parts)
 
     def _commit_batch(self, index: int, term: int, command: BatchCommit) -> BatchResult:
         batch = command.body

@@ -12,20 +12,20 @@ from typing import Final
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
-from jetcluster.model.transforms import SubjectTransform
+from jetcluster.model.transforms import TOO_LONG, SubjectTransform
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.stream import schedules
-from jetcluster.stream.counters import check_increment
+from jetcluster.stream.counters import Tally, check_increment
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.fast_parts import FastGate
 from jetcluster.stream.fields import FIELD, KV_OPERATION, NOTHING, nats_fields, number
-from jetcluster.stream.ports import MachineStore
+from jetcluster.stream.ports import MachineStore, Message
 from jetcluster.stream.results import Duplicate, PublishResult, Verdict
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import check_schedule
-from jetcluster.stream.staging import Message, Staging, record_size
+from jetcluster.stream.staging import Staging, record_size
 from jetcluster.stream.ttl import check_ttl
 
 MAX_HEADER: Final = 65_535
@@ -34,6 +34,9 @@ EXHAUSTED: Final = errors.by_code(10077, err="stream sequence exhausted")
 """There are no more sequences."""
 SUBJECT_TOO_LONG: Final = errors.by_code(10077, err="subject exceeds maximum length")
 """After the stream's transform."""
+
+MAPPED_BYTES: Final = 64 << 20
+"""Of all subjects of a command together, after the transform: it may make much of little."""
 
 EXPECTED_SUBJECT: Final = b"\r\nNats-Expected-Last-Subject-Sequence-Subject:"
 _MSG_ID: Final = b"\r\nNats-Msg-Id:"
@@ -100,7 +103,7 @@ class Admission:
                 return PublishResult(first_seq, batch.count, None)
         self._batch, self._base, self._gate = batch, base, gate
         if batch.has_headers and EXPECTED_SUBJECT in batch.raw:
-            self._store.find_each(expected_wildcards(batch))
+            self._store.find_lasts(expected_wildcards(batch))
         self._staging.begin(batch, base)
         if gate is None:
             verdicts = [self._admit_one(i) for i in range(batch.count)]
@@ -156,13 +159,28 @@ class Admission:
             msg_id = fields.get(b"Nats-Msg-Id")
             if msg_id and dedupe is not None and not first_seq and dedupe.seq_of(msg_id) is not None:
                 continue
-            error = SUBJECT_TOO_LONG if i in grown else self._check_sourced(message, fields)
+            made: Message | ApiError = message
+            tally: Tally | None = None
+            if i in grown:
+                made = SUBJECT_TOO_LONG
+            elif rules.allow_msg_counter and not first_seq:
+                made, tally = self._counted(message, fields)
+            error = made if isinstance(made, ApiError) else self._check_sourced(made, fields)
             if error is not None:
                 taken = i
                 break
-            staging.stage(i, message, fields)
+            assert not isinstance(made, ApiError)
+            staging.stage(i, made, fields, tally, changed=tally is not None)
         staging.finish()
         return taken, error
+
+    def _counted(self, message: Message, fields: dict[bytes, bytes]) -> tuple[Message | ApiError, Tally | None]:
+        """A source's message as a counter stores it."""
+        counted = self._staging.counted(message, fields, sourced=True)
+        if isinstance(counted, ApiError):
+            return counted, None
+        headers, payload, tally = counted
+        return (message[0], headers, payload), tally
 
     def _check_sourced(self, message: Message, fields: dict[bytes, bytes]) -> ApiError | None:
         rules = self._rules
@@ -232,12 +250,12 @@ class Admission:
         if fields and (verdict := self._check_message(i, fields, payload, rare=rare)) is not None:
             return verdict
         made: Message = message
-        total: int | None = None
+        tally: Tally | None = None
         if rare or rules.allow_msg_counter:
             rewritten = staging.rewritten(subject, headers, payload, fields)
             if isinstance(rewritten, ApiError):
                 return rewritten
-            made, total = (subject, *rewritten[:2]), rewritten[2]
+            made, tally = (subject, *rewritten[:2]), rewritten[2]
         if fields and (error := self._check_stream(subject, fields, rare=rare)) is not None:
             return error
         if rules.discard_new and (error := self._check_room(made, staging.rollup(headers, fields))) is not None:
@@ -245,7 +263,7 @@ class Admission:
         expected = fields.get(b"Nats-Expected-Last-Msg-Id")
         if expected and expected != staging.last_msg_id:
             return errors.by_code(10070, id=staging.last_msg_id.decode(errors="replace"))
-        return staging.stage(i, made, fields, total, changed=made is not message and made != message)
+        return staging.stage(i, made, fields, tally, changed=made is not message and made != message)
 
     def _check_message(self, i: int, fields: dict[bytes, bytes], payload: bytes, *, rare: bool) -> Verdict | None:
         """What is wrong with the message itself, or known already."""
@@ -335,15 +353,26 @@ def check_rollup(rules: StreamRules, fields: dict[bytes, bytes]) -> ApiError | N
 
 def mapped(batch: Batch, transform: SubjectTransform, base: int) -> tuple[Batch, frozenset[int]]:
     """The batch with its subjects mapped; those that the source does not take stay. `random` is drawn from the time
-    of the command and the message's place in it. And the messages whose subject would become too long, which stays."""
-    subjects = [transform.match(subject, base) for subject in batch.subjects]
-    if all(subject is None for subject in subjects):
+    of the command and the message's place in it. And the messages whose subject would become too long, which stays:
+    longer than MAX_SUBJECT, or too much for all of them together."""
+    room = MAPPED_BYTES
+
+    def made_of(subject: bytes, chance: int) -> bytes | None:
+        nonlocal room
+        made = transform.match(subject, chance)
+        if made is None or len(made) > MAX_SUBJECT:
+            return made
+        room -= len(made)
+        return made if room >= 0 else TOO_LONG
+
+    subjects = [None if transform.random else made_of(subject, base) for subject in batch.subjects]
+    if not transform.random and all(subject is None for subject in subjects):
         return batch, frozenset()
     new: list[bytes] = []
     grown: list[int] = []
     for i in range(batch.count):
         old = batch.subject_of(i)
-        made = (transform.match(old, base + i) if transform.random else subjects[batch.subject_number(i)]) or old
+        made = (made_of(old, base + i) if transform.random else subjects[batch.subject_number(i)]) or old
         if len(made) > MAX_SUBJECT:
             grown.append(i)
             made = old

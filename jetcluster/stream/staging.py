@@ -19,12 +19,12 @@ from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import FILE_HEADER_LENGTH, FILE_RECORD, MEMORY_RECORD, Batch
 from jetcluster.stream import schedules
-from jetcluster.stream.counters import Totals, payload_of
+from jetcluster.stream.counters import Made, Tally, Totals
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.durations import SECOND
 from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.fields import KV_OPERATION, appended
-from jetcluster.stream.ports import MachineStore
+from jetcluster.stream.ports import MachineStore, Message
 from jetcluster.stream.results import Counted
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import Schedules
@@ -34,13 +34,14 @@ MAX_BLOCK: Final = 512 << 10
 """Longest block stored, bytes, unless one message alone is longer. Ordinary commands are shorter
 (`ingest.BATCH_BYTES`), atomic batches need not be."""
 
+MAX_TOLD: Final = 8 << 20
+"""Bytes of what is counted of sources, in messages that are staged: more than that is stored before more comes."""
+
 OnAppend = Callable[[Batch, int, int], None]
 """(batch, first sequence, time of the first message), right before it is stored."""
 OnStored = Callable[[int, int], None]
 """(first, last sequence), right after they were stored and before limits are enforced; it may remove them again."""
 Within = Callable[[Sequence[bytes]], list[bytes]]
-Message = tuple[bytes, bytes, bytes]
-"""Subject, header block, payload."""
 
 
 class Staging:
@@ -60,6 +61,7 @@ class Staging:
         "_staged",
         "_store",
         "_stored",
+        "_told",
         "behind",
         "has_effects",
         "last_msg_id",
@@ -70,8 +72,10 @@ class Staging:
     )
 
     def __init__(
-        self, rules: StreamRules, store: MachineStore, dedupe: DedupeWindow, expiry: Expiry, due: Schedules
-    ) -> None:
+        self, rules: StreamRules, store: MachineStore, dedupe: DedupeWindow, expiry: Expiry, due: Schedules,
+        *, tracks: bool = False,
+    ) -> None:  # fmt: skip
+        """`tracks`: `counters.tracks_sources`."""
         self._rules = rules
         self._store = store
         self._dedupe = dedupe
@@ -88,10 +92,12 @@ class Staging:
         self._changed: dict[int, Message] = {}
         """Staged messages that are not stored as they came."""
         self._bytes = 0
+        self._told = 0
+        """Bytes of staged messages about their counters' sources."""
         self._last: dict[bytes, tuple[int, int]] = {}
         """Per subject of a staged message: its last sequence, how many are staged."""
         self._ids: list[tuple[int, bytes]] = []
-        self.totals = Totals(store)
+        self.totals = Totals(store, tracks=tracks)
         self.next_seq = 0
         self.last_msg_id = b""
         """Nats-Msg-Id of the last message stored, b"" when it had none."""
@@ -126,27 +132,29 @@ class Staging:
                 self._dedupe.add(msg_id, seq)
             self._dedupe.seal(ts, ids)
 
+    def counted(self, message: Message, fields: dict[bytes, bytes], *, sourced: bool = False) -> Made | ApiError:
+        """The message of a counter as it is to be stored (`Totals.add`). Changes nothing."""
+        self._settle()
+        return self.totals.add(message, fields, self._rules.max_msg_size, sourced=sourced)
+
     def rewritten(
         self, subject: bytes, headers: bytes, payload: bytes, fields: dict[bytes, bytes]
-    ) -> tuple[bytes, bytes, int | None] | ApiError:
-        """Header block and payload as they are to be stored, and a counter's new total; `fields` follow the block.
-        Changes nothing else. An error only on counter streams."""
-        rules = self._rules
-        total: int | None = None
-        if rules.allow_msg_counter:
-            self._settle()
-            result = self.totals.add(subject, fields, len(headers), rules.max_msg_size)
-            if isinstance(result, ApiError):
-                return result
-            total = result
-            payload = payload_of(total)
+    ) -> tuple[bytes, bytes, Tally | None] | ApiError:
+        """Header block and payload as they are to be stored, and what a counter stands at then; `fields` follow the
+        block. Changes nothing else. An error only on counter streams."""
+        tally: Tally | None = None
+        if self._rules.allow_msg_counter:
+            made = self.counted((subject, headers, payload), fields)
+            if isinstance(made, ApiError):
+                return made
+            headers, payload, tally = made
         if fields:
             headers = self._raised(headers, fields)
             headers = schedules.with_rollup(headers, fields)
-        return headers, payload, total
+        return headers, payload, tally
 
     def stage(
-        self, i: int, message: Message, fields: dict[bytes, bytes], total: int | None = None, *, changed: bool = False
+        self, i: int, message: Message, fields: dict[bytes, bytes], tally: Tally | None = None, *, changed: bool = False
     ) -> int | Counted:
         """Takes message `i` of the batch; `message` is what to store, `changed` when that is not what came."""
         subject, headers, _ = message
@@ -159,8 +167,9 @@ class Staging:
         if self._rules.max_bytes:
             self._bytes += record_size(message, memory=self._rules.memory)
         self._last[subject] = (seq, self._last.get(subject, (0, 0))[1] + 1)
-        if total is not None:
-            self.totals.stage(subject, total)
+        if tally is not None:
+            self.totals.stage(subject, tally)
+            self._told += len(tally.text)
         msg_id = fields.get(b"Nats-Msg-Id", b"")
         self.last_msg_id = msg_id
         if msg_id and self._dedupe.window:
@@ -168,7 +177,11 @@ class Staging:
             self._ids.append((seq, msg_id))
         if self.has_effects and (fields or KV_OPERATION in headers):
             self._effects(seq, ts, message, fields)
-        return seq if total is None else Counted(seq, total)
+        if tally is None:
+            return seq
+        if self._told > MAX_TOLD:
+            self.flush()
+        return Counted(seq, tally.total)
 
     def rollup(self, headers: bytes, fields: dict[bytes, bytes]) -> bytes:
         """What the message purges once it is stored: b"sub", b"all" or b""; as written when it is neither."""
@@ -188,7 +201,7 @@ class Staging:
         self._stored += len(staged)
         self._staged = []
         self._changed = {}
-        self._bytes = 0
+        self._bytes = self._told = 0
         self._last = {}
         self.totals.clear()
 
@@ -219,8 +232,7 @@ class Staging:
     def last_seq_matching(self, filter: bytes) -> int:
         """Last sequence of the subjects that match a wildcard."""
         self.flush()
-        message = self._store.last_by_subject(filter)
-        return message.seq if message is not None else 0
+        return self._store.last_seq_matching(filter)
 
     def last_headers(self, subject: bytes) -> bytes | None:
         """Header block of the last message of a literal subject; None when it holds none."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 from typing import Any
 
 import pytest
 
-from tests.cluster.client import Client, Ledger, create_stream, read_all, steady_publisher, wait_newest
+from tests.cluster.client import Client, ClientError, Ledger, create_stream, read_all, steady_publisher, wait_newest
 from tests.cluster.harness import ProcessCluster, eventually
 from tests.cluster.link_client import fresh, info, publish, reached, settled, stored
 
@@ -221,3 +223,60 @@ async def test_a_full_stream_goes_on_later(shared: ProcessCluster) -> None:
         await client.api(f"STREAM.PURGE.{name}")
         await reached(client, name, 8, within=30)
         assert [m.data for m in await stored(client, name)] == [b"4", b"5", b"6", b"7"]
+
+
+async def test_a_counter_with_sources(shared: ProcessCluster) -> None:
+    """ADR-49: its total is the sum of its upstreams' and of its own increments, though leaders change meanwhile, an
+    upstream is purged, and messages may be lost or come again on the way."""
+    ups, name = [fresh("A"), fresh("B")], fresh("S")
+    sources = [{"name": up, "subject_transforms": [{"src": f"{up}.*", "dest": f"{name}.t"}]} for up in ups]
+    async with await shared[0].connect() as client, await shared[2].connect() as other:
+
+        async def count(subject: str, increment: int) -> None:
+            """Whatever becomes of the answer while leaders change, it counts once: it has an id."""
+            headers = {"Nats-Incr": str(increment), "Nats-Msg-Id": fresh("id")}
+            answers: list[dict[str, Any]] = []
+
+            async def counted() -> bool:
+                with contextlib.suppress(ClientError, TimeoutError, ValueError):
+                    answers.append((await other.request(subject, b"", within=2.0, headers=headers)).json())
+                    return "seq" in answers[-1]
+                return False
+
+            await eventually(counted, 20, f"{subject} does not count: {answers[-1:]}", every=0.1)
+
+        async def load(subject: str) -> None:
+            for n in range(40):
+                await count(subject, n - 10)
+                await asyncio.sleep(0.02)
+
+        for up in ups:
+            await create_stream(client, up, [f"{up}.*"], 3, allow_msg_counter=True)
+        await count(f"{ups[0]}.x", 5)
+        await sourcing(
+            client, name, *sources, subjects=[f"{name}.*"], num_replicas=3, allow_msg_counter=True,
+            duplicate_window=60 * 10**9,
+        )  # fmt: skip
+        running = asyncio.gather(*(load(subject) for subject in (f"{ups[0]}.x", f"{ups[1]}.y", f"{name}.t")))
+        for stream in (name, ups[0], name):
+            await asyncio.sleep(0.4)
+            with contextlib.suppress(ClientError, TimeoutError):
+                await client.api(f"STREAM.LEADER.STEPDOWN.{stream}")
+        await running
+        each = sum(range(-10, 30))
+        await eventually(lambda: _says(client, name, f"{name}.t", 5 + 3 * each), 20, "not the sum")
+        await client.api(f"STREAM.PURGE.{ups[1]}")
+        await count(f"{ups[1]}.y", 7)
+        await eventually(lambda: _says(client, name, f"{name}.t", 5 + 2 * each + 7), 20, "not the sum")
+        await count(f"{name}.t", 1)
+        await eventually(lambda: _says(other, name, f"{name}.t", 5 + 2 * each + 8), 20, "not the sum")
+        newest = await other.request(f"$JS.API.DIRECT.GET.{name}.{name}.t", b"", within=5.0)
+        seen = {ups[0]: {f"{ups[0]}.x": str(5 + each)}, ups[1]: {f"{ups[1]}.y": "7"}}
+        assert json.loads(newest.get("Nats-Counter-Sources") or "") == seen
+
+
+async def _says(client: Client, stream: str, subject: str, total: int) -> bool:
+    with contextlib.suppress(ClientError, TimeoutError, ValueError):
+        newest = await client.request(f"$JS.API.DIRECT.GET.{stream}.{subject}", b"", within=2.0)
+        return bool(newest.status == 0 and newest.json()["val"] == str(total))
+    return False

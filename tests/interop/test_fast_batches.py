@@ -90,8 +90,11 @@ STORIES: dict[str, tuple[list[Step], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-async def tell(port: int, stories: dict[str, tuple[list[Step], dict[str, Any]]]) -> dict[str, Any]:
-    """What was heard in each story, message by message, and what the stream holds at its end."""
+async def tell(
+    port: int, stories: dict[str, tuple[list[Step], dict[str, Any]]], quiet: float = QUIET
+) -> dict[str, Any]:
+    """All answers in each story, message by message, and what the stream holds at its end. `quiet`: so many seconds
+    without an answer mean that there is none."""
     nc = await nats.connect(f"nats://127.0.0.1:{port}", max_reconnect_attempts=0)
     heard: list[tuple[str, str]] = []
     answered = asyncio.Event()
@@ -115,7 +118,7 @@ async def tell(port: int, stories: dict[str, tuple[list[Step], dict[str, Any]]])
             while True:
                 answered.clear()
                 try:
-                    async with asyncio.timeout(QUIET):
+                    async with asyncio.timeout(quiet):
                         await answered.wait()
                 except TimeoutError:
                     break
@@ -148,7 +151,7 @@ async def test_every_answer_is_that_of_nats_server(tmp_path: Path) -> None:
         if differ:  # an answer that came late on a busy machine belongs to the next step: once more
             again = {name: STORIES[name] for name in differ}
             for told, node in ((theirs, nodes[0]), (ours, nodes[1])):
-                told |= await tell(node.port, again)
+                told |= await tell(node.port, again, 10 * QUIET)
         for name in STORIES:
             assert ours[name] == theirs[name], name
     finally:

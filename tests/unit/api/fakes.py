@@ -18,6 +18,7 @@ from jetcluster.errors import ApiError, by_code
 from jetcluster.model.limits import UNLIMITED, AccountLimits
 from jetcluster.model.subjects import is_subset
 from jetcluster.protocol.bus import Callback
+from jetcluster.stream.levels import LEVEL
 
 EMPTY_STATE = {
     "messages": 0,
@@ -101,6 +102,7 @@ class FakeCluster:
 
     def __init__(self, *, clustered: bool = True) -> None:
         self.clustered = clustered
+        self.level = LEVEL
         self.time = ManualTime()
         self.machine = MetaMachine()
         self.lagging = False

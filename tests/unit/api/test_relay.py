@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from jetcluster.api.relay import NOTICE, ApiRelay, decode, encode, serve_relayed
+from jetcluster.auth.authenticator import Authenticator
 from jetcluster.clock import SeededRng
 from jetcluster.cluster.mesh_api import NodeInfo
 from jetcluster.cluster.mesh_frames import FrameError
+from jetcluster.config.options import AuthorizationOptions, Options, PermissionOptions, SubjectLists, UserOptions
 from tests.unit.server.support import Bench
 
 
@@ -110,9 +113,40 @@ def test_a_request_without_an_answer_or_to_another_account_is_not_handed_over() 
     assert not mesh.sent
 
 
+def served(bench: Bench, mesh: TwinMesh) -> None:
+    account = bench.server.account
+    serve_relayed(mesh, account, lambda peer: peer == "MMMMMMMM", domain="hub", system_account="$SYS")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("account", "subject", "anybody"),
+    [
+        ("$G", b"$JS.API.STREAM.DELETE.S", True), ("$G", b"$JS.hub.API.INFO", True), ("$G", b"$JS.API.$OBJ.x", True),
+        ("$SYS", b"$JS.API.SERVER.REMOVE", False), ("$SYS", b"$JS.API.STREAM.NAMES", False),
+        ("$G", b"$JS.API.SERVER.REMOVE", False), ("$G", b"$JS.hub.API.META.LEADER.STEPDOWN", False),
+        ("$G", b"$JS.API.ACCOUNT.PURGE.A", False), ("$G", b"$SYS.REQ.SERVER.X.RELOAD", False), ("$G", b"any", False),
+    ],
+)  # fmt: skip
+def test_strangers_hand_over_what_clients_may_ask_and_nothing_of_the_cluster(
+    account: str, subject: bytes, anybody: bool
+) -> None:
+    bench, mesh = Bench(), TwinMesh()
+    served(bench, mesh)
+    got: list[bytes] = []
+    answers: list[bytes] = []
+    bus = bench.server.account(account)
+    bus.subscribe(subject, lambda *message: got.append(message[0]), local_only=True)
+    bus.subscribe(b"_INBOX.1", lambda *message: answers.append(message[3]))
+    mesh.handlers[NOTICE]("CCCCCCCC", encode(account, subject, b"_INBOX.1", b"", b""))
+    assert got == ([subject] if anybody else [])
+    assert [json.loads(answer)["error"]["code"] for answer in answers] == ([] if anybody else [403])
+    mesh.handlers[NOTICE]("MMMMMMMM", encode(account, subject, b"_INBOX.1", b"", b""))
+    assert got == [subject] * (1 + anybody), "members are believed"
+
+
 def test_the_other_side_publishes_it() -> None:
     bench, mesh = Bench(), TwinMesh()
-    serve_relayed(mesh, bench.server.account)  # type: ignore[arg-type]
+    served(bench, mesh)
     got: list[tuple[bytes, ...]] = []
     bench.router.subscribe(b"$JS.API.>", lambda *message: got.append(message[:4]), local_only=True)
     notice = encode("$G", b"$JS.API.INFO", b"r", b"h", b"p")
@@ -129,3 +163,36 @@ def test_what_does_not_fit_is_refused(long: str) -> None:
     fields = {"account": b"a", "subject": b"s", "reply": b"r", long: b"x" * 65_536}
     with pytest.raises(ValueError, match="64 KiB"):
         encode(fields["account"].decode(), fields["subject"], fields["reply"], b"", b"")
+
+
+ANN = UserOptions("ann", "a", permissions=PermissionOptions(SubjectLists(["$JS.API.>", "$JS.hub.API.>", "$KV.mine.>"])))
+CREATE, SNAPSHOT = b"$JS.API.CONSUMER.CREATE.S.c", b"$JS.API.STREAM.SNAPSHOT.S"
+TARGETS: list[tuple[bytes, bytes, int]] = [
+    (CREATE, b'{"config":{"deliver_subject":"$KV.other.k"}}', 10112),
+    (CREATE, b'{"CONFIG":{"Deliver_Subject":"$KV.other.k","deliver_subject":"a"}}', 10112),
+    (CREATE, b'{"config":{"deliver_subject":"a"},"Config":{"deliver_subject":"$SYS.x"}}', 10112),
+    (b"$JS.hub.API.CONSUMER.DURABLE.CREATE.S.c", b'{"config":{"deliver_subject":"\\u0024SYS.x"}}', 10112),
+    (SNAPSHOT, b'{"deliver_subject":"$KV.other.k"}', 10015),
+    (CREATE, b'{"config":{"deliver_subject":"$KV.mine.k"}}', 0),
+    (CREATE, b'{"config":{"deliver_subject":"_INBOX.7","metadata":{"deliver_subject":"$KV.other.k"}}}', 0),
+    (CREATE, b'{"deliver_subject":"$KV.other.k"}', 0),  # no such key: it delivers nowhere
+    (SNAPSHOT, b'{"deliver_subject":"$KV.mine.k"}', 0),
+    (b"$JS.API.STREAM.CREATE.S", b'{"deliver_subject":"$KV.other.k"}', 0),
+    (CREATE, b'{"config":{"deliver_subject":"$KV.other.k"', 0),  # refused where it is decoded
+]
+
+
+@pytest.mark.parametrize(("subject", "payload", "code"), TARGETS)
+def test_nobody_has_the_other_node_deliver_where_he_may_not_publish(subject: bytes, payload: bytes, code: int) -> None:
+    bench = Bench(Authenticator(Options(authorization=AuthorizationOptions(users=[ANN]))))
+    mesh = TwinMesh()
+    relay(bench, mesh, domain="hub")
+    mesh.up("BBBBBBBB", jetstream=True)
+    client = bench.client(b"SUB r 1", connect=b'CONNECT {"user":"ann","pass":"a","verbose":false}')
+    answer = client.ask(b"PUB %b r %d" % (subject, len(payload)), payload)
+    assert (answer != b"", len(mesh.sent)) == ((True, 0) if code else (False, 1))
+    assert b'"err_code":%d' % code in answer or not code
+    # The server itself, and another account's client, are not judged by what a client may.
+    mesh.sent.clear()
+    assert bench.router.publish(subject, payload, b"r") == 1
+    assert len(mesh.sent) == 1

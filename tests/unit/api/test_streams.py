@@ -40,6 +40,24 @@ async def test_create_again() -> None:
     assert refused(await client.create("S", max_msgs=1)) == (400, 10058)
 
 
+async def test_counters_get_sources_when_all_nodes_know_them() -> None:
+    """A node of an earlier version would store what comes as it is."""
+    client = Client()
+    await client.create("C", subjects=["c"], allow_msg_counter=True)
+    sources = [{"name": "U"}]
+    archive = {"config": {"name": "R", "allow_msg_counter": True, "sources": sources}, "state": {}}
+    client.cluster.level = 2
+    assert refused(await client.create("A", allow_msg_counter=True, sources=sources)) == (500, 10052)
+    update = {"name": "C", "subjects": ["c"], "allow_msg_counter": True, "sources": sources}
+    assert refused(await client.ask("STREAM.UPDATE.C", update)) == (500, 10052)
+    assert refused(await client.ask("STREAM.RESTORE.R", archive)) == (500, 10052)
+    assert "error" not in await client.create("P", sources=sources)
+    client.cluster.level = 3
+    assert "error" not in await client.create("A", allow_msg_counter=True, sources=sources)
+    assert "error" not in await client.ask("STREAM.UPDATE.C", update)
+    assert "error" not in await client.ask("STREAM.RESTORE.R", archive)
+
+
 async def test_a_standalone_server_says_did_create_each_time_and_shows_the_cluster_in_info_only() -> None:
     client = Client(clustered=False)
     for _ in range(2):

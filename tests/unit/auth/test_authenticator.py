@@ -7,8 +7,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from jetcluster.auth.authenticator import Authenticator, AuthError, AuthResult
+from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_file
-from jetcluster.config.nkeys import encode_user_key
+from jetcluster.config.nkeys import encode_key, encode_user_key
+
+from .test_hostile_tokens import bad_signatures
 
 NONCE = b"abcdefghijklmno"
 PRIVATE = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
@@ -101,6 +104,48 @@ def test_nkey_users_sign_the_nonce(make) -> None:
     assert refused(auth, {"nkey": other, "sig": sign(NONCE)})
     # without a nonce there is nothing that a signature proves
     assert refused(auth, {"nkey": NKEY, "sig": sign(b"")}, b"")
+
+
+def test_a_signature_is_for_one_connection_and_one_key(make) -> None:
+    auth = make(f"authorization {{ users: [ {{nkey: {NKEY}}} ] }}")
+    for nonce in (NONCE, b"z" * 15):  # each connection has its own
+        assert who(auth.check({"nkey": NKEY, "sig": sign(nonce)}, nonce)) == ("$G", NKEY)
+    replayed = sign(NONCE)
+    for nonce in (b"z" * 15, NONCE[:-1], NONCE + b"a", NONCE.upper(), b""):
+        assert refused(auth, {"nkey": NKEY, "sig": replayed}, nonce), nonce
+    # An empty signature, one of nothing, one of the key, of its seed's text, or of the other alphabet's text.
+    for signed in (b"", NKEY.encode(), PRIVATE.public_key().public_bytes_raw(), base64.b64decode(NONCE + b"=")):
+        assert refused(auth, {"nkey": NKEY, "sig": sign(signed)}), signed
+    good = PRIVATE.sign(NONCE)
+    for bad in bad_signatures(good):
+        assert refused(auth, {"nkey": NKEY, "sig": base64.b64encode(bad).decode()}), bad.hex()
+    for sig in (5, None, ["x"], "\u0661" * 88, "\ud800", "\x00", "", " " * 88):
+        assert refused(auth, {"nkey": NKEY, "sig": sig}), sig
+    raw = PRIVATE.public_key().public_bytes_raw()
+    names = [
+        NKEY.lower(),
+        f" {NKEY}",
+        f"{NKEY} ",
+        f"{NKEY}\n",
+        f"{NKEY}========",
+        f"{NKEY}\x00",
+        NKEY[1:],
+        "U",
+        "\ud800",
+    ]
+    for name in (*names, *(encode_key(kind, raw) for kind in "OANCX"), {"a": 1}, [NKEY]):
+        assert refused(auth, {"nkey": name, "sig": sign(NONCE)}), name
+
+
+@pytest.mark.parametrize("kind", "OANCX")
+def test_only_keys_of_users_are_users(make, kind: str) -> None:
+    raw = PRIVATE.public_key().public_bytes_raw()
+    for wrong in (encode_key(kind, raw), NKEY.lower(), f" {NKEY}", NKEY[:-1] + "\u0661"):
+        with pytest.raises(ConfigError, match="nkey"):
+            make(f'authorization {{ users: [ {{nkey: "{wrong}"}} ] }}')
+    assert who(
+        make(f'authorization {{ users: [ {{nkey: "{NKEY}"}} ] }}').check({"nkey": NKEY, "sig": sign(NONCE)}, NONCE)
+    )
 
 
 def test_connection_types(make) -> None:

@@ -688,36 +688,6 @@ async def test_raft_frames_sent_when_a_link_comes_up_do_not_overtake_the_handsha
     assert [mesh.counters.links_down for mesh in (first, second)] == [0, 0]
 
 
-@pytest.mark.parametrize("ids", [(LOW, HIGH), (HIGH, LOW)])
-@pytest.mark.parametrize("dials", ["the one left out", "the other one"])
-async def test_a_node_that_was_left_out_is_refused_and_told(start: Start, ids: tuple[str, str], dials: str) -> None:
-    member, old = info("member", ids[0]), info("old", ids[1])
-    said: list[tuple[int, str]] = []
-    never: list[tuple[int, str]] = []
-    first, second = (member, old) if dials == "the one left out" else (old, member)
-    one = await start(node(first.name, me=first))
-    two = node(second.name, route_to(one), me=second)
-    meshes = {one.me.name: one, two.me.name: two}
-    meshes["member"].leave_out({old.peer_id: (time.time_ns() - 7_000_000_000, "rescued without old")})
-    meshes["old"].on_left_out = lambda age, text: said.append((age, text))
-    meshes["member"].on_left_out = lambda age, text: never.append((age, text))
-    await start(two)
-    await until(lambda: bool(said), what="it is told")
-    assert said[0][0] in (7, 8) and said[0][1] == "rescued without old"
-    assert not one.peers and not two.peers and not never
-
-
-async def test_a_link_is_cut_when_its_peer_is_left_out(start: Start) -> None:
-    one = await start(node("one"))
-    two = await start(node("two", route_to(one)))
-    await until(lambda: full(one, two))
-    said: list[str] = []
-    two.on_left_out = lambda age, text: said.append(text)
-    one.leave_out({two.me.peer_id: (time.time_ns(), "rescued without two")})
-    assert not one.peers
-    await until(lambda: said == ["rescued without two"], what="it is told when it dials again")
-
-
 async def test_who_has_proven_nothing_cannot_say_that_a_node_was_left_out(start: Start) -> None:
     """It would end the process: only a peer that knows the cluster's secret is believed."""
     mesh = await start(node("one", authorization=Credentials("u", "p")))

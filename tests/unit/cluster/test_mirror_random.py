@@ -20,6 +20,8 @@ STEPS = 40
 
 
 class Run:
+    streams = ("UP", "M", "S")
+
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self.cluster = cluster
         self.rng = random.Random(seed)
@@ -57,8 +59,8 @@ class Run:
             pass
 
     async def move(self) -> None:
-        leader = await self.cluster.led(self.rng.choice(["UP", "M", "S"]))
-        for stream in ("UP", "M", "S"):
+        leader = await self.cluster.led(self.rng.choice(self.streams))
+        for stream in self.streams:
             if leader.replica(stream).leading and self.rng.random() < 0.6:
                 leader.replica(stream).group.transfer()
 

@@ -18,7 +18,7 @@ from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.cluster.mesh_auth import Reason
 from jetcluster.cluster.mesh_dialer import Target
 from jetcluster.cluster.mesh_frames import FrameError, Kind, encode_call, encode_notice, encode_raft, frame
-from jetcluster.cluster.mesh_info import decode_info, decode_signature, encode_info
+from jetcluster.cluster.mesh_info import decode_info, decode_proof, encode_info
 from jetcluster.cluster.mesh_link import is_local
 from jetcluster.cluster.node_key import FILE_NAME, NodeKey, load_key, verify
 from tests.unit.cluster.mesh_support import full, info, node, route_to, stop, until
@@ -80,15 +80,27 @@ def test_info_carries_key_and_signature_and_versions_before_are_understood() -> 
     me = info("a", key=key.public)
     body = encode_info(me, key.sign(b"x"))[5:]
     assert decode_info(body, "").key == key.public
-    assert decode_signature(body) == key.sign(b"x")
+    assert decode_proof(body).signature == key.sign(b"x")
     before = encode_info(info("a"))[5:]
-    assert (decode_info(before, "").key, decode_signature(before)) == ("", b"")
+    assert (decode_info(before, "").key, decode_proof(before).signature) == ("", b"")
     assert b"key" not in before, "a node without a key says what it always said"
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("key", 5), ("key", "NABC"), ("key", "U" * 56), ("key", "x" * 600), ("signature", "00"), ("signature", 1)],
+    [
+        ("key", 5),
+        ("key", "NABC"),
+        ("key", "U" * 56),
+        ("key", "x" * 600),
+        ("signature", "00"),
+        ("signature", 1),
+        ("bound", "00"),
+        ("at", "a:1"),
+        ("at", ["a:1"] * 5),
+        ("at", [1]),
+        ("dialled", 1),
+    ],
 )
 def test_what_is_no_key_and_no_signature_is_refused(field: str, value: Any) -> None:
     import json
@@ -97,7 +109,7 @@ def test_what_is_no_key_and_no_signature_is_refused(field: str, value: Any) -> N
     body = json.dumps({**data, field: value}).encode()
     with pytest.raises(FrameError):
         decode_info(body, "")
-        decode_signature(body)
+        decode_proof(body)
 
 
 @pytest.mark.parametrize(

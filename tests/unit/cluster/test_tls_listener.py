@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import uvloop
 from jetcluster.cluster.tls_listener import TlsListener
 from jetcluster.config.options import TlsOptions
 from jetcluster.config.tls import client_context, handshake_failure, server_context
-from tests.unit.server.certificate import Authority
+from tests.unit.server.certificate import Authority, subject
 
 
 class Echo(asyncio.Protocol):
@@ -74,3 +75,69 @@ async def attempt(address: tuple[str, int], context: ssl.SSLContext | None, text
         return None
     writer.write(text)
     return writer
+
+
+async def test_strangers_and_those_who_stop_half_way(tmp_path: Path) -> None:
+    """An expired certificate, one of another authority that is called like ours, and that authority itself; and hellos
+    that never end. A member comes in before, between and after them."""
+    (tmp_path / "other").mkdir()
+    authority, other = Authority(tmp_path), Authority(tmp_path / "other")
+    cert, key = map(str, authority.issue("node"))
+    tls = TlsOptions(cert_file=cert, key_file=key, ca_file=str(authority.file))
+    expired = authority.issue_to("expired", subject(("CN", "node")), days=-1)
+    foreign = other.issue("node")
+    refused: list[str] = []
+    members: list[Echo] = []
+
+    class Member(Echo):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            members.append(self)
+            super().connection_made(transport)
+
+    port = TlsListener(
+        server_context(tls, mutual=True), 1.0, Member, lambda _, error: refused.append(handshake_failure(error))
+    )
+    address = await port.start("127.0.0.1", 0)
+
+    async def comes_in() -> None:
+        before = len(members)
+        reader, writer = await asyncio.open_connection(*address, ssl=client_context(tls), server_hostname="localhost")
+        writer.write(b"x")
+        assert await reader.readexactly(1) == b"x"
+        assert len(members) == before + 1
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    await comes_in()
+    strangers: list[asyncio.StreamWriter] = []
+    for chain in (expired, foreign, (other.file, other.key_file)):
+        context = client_context(TlsOptions(ca_file=str(authority.file)))
+        context.load_cert_chain(*chain)
+        writer = await attempt(address, context, b"CONNECT {}\r\n")
+        if writer is not None:  # TLS 1.3: this end is done before the other has looked
+            strangers.append(writer)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        client_context(tls).wrap_bio(incoming, outgoing, server_hostname="localhost").do_handshake()
+    hello = outgoing.read()
+    stuck = []
+    for start in (hello[:1], hello[: len(hello) // 2], hello, b""):
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(start)
+        stuck.append((reader, writer))
+    await comes_in()
+    async with asyncio.timeout(15):
+        for reader, writer in stuck:
+            with contextlib.suppress(ConnectionError):
+                while await reader.read(65_536):
+                    pass
+            writer.close()
+        while len(refused) < 7:
+            await asyncio.sleep(0.01)
+    for writer in strangers:
+        writer.close()
+    assert len(members) == 2
+    await comes_in()
+    port.close()
+    await asyncio.sleep(0.05)  # what was closed is gone

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from jetcluster.config.runtime_files import (
     PidFileError,
     PortsFileError,
     listener_url,
+    ports_file,
     remove_ports_file,
     write_pid_file,
     write_ports_file,
@@ -96,3 +98,34 @@ def test_where_only_the_file_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyP
         write_ports_file(str(tmp_path), {"nats": ["nats://h:1"]}, 7)
     write_pid_file(os.devnull, 9)
     assert Path(os.devnull).is_char_device()
+
+
+def test_two_servers_that_start_at_the_same_time(tmp_path: Path) -> None:
+    """With the same pid file, and the same folder of ports files: whoever looks finds a whole file of one of them, and
+    who ends takes away its own alone."""
+    path, pids, wrong = tmp_path / "p", (41_111, 42), []
+    ports = {pid: {"nats": [f"nats://127.0.0.1:{pid}"] * 50} for pid in pids}
+    write_pid_file(str(path), pids[0])
+    for pid in pids:
+        write_ports_file(str(tmp_path), ports[pid], pid)
+    begin = threading.Barrier(3)
+
+    def start(pid: int) -> None:
+        begin.wait()
+        for _ in range(150):
+            write_pid_file(str(path), pid)
+            write_ports_file(str(tmp_path), ports[pid], pid)
+
+    servers = [threading.Thread(target=start, args=(pid,)) for pid in pids]
+    for server in servers:
+        server.start()
+    begin.wait()
+    while any(server.is_alive() for server in servers):
+        if path.read_text() not in [str(pid) for pid in pids]:
+            wrong.append(path.read_text())
+        wrong += [pid for pid in pids if json.loads(ports_file(str(tmp_path), pid).read_text()) != ports[pid]]
+    for server in servers:
+        server.join()
+    assert not wrong
+    remove_ports_file(str(tmp_path), pids[0])
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["nats-server_42.ports", "p"]

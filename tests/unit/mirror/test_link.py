@@ -9,6 +9,7 @@ from jetcluster.mirror import inflow
 from jetcluster.mirror.link import SILENCE_SECONDS
 from jetcluster.protocol.subjects import is_valid_literal
 from jetcluster.store.api import DamagedError
+from jetcluster.stream import commands
 from jetcluster.stream.rules import link_key
 from tests.unit.mirror.rig import CREATED, Rig
 from tests.unit.stream.twins import block
@@ -152,6 +153,17 @@ def test_flow_control_is_answered_after_the_log() -> None:
     assert rig.asked("$JS.FC")[0] == b"$JS.FC.UP.C.x"
     rig.control("Nats-Last-Consumer: 2", "Nats-Consumer-Stalled: $JS.FC.UP.C.y")
     assert rig.asked("$JS.FC")[0] == b"$JS.FC.UP.C.y"
+
+
+@pytest.mark.parametrize(("counter", "counts"), [(True, [64, 64, 22]), (False, [150])])
+def test_commands_for_counters_are_short(counter: bool, counts: list[int]) -> None:
+    """Each of their messages may become a long one."""
+    rig = begun(**SOURCE, allow_msg_counter=counter)
+    rig.live()
+    rig.commit()
+    rig.send(*range(1, 151))
+    rig.run()
+    assert [len(getattr(commands.decode(command), "seqs", ())) for _, command in rig.log] == counts
 
 
 def test_the_log_takes_nothing_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,23 @@
 from __future__ import annotations
 
+import itertools
+import time
+import tracemalloc
+
 import pytest
 
-from jetcluster.model.transforms import MAX_INT32, SubjectTransform, TransformError, check_mapping
+from jetcluster.model.import_transforms import strict_transform
+from jetcluster.model.transforms import (
+    MAX_DESTINATION,
+    MAX_INT32,
+    MAX_MAPPED,
+    MAX_READS,
+    TOO_LONG,
+    SubjectTransform,
+    TransformError,
+    check_mapping,
+)
+from jetcluster.store.batch import MAX_SUBJECT
 
 
 @pytest.mark.parametrize(
@@ -89,3 +104,78 @@ def test_refused(source: str, destination: str, text: str) -> None:
     with pytest.raises(TransformError) as caught:
         check_mapping(source.encode(), destination.encode())
     assert text in str(caught.value)
+
+
+PIECES = ("$1", "{{wildcard(1)}}", "{{slicefromleft(1,1)}}", "{{split(1,x)}}", "{{partition(7,1)}}", "{{partition(7)}}")
+
+
+@pytest.mark.parametrize("piece", PIECES)
+@pytest.mark.parametrize("tail", [False, True])
+def test_no_subject_grows_without_bound_whatever_was_stored(piece: str, tail: bool) -> None:
+    """Configurations of before may hold any destination."""
+    more = b".>" if tail else b""
+    transform = SubjectTransform(b"a.*" + more, b".".join([piece.encode()] * 20_000) + more)
+    subject = b"a." + b"x" * 4000 + (b".y.z" if tail else b"")
+    tracemalloc.start()
+    begun = time.process_time()
+    assert transform.match(subject) is TOO_LONG
+    spent, (_, peak) = time.process_time() - begun, tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert spent < 2 and peak < 2_000_000
+
+
+def test_one_function_that_names_a_token_often_is_bounded_too() -> None:
+    transform = SubjectTransform(b"a.*", b"b.{{partition(7%b)}}" % (b",1" * 30_000))
+    assert transform.match(b"a." + b"x" * 4000) is TOO_LONG
+    assert transform.match(b"a.x") is not TOO_LONG
+
+
+@pytest.mark.parametrize(("source", "destination"), [(b"a.*", b"b.$1.$1"), (b"a.*.>", b"b.$1.>"), (b"a.>", b"bb.>")])
+def test_the_longest_subject_is_made_and_no_longer_one(source: bytes, destination: bytes) -> None:
+    assert MAX_MAPPED == MAX_SUBJECT
+    transform = SubjectTransform(source, destination)
+    for first, rest in itertools.product(
+        (1, 2, 32_765, 32_766, 32_767), (None, 32_766, 65_529, 65_530, 65_531, 65_532)
+    ):
+        subject = b".".join([b"a", b"x" * first, *([b"y" * rest] if rest and source.endswith(b">") else [])])
+        _, *tokens = subject.split(b".")
+        wanted = {
+            b"b.$1.$1": b"b.%b.%b" % (tokens[0], tokens[0]),
+            b"b.$1.>": b".".join([b"b", *tokens]),
+            b"bb.>": b".".join([b"bb", *tokens]),
+        }[destination]
+        made = transform.match(subject)
+        if source == b"a.*.>" and len(tokens) == 1:
+            assert made is None
+        elif len(wanted) > MAX_MAPPED:
+            assert made is TOO_LONG
+        else:
+            assert made == wanted
+    assert SubjectTransform(b"a", b"b" * (MAX_MAPPED + 1)).match(b"a") is TOO_LONG
+
+
+@pytest.mark.parametrize(
+    "destination",
+    [
+        "b." + "x" * (MAX_DESTINATION - 1),
+        ".".join(["$1"] * (MAX_READS + 1)),
+        ".".join(["{{left(1,2)}}"] * (MAX_READS + 1)),
+        "b.{{partition(7" + ",1" * (MAX_READS + 1) + ")}}",
+        "b." + ".".join([">"] * 30_000),
+    ],
+)
+def test_a_new_destination_has_bounds(destination: str) -> None:
+    begun = time.process_time()
+    with pytest.raises(TransformError):
+        check_mapping(b"a.*", destination.encode())
+    assert time.process_time() - begun < 1
+    if "{{" not in destination:
+        with pytest.raises(TransformError):
+            strict_transform(b"a.*", destination.encode())
+
+
+def test_a_new_destination_may_be_as_long_as_a_subject() -> None:
+    check_mapping(b"a", b"b" * MAX_DESTINATION)
+    check_mapping(b"a.*", b".".join([b"$1"] * MAX_READS))
+    check_mapping(b"a.*", b"b.{{partition(7%b)}}" % (b",1" * MAX_READS))
+    assert strict_transform(b"a.*", b".".join([b"$1"] * MAX_READS)).reads == MAX_READS

@@ -127,6 +127,48 @@ async def test_payload_and_connections(tmp_path: Path) -> None:
         assert await until_end(first) == ["Maximum Payload Violation"]
 
 
+async def test_claims_are_the_system_accounts_to_bring(tmp_path: Path) -> None:
+    """Whoever else publishes to these subjects, with a token that the operator has signed, changes nothing."""
+    case = Memory()
+    async with running(tmp_path, directory(case, tmp_path, "allow_delete: true")) as node:
+        await ask(node, "$SYS.REQ.CLAIMS.UPDATE", case.system.jwt)
+        await update(node, case.account)
+        assert node.operator is not None
+        known, name, key = node.operator.known.by_key, case.account.public, case.operator.key
+        before = known[name].claims.token.text
+        case.account.limits |= {"payload": 7}
+        deletion = key.sign({"iss": key.public, "sub": key.public, "nats": {"accounts": [name]}})
+        wire = await log_in(node, case.account.user(), no_responders=True, headers=True)
+        await wire.ask("SUB _INBOX.1 1")
+        attempts = [
+            (subject, body)
+            for subject in (
+                "$SYS.REQ.CLAIMS.UPDATE", f"$SYS.REQ.ACCOUNT.{name}.CLAIMS.UPDATE",
+                f"$SYS.ACCOUNT.{name}.CLAIMS.UPDATE", f"$SYS._INBOX.CLAIMS.{node.server.server_id}",
+            )
+            for body in (case.account.jwt, f"{name}|{case.account.jwt}")
+        ]  # fmt: skip
+        asked = ("CLAIMS.LIST", "CLAIMS.PACK", f"ACCOUNT.{case.system.public}.CLAIMS.LOOKUP")
+        attempts += [("$SYS.REQ.CLAIMS.DELETE", deletion), *((f"$SYS.REQ.{one}", "") for one in asked)]
+        for subject, body in attempts:
+            frames = await wire.ask(f"PUB {subject} _INBOX.1 {len(body)}", body)
+            told = {frame.payload for frame in frames if frame.verb == "MSG"}
+            assert not told, (subject, told)
+        await asyncio.sleep(0.05)
+        assert known[name].claims.token.text == before and not known[name].removed
+        # The system account's user may; the limit holds for who is here already.
+        assert (await update(node, case.account))["data"]["message"] == "jwt updated"
+        wire.send("PUB a 8")
+        assert await until_end(wire) == ["Maximum Payload Violation"]
+        # And nobody's token but the operator's is taken, whoever brings it.
+        for signer in (Operator().key, case.account.key, case.system.key):
+            foreign = Account(signer, "A", {})
+            foreign.key = case.account.key
+            assert "error" in await update(node, foreign)
+        (answer,) = await ask(node, "$SYS.REQ.CLAIMS.DELETE", deletion)
+        assert answer["data"]["message"] == "deleted 1 accounts"
+
+
 async def test_times_far_away(tmp_path: Path) -> None:
     """The last second there is, and one that is long over, of whoever has one."""
     case, last = Memory(), 2**63 - 1

@@ -57,6 +57,19 @@ def test_messages_are_mapped_once_where_they_come_in() -> None:
     assert reader.read() == b"MSG foo 1 1\r\n2\r\n"
 
 
+def test_a_subject_that_becomes_too_long_is_lost() -> None:
+    """Cached or not."""
+    for weight in (100, 99):
+        many = MappingDestination(".".join(["$1"] * 60), weight)
+        nodes = Nodes(1, weighted(many, MappingDestination("b", 100 - weight), source="a.*"))
+        reader, writer = nodes.client("A", b"SUB *.*.> 1"), nodes.client("A")
+        for _ in range(3):
+            writer.send(b"PUB a.%b 0" % (b"x" * 3000), b"")
+            assert reader.read() == b""
+    writer.send(b"PUB a.x 0", b"")
+    assert reader.read() == b"MSG %b 1 0\r\n\r\n" % b".".join([b"x"] * 60)
+
+
 def test_a_reload_changes_what_is_cached() -> None:
     nodes = Nodes(1, account("A"))
     reader, writer = nodes.client("A", b"SUB > 1"), nodes.client("A")

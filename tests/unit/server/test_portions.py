@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import functools
 import gc
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -120,6 +121,21 @@ def test_new_subscriptions_and_long_subjects_take_a_bounded_part_of_a_turn() -> 
         peer.connection.data_received(lines)
         assert longest(begun, clock) < LONGEST
     assert len(peer.connection.subscriptions) == 18_060
+
+
+def test_subjects_that_nobody_takes_but_many_nearly_do_take_a_bounded_part_of_a_turn() -> None:
+    """Half of all subscriptions have to be looked at for each of them, and no cache knows any."""
+    bench = Bench()
+    clock = on_real_time(bench)
+    peer = bench.client()
+    subjects = [b".".join(tokens) for tokens in itertools.product((b"a", b"*"), repeat=12)]
+    for at in range(0, len(subjects), 500):
+        peer.send(b"".join(b"SUB %b.z %d\r\n" % (subject, at + n) for n, subject in enumerate(subjects[at : at + 500])))
+        clock.turns()
+    begun = time.process_time()
+    peer.connection.data_received(b"".join(b"PUB " + b"a." * 12 + b"y%d 0\r\n\r\n" % n for n in range(100)))
+    assert longest(begun, clock) < LONGEST
+    assert peer.connection.in_msgs == 100
 
 
 def test_messages_that_go_to_thousands_take_a_bounded_part_of_a_turn() -> None:

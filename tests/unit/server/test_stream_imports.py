@@ -22,6 +22,18 @@ def test_publisher_and_importer_on_different_nodes() -> None:
     assert member.read() == b"MSG imp.pub.x 2 2\r\nhi\r\n"
 
 
+def test_a_subject_that_becomes_too_long_reaches_nobody() -> None:
+    to = ".".join(["$1"] * 60)
+    nodes = Nodes(
+        1, account("A", ExportOptions("stream", "a.*")), account("B", ImportOptions("stream", "A", "a.*", to))
+    )
+    reader, writer = nodes.client("B", b"SUB > 1"), nodes.client("A")
+    writer.send(b"PUB a.%b 0" % (b"x" * 3000), b"")
+    assert reader.read() == b""
+    writer.send(b"PUB a.x 0", b"")
+    assert reader.read() == b"MSG %b 1 0\r\n\r\n" % b".".join([b"x"] * 60)
+
+
 def test_interest_ends_with_the_subscription_on_all_nodes() -> None:
     nodes = Nodes(2, A, B)
     reader = nodes.client("B", b"SUB imp.pub.> 1", at=1)

@@ -65,6 +65,11 @@ def _name(common: str, *more: tuple[str, str]) -> x509.Name:
     return subject(("O", "Example"), *more, ("CN", common))
 
 
+def _joined(*parts: tuple[str, str]) -> x509.Name:
+    """All of them in one part of the name."""
+    return x509.Name([x509.RelativeDistinguishedName([one for rdn in subject(*parts).rdns for one in rdn])])
+
+
 class Certificates:
     """All that the table needs, in `folder`."""
 
@@ -99,6 +104,17 @@ class Certificates:
             "two-units": issue("two-units", subject(("O", "Example"), ("OU", "b"), ("OU", "a"), ("CN", "lea"))),
             "web-only": issue("web-only", _name("max")),
             "lower": issue("lower", _name("DAN", unit)),
+            # Names that are nearly somebody's.
+            "comma": issue("comma", _name("dan,OU=it")),
+            "comma-more": issue("comma-more", _name("dan,OU=it,O=Example")),
+            "nul": issue("nul", _name("dan\0", unit)),
+            "blank": issue("blank", _name("dan ", unit)),
+            "mail-as-cn": issue("mail-as-cn", _name("ann@example.com")),
+            "mail-in-dn": issue("mail-in-dn", subject(("emailAddress", "ann@example.com"))),
+            "dns-case": issue("dns-case", _name("x"), [x509.DNSName("BOB.example.com")]),
+            "hosts": issue("hosts", _name("x"), [x509.DNSName("example.com"), x509.RFC822Name("ANN@example.com")]),
+            "nobody": issue("nobody", subject()),
+            "joined": issue("joined", _joined(("O", "Example"), ("OU", "it"), ("CN", "dan"))),
             "longer": issue("longer", subject(("O", "Example"), unit, ("OU", "more"), ("CN", "dan"))),
         }  # fmt: skip
 
@@ -132,9 +148,10 @@ class Certificates:
         )
 
     def _filled(self, text: str) -> str:
-        """`<name>` is the pin of a certificate."""
-        for name, (cert, _) in self.files.items():
+        """`<name>` is the pin of a certificate, `<NAME>` the same in large letters."""
+        for name, (cert, _) in {**self.files, "authority": (self.authority.file, None)}.items():
             text = text.replace(f"<{name}>", f'"{pin_of(cert)}"')
+            text = text.replace(f"<{name.upper()}>", f'"{pin_of(cert).upper()}"')
         return f", {text}" if text else ""
 
 
@@ -179,6 +196,10 @@ CASES: Sequence[Case] = (
     Case("no verify, expired: nobody looks", certificate="expired"),
     Case("pinned", f"{VERIFY}, pinned_certs: [<plain>, <dn>]", certificate="plain"),
     Case("not pinned", f"{VERIFY}, pinned_certs: [<dn>]", certificate="plain", outcome=NO_TLS),
+    Case("the authority pinned", f"{VERIFY}, pinned_certs: [<authority>]", certificate="plain", outcome=NO_TLS),
+    Case("pinned in large letters", f"{VERIFY}, pinned_certs: [<PLAIN>]", certificate="plain"),
+    Case("pinned, another authority", f"{VERIFY}, pinned_certs: [<other>]", certificate="other", outcome=NO_TLS),
+    Case("pinned, expired", f"{VERIFY}, pinned_certs: [<expired>]", certificate="expired", outcome=NO_TLS),
     Case("pins without verify, no certificate", "pinned_certs: [<plain>]", outcome=NO_TLS),
     # --- verify_and_map: the first name that is known decides
     mapped("mail"),
@@ -196,6 +217,16 @@ CASES: Sequence[Case] = (
     mapped("two-units"),
     mapped("lower", VIOLATION, "map: values differ in case"),
     mapped("longer", VIOLATION, "map: one more part"),
+    mapped("comma", VIOLATION, "map: a comma in a value ends no part"),
+    mapped("comma-more", VIOLATION, "map: a whole name in a value"),
+    mapped("nul", VIOLATION, "map: a NUL at the end"),
+    mapped("blank", VIOLATION, "map: a blank at the end"),
+    mapped("mail-as-cn", VIOLATION, "map: an address as a common name"),
+    mapped("mail-in-dn", VIOLATION, "map: an address in the subject"),
+    mapped("dns-case", VIOLATION, "map: a DNS name in large letters"),
+    mapped("hosts", VIOLATION, "map: an address in large letters, a host's domain"),
+    mapped("nobody", VIOLATION, "map: no name at all"),
+    mapped("joined", "A-dn", "map: all parts in one, as Go writes them"),
     mapped("plain", VIOLATION, "map: nobody of that name"),
     mapped("plain", VIOLATION, "map: a user in CONNECT does not help", user="CN=dan,OU=it,O=Example"),
     mapped("dn", "A-dn", "map: a user in CONNECT does not count", user="CN=kim,O=Example"),

@@ -70,3 +70,14 @@ def test_thousands_of_filters_cost_one_walk() -> None:
     begun = time.process_time()
     assert list(filter(None, index.select(asked))) == [b"m.b7.c"]
     assert time.process_time() - begun < 0.5  # one by one: 20 s
+
+
+def test_filters_within_one_another_are_no_depth() -> None:
+    asked = [b"a." * depth + b">" for depth in range(1, 1200)]
+    index = SortedSubjects()
+    known = [b"a." * depth + b"b" for depth in range(1, 1200, 200)]
+    for subject in known:
+        index.add(subject)
+    together = FilterSet(asked)
+    assert sorted(set(filter(None, index.select(together)))) == sorted(known)
+    assert sorted(one for part in together.parts for one in part.filters) == sorted(asked)

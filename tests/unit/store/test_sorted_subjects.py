@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,8 +11,8 @@ from hypothesis import strategies as st
 from jetcluster.store import filters, sorted_subjects
 from jetcluster.store.sorted_subjects import SortedSubjects
 
-TOKENS = [b"a", b"b", b"a-b", b"a!", b"ab", b"*x", b"\x00", b"\xff", b"1"]
-SUBJECTS = st.lists(st.sampled_from(TOKENS), min_size=1, max_size=4).map(b".".join)
+TOKENS = [b"", b"a", b"b", b"a-b", b"a!", b"ab", b"*x", b"\x00", b"\xff", b"1"]
+SUBJECTS = st.lists(st.sampled_from(TOKENS), min_size=1, max_size=4).map(b".".join).filter(bool)
 FILTERS = st.builds(
     lambda tokens, rest: b".".join([*tokens, b">"] if rest else tokens),
     st.lists(st.sampled_from([*TOKENS, b"*", b"*"]), min_size=1, max_size=4),
@@ -86,6 +88,22 @@ def test_new_subjects_are_sorted_in_when_they_are_many(monkeypatch: pytest.Monke
     index.add(b"b")
     index.settle()
     assert index._runs == [[b"a", b"b", b"c"]]
+
+
+@pytest.mark.parametrize("patience", [64, 1 << 60])
+@pytest.mark.parametrize("tail", [b"*", b"7", b">"])
+def test_thousands_of_wildcards_in_a_row_are_no_depth(
+    monkeypatch: pytest.MonkeyPatch, patience: int, tail: bytes
+) -> None:
+    monkeypatch.setattr(sorted_subjects, "PATIENCE", patience)
+    index = SortedSubjects()
+    known = [b"a." + b"x." * 1990 + b"%d" % n for n in range(9)] + [b"a.x%d.%b7" % (n, b"y." * 1989) for n in range(90)]
+    for subject in known:
+        index.add(subject)
+    asked = b"a." + b"*." * 1990 + tail
+    begun = time.process_time()
+    assert sorted(filter(None, index.select(asked))) == sorted(filters.select(asked, known))
+    assert patience > 64 or time.process_time() - begun < 2
 
 
 def test_rebuild_forgets_what_is_gone() -> None:

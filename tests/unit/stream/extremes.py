@@ -27,10 +27,13 @@ ODD: tuple[Any, ...] = (
     *NUMBERS, -1, -(1 << 63), 1 << 70, -(1 << 70), 0.5, 1e300, float("nan"), True, None, "", "x", "-1", "9" * 30, "\0",
     "\ud800", "a" * 70_000, "ä" * 40_000, [], {}, [[]], [None], {"a": {"b": [1]}}, "a.>", "*", "1h", "50%",
 )  # fmt: skip
+MANY = 2000
+"""Tokens: as many as the longest line of a client has room for."""
 SUBJECTS = (b"a.x", b"a.y", b"a.z", b"b", b"c.d.e")
 ODD_SUBJECTS = (
     b"", b">", b"*", b"a..b", b".", b"a.", b"a b", b"\0", b"a.\0", b"\xff\xfe", b"a." * 100 + b"x", b"x" * MAX_SUBJECT,
     b"$JS.API.X", b"a.*", b"a.>", b"a.>.b", b"_", "ä.ö".encode(),
+    b"a" + b".x" * MANY, b"a" + b".x" * (MANY - 1) + b".y", b"a" + b".*" * MANY, b"a" + b".*.x" * (MANY // 2),
 )  # fmt: skip
 NAMES = ("c1", "c2", "c3")
 OWNERS = (b"ownerAAA", b"ownerBBB")
@@ -38,7 +41,9 @@ HEADER_VALUES = {
     b"Nats-Msg-Id": (b"1", b"2", b"x" * 66_000, b"\0", b""),
     b"Nats-Expected-Last-Sequence": (b"0", b"1", b"%d" % (U64 - 1), b"9" * 400, b"-1", b"x"),
     b"Nats-Expected-Last-Subject-Sequence": (b"0", b"1", b"%d" % U64, b"x"),
-    b"Nats-Expected-Last-Subject-Sequence-Subject": (b"a.>", b"a.x", b"*", b"..", b"\xff"),
+    b"Nats-Expected-Last-Subject-Sequence-Subject": (
+        b"a.>", b"a.x", b"*", b"..", b"\xff", b"a" + b".*" * MANY, b"a" + b".*.x" * (MANY // 2), b"a.*" * (MANY // 2),
+    ),
     b"Nats-Expected-Last-Msg-Id": (b"1", b"\xff"),
     b"Nats-Expected-Stream": (b"S", b"T"),
     b"Nats-TTL": (b"1", b"1s", b"never", b"0", b"-1", b"%d" % ((1 << 63) - 1), b"%d" % (1 << 63), b"2540400h", b"1e9"),
@@ -56,11 +61,23 @@ HEADER_VALUES = {
     b"Nats-Schedule-Next": (b"purge", b"x"),
     b"Nats-Scheduler": (b"a.x", b"a.>", b"\xff"),
     b"Nats-Batch-Id": (b"x",),
-    b"Nats-Stream-Source": (b"UP 1 > >", b"x"),
+    b"Nats-Stream-Source": (b"UP 1 > >", b"x", b"UP 7 > > a.x id", b"UP 1 > > \xff\xed\xa0\x80 id"),
+    b"Nats-Counter-Sources": (
+        b'{"UP":{"a.x":"5"}}', b"x", b"[]", b"{}", b'{"UP":null,"V":{"b":"-3"}}', b'{"UP":{"a.x":"?"}}',
+        b'{"a":' * 5000,
+        b'{"UP":{"a.x":"' + b"9" * 4096 + b'"}}', b'{"UP":{"\\ud800":"1","' + b"y" * 32_000 + b'":"1"}}', b"{" * 40_000,
+    ),
     b"Nats-Marker-Reason": (b"MaxAge",),
     b"KV-Operation": (b"PURGE", b"DEL"),
 }  # fmt: skip
-PAYLOADS = (b"", b"x", b'{"val":"5"}', b'{"val":5}', b"[" * 500, b"y" * 5000)
+PAYLOADS = (
+    b"", b"x", b'{"val":"5"}', b'{"val":"-12"}', b'{"val":"\\ud800"}', b'{"val":"' + b"9" * 4096 + b'"}', b'{"val":5}',
+    b"[" * 500, b"y" * 5000,
+)  # fmt: skip
+COUNTING = {
+    "allow_msg_counter": True, "retention": "limits",
+    "sources": [{"name": "UP"}, {"name": "UP", "filter_subject": "a"}],
+}  # fmt: skip
 CONFIG = {
     "max_msgs": (5, 100), "max_bytes": (500, 100_000), "max_msgs_per_subject": (1, 3), "max_msg_size": (200,),
     "max_age": (1_000_000_000, 3_600_000_000_000), "duplicate_window": (1_000_000_000, 120_000_000_000),
@@ -81,7 +98,8 @@ CONSUMER = {
     "deliver_policy": ("all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"),
     "ack_policy": ("none", "all", "explicit", "flow_control"), "opt_start_seq": NUMBERS, "opt_start_time_ns": NUMBERS,
     "ack_wait": (1, 30_000_000_000, (1 << 63) - 1), "backoff": ([1, 2], [1 << 62]), "max_deliver": (1, 5, -1),
-    "filter_subject": ("a.x", "a.>", ">"), "filter_subjects": (["a.x", "b"],), "max_ack_pending": (1, -1),
+    "filter_subject": ("a.x", "a.>", ">", "a" + ".*" * MANY), "filter_subjects": (["a.x", "b"],),
+    "max_ack_pending": (1, -1),
     "max_waiting": (1, 512), "num_replicas": (0, 1, 3), "priority_groups": (["g"],), "priority_policy": ("overflow",),
     "pause_until_ns": NUMBERS, "direct": (True,), "durable_name": ("c1",), "sample_freq": ("50%", "x"),
     "deliver_subject": ("d",), "replay_policy": ("original",), "inactive_threshold": (1, 1 << 62),
@@ -97,6 +115,10 @@ class Extremes:
         self.ts = T0
         self.last = 0
         self.serials: dict[bytes, tuple[int, int]] = {}
+        self.counting = False
+        """The last configuration is that of a counter with sources."""
+        self.read: dict[bytes, int] = {}
+        """How far its links have come, if nothing was wrong with what they brought."""
 
     def odd(self, chance: float = 0.3) -> bool:
         return self.random.random() < chance
@@ -142,6 +164,11 @@ class Extremes:
         return self.pick(ODD_SUBJECTS if self.odd(0.15) else SUBJECTS)
 
     def headers(self) -> bytes:
+        if self.counting and self.odd(0.8):
+            names = [b"Nats-Incr"]
+            names += self.random.sample((b"Nats-Stream-Source", b"Nats-Counter-Sources"), self.pick((0, 1, 1, 2)))
+            lines = [b"%b: %b\r\n" % (name, self.pick(HEADER_VALUES[name])) for name in names]
+            return b"NATS/1.0\r\n%b\r\n" % b"".join(lines)
         if self.odd(0.5):
             return b""
         if self.odd(0.05):
@@ -153,7 +180,7 @@ class Extremes:
     def batch(self, count: int = 0) -> bytes:
         count = count or self.pick((1, 1, 1, 2, 5))
         subjects = [self.subject() or b"_" for _ in range(count)]
-        headers = [self.headers() for _ in range(count)] if self.odd(0.6) else []
+        headers = [self.headers() for _ in range(count)] if self.odd(0.95 if self.counting else 0.6) else []
         raw = Batch.encode(subjects, headers, [self.pick(PAYLOADS) for _ in range(count)])
         self.last += count
         return self.spoilt_batch(raw) if self.odd(0.06) else raw
@@ -277,11 +304,16 @@ def _expire(x: Extremes) -> list[bytes]:
 
 def _update(x: Extremes) -> list[bytes]:
     config = {"name": "S", "storage": "file", "subjects": ["a.>", "b", "c.>"], **x.fields(CONFIG, 7)}
+    x.counting = x.odd(0.7 if x.counting else 0.1)
+    if x.counting:
+        config |= COUNTING
     revision = 0 if x.odd(0.9) else x.number()
     return [x.head(commands.UPDATE_CONFIG, (0, 1, 5, 13)) + struct.pack("<Q", revision) + x.body(config)]
 
 
 def _sourced(x: Extremes) -> list[bytes]:
+    if x.counting and x.odd(0.8):
+        return [_counted(x)]
     key = x.pick((b"", b"UP > >", b"UP a >", b"x" * 70))
     after = x.pick((0, x.seq()))
     rows: dict[str, Any] = {}
@@ -291,6 +323,25 @@ def _sourced(x: Extremes) -> list[bytes]:
     identity = x.pick((b"", b"id", b"other", b"i" * 255))
     body = sourced.encode_body(key, identity, x.number(), after, x.pick((0, x.seq())), **rows)
     return [commands.encode_sourced(x.time(), body + (x.runs() if not key else b""))]
+
+
+def _counted(x: Extremes) -> bytes:
+    """What follows on."""
+    key = x.pick((b"UP > >", b"UP a >"))
+    after = x.read.get(key)
+    if after is None:
+        x.read[key] = 0
+        return commands.encode_sourced(x.time(), sourced.encode_body(key, b"id", 0, 0, 0))
+    count = x.pick((1, 1, 3))
+    x.read[key] = after + x.pick((count, count, 0))
+    seqs = range(after + 1, after + count + 1)
+    batch = x.batch(count)
+    if x.odd(0.6):
+        line = b"NATS/1.0\r\nNats-Incr: 1\r\nNats-Stream-Source: %b\r\n\r\n"
+        headers = [line % x.pick((b"UP 7 > > a.x id", b"UP 7 > > \xff id", b"V 1 > > b")) for _ in seqs]
+        payloads = [x.pick((b'{"val":"5"}', b'{"val":"-12"}', b'{"val":"' + b"9" * 4096 + b'"}')) for _ in seqs]
+        batch = Batch.encode([x.pick(SUBJECTS) for _ in seqs], headers, payloads)
+    return commands.encode_sourced(x.time(), sourced.encode_body(key, b"id", 0, after, seqs[-1], (), seqs, batch))
 
 
 def _fire(x: Extremes) -> list[bytes]:

@@ -14,7 +14,7 @@ from jetcluster.store.kv import KvFullError
 from jetcluster.stream import commands
 from jetcluster.stream.commands import UnknownCommandError
 from jetcluster.stream.machine import REFUSED, StateError
-from jetcluster.stream.publish import EXHAUSTED, SUBJECT_TOO_LONG
+from jetcluster.stream.publish import EXHAUSTED, MAPPED_BYTES, SUBJECT_TOO_LONG
 from jetcluster.stream.results import BatchResult, PublishResult
 from tests.unit.stream.extremes import T0
 from tests.unit.stream.test_no_command_raises import Replica
@@ -103,6 +103,49 @@ def test_a_replica_that_restarts_refuses_it_again(monkeypatch: pytest.MonkeyPatc
     assert [m.payload for m in replica.store.scan(b">", 1)] == [b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_what_fails_in_one_process_alone_is_no_refusal(monkeypatch: pytest.MonkeyPatch, *, committed: bool) -> None:
+    """A cache, say: on the other replicas the same command is carried out, and here when everything is loaded anew."""
+    replica, other = started(), started()
+    append = replica.store.append
+    broken = [KeyError("cache")]
+
+    def once(batch: Batch, first_seq: int, ts: int) -> None:
+        append(batch, first_seq, ts)
+        if batch.message(0)[2] == b"2" and broken:
+            raise broken.pop()
+
+    monkeypatch.setattr(replica.store, "append", once)
+    results = []
+    for one in (replica, other):
+        one.log.append(publish(b"1"))
+        one.catch_up()
+        if committed:
+            one.kv.commit()
+        one.log += [publish(b"2"), publish(b"3")]
+        results.append(one.catch_up())
+    assert results[0] == results[1] == [PublishResult(2, 1, None), PublishResult(3, 1, None)]
+    assert replica.machine.hash == other.machine.hash
+    assert replica.store.state == other.store.state
+    assert [index for index, _ in replica.recoveries] == [3]
+    assert not replica.refusals
+
+
+def test_an_observer_that_fails_is_no_refusal() -> None:
+    """Nobody looks on at the second try."""
+    replica, other = started(), started()
+
+    def fail(batch: Batch, first_seq: int, ts: int) -> None:
+        raise ValueError(batch.count)
+
+    replica.machine.observe(fail)
+    for one in (replica, other):
+        one.log += [publish(b"1"), publish(b"2")]
+    assert replica.catch_up() == other.catch_up()
+    assert replica.machine.hash == other.machine.hash
+    assert not replica.refusals
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -184,6 +227,34 @@ def test_a_transform_that_makes_a_subject_too_long_refuses_that_message(dest: st
     assert not replica.refusals
 
 
+def test_what_a_transform_makes_of_many_subjects_is_bounded_together() -> None:
+    """A destination as one of before may have it: each subject fits, and all of them are too much."""
+    for dest in ("z." + "y" * 60_000 + ".$1", "z." + "y" * 60_000 + ".$1.{{random(5)}}"):
+        replica = started(subject_transform={"src": "a.*", "dest": dest}, duplicate_window=0)
+        subjects = [b"a.%d" % n for n in range(1500)]
+        replica.log.append(commands.encode_publish(T0, Batch.encode(subjects, [], [b""] * len(subjects))))
+        (result,) = replica.catch_up()
+        assert isinstance(result, PublishResult) and result.verdicts is not None
+        fitting = result.verdicts.index(SUBJECT_TOO_LONG)
+        assert 1000 < fitting <= MAPPED_BYTES // 60_000
+        assert result.verdicts == [*range(1, fitting + 1), *[SUBJECT_TOO_LONG] * (len(subjects) - fitting)]
+        assert not replica.refusals
+
+
 def test_the_refusal_is_an_error_with_a_code() -> None:
     assert isinstance(REFUSED, ApiError)
     assert REFUSED.code == 500
+
+
+def test_a_wildcard_of_two_thousand_tokens_is_carried_out() -> None:
+    replica = started()
+    replica.log.append(publish(b"1", subject=b"a" + b".x" * 2000))
+    expected = [b"a" + b".*" * 2000, b"a" + b".*" * 1999 + b".x", b"a" + b".*.x" * 1000, b"a" + b".*" * 1999 + b".y"]
+    for key in expected:
+        headers = b"NATS/1.0\r\n" + b"Nats-Expected-Last-Subject-Sequence: 1\r\n"
+        headers += b"Nats-Expected-Last-Subject-Sequence-Subject: %b\r\n\r\n" % key
+        replica.log.append(commands.encode_publish(T0, Batch.encode([b"b"], [headers], [b""])))
+    *results, _ = replica.catch_up()
+    assert [result.verdicts for result in results] == [None] * 4  # type: ignore[union-attr]
+    assert replica.store.last_seq == 4
+    assert not replica.refusals

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.stream.counters import MAX_DIGITS, parse_increment, value_of
+from jetcluster.stream.counters import value_of
+from jetcluster.stream.increments import MAX_DIGITS, parse_increment
 from jetcluster.stream.results import Counted, Duplicate
 from tests.unit.stream.test_machine import Stream
 from tests.unit.stream.twins import block
@@ -42,6 +43,8 @@ def test_increment(value: str, expected: int | None) -> None:
         (b'{ "val" : "-12", "x": 1 }', -12),
         (b'{"val":12}', None),
         (b'{"val":"x"}', None),
+        (b'{"val":"\\ud800"}', None),
+        ('{"val":"\u0663"}'.encode(), None),
         (b"{}", None),
         (b"[]", None),
         (b"junk", None),

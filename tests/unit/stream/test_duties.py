@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from jetcluster.clock import ManualTime
 from jetcluster.stream import commands
 from jetcluster.stream.duties import LeaderDuties
@@ -19,6 +21,7 @@ class Leader:
         self.log: list[bytes] = []
         self.soon: list[Callable[[], None]] = []
         self.accepting = True
+        self.failures: list[Exception] = []
         self.time = ManualTime()
         self.later: list[tuple[float, Callable[[], None]]] = []
         self.duties = LeaderDuties(
@@ -28,6 +31,7 @@ class Leader:
             self.propose,
             self.soon.append,
             lambda *args: self.later.append(args),  # type: ignore[arg-type]
+            lambda event, error: self.failures.append(error),
         )
 
     def time_ns(self) -> int:
@@ -199,3 +203,22 @@ def test_a_new_leader_goes_on_with_a_job_and_a_refused_piece_is_proposed_again()
     leader.duties.end()
     leader.soon.pop()()
     assert leader.tick(0) == []
+
+
+def test_trouble_with_republishing_is_told_and_does_not_get_into_apply() -> None:
+    leader = Leader(Stream(republish={"src": ">", "dest": "r.>"}))
+    leader.duties.begin()
+    broken = KeyError("cache")
+
+    def last_seq_of(subject: bytes) -> int:
+        raise broken
+
+    store = leader.stream.machine.store
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "last_seq_of", last_seq_of)
+        leader.stream.one("a")
+    assert leader.failures == [broken]
+    assert store.messages == 1
+    leader.stream.one("b")
+    assert leader.failures == [broken]
+    assert store.messages == 2

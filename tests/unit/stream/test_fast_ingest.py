@@ -70,6 +70,14 @@ class Bench:
             assert isinstance(result, PublishResult) and self.stream.index == index
             self.ingest.on_applied(index, result)
 
+    def apply_alone(self) -> None:
+        """The leader dies before it tells anybody."""
+        proposed, self.proposed = self.proposed, []
+        for _, command in proposed:
+            self.stream.apply(command)
+        self.ingest.clear()
+        self.bus.sent.clear()
+
     def settle(self) -> None:
         self.end_turn()
         self.apply()
@@ -487,6 +495,47 @@ def test_the_next_leader_ends_what_had_ended_and_forgets_what_is_old() -> None:
     bench.ingest = bench.leader()
     bench.ingest.resume(bench.stream.machine.fast.by_id)
     assert not bench.bus.sent and not bench.ingest.open_batches
+
+
+def test_the_next_leader_says_nothing_of_a_batch_whose_first_message_was_refused() -> None:
+    bench = Bench()
+    bench.send(1, gap="fail", headers=WRONG)
+    bench.end_turn()
+    bench.apply_alone()
+    bench.ingest = bench.leader()
+    bench.ingest.resume(bench.stream.machine.fast.by_id)
+    assert bench.told() == [] and not bench.ingest.open_batches
+    bench.send(2, gap="fail")
+    assert bench.told() == [("refused", 10208)]
+
+
+def test_a_leader_twice_counts_its_batches_once() -> None:
+    bench = Bench()
+    bench.send(1)
+    bench.settle()
+    for _ in range(3):
+        bench.ingest.resume(bench.stream.machine.fast.by_id)
+        assert bench.room.fast_open == bench.ingest.open_batches == 1
+    bench.ingest.clear()
+    assert bench.room.fast_open == 0
+
+
+@pytest.mark.parametrize(("gap", "stored"), [("ok", 2), ("fail", 1)])
+def test_a_command_that_cannot_be_carried_out_ends_the_batch_in_the_log(gap: str, stored: int) -> None:
+    bench = Bench()
+    for seq in (1, 2, 3):
+        bench.send(seq, gap=gap)
+        bench.end_turn()
+    (_, first), (at, second), (_, third) = bench.proposed
+    bench.stream.apply(first)
+    bench.stream.index += 1
+    bench.stream.machine.refuse(at, 1, second)
+    bench.stream.restart()
+    bench.stream.apply(third)
+    assert bench.stored() == stored
+    assert bench.stream.machine.fast.by_id[b"b"].ended == (gap == "fail")
+    bench.stream.index += 1
+    bench.stream.machine.refuse(bench.stream.index, 1, second[:-20])  # no command at all
 
 
 def test_sequences_have_an_end() -> None:

@@ -121,6 +121,14 @@ def test_a_full_batch_does_not_wait_for_the_end_of_the_turn(n: int, size: int) -
     assert sum(each.batch.count for each in bench.log.publishes()) == n + 1
 
 
+def test_batches_of_some_streams_are_shorter() -> None:
+    bench = Bench()
+    bench.ingest.batch_messages = 3
+    bench.publish(7)
+    bench.end_turn()
+    assert [each.batch.count for each in bench.log.publishes()] == [3, 3, 1]
+
+
 def test_headers_are_stored_without_status_and_request_info() -> None:
     bench = Bench()
     bench.publish()

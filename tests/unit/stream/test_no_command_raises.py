@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,9 +18,10 @@ from jetcluster.stream import commands
 from jetcluster.stream.applier import Applier, LogEntry
 from jetcluster.stream.commands import UnknownCommandError
 from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.republish import Republish
 from jetcluster.stream.results import Result, digest_bytes
 from jetcluster.stream.rules import StreamRules
-from tests.unit.stream.extremes import COMMANDS, OPS, T0, Extremes
+from tests.unit.stream.extremes import COMMANDS, COUNTING, OPS, T0, Extremes
 
 STREAM = 5
 
@@ -31,12 +33,20 @@ class Replica:
         self.log = log
         self.kv = MemKv()
         self.refusals: list[tuple[int, Exception | None]] = []
+        self.recoveries: list[tuple[int, Exception]] = []
+        self.observer: Observer | None = None
         self.open()
 
     def open(self) -> None:
         self.store = BlockStore(self.kv, STREAM, memory=False)
-        self.machine = StreamMachine("S", StreamRules({"name": "S"}), self.store, ConsumerTable(self.store))
+        self.table = ConsumerTable(self.store)
+        self.machine = StreamMachine("S", StreamRules({"name": "S"}), self.store, self.table)
         self.applier = Applier(self.machine, self)
+        self.observe(self.observer)
+
+    def observe(self, observer: Observer | None) -> None:
+        self.table.observer = observer
+        self.machine.observe(observer.append if observer is not None else None)
 
     def restart(self) -> None:
         """A crash: what was not committed is gone, and the log is applied again from there."""
@@ -62,15 +72,42 @@ class Replica:
     def abandon(self) -> None:
         self.store.abandon()
 
-    def taking_back(self) -> None: ...
+    def taking_back(self) -> None:
+        self.observe(None)
 
-    def taken_back(self) -> None: ...
+    def taken_back(self) -> None:
+        self.observe(self.observer)
 
     def refused(self, index: int, command: bytes, error: Exception | None) -> None:
         self.refusals.append((index, error))
 
+    def recovered(self, index: int, command: bytes, error: Exception) -> None:
+        self.recoveries.append((index, error))
+
     def commit(self) -> None:
         self.kv.commit()
+
+
+class Observer:
+    """What looks on in one process alone, as on a leader, and fails now and then."""
+
+    def __init__(self, replica: Replica, random: Random) -> None:
+        self._replica = replica
+        self._random = random
+
+    def append(self, batch: Batch, first_seq: int, ts: int) -> None:
+        rules = self._replica.machine.rules
+        if rules.republish is not None:
+            Republish(rules, self._replica.store).take(batch, first_seq, ts)
+        self._told()
+
+    def _told(self, *args: object) -> None:
+        if self._random.random() < 0.1:
+            raise KeyError("observer")
+
+    created = updated = deleted = owner_changed = restored = paused = reset = freed = turn_applied = _told
+
+    def reloaded(self) -> None: ...
 
 
 def both(log: list[bytes], one: Replica, other: Replica) -> None:
@@ -92,13 +129,28 @@ def both(log: list[bytes], one: Replica, other: Replica) -> None:
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 1 << 32))
 def test_no_command_raises(seed: int) -> None:
+    carry_out(seed, (commands.PUBLISH,))
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 1 << 32))
+def test_no_command_raises_where_sources_are_counted(seed: int) -> None:
+    carry_out(seed, (commands.PUBLISH, *(commands.SOURCED,) * 3), COUNTING)
+
+
+def carry_out(seed: int, often: tuple[int, ...], config: dict[str, Any] | None = None) -> None:
+    """Random commands, of the kinds `often` above all, on two replicas that crash now and then."""
     random = Random(seed)
     extremes = Extremes(random)
-    log: list[bytes] = [commands.encode_update_config(T0, {"name": "S", "subjects": ["a.>", "b", "c.>"]})]
+    extremes.counting = config is COUNTING
+    subjects = {"name": "S", "subjects": ["a.>", "b", "c.>"]}
+    log: list[bytes] = [commands.encode_update_config(T0, {**subjects, **(config or {})})]
     one, other = Replica(log), Replica(log)
+    one.observer = Observer(one, Random(seed))
+    one.observe(one.observer)
     kinds = sorted(COMMANDS)
     for _ in range(25):
-        log += extremes.command(random.choice((commands.PUBLISH, random.choice(kinds), random.choice(kinds))))
+        log += extremes.command(random.choice((random.choice(often), random.choice(kinds), random.choice(kinds))))
         both(log, one, other)
         if random.random() < 0.2:
             other.kv.commit()

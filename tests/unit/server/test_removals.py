@@ -1,0 +1,82 @@
+"""The end of who has very many subscriptions: nothing reaches them any more, and the loop goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from jetcluster import budget
+from jetcluster.server import removals
+from scripts.bench_subscriptions import RealTime
+
+from .support import Bench, FakePeer, Peer
+
+MANY = 20_000
+LONGEST = 0.1
+"""Seconds of processor time for one turn on a machine that others use as well: 5 ms is what it takes alone; all of them
+in one turn would take twice as long."""
+
+
+def with_many(bench: Bench, count: int = MANY, queue: bytes = b"") -> Peer:
+    client = bench.client()
+    for first in range(0, count, 500):
+        client.send(*[b"SUB a.%d%b %d" % (n, queue, n) for n in range(first, min(first + 500, count))])
+        while len(client.connection.subscriptions) < min(first + 500, count):
+            bench.time.advance(0)
+    return client
+
+
+@pytest.mark.parametrize("marked", [0, 10 * MANY], ids=["its owner is remembered", "each is told"])
+def test_they_take_nothing_from_the_moment_their_client_is_gone(monkeypatch: pytest.MonkeyPatch, marked: int) -> None:
+    monkeypatch.setattr(removals, "MARKED", marked)
+    bench = RealTime()
+    client, other = with_many(bench), bench.client(b"SUB a.8 1", b"SUB a.9 q 2", b"SUB r 3")
+    member = with_many(bench, 600, b" q")
+    assert bench.router.has_interest(b"a.%d" % (MANY - 1))
+    out = client.connection.out_msgs
+    client.connection.close("Client Closed")
+    member.connection.close("Client Closed")
+    assert bench.router.index.count > MANY, "nearly all are still to be taken out"
+    for subject in (b"a.0", b"a.7", b"a.599"):
+        assert other.ask(b"PUB %b r 1" % subject, b"x").startswith(b"HMSG r 3 "), "it is told that nobody is there"
+        assert not bench.router.publish(subject, b"x")
+    # Who is still there has its messages, those of the queue as well.
+    for subject, sid in ((b"a.8", 1), (b"a.9", 2)):
+        for _ in range(5):
+            assert other.ask(b"PUB %b 1" % subject, b"x") == b"MSG %b %d 1\r\nx\r\n" % (subject, sid)
+    assert client.connection.out_msgs == out and not client.connection.out and not member.connection.out
+    turns = bench.turns.run_out()
+    assert len(turns) > 5 and max(turns) < LONGEST
+    assert bench.router.index.count == 3 and len(bench.router._interest) == 3
+    assert other.ask(b"PUB a.8 1", b"x") == b"MSG a.8 1 1\r\nx\r\n"
+
+
+def test_a_peer_that_is_gone_keeps_the_loop_as_little() -> None:
+    bench = RealTime()
+    client, peer, back = bench.client(b"SUB r 1"), FakePeer("P"), FakePeer("P")
+    for n in range(MANY):
+        bench.router.set_remote_interest(peer, b"a.%d" % n, b"q" if n % 2 else None, 1)
+    assert client.ask(b"PUB a.6 r 1", b"x") == b"" and len(peer.sent) == 1
+    bench.server.accounts.drop_peer(peer)
+    assert bench.router.index.count > MANY // 2
+    assert client.ask(b"PUB a.6 r 1", b"x").startswith(b"HMSG r 1 ") and client.ask(b"PUB a.7 r 1", b"x") != b""
+    bench.router.set_remote_interest(back, b"a.6", None, 1)  # its next link is somebody else
+    assert client.ask(b"PUB a.6 r 1", b"x") == b"" and (len(peer.sent), len(back.sent)) == (1, 1)
+    turns = bench.turns.run_out()
+    assert len(turns) > 5 and max(turns) < LONGEST
+    assert bench.router.index.count == 2 and not bench.router.wanted_by(peer)
+    assert client.ask(b"PUB a.6 r 1", b"x") == b"" and len(back.sent) == 2
+
+
+def test_where_too_much_waits_for_the_loop_it_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not done at once: who has filled the queue of jobs must not keep the loop by going away."""
+    bench = Bench()
+    client = with_many(bench, 1000)
+    monkeypatch.setattr(budget, "MAX_JOBS", 0)
+    bench.server.budget.jobs = 1
+    client.connection.close("Client Closed")
+    bench.time.advance(3 * removals.RETRY)
+    assert bench.router.index.count >= 999 and not bench.router.publish(b"a.1", b"x")
+    monkeypatch.undo()
+    bench.server.budget.jobs = 0
+    bench.time.advance(2 * removals.RETRY)
+    assert bench.router.index.count == 0
