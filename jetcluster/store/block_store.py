@@ -282,9 +282,13 @@ class BlockStore:
         """How many subjects may have to be looked at to find those that match."""
         return self._index.kept.width(filter)
 
-    def find_each(self, filters: Iterable[bytes]) -> None:
-        """Looks for what each of many filters matches in one walk, so that asking for each is quick then."""
-        self._index.kept.find_each(filters)
+    def find_lasts(self, filters: Iterable[bytes]) -> None:
+        """See `LastOfEach.find`: `last_seq_matching` of each of these wildcards is quick then."""
+        self._index.lasts.find(filters)
+
+    def last_seq_matching(self, filter: bytes) -> int:
+        """Last sequence of the subjects that match a wildcard, 0 when there is none: looked for in memory."""
+        return self._index.lasts.last(filter)
 
     def view(self, filter: bytes, seq: int) -> View:
         return View(self._views, filter, max(seq, self._blocks.first_seq), self._last_seq)

@@ -7,7 +7,7 @@ steps (`finding`): who then asks in one go finds the answer kept.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -27,8 +27,6 @@ SKIPPED: Final = 128
 PAUSES: Final = 24
 """So long a filter is looked for by skipping from token to token, before all in its range are looked at."""
 TRIES: Final = 3
-WIDE: Final = 512
-"""Subjects in the range of a filter from which on it is looked for together with others."""
 
 
 class KeptFilters:
@@ -38,8 +36,6 @@ class KeptFilters:
         self._table = table
         self._sorted = subjects
         self._kept: OrderedDict[Wanted, tuple[dict[bytes, None], int]] = OrderedDict()
-        self._briefly: dict[Wanted, tuple[dict[bytes, None], int]] = {}
-        """What `find_each` found last."""
         self.arrivals: list[bytes] = []
         """Every subject in order of arrival, so that a kept filter only looks at those that came since."""
         self._open: list[dict[bytes, None]] = []
@@ -51,32 +47,29 @@ class KeptFilters:
         """Forgets everything kept."""
         self.arrivals = list(self._table)
         self._kept.clear()
-        self._briefly.clear()
         self._round += 1
 
     def gone(self, subject: bytes) -> None:
-        for matched, _ in (*self._kept.values(), *self._briefly.values()):
+        for matched, _ in self._kept.values():
             matched.pop(subject, None)
         for found in self._open:
             found.pop(subject, None)
 
     def __contains__(self, wanted: Wanted) -> bool:
-        return wanted in self._kept or wanted in self._briefly
+        return wanted in self._kept
 
     def matching(self, wanted: Wanted) -> dict[bytes, None]:
         """The matching subjects; kept for the next call with this filter. Not to be changed."""
-        home = self._briefly if wanted in self._briefly else self._kept
-        kept = home.get(wanted)
+        kept = self._kept.get(wanted)
         if kept is None:
             matched = dict.fromkeys(filter(self._table.__contains__, self._sorted.select(wanted)))
             self._keep(wanted, matched, len(self.arrivals))
             return matched
         matched, seen = kept
-        if home is self._kept:
-            self._kept.move_to_end(wanted)
+        self._kept.move_to_end(wanted)
         if seen < len(self.arrivals):
             matched.update(self._arrived(wanted, seen))
-            home[wanted] = matched, len(self.arrivals)
+            self._kept[wanted] = matched, len(self.arrivals)
         return matched
 
     def each_matching(self, wanted: Wanted) -> Iterator[bytes]:
@@ -91,21 +84,6 @@ class KeptFilters:
                 matched[subject] = None
                 yield subject
         self._keep(wanted, matched, len(self.arrivals))
-
-    def find_each(self, subject_filters: Iterable[bytes]) -> None:
-        """Finds what many filters match in one walk, where each would be a long one, and keeps it for each until the
-        next call."""
-        self._briefly.clear()
-        wide = [one for one in set(subject_filters) if one not in self._kept and self._is_wide(one)]
-        if len(wide) < 2:
-            return
-        together = FilterSet(wide)
-        found: dict[bytes, dict[bytes, None]] = {one: {} for one in wide}
-        for subject in filter(self._table.__contains__, self._sorted.select(together)):
-            for one in together.matched(subject):
-                found[one][subject] = None
-        if sum(map(len, found.values())) <= MAX_KEPT_SUBJECTS:
-            self._briefly.update((one, (matched, len(self.arrivals))) for one, matched in found.items())
 
     def finding(self, wanted: Wanted, limit: int | None = None) -> Generator[None, None, bool]:
         """Has `matching` find the answer kept, in steps of less than a millisecond between which the stream may change.
@@ -179,9 +157,6 @@ class KeptFilters:
             if pauses > PAUSES:
                 return None
         return found
-
-    def _is_wide(self, subject_filter: bytes) -> bool:
-        return not filters.is_literal(subject_filter) and self.width(subject_filter) >= WIDE
 
     def width(self, subject_filter: bytes) -> int:
         """Subjects among which those that match are."""

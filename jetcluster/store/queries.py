@@ -17,8 +17,9 @@ from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.blocks import BlockTable
 from jetcluster.store.filter_set import FEW, FilterSet, Wanted, parts_of
 from jetcluster.store.keys import MAX_SEQ
+from jetcluster.store.last_of_each import COUNT_BITS
 from jetcluster.store.matches import MAX_EACH, Matched, Matches
-from jetcluster.store.subject_index import COUNT_BITS, SubjectIndex
+from jetcluster.store.subject_index import SubjectIndex
 
 WINDOW = 512
 FIRST_WINDOW = 64

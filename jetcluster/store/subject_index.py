@@ -27,13 +27,13 @@ from jetcluster.store.blocks import BlockTable
 from jetcluster.store.filter_set import Wanted
 from jetcluster.store.kept_filters import KeptFilters
 from jetcluster.store.kv import KeyValue, Kv
+from jetcluster.store.last_of_each import COUNT_BITS, LastOfEach
 from jetcluster.store.sorted_subjects import CHUNK, SortedSubjects
 
 WHOLE_BLOCK = b"*"
 HINTS_KEPT = 65_536
 FORGET = 1024
 """Whenever so many subjects are gone, those that are gone are taken out of a part of what is kept of all."""
-COUNT_BITS = 32
 _COUNT_MASK = (1 << COUNT_BITS) - 1
 _CRC = struct.Struct("<I")
 _SEQ = struct.Struct(">Q")
@@ -65,6 +65,7 @@ class SubjectIndex:
         self.table: dict[bytes, int] = {}
         self._sorted = SortedSubjects()
         self.kept = KeptFilters(self.table, self._sorted)
+        self.lasts = LastOfEach(self.table, self._sorted)
         self._forgotten = 0
         """Subjects gone since a part of them was last taken out of `_sorted`."""
         self._first_hints: dict[bytes, int] = {}
@@ -173,6 +174,7 @@ class SubjectIndex:
         self.table.clear()
         self._sorted.clear()
         self.kept.restart()
+        self.lasts.forget()
         self._first_hints.clear()
 
     # -- blocks come and go ---------------------------------------------------------------------------------------
@@ -180,6 +182,8 @@ class SubjectIndex:
     def add_block(self, batch: Batch, first: int) -> None:
         """Postings and counts of a block just added to the block table, all of it live."""
         subjects = batch.subjects
+        if self.lasts.open:
+            self.lasts.added(subjects)
         if len(subjects) == batch.count:
             self._kv.put_new(keys.postings(self._stream, subjects, range(first, first + batch.count)), b"")
             self._add_each(subjects, first)
@@ -205,6 +209,7 @@ class SubjectIndex:
         """Postings and counts of a block of which `bits` were deleted and `dead` are gone, after a `clear` that took
         the postings too."""
         self.put_postings(batch, first, bits)
+        self.lasts.forget()
         for subject, positions in zip(batch.subjects, batch.positions(), strict=True):
             alive = _alive(positions, dead)
             if alive:

@@ -121,7 +121,7 @@ class AtomicChecks:
         if plain and not (rules.discard_new or rules.max_msg_size or rules.allow_msg_counter):
             return None
         if self._batch.has_headers and EXPECTED_SUBJECT in self._batch.raw:
-            self._store.find_each(expected_wildcards(self._batch))
+            self._store.find_lasts(expected_wildcards(self._batch))
         checked: list[Checked] = []
         try:
             for i in range(self._batch.count):
@@ -229,8 +229,7 @@ class AtomicChecks:
     def _last_of(self, filter: bytes) -> int:
         if is_literal(filter):
             return self._store.last_seq_of(filter)
-        message = self._store.last_by_subject(filter)
-        return message.seq if message is not None else 0
+        return self._store.last_seq_matching(filter)
 
     def _last_headers(self, subject: bytes) -> bytes | None:
         written = self._written.get(subject)

@@ -163,8 +163,12 @@ class MachineStore(ReadStore, Protocol):
         """Writes `state` in the next commit; a callable is asked only then."""
         ...
 
-    def find_each(self, filters: Iterable[bytes]) -> None:
-        """`last_by_subject` will be asked for each of these wildcards: looks for all of them at once."""
+    def find_lasts(self, filters: Iterable[bytes]) -> None:
+        """`last_seq_matching` will be asked for these wildcards: looks for all of them at once."""
+        ...
+
+    def last_seq_matching(self, filter: bytes) -> int:
+        """Last sequence of the subjects that match a wildcard, 0 when there is none."""
         ...
 
     def side_put(self, table: int, key: bytes, value: bytes) -> None: ...

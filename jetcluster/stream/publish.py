@@ -100,7 +100,7 @@ class Admission:
                 return PublishResult(first_seq, batch.count, None)
         self._batch, self._base, self._gate = batch, base, gate
         if batch.has_headers and EXPECTED_SUBJECT in batch.raw:
-            self._store.find_each(expected_wildcards(batch))
+            self._store.find_lasts(expected_wildcards(batch))
         self._staging.begin(batch, base)
         if gate is None:
             verdicts = [self._admit_one(i) for i in range(batch.count)]

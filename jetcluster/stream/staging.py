@@ -219,8 +219,7 @@ class Staging:
     def last_seq_matching(self, filter: bytes) -> int:
         """Last sequence of the subjects that match a wildcard."""
         self.flush()
-        message = self._store.last_by_subject(filter)
-        return message.seq if message is not None else 0
+        return self._store.last_seq_matching(filter)
 
     def last_headers(self, subject: bytes) -> bytes | None:
         """Header block of the last message of a literal subject; None when it holds none."""

@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from jetcluster.store import kept_filters, last_search, queries
+from jetcluster.store import kept_filters, last_of_each, last_search, queries
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.filter_set import FilterSet
@@ -23,7 +23,7 @@ def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     if request.param == "small steps":
         monkeypatch.setattr(kept_filters, "STEP", 2)
         monkeypatch.setattr(kept_filters, "PAUSES", 0)
-        monkeypatch.setattr(kept_filters, "WIDE", 0)
+        monkeypatch.setattr(last_of_each, "WIDE", 0)
         monkeypatch.setattr(last_search, "SEEKS", 1)
         monkeypatch.setattr(last_search, "LOOKS", 1)
         monkeypatch.setattr(queries, "LONG", 0.0)
@@ -108,19 +108,24 @@ def test_what_is_prepared_in_steps_is_answered_as_without(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_many_wildcards_are_found_in_one_walk_and_kept_for_each(seed: int) -> None:
+@pytest.mark.parametrize("most", [3, 8192])
+def test_the_last_sequences_of_many_wildcards_are_those_of_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, seed: int, most: int
+) -> None:
+    """Whatever comes and goes after they were looked for."""
+    monkeypatch.setattr(last_of_each, "MAX_RECENT", most)
     rng = random.Random(seed)
     store = filled(rng)
-    kept = store._index.kept
     for _ in range(6):
-        asked = [one for one in ASKED if b"*" in one]
-        store.find_each(asked)
-        change(store, rng)
-        for one in asked:
-            there = {m.subject for m in store.scan(b">", 0) if matches(one, m.subject)}
-            assert set(kept.matching(one)) == there
-            last = store.last_by_subject(one)
-            assert (last.seq if last else 0) == max(lasts(store, [one], store.last_seq), default=0)
+        asked = [one for one in (*ASKED, b"*.*.w", b"s.b.*", b"*.c.*", b"*.*.*") if b"*" in one]
+        store.find_lasts(rng.sample(asked, rng.randint(0, len(asked))))
+        for _ in range(8):
+            for one in rng.sample(asked, 4):
+                last = max((m.seq for m in store.scan(b">", 0) if matches(one, m.subject)), default=0)
+                assert store.last_seq_matching(one) == last
+                found = store.last_by_subject(one)
+                assert (found.seq if found else 0) == last
+            change(store, rng)
 
 
 def test_a_set_of_filters_is_kept_up_to_date() -> None:

@@ -237,7 +237,10 @@ class NaiveStore:
         found = self.last_seqs_any(filters, up_to)
         return found if len(found) <= limit else None
 
-    def find_each(self, filters: Iterable[bytes]) -> None: ...
+    def find_lasts(self, filters: Iterable[bytes]) -> None: ...
+
+    def last_seq_matching(self, filter: bytes) -> int:
+        return self.last_of_any([filter])
 
     def subject_counts(self, filter: bytes) -> list[tuple[bytes, int]]:
         return [(subject, state.count) for subject, state in self.subjects(filter)]
