@@ -327,6 +327,22 @@ def test_many_wildcards_that_are_one_search_or_narrow_are_taken(width: int) -> N
     assert not bench.bus.sent
 
 
+@pytest.mark.parametrize("messages", [4, 8])
+def test_the_wildcards_of_an_atomic_batch_have_a_bound_together(messages: int) -> None:
+    """However many turns they came in."""
+    bench = Bench()
+    bench.ingest.wildcards.width = lambda wanted: 20_000
+    for n in range(1, messages + 1):
+        fields = [f"Nats-Batch-Id: u\r\nNats-Batch-Sequence: {n}", "Nats-Expected-Last-Subject-Sequence: 0"]
+        fields += ["Nats-Expected-Last-Subject-Sequence-Subject: a.*." + "*." * n + "x"]
+        bench.publish(headers=block(*fields, *["Nats-Batch-Commit: 1"] * (n == messages)))
+        bench.end_turn()
+    assert len(bench.log.commands) == (messages == 4)
+    assert [payload for _, payload, _ in bench.bus.sent[: messages - 1]] == [b""] * (messages - 1)
+    bench.bus.sent[: messages - 1] = []
+    assert bench.errors() == [10077] * (messages == 8)
+
+
 def test_a_wildcard_of_too_many_tokens_is_refused() -> None:
     bench = Bench()
     for tokens in (2047, 2048):
