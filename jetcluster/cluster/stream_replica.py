@@ -90,7 +90,7 @@ class StreamReplica:
             max_pending_messages=context.max_buffered[0],
             max_pending_bytes=context.max_buffered[1],
         )
-        self.ingest.width = self.store.width
+        self.ingest.wildcards.width = self.store.width
         self._bound_batches()
         self._told_valve = ToldValve(context.mesh, assignment.account, context.timers)
         self.ingest.valve.changed = lambda closed: self._tell_valve()

@@ -25,25 +25,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from jetcluster import errors
 from jetcluster.clock import Clock
 from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
-from jetcluster.protocol.subjects import is_literal
 from jetcluster.raft.api import RaftError
 from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.stream.acks import PubAcks
 from jetcluster.stream.answers import Answers, Publisher
 from jetcluster.stream.atomic_ingest import AtomicIngest
-from jetcluster.stream.atomic_stage import BATCH_ID, AtomicStage, field
+from jetcluster.stream.atomic_stage import BATCH_ID, AtomicStage, Commit, field
 from jetcluster.stream.backlog import PENDING_BYTES, PENDING_MESSAGES, Backlog
 from jetcluster.stream.commands import encode_fast, encode_publish
+from jetcluster.stream.expected_wildcards import ExpectedWildcards
 from jetcluster.stream.fast_ingest import FastIngest
 from jetcluster.stream.fast_mark import SUFFIX as FAST
 from jetcluster.stream.fast_open import FastOpen
 from jetcluster.stream.fast_rows import FastRow
-from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.publish import EXPECTED_SUBJECT, SUBJECT_TOO_LONG
 from jetcluster.stream.results import BatchResult, PublishResult
 from jetcluster.stream.rules import StreamRules
@@ -52,12 +50,6 @@ from jetcluster.stream.schedules import without_schedule
 BATCH_BYTES: Final = 256 << 10
 BATCH_MESSAGES: Final = 4096
 """A command is proposed when either is reached, before the end of the turn."""
-MAX_EXPECTED: Final = 100_000
-"""Subjects that a wildcard in Nats-Expected-Last-Subject-Sequence-Subject may have to be looked for among: that is done
-in apply, on all replicas, while everything waits. A wildcard behind literal tokens is looked for among theirs only."""
-_TOO_WIDE: Final = errors.by_code(
-    errors.STORE_FAILED, err="too many subjects for the wildcard in Nats-Expected-Last-Subject-Sequence-Subject"
-)
 
 
 class Ingest:
@@ -82,7 +74,7 @@ class Ingest:
         "batches",
         "fast",
         "valve",
-        "width",
+        "wildcards",
     )
 
     def __init__(
@@ -106,8 +98,7 @@ class Ingest:
         self._backlog = Backlog(max_pending_messages, max_pending_bytes)
         self.valve = self._backlog.valve
         """Closed while enough waits to be applied: publishers wait there."""
-        self.width: Callable[[bytes], int] = lambda subject_filter: 0
-        """How many subjects have to be looked at to find what matches."""
+        self.wildcards = ExpectedWildcards()
         self.batch_messages = BATCH_MESSAGES
         """Most in one command."""
         self._stage = stage
@@ -176,11 +167,10 @@ class Ingest:
         if not fast and headers and headers == self._stage.expected and self._stage.add_expected(subject, payload):
             self._answers.note(reply)
             return
-        if headers and EXPECTED_SUBJECT in headers and self._asks_too_much(headers):
-            self._answers.refuse((reply,), _TOO_WIDE)
-            return
         subjects = self._subjects
         if fast:
+            if headers and EXPECTED_SUBJECT in headers and self._asks_too_much(headers, reply):
+                return
             fast_headers = self.fast.on_message(reply, _storable(headers) if headers else b"", payload, len(subjects))
             if fast_headers is None:
                 return
@@ -191,8 +181,10 @@ class Ingest:
                 commit = self.batches.on_message(batch_id, subject, reply, _storable(headers), payload)
                 if commit is not None:
                     self.flush()
-                    self.batches.commit(commit, reply)
+                    self._commit(commit, reply)
                 return
+        if headers and not fast and EXPECTED_SUBJECT in headers and self._asks_too_much(headers, reply):
+            return
         if not subjects and not self._open():
             self._answers.too_many((reply,))
             return
@@ -205,9 +197,27 @@ class Ingest:
         if size >= BATCH_BYTES or len(subjects) >= self.batch_messages:
             self.flush()
 
-    def _asks_too_much(self, headers: bytes) -> bool:
-        key = nats_fields(headers).get(EXPECTED_SUBJECT[2:-1], b"")
-        return bool(key) and not is_literal(key) and self.width(key) > MAX_EXPECTED
+    def _asks_too_much(self, headers: bytes, reply: bytes) -> bool:
+        """What apply would have to look for is refused."""
+        refused = self.wildcards.refusal(headers, len(self._subjects))
+        self._schedule()
+        if refused is not None:
+            self._answers.refuse((reply,), refused)
+        return refused is not None
+
+    def _commit(self, commit: Commit, reply: bytes) -> None:
+        """An atomic batch is a command of its own, of messages of many turns."""
+        if not commit.plain:
+            for place, headers in enumerate(commit.headers):
+                if EXPECTED_SUBJECT not in headers:
+                    continue
+                refused = self.wildcards.refusal(headers, place)
+                self._schedule()
+                if refused is not None:
+                    self._answers.refuse((reply,), refused)
+                    return
+            self.wildcards.end_command()
+        self.batches.commit(commit, reply)
 
     def flush(self) -> None:
         """Proposes the open batch, if any."""
@@ -219,6 +229,8 @@ class Ingest:
         command = encode_fast(now, [each.part for each in sent], batch) if sent else encode_publish(now, batch)
         self._subjects, self._headers, self._payloads, self._replies = [], [], [], []
         self._open_bytes = 0
+        if self.wildcards.spent:
+            self.wildcards.end_command()
         self._early.clear()
         try:
             index = self._propose(command)
@@ -282,14 +294,19 @@ class Ingest:
         """First message of a batch: is there room, and is the flush scheduled? Bounds are looked at per batch."""
         if self._backlog.full:
             return False
+        self._schedule()
+        return True
+
+    def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
             self._call_soon(self._end_of_turn)
-        return True
 
     def _end_of_turn(self) -> None:
         self._scheduled = False
         self.flush()
+        if self.wildcards.spent:
+            self.wildcards.end_turn()
 
     def _add_headers(self, headers: bytes) -> None:
         if headers:

@@ -19,7 +19,8 @@ from jetcluster.stream import commands
 from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits, BatchRoom
 from jetcluster.stream.backlog import FIRST
 from jetcluster.stream.commands import Publish
-from jetcluster.stream.ingest import BATCH_BYTES, BATCH_MESSAGES, MAX_EXPECTED, Ingest
+from jetcluster.stream.expected_wildcards import MAX_EXPECTED
+from jetcluster.stream.ingest import BATCH_BYTES, BATCH_MESSAGES, Ingest
 from jetcluster.stream.results import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.twins import RecordingBus, block
@@ -290,16 +291,72 @@ def test_publishers_wait_while_enough_waits_to_be_applied() -> None:
     assert not bench.ingest.valve.closed, "nobody waits for what is given up"
 
 
+def expecting(key: bytes) -> bytes:
+    fields = b"Nats-Expected-Last-Subject-Sequence: 0\r\nNats-Expected-Last-Subject-Sequence-Subject: " + key
+    return b"NATS/1.0\r\n" + fields + b"\r\n\r\n"
+
+
 def test_a_wildcard_among_too_many_subjects_is_refused_before_it_gets_into_the_log() -> None:
     bench = Bench()
     asked: list[bytes] = []
-    bench.ingest.width = lambda wanted: asked.append(wanted) or (MAX_EXPECTED + (wanted == b"*.wide"))  # type: ignore[func-returns-value]
+    bench.ingest.wildcards.width = lambda wanted: asked.append(wanted) or (MAX_EXPECTED + (wanted == b"*.wide"))  # type: ignore[func-returns-value]
     for key in (b"a.literal", b"k.*", b"*.wide"):
-        fields = b"Nats-Expected-Last-Subject-Sequence: 0\r\nNats-Expected-Last-Subject-Sequence-Subject: " + key
-        bench.publish(headers=b"NATS/1.0\r\n" + fields + b"\r\n\r\n")
+        bench.publish(headers=expecting(key))
     bench.end_turn()
     assert asked == [b"k.*", b"*.wide"]
     assert [publish.batch.count for publish in bench.log.publishes()] == [2]
+    assert bench.errors() == [10077]
+
+
+def test_the_wildcards_of_a_turn_have_a_bound_together() -> None:
+    bench = Bench()
+    bench.ingest.wildcards.width = lambda wanted: 20_000
+    keys = [b"a.*.b.%b" % (b"*." * n + b"x") for n in range(30)]
+    for key in keys:
+        bench.publish(headers=expecting(key))
+    bench.end_turn()
+    (publish,) = bench.log.publishes()
+    assert publish.batch.count == 4
+    assert bench.errors() == [10077] * 26
+    bench.publish(headers=expecting(keys[0]))  # another turn
+    bench.end_turn()
+    assert [publish.batch.count for publish in bench.log.publishes()] == [4, 1]
+
+
+@pytest.mark.parametrize("width", [20_000, 5])
+def test_many_wildcards_that_are_one_search_or_narrow_are_taken(width: int) -> None:
+    bench = Bench()
+    bench.ingest.wildcards.width = lambda wanted: width
+    for n in range(200):
+        bench.publish(headers=expecting(b"a.*.x%d" % n))
+        bench.publish(headers=expecting(b"a.*.x"))
+    bench.end_turn()
+    assert sum(publish.batch.count for publish in bench.log.publishes()) == 400
+    assert not bench.bus.sent
+
+
+@pytest.mark.parametrize("messages", [4, 8])
+def test_the_wildcards_of_an_atomic_batch_have_a_bound_together(messages: int) -> None:
+    """However many turns they came in."""
+    bench = Bench()
+    bench.ingest.wildcards.width = lambda wanted: 20_000
+    for n in range(1, messages + 1):
+        fields = [f"Nats-Batch-Id: u\r\nNats-Batch-Sequence: {n}", "Nats-Expected-Last-Subject-Sequence: 0"]
+        fields += ["Nats-Expected-Last-Subject-Sequence-Subject: a.*." + "*." * n + "x"]
+        bench.publish(headers=block(*fields, *["Nats-Batch-Commit: 1"] * (n == messages)))
+        bench.end_turn()
+    assert len(bench.log.commands) == (messages == 4)
+    assert [payload for _, payload, _ in bench.bus.sent[: messages - 1]] == [b""] * (messages - 1)
+    bench.bus.sent[: messages - 1] = []
+    assert bench.errors() == [10077] * (messages == 8)
+
+
+def test_a_wildcard_of_too_many_tokens_is_refused() -> None:
+    bench = Bench()
+    for tokens in (2047, 2048):
+        bench.publish(headers=expecting(b"a" + b".*" * tokens))
+    bench.end_turn()
+    assert [publish.batch.count for publish in bench.log.publishes()] == [1]
     assert bench.errors() == [10077]
 
 
