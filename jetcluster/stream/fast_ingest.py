@@ -304,6 +304,8 @@ class FastIngest:
             if seq == batch.commit_seq:
                 self._cut(batch, seq - 1)
             return True
+        if seq > batch.seq:
+            return True  # behind a command that was lost: that has been told
         if seq == 1:  # nothing came before it: an answer like that to any publish
             self._over(batch)
             self._answers.refuse((reply,), error)
@@ -315,6 +317,9 @@ class FastIngest:
 
     def _lost(self, batch: FastBatch, first: int, last: int, error: ApiError | None, reply: bytes) -> None:
         """Messages `first` to `last` could not be proposed; others before them may still be on their way."""
+        if first > batch.seq and not batch.gap_ok:  # behind another command that was lost
+            self._moved(batch, reply)
+            return
         if error is not None and first == 1 and not batch.gap_ok:
             self._refused(batch, first, error, reply)
             return

@@ -616,6 +616,31 @@ def test_a_command_that_cannot_be_carried_out_ends_the_batch_in_the_log(gap: str
     bench.stream.machine.refuse(bench.stream.index, 1, second[:-20])  # no command at all
 
 
+@pytest.mark.parametrize("both", [False, True])
+def test_a_batch_that_ends_with_a_lost_command_counts_what_came_before(both: bool) -> None:
+    """Whatever becomes of the commands behind that."""
+    bench = Bench()
+    for seq in (1, 2, 3):
+        bench.send(seq, gap="fail", flow=1)
+        bench.end_turn()
+    (first_at, first), (at, second), (third_at, third) = bench.proposed
+    result = bench.stream.apply(first)
+    assert isinstance(result, PublishResult)
+    bench.ingest.on_applied(first_at, result)
+    bench.told()
+    bench.stream.index += 1
+    bench.ingest.on_refused(at, bench.stream.machine.refuse(at, 1, second))
+    assert bench.told() == [("err", 2, 10051)]
+    if both:
+        bench.stream.index += 1
+        bench.ingest.on_refused(third_at, bench.stream.machine.refuse(third_at, 1, third))
+    else:
+        result = bench.stream.apply(third)
+        assert isinstance(result, PublishResult)
+        bench.ingest.on_applied(third_at, result)
+    assert bench.told() == [("end", "b", 1, 1)] and bench.stored() == 1
+
+
 def test_sequences_have_an_end() -> None:
     bench = Bench()
     bench.send(1)
