@@ -143,7 +143,10 @@ class StreamReplica:
         if self.leading:
             self.context.account_room.take(self, len(command))
         if command[0] == commands.FAST_PUBLISH:
-            command = self.understood(command) or command
+            understood = self.understood(command)
+            if understood is None:
+                raise RaftError("an older node knows nothing of the end of batches")
+            command = understood
         return self.group.propose(command)
 
     # ---- raft.api.StateMachine

@@ -111,7 +111,8 @@ class FastPublish(NamedTuple):
     """As `Publish`, and some of the messages belong to fast-ingest batches."""
 
     ts: int
-    batch: Batch
+    batch: Batch | None
+    """None: there are no messages, batches end."""
     parts: list[FastPart]
 
 
@@ -255,17 +256,18 @@ def encode_publish(ts: int, batch: bytes) -> bytes:
 
 
 def encode_fast(ts: int, parts: Sequence[FastPart], batch: bytes) -> bytes:
-    """As `encode_publish`; `parts` say which messages belong to which fast-ingest batch."""
+    """As `encode_publish`; `parts` say which messages belong to which fast-ingest batch. `batch` may be b""."""
     marks = encode_parts(parts)
     return HEAD.pack(FAST_PUBLISH, 0, ts) + _U32.pack(len(marks)) + marks + batch
 
 
 def plain_publish(command: bytes) -> bytes:
-    """A FAST_PUBLISH as a PUBLISH of the same messages; any other command as it is."""
+    """A FAST_PUBLISH as a PUBLISH of the same messages, b"" if there are none; any other command as it is."""
     if command[0] != FAST_PUBLISH:
         return command
     (size,) = _U32.unpack_from(command, HEAD.size)
-    return bytes((PUBLISH,)) + command[1 : HEAD.size] + command[HEAD.size + _U32.size + size :]
+    batch = command[HEAD.size + _U32.size + size :]
+    return bytes((PUBLISH,)) + command[1 : HEAD.size] + batch if batch else b""
 
 
 def encode_atomic(ts: int, batch: bytes, *, plain: bool, allow_msg_id: bool) -> list[bytes]:
@@ -464,8 +466,8 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
 def _decode_fast(ts: int, command: bytes) -> FastPublish:
     start = HEAD.size + _U32.size
     end = start + _U32.unpack_from(command, HEAD.size)[0]
-    batch = Batch.decode(command, end, verify=False)
-    return FastPublish(ts, batch, decode_parts(command[start:end], 0, batch.count))
+    batch = Batch.decode(command, end, verify=False) if len(command) != end else None
+    return FastPublish(ts, batch, decode_parts(command[start:end], 0, batch.count if batch is not None else 0))
 
 
 def _decode_fire(ts: int, command: bytes) -> Fire:

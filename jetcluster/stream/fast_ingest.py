@@ -16,7 +16,7 @@ it is applied, not when it comes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from jetcluster import errors
@@ -45,6 +45,10 @@ _TOO_MANY: Final = errors.by_code(10211)
 _APPEND: Final = b".%d%b" % (APPEND, SUFFIX)
 
 
+MOST_MARKED: Final = 32_768
+"""Parts of one command; they are counted in 16 bits."""
+
+
 class Sent(NamedTuple):
     """The messages of one batch in a proposed command."""
 
@@ -55,15 +59,19 @@ class Sent(NamedTuple):
 
 
 class FastIngest:
-    __slots__ = ("_answers", "_backlog", "_marked", "_open", "_rules", "waiting")
+    __slots__ = ("_answers", "_backlog", "_call_flush", "_marked", "_open", "_rules", "waiting")
 
-    def __init__(self, rules: StreamRules, opened: FastOpen, answers: Answers, backlog: Backlog) -> None:
+    def __init__(
+        self, rules: StreamRules, opened: FastOpen, answers: Answers, backlog: Backlog, call_flush: Callable[[], None]
+    ) -> None:
+        """`call_flush` has the open command proposed at the end of the turn, even if there are no messages in it."""
         self._rules = rules
         self._open = opened
         self._answers = answers
         self._backlog = backlog
-        self._marked: list[FastBatch] = []
-        """Batches with messages in the open command."""
+        self._call_flush = call_flush
+        self._marked: list[FastBatch | FastPart] = []
+        """Batches with messages in the open command; and those that end with it, without a message."""
         self.waiting: dict[int, list[Sent]] = {}
         """By log index of the command."""
 
@@ -73,7 +81,7 @@ class FastIngest:
 
     @property
     def marked(self) -> bool:
-        """Messages of the open command belong to batches."""
+        """The open command has something of batches."""
         return bool(self._marked)
 
     def configure(self, rules: StreamRules) -> None:
@@ -138,16 +146,20 @@ class FastIngest:
             batch.runs.append([place, 1, seq])
         return headers
 
-    def take(self) -> list[Sent]:
-        """What of the open command belongs to batches; the next command begins."""
+    def take(self) -> tuple[list[FastPart], list[Sent]]:
+        """What of the open command belongs to batches, and whose messages these are; the next command begins."""
         marked, self._marked = self._marked, []
-        sent = []
+        parts, sent = [], []
         for batch in marked:
+            if isinstance(batch, FastPart):
+                parts.append(batch)
+                continue
             runs = batch.take_runs()
             commits = runs[-1].end == batch.commit_seq
             part = FastPart(batch.batch_id, batch.stem, batch.flow, batch.gap_ok, commits, runs)
+            parts.append(part)
             sent.append(Sent(batch, part, batch.reply))
-        return sent
+        return parts, sent
 
     def on_applied(self, sent: Iterable[Sent], result: PublishResult) -> None:
         """The command was applied; everything that is due is told."""
@@ -211,7 +223,7 @@ class FastIngest:
                 return None
         if LEVEL in headers:
             if not level_is_met(field(headers, LEVEL)):
-                self._open.close(batch)
+                self._over(batch)
                 self._answers.refuse((reply,), _LEVEL_TOO_LOW)
                 return None
             headers = header_block.remove(headers, b"Nats-Required-Api-Level")
@@ -292,8 +304,10 @@ class FastIngest:
             if seq == batch.commit_seq:
                 self._cut(batch, seq - 1)
             return True
+        if seq > batch.seq:
+            return True  # behind a command that was lost: that has been told
         if seq == 1:  # nothing came before it: an answer like that to any publish
-            self._open.close(batch)
+            self._over(batch)
             self._answers.refuse((reply,), error)
         else:
             self._tell(self._reply(batch, seq), acks.flow_error(seq, error))
@@ -303,6 +317,9 @@ class FastIngest:
 
     def _lost(self, batch: FastBatch, first: int, last: int, error: ApiError | None, reply: bytes) -> None:
         """Messages `first` to `last` could not be proposed; others before them may still be on their way."""
+        if first > batch.seq and not batch.gap_ok:  # behind another command that was lost
+            self._moved(batch, reply)
+            return
         if error is not None and first == 1 and not batch.gap_ok:
             self._refused(batch, first, error, reply)
             return
@@ -337,8 +354,16 @@ class FastIngest:
         if self._open.is_due(batch):
             self._tell_ack(batch, reply)
 
-    def _finish(self, batch: FastBatch, reply: bytes) -> None:
+    def _over(self, batch: FastBatch) -> None:
+        """Closes it. If the log has some of it but no last message, its end goes there as well: else the next leader
+        would take it for open."""
         self._open.close(batch)
+        if batch.seq and batch.seq != batch.commit_seq and len(self._marked) < MOST_MARKED:
+            self._marked.append(FastPart(batch.batch_id, b"", batch.flow, batch.gap_ok, commits=False, ends=True))
+            self._call_flush()
+
+    def _finish(self, batch: FastBatch, reply: bytes) -> None:
+        self._over(batch)
         self._tell(reply, self._answers.acks.batch(batch.stored, batch.batch_id, batch.seq))
 
     # -- what the publisher is told --------------------------------------------------------------------------------

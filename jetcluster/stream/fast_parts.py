@@ -6,6 +6,8 @@ says which ones follow each other in which batch, so that every replica knows ho
     u16 parts, then each
         u8 flags | u16 flow | u16 length of stem | u16 length of id | u16 runs | stem | id, then its runs
             u32 place in the command | u32 messages | u64 sequence in the batch
+
+A part without runs says that its batch is over: its end came without a message, and the answer is given.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ _HEAD: Final = struct.Struct("<BHHHH")
 _RUN: Final = struct.Struct("<IIQ")
 _GAP_OK: Final = 1
 _COMMITS: Final = 2
+_ENDS: Final = 4
 
 ENDED: Final = errors.by_code(10208)
 """Of a message that follows a refused one where no gaps are taken. Nobody is told: the batch was answered."""
@@ -45,7 +48,7 @@ class FastRun(NamedTuple):
 
 
 class FastPart(NamedTuple):
-    """The messages of one batch in one command, in order; at least one run."""
+    """The messages of one batch in one command, in order; at least one run, or none if it `ends`."""
 
     batch_id: bytes
     stem: bytes
@@ -54,7 +57,9 @@ class FastPart(NamedTuple):
     gap_ok: bool
     commits: bool
     """The last message is the last one of the batch."""
-    runs: Sequence[FastRun]
+    runs: Sequence[FastRun] = ()
+    ends: bool = False
+    """There are no messages; nothing of the batch comes any more."""
 
     @property
     def messages(self) -> int:
@@ -62,7 +67,7 @@ class FastPart(NamedTuple):
 
     @property
     def begins(self) -> bool:
-        return self.runs[0].seq == 1
+        return not self.ends and self.runs[0].seq == 1
 
 
 class Settled(NamedTuple):
@@ -142,8 +147,8 @@ class FastGate:
 
 def encode_parts(parts: Sequence[FastPart]) -> bytes:
     pieces = [_COUNT.pack(len(parts))]
-    for batch_id, stem, flow, gap_ok, commits, runs in parts:
-        flags = (_GAP_OK if gap_ok else 0) | (_COMMITS if commits else 0)
+    for batch_id, stem, flow, gap_ok, commits, runs, ends in parts:
+        flags = (_GAP_OK if gap_ok else 0) | (_COMMITS if commits else 0) | (_ENDS if ends else 0)
         pieces.append(_HEAD.pack(flags, flow, len(stem), len(batch_id), len(runs)) + stem + batch_id)
         pieces += [_RUN.pack(*run) for run in runs]
     return b"".join(pieces)
@@ -162,8 +167,12 @@ def decode_parts(raw: bytes, at: int, messages: int) -> list[FastPart]:
         end = at + run_count * _RUN.size
         runs = [FastRun(*fields) for fields in _RUN.iter_unpack(raw[at:end])]
         at = end
-        if flags & ~(_GAP_OK | _COMMITS) or len(runs) != run_count or not runs or not flow:
+        ends = bool(flags & _ENDS)
+        if flags & ~(_GAP_OK | _COMMITS | _ENDS) or len(runs) != run_count or ends == bool(runs) or not flow:
             raise ValueError("not a fast batch")
+        if ends:
+            parts.append(FastPart(batch_id, stem, flow, bool(flags & _GAP_OK), bool(flags & _COMMITS), ends=True))
+            continue
         if any(run.start + run.count > messages or not run.count or not run.seq for run in runs):
             raise ValueError("a fast batch beyond its command")
         if runs[-1].end > _MOST_SEQ or any(after.seq <= before.end for before, after in pairwise(runs)):

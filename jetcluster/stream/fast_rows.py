@@ -6,8 +6,9 @@ beside the messages, part of every copy of the state:
     id  ->  u8 flags | u16 flow | u64 sequence in the batch | u64 stream sequence
             | u64 time | u64 index | u32 place | stem
 
-Batches that end without a message being stored (EOB, abandoned) leave their row; it goes when it is old, or when there
-are too many. Nothing but the time of commands decides that.
+A batch's row goes with its last message or, where it ends without one (EOB, a gap, an error), with a part that says so.
+What is abandoned leaves its row; it goes when it is old, or when there are too many. Nothing but the time of commands
+decides that.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class FastRows:
         for place, part in enumerate(parts):
             row = self.by_id.pop(part.batch_id, None)
             self._changed.add(part.batch_id)
-            if part.commits:
+            if part.commits or part.ends:
                 continue
             if row is None or part.begins:
                 row = FastRow(part.flow, part.stem, gap_ok=part.gap_ok)
@@ -111,15 +112,17 @@ class FastRows:
     def refuse(self, index: int, ts: int, parts: Sequence[FastPart]) -> None:
         """The command at `index` could not be carried out as a whole."""
         for place, part in enumerate(parts):
-            if part.gap_ok:
+            if part.gap_ok and not part.ends:
                 continue  # its messages are a gap
             row = self.by_id.pop(part.batch_id, None)
+            self._changed.add(part.batch_id)
+            if part.ends:
+                continue
             if row is None or part.begins:
                 row = FastRow(part.flow, part.stem, gap_ok=False)
             row.ended = True
             row.ts, row.index, row.place = ts, index, place
             self.by_id[part.batch_id] = row
-            self._changed.add(part.batch_id)
         self.forget(ts)
 
     def flush(self) -> None:

@@ -23,6 +23,7 @@ leader, so a refusal could be a lie and an ack as well. The client times out and
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from jetcluster.clock import Clock
@@ -104,7 +105,7 @@ class Ingest:
         self._stage = stage
         self.batches = AtomicIngest(stage, propose, clock, self._answers, self._backlog)
         opened = FastOpen(stage.room, self._backlog, clock, stage.opened)
-        self.fast = FastIngest(stage.rules, opened, self._answers, self._backlog)
+        self.fast = FastIngest(stage.rules, opened, self._answers, self._backlog, self._schedule)
         self._scheduled = False
         self._subjects: list[bytes] = []
         self._headers: list[bytes] = []
@@ -223,10 +224,12 @@ class Ingest:
         """Proposes the open batch, if any."""
         replies = self._replies
         if not replies:
+            if self.fast.marked:
+                self._propose_ends()
             return
         now, batch = self._clock.time_ns(), Batch.encode(self._subjects, self._headers, self._payloads)
-        sent = self.fast.take() if self.fast.marked else []
-        command = encode_fast(now, [each.part for each in sent], batch) if sent else encode_publish(now, batch)
+        parts, sent = self.fast.take() if self.fast.marked else ((), ())
+        command = encode_fast(now, parts, batch) if parts else encode_publish(now, batch)
         self._subjects, self._headers, self._payloads, self._replies = [], [], [], []
         self._open_bytes = 0
         if self.wildcards.spent:
@@ -301,6 +304,13 @@ class Ingest:
         if not self._scheduled:
             self._scheduled = True
             self._call_soon(self._end_of_turn)
+
+    def _propose_ends(self) -> None:
+        """Batches have ended without a message. Nobody waits for that: if it does not get into the log, their rows grow
+        old."""
+        parts, _ = self.fast.take()
+        with suppress(RaftError):
+            self._propose(encode_fast(self._clock.time_ns(), parts, b""))
 
     def _end_of_turn(self) -> None:
         self._scheduled = False

@@ -35,9 +35,12 @@ AHEAD: Final = 1_000_000_000
 def lowered(command: bytes, clock: int, level: int = 0) -> bytes | None:
     """`command` as a version of `level` understands it, which means without newer flags. None for one that removes what
     is due while the machine's `clock` is far ahead of it: versions of level 0 count from there. It can wait, what it
-    would remove does not come back. None also for a CONTINUE, of which they know nothing: the job waits for them."""
+    would remove does not come back. None also for a CONTINUE, of which they know nothing: the job waits for them; and
+    for the end of fast-ingest batches, of which they do not know that they are open."""
     if level < FAST:
         command = plain_publish(command)
+        if not command:
+            return None
     if level < NAMES:
         command = placeless(nameless(command))
     if level:

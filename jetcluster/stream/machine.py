@@ -53,7 +53,7 @@ from jetcluster.stream.jobs import JobError, Jobs
 from jetcluster.stream.ports import SIDE_CONFIG, Extension, MachineStore
 from jetcluster.stream.publish import EXHAUSTED, SUBJECT_TOO_LONG, Admission, mapped
 from jetcluster.stream.replacing import Replace
-from jetcluster.stream.results import BatchResult, JobStep, Result, digest_bytes
+from jetcluster.stream.results import BatchResult, JobStep, PublishResult, Result, digest_bytes
 from jetcluster.stream.rules import INTEREST, StreamRules
 from jetcluster.stream.scheduler import FindZone, Scheduler, system_zone
 from jetcluster.stream.schedules import Schedules
@@ -314,6 +314,10 @@ class StreamMachine:
         return result
 
     def _publish_fast(self, index: int, command: FastPublish) -> Result:
+        if command.batch is None:
+            self.clock = max(self.clock, command.ts)
+            self.fast.note(index, self.clock, command.parts, PublishResult(0, 0, None))
+            return 0
         base = max(command.ts, self.clock + 1)
         result = self._admission.admit(command.batch, base, self.fast.gate(command.parts))
         self.clock = base + command.batch.count - 1

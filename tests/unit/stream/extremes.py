@@ -267,7 +267,11 @@ def _fast_publish(x: Extremes) -> list[bytes]:
             runs.append(FastRun(start, count, seq))
             at += count
         stem, batch_id = x.pick((b"_INBOX.a.id", b"", b"s" * 65_535)), x.pick((b"id", b"other", b"", b"\xff" * 65_535))
-        parts.append(FastPart(batch_id, stem, x.pick((0, 1, 100, 65_535)), x.odd(0.5), x.odd(0.3), runs))
+        ends = x.odd(0.3)
+        runs = runs if ends == x.odd(0.1) else []
+        parts.append(FastPart(batch_id, stem, x.pick((0, 1, 100, 65_535)), x.odd(0.5), x.odd(0.3), runs, ends))
+    if x.odd(0.2):
+        return [commands.encode_fast(x.time(), [part._replace(runs=(), ends=True) for part in parts], b"")]
     return [commands.encode_fast(x.time(), parts, batch)]
 
 

@@ -67,8 +67,11 @@ class Bench:
         proposed, self.proposed = self.proposed, []
         for index, command in proposed:
             result = self.stream.apply(command)
-            assert isinstance(result, PublishResult) and self.stream.index == index
-            self.ingest.on_applied(index, result)
+            assert self.stream.index == index
+            if isinstance(result, PublishResult):
+                self.ingest.on_applied(index, result)
+            else:
+                assert result == 0  # nothing but ends of batches
 
     def apply_alone(self) -> None:
         """The leader dies before it tells anybody."""
@@ -509,6 +512,81 @@ def test_the_next_leader_says_nothing_of_a_batch_whose_first_message_was_refused
     assert bench.told() == [("refused", 10208)]
 
 
+def _gap(bench: Bench, id: str) -> None:
+    bench.send(4, id=id, gap="fail")
+
+
+def _eob(bench: Bench, id: str) -> None:
+    bench.send(2, 3, id=id)
+
+
+def _again(bench: Bench, id: str) -> None:
+    bench.send(1, 1, id=id)
+    bench.send(1, 2, id=id)
+
+
+def _error(bench: Bench, id: str) -> None:
+    bench.send(2, id=id, gap="fail", headers=WRONG)
+
+
+def _level(bench: Bench, id: str) -> None:
+    bench.send(2, id=id, headers=block("Nats-Required-Api-Level: 99"))
+
+
+@pytest.mark.parametrize("end", [_gap, _eob, _again, _error, _level])
+@pytest.mark.parametrize("busy", [False, True])
+def test_the_next_leader_takes_no_batch_for_open_that_ended(end: Callable[[Bench, str], None], busy: bool) -> None:
+    """The log hears of the end, with what others publish or alone."""
+    bench = Bench()
+    for n in range(20):
+        bench.send(1, id=f"b{n}", gap="fail" if end in (_gap, _error) else "ok")
+    bench.send(1, id="open")
+    bench.settle()
+    for n in range(20):
+        end(bench, f"b{n}")
+    bench.settle()
+    assert bench.ingest.open_batches == 1
+    if busy:
+        bench.ingest.on_message(b"a", b"", b"", b"y", CLIENT)
+    bench.settle()
+    assert not bench.proposed and not bench.turn
+    assert list(bench.stream.machine.fast.by_id) == [b"open"]
+    bench.stream.restart()
+    bench.ingest.clear()
+    bench.ingest = bench.leader()
+    bench.bus.sent.clear()
+    bench.ingest.resume(bench.stream.machine.fast.by_id)
+    assert bench.ingest.open_batches == 1
+    assert bench.told("open") == [("ack", 1, 2)] and not bench.bus.sent
+
+
+def test_an_id_may_be_used_again_in_the_turn_in_which_its_batch_ended() -> None:
+    bench = Bench()
+    bench.send(1)
+    bench.settle()
+    bench.send(2, 3)
+    bench.send(1)
+    bench.send(2)
+    bench.settle()
+    row = bench.stream.machine.fast.by_id[b"b"]
+    assert (row.seq, row.stored) == (2, 3)
+    bench.send(3, 2)
+    bench.settle()
+    assert bench.told()[-1] == ("end", "b", 3, 4) and not bench.stream.machine.fast.by_id
+
+
+def test_an_end_that_does_not_get_into_the_log_is_no_trouble() -> None:
+    bench = Bench()
+    bench.send(1)
+    bench.settle()
+    bench.send(2, 3)
+    bench.error = NotLeaderError("")
+    bench.end_turn()
+    bench.error = None
+    bench.end_turn()
+    assert not bench.proposed and bench.ingest.open_batches == 0 and list(bench.stream.machine.fast.by_id) == [b"b"]
+
+
 def test_a_leader_twice_counts_its_batches_once() -> None:
     bench = Bench()
     bench.send(1)
@@ -536,6 +614,31 @@ def test_a_command_that_cannot_be_carried_out_ends_the_batch_in_the_log(gap: str
     assert bench.stream.machine.fast.by_id[b"b"].ended == (gap == "fail")
     bench.stream.index += 1
     bench.stream.machine.refuse(bench.stream.index, 1, second[:-20])  # no command at all
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_batch_that_ends_with_a_lost_command_counts_what_came_before(both: bool) -> None:
+    """Whatever becomes of the commands behind that."""
+    bench = Bench()
+    for seq in (1, 2, 3):
+        bench.send(seq, gap="fail", flow=1)
+        bench.end_turn()
+    (first_at, first), (at, second), (third_at, third) = bench.proposed
+    result = bench.stream.apply(first)
+    assert isinstance(result, PublishResult)
+    bench.ingest.on_applied(first_at, result)
+    bench.told()
+    bench.stream.index += 1
+    bench.ingest.on_refused(at, bench.stream.machine.refuse(at, 1, second))
+    assert bench.told() == [("err", 2, 10051)]
+    if both:
+        bench.stream.index += 1
+        bench.ingest.on_refused(third_at, bench.stream.machine.refuse(third_at, 1, third))
+    else:
+        result = bench.stream.apply(third)
+        assert isinstance(result, PublishResult)
+        bench.ingest.on_applied(third_at, result)
+    assert bench.told() == [("end", "b", 1, 1)] and bench.stored() == 1
 
 
 def test_sequences_have_an_end() -> None:

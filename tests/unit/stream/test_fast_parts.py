@@ -32,6 +32,20 @@ def test_parts_come_back_as_they_were() -> None:
     assert isinstance(decoded, FastPublish) and decoded.parts == parts and decoded.ts == 7
 
 
+def test_a_part_may_say_that_its_batch_is_over_and_nothing_else() -> None:
+    over = FastPart(b"id", b"", 10, True, False, ends=True)
+    parts = [over, part(), over._replace(gap_ok=False)]
+    assert decode_parts(encode_parts(parts), 0, 4) == parts and not over.begins
+    command = commands.encode_fast(7, [over], b"")
+    assert commands.decode(command) == FastPublish(7, None, [over])
+    assert lowered(command, 0, FAST) == command and not any(lowered(command, 0, level) for level in range(FAST))
+    for wrong in ([over._replace(runs=RUNS)], [part([])]):
+        with pytest.raises(ValueError):
+            decode_parts(encode_parts(wrong), 0, 4)
+    with pytest.raises(CommandError):
+        commands.decode(commands.encode_fast(7, [part()], b""))  # messages that are not there
+
+
 @given(st.binary(max_size=80))
 def test_bytes_that_are_no_parts_are_no_command(raw: bytes) -> None:
     batch = Batch.encode([b"a"] * 4, [], [b""] * 4)
