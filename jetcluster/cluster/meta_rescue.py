@@ -218,8 +218,12 @@ class MetaRescue:
 
     async def _serve(self, peer: str, payload: bytes) -> bytes:
         body = json.loads(payload)
+        context = self._context
         try:
-            answer = await self._steps[body["step"]](body)
+            if peer == context.me or context.raft.admission.is_voter(peer):
+                answer = await self._steps[body["step"]](body)
+            else:
+                answer = {"refused": "only a voter of the meta group may rescue it"}
         except RescueError as error:
             answer = {"refused": str(error)}
         return json.dumps(answer, separators=(",", ":")).encode()

@@ -52,7 +52,7 @@ def verify(public: str, statement: bytes, signature: bytes) -> bool:
 
 
 def load_key(directory: Path, identity: NodeIdentity, rng: Rng) -> tuple[NodeKey, NodeIdentity]:
-    """The key of the store, made where the identity knows of none, and the identity that knows of it. Raises
+    """The key of the store, made where there is none and the identity knows of none, and the identity with it. Raises
     IdentityError where it is lost or another one than the others know, OSError when it cannot be written."""
     path = directory / FILE_NAME
     if identity.key:
@@ -66,9 +66,22 @@ def load_key(directory: Path, identity: NodeIdentity, rng: Rng) -> tuple[NodeKey
             raise tampered(directory, f"{path} is the key of another store")
         path.chmod(0o600)
         return key, identity
-    seed = rng.token(32)
-    write_durably(path, encode_seed("N", seed))
-    key = NodeKey(seed)
-    identity = identity.with_key(key.public)
+    kept = _left_by_a_later_version(path)
+    if kept is None:
+        seed = rng.token(32)
+        write_durably(path, encode_seed("N", seed))
+        kept = NodeKey(seed)
+    identity = identity.with_key(kept.public)
     save_identity(directory, identity)
-    return key, identity
+    return kept, identity
+
+
+def _left_by_a_later_version(path: Path) -> NodeKey | None:
+    """The others may know this node by it: a version without keys, that this one was rolled back to, has written the
+    identity anew, and told of no key. None where there is no key; then nobody knows one."""
+    try:
+        key = NodeKey(decode_seed("N", path.read_text(errors="replace").strip()))
+    except (FileNotFoundError, ValueError):
+        return None
+    path.chmod(0o600)
+    return key

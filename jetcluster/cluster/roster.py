@@ -28,7 +28,7 @@ class Roster:
         self._meta = meta
         self._on_member = on_member
         self._told: dict[str, Announcement] = {}
-        """By member, what it said last."""
+        """By voter, what it said last."""
         self._strangers: set[str] = set()
         admission = context.raft.admission
         admission.vouched = self.vouched
@@ -65,11 +65,12 @@ class Roster:
         return tuple((peer, node.key) for peer, node in sorted(self._meta.machine.nodes.items()) if node.key)
 
     def told(self, peer: str, announcement: Announcement) -> None:
-        """`peer` says who is in the meta group. Counts when this node's own log names `peer`."""
-        members = self._members()
-        for gone in [known for known in self._told if known not in members]:
+        """`peer` says who votes in the meta group. Counts when `peer` does, by this node's own log."""
+        log = self._context.raft.journal.groups.get(META_GROUP)
+        voters = log.config.voters if log is not None else ()
+        for gone in [known for known in self._told if known not in voters]:
             del self._told[gone]
-        if peer in members:
+        if peer in voters:
             self._told[peer] = announcement
             self.look()
             if announcement.keys:

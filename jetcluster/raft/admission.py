@@ -1,11 +1,13 @@
-"""Whose frames count. Everybody else may be linked, and is not listened to: whoever can reach the route port, or has
-its password, is no member of anything by that.
+"""Whose frames count, and which. Everybody else may be linked, and is not listened to: whoever can reach the route
+port, or has its password, is no member of anything by that.
 
-- A member of a group is who the newest configuration of its log names, and who belongs to the cluster as well: to the
-  meta group, by the newest configuration in this node's log of it, or by the word of a member (`vouched`), where this
-  node's log lags.
-- Who belongs to the cluster and is not in the group's configuration may have become a member since. It is heard while
-  nobody leads whom this replica knows, which is so where it lags: whoever follows a leader hears of new ones from it.
+- A member of a group is who the newest configuration of its log names, committed or not, and who belongs to the cluster
+  as well: to the meta group, by the newest configuration in this node's log of it, or by the word of a voter
+  (`vouched`), where this node's log lags.
+- Voters lead, stand for election and tell the time. A learner answers, no more: anybody who may join becomes one.
+- A voter of the cluster that has no vote in the group by this replica's log may have become one since. It is heard
+  while nobody leads whom this replica knows, which is so where it lags: whoever follows a leader hears of new ones from
+  it.
 
 The peer is always that of the link, never a field of a frame.
 """
@@ -13,6 +15,7 @@ The peer is always that of the link, never a field of a frame.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from jetcluster.clock import Clock
@@ -27,13 +30,21 @@ TELL_EVERY = 60.0
 MAX_TOLD = 256
 
 
+class Standing(Enum):
+    """What a peer is to a group."""
+
+    STRANGER = 0
+    LEARNER = 1
+    VOTER = 2
+
+
 class Admission:
     def __init__(self, groups: Mapping[int, Group], journal: Journal, clock: Clock) -> None:
         self._groups = groups
         self._journal = journal
         self._clock = clock
         self.vouched: Callable[[str], bool] = lambda peer: False
-        """Is the peer known to belong to the cluster, though this node's log of the meta group does not name it?"""
+        """Is the peer known to have a vote in the cluster, though by this node's log of the meta group it has none?"""
         self.report: Callable[[int, str], None] = lambda gid, text: None
         self.refused = 0
         """Frames."""
@@ -51,8 +62,8 @@ class Admission:
         return peer in log.config.voters or peer in log.config.learners or self.vouched(peer)
 
     def is_voter(self, peer: str) -> bool:
-        """Does `peer` have a vote in the cluster, as far as this node knows? As in `is_member`, anybody may before this
-        node has met its cluster."""
+        """Does `peer` have a vote in the cluster, as far as this node knows? As in `is_member`, anybody has one before
+        this node has met its cluster."""
         log = self._journal.groups.get(META_GROUP)
         return log is None or peer in log.config.voters or self.vouched(peer)
 
@@ -64,18 +75,21 @@ class Admission:
         """To the cluster, or to a group."""
         return self.knows(peer) or any(peer in group.members for group in self._groups.values())
 
-    def admits(self, group: Group, peer: str) -> bool:
-        """May `peer` say anything in `group`?"""
-        if peer in group.members:
-            return group.gid == META_GROUP or self.is_member(peer)
-        return group.hears(peer) and self.is_member(peer)
+    def standing(self, group: Group, peer: str) -> Standing:
+        """What may `peer` say in `group`?"""
+        if peer in group.peers:
+            return Standing.VOTER if group.gid == META_GROUP or self.is_member(peer) else Standing.STRANGER
+        if group.hears(peer) and self.is_voter(peer):
+            return Standing.VOTER
+        learns = peer in group.members and (group.gid == META_GROUP or self.is_member(peer))
+        return Standing.LEARNER if learns else Standing.STRANGER
 
-    def refuse(self, peer: str, gid: int) -> None:
-        """A frame of a stranger: nothing in it was looked at. Told once in a while."""
+    def refuse(self, peer: str, gid: int, why: str = "it is not known as a member") -> None:
+        """A frame that counts for nothing. Told once in a while."""
         self.refused += 1
         now = self._clock.monotonic()
         if now - self._told.get(peer, -TELL_EVERY) >= TELL_EVERY:
             if len(self._told) >= MAX_TOLD:
                 self._told.clear()
             self._told[peer] = now
-            self.report(gid, f"frames of {peer} are refused: it is not known as a member")
+            self.report(gid, f"frames of {peer} are refused: {why}")

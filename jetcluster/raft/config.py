@@ -71,7 +71,10 @@ class RaftConfig:
     """Of all frames that are kept so."""
     hand_overs: int = 500
     """Groups that a node which should not lead hands over at a time."""
+    free_term_leap: int = 1 << 21
+    """Terms by which a message of a voter may be ahead of this replica's at any time: a rescue takes `rescue.TERM_STEP`
+    at once, of which two fit."""
     max_term_leap: int = 1 << 28
-    """Terms by which one message of a member may be ahead of this replica's. A candidate waits 0.3 s at least before it
-    goes on to the next term, so that many elections take 2.5 years of nothing else; a rescue takes `rescue.TERM_STEP`
-    at once, of which 256 fit. Whoever was away for longer comes back with an empty store."""
+    """The same, once in `leap_every`. A candidate waits 0.3 s at least before it goes on to the next term, so that many
+    elections take 2.5 years of nothing else. Whoever was away for longer comes back with an empty store."""
+    leap_every: float = 60.0

@@ -17,9 +17,10 @@ from jetcluster.health.loop_watch import LoopWatch
 from jetcluster.health.node_health import Aspect, NodeHealth
 from jetcluster.latency import Latency
 from jetcluster.raft import codec
-from jetcluster.raft.admission import Admission
+from jetcluster.raft.admission import Admission, Standing
 from jetcluster.raft.api import META_GROUP, StateMachine, Transport
 from jetcluster.raft.config import RaftConfig
+from jetcluster.raft.delivery import Delivery
 from jetcluster.raft.early import EarlyFrames
 from jetcluster.raft.group import Group
 from jetcluster.raft.grouplog import GroupLog
@@ -80,6 +81,7 @@ class RaftNode:
         self.counters = RaftCounters()
         self.groups: dict[int, Group] = {}
         self.admission = Admission(self.groups, journal, clock)
+        self._delivery = Delivery(self.admission, self.config, self.counters, clock)
         self.led = LedGroups(me)
         self.commit_latency = Latency()
         """From a proposal to its commit, on leaders: one entry at a time and group."""
@@ -91,7 +93,7 @@ class RaftNode:
         self.losses: list[str] = []
         """What groups without another replica lost to damage of the journal found at this start (monitoring)."""
         self._transport = transport
-        self._on_report = self.admission.report = on_report or (lambda gid, text: None)
+        self._on_report = self.admission.report = self._delivery.report = on_report or (lambda gid, text: None)
         self._peers: dict[str, _PeerState] = {}
         self._dirty: dict[int, Group] = {}
         self._stirred: dict[int, Group] = {}
@@ -184,7 +186,7 @@ class RaftNode:
             attach(group)
         group.start(campaign)
         for _, peer, frame in self._early.pop(gid):
-            self._deliver(group, peer, frame)
+            self._delivery.deliver(group, peer, frame)
         self._schedule_turn()
         return group
 
@@ -253,6 +255,7 @@ class RaftNode:
         state = self._peers.setdefault(peer, _PeerState())
         if state.up:
             self.peer_down(peer)
+            state = self._peers.setdefault(peer, _PeerState())
         state.up = state.well = True
         state.suspected = False
         state.last_seen = self.clock.monotonic()
@@ -286,29 +289,11 @@ class RaftNode:
             return self._on_control(peer, frame)
         group = self.groups.get(gid)
         if group is not None:
-            return self._deliver(group, peer, frame)
+            return self._delivery.deliver(group, peer, frame)
         if not self.admission.is_member(peer):
             self.admission.refuse(peer, gid)
         elif not self._early.keep(gid, peer, frame, state.last_seen):
             self.counters.unknown_frames += 1
-        return ""
-
-    def _deliver(self, group: Group, peer: str, frame: bytes) -> str:
-        if not self.admission.admits(group, peer):
-            self.admission.refuse(peer, group.gid)
-            return ""
-        try:
-            message = codec.decode(frame)
-        except codec.CodecError as error:
-            self.counters.refused_frames += 1
-            return f"Raft frame: {error}"
-        if message.term - group.term > self.config.max_term_leap:
-            self.counters.refused_frames += 1
-            return f"Raft frame: a leap from term {group.term} to {message.term}"
-        try:
-            group.receiver.on_message(peer, message)
-        except Exception as error:  # noqa: BLE001 - an assertion of one group must not take the link of all
-            group.fail(error)
         return ""
 
     def _on_control(self, peer: str, frame: bytes) -> str:
@@ -325,7 +310,7 @@ class RaftNode:
             return ""
         self._peers[peer].well = message.well
         self.levels.heard(peer, message.level)
-        if message.wall_ns:
+        if message.wall_ns and self.admission.is_voter(peer):
             self.health.time.heard(peer, message.wall_ns, message.trusted_ns)
         return ""
 
@@ -334,7 +319,7 @@ class RaftNode:
         for gid, term, _ in message.groups:
             led.add(gid)
             group = self.groups.get(gid)
-            if group is not None and self.admission.admits(group, peer):
+            if group is not None and self.admission.standing(group, peer) is Standing.VOTER:
                 group.led_by(peer, term)
         for group in self.groups.values():
             if group.leader == peer and group.gid not in led:
@@ -422,7 +407,7 @@ class RaftNode:
         for group in dirty.values():
             try:
                 group.work()
-            except Exception as error:  # noqa: BLE001 - as in _deliver
+            except Exception as error:  # noqa: BLE001 - as in `delivery`
                 group.fail(error)
         self._working = False
         if self._dirty:
@@ -470,7 +455,7 @@ class RaftNode:
             if wanted is not None and wanted <= now:
                 try:
                     group.on_time(now)
-                except Exception as error:  # noqa: BLE001 - as in _deliver
+                except Exception as error:  # noqa: BLE001 - as in `delivery`
                     group.fail(error)
         if self._wakes and self._wakes[0][0] < self._wake_at:
             self._arm(self._wakes[0][0])

@@ -11,6 +11,9 @@ from jetcluster.raft import append, codec
 if TYPE_CHECKING:
     from jetcluster.raft.group import Group
 
+REFUSE_EVERY = 60.0
+"""Seconds between two links that are closed, and two reports, of leaders that contradict what is committed."""
+
 
 class Receiver:
     def __init__(self, group: Group) -> None:
@@ -19,17 +22,20 @@ class Receiver:
         """A term whose leader's log was found equal to this one at or above its base."""
         self.context = 0
         """Read context that the next ack has to echo."""
+        self._refused_at = float("-inf")
         self._committed = 0
         """The most that any leader said is committed."""
         self.told = 0
         """What a leader said is committed, or what the last message held if this replica could not even take its
         entries: the leader may have acked them by now."""
 
-    def on_message(self, peer: str, message: codec.Message) -> None:
+    def on_message(self, peer: str, message: codec.Message) -> str:
+        """What is wrong with it, if no member would send it; else ""."""
+        wrong = ""
         if self._group.stopped or peer in self._group.fenced:
-            return
+            return wrong
         if isinstance(message, codec.Append):
-            self._on_append(peer, message)
+            wrong = self._on_append(peer, message)
         elif isinstance(message, codec.PreVote):
             self._group.election.on_pre_vote(peer, message)
         elif isinstance(message, codec.Vote):
@@ -47,6 +53,7 @@ class Receiver:
             else:
                 self._on_order(peer, message)
         self._group.sync()
+        return wrong
 
     def _on_answer(self, peer: str, message: codec.Message) -> None:
         """A message of this very term, to its leader."""
@@ -92,7 +99,7 @@ class Receiver:
             return  # a vote is a promise that the journal keeps; this one does not return from its last write
         self._group.engine.receive_vote_request(peer, message.term, message.last_index, message.last_term)
 
-    def _on_append(self, peer: str, message: codec.Append) -> None:
+    def _on_append(self, peer: str, message: codec.Append) -> str:
         if message.term < self._group.term:
             # pysyncobj keeps silent, and the stale leader goes on for 30 s (D8).
             self._group.send(
@@ -101,14 +108,16 @@ class Receiver:
                     self._group.term, message.prev_index, self._group.log.last_index + 1, 0, self._group.log.damaged
                 ),
             )
-            return
+            return ""
         if message.term == self._group.term and self._group.engine.leads():
             self._group.fail(f"two leaders in term {message.term}: {self._group.me} and {peer}")
-            return
-        self._committed = max(self._committed, message.commit)  # a new leader may know of less at first
-        self.told = self._committed
+            return ""
         matched = self._matched_term == message.term
         planned = append.plan(self._group.log, self._group.engine.commit_index(), message, matched)
+        if isinstance(planned, append.Diverged) and self._contradicted(planned.at):
+            return self._refuse(peer, message.term, planned.at)
+        self._committed = max(self._committed, message.commit)  # a new leader may know of less at first
+        self.told = self._committed
         if isinstance(planned, append.New):
             self._on_new(peer, message, planned)
         elif isinstance(planned, append.Held):
@@ -128,6 +137,7 @@ class Receiver:
                 )
             else:
                 self._on_diverged(peer, planned.at)
+        return ""
 
     def _on_new(self, peer: str, message: codec.Append, planned: append.New) -> None:
         if planned.entries and self._group.node.journal.scarce:
@@ -162,18 +172,34 @@ class Receiver:
             self._group.rejoin.on_verified(peer, verified)
         self._group.mark()
 
+    def _contradicted(self, index: int) -> bool:
+        """Is entry `index` committed for certain, so that no leader can have another one?"""
+        return index > self._group.snapshots.installed and not self._group.log.relaxed
+
+    def _refuse(self, peer: str, term: int, index: int) -> str:
+        """One of the two logs is wrong, and nothing here says which: `peer` may be forging, or its disk, or this one's,
+        has lost what was acknowledged. What is committed here stays, this message does not count for anything, its term
+        included, and the replica goes on: with the next leader, or with nobody. A link carries all groups, so it is
+        closed for it once in a while only."""
+        group, now = self._group, self._group.now()
+        group.node.counters.refused_frames += 1
+        if now - self._refused_at < REFUSE_EVERY:
+            return ""
+        self._refused_at = now
+        text = f"leader {peer} of term {term} contradicts committed entry {index}: it is not followed"
+        group.node.report(group, text)
+        return f"Raft frame of group {group.gid}: {text}"
+
     def _on_diverged(self, peer: str, index: int) -> None:
         if index <= self._group.snapshots.installed:
             self._group.node.report(self._group, f"{peer} does not know the installed state at {index}")
-        elif self._group.log.relaxed:
+        else:
             # Entries of a memory stream, and with a sync interval, are not waited for: a power failure may take
             # committed ones of a majority, and whoever has kept more of them goes the way of the majority.
             if not self._group.snapshots.wanted:
                 why = f"{peer} does not have committed entry {index}, which a loss of power may take: its state counts"
                 self._group.node.report(self._group, why)
             self._group.snapshots.require()
-        else:
-            self._group.fail(f"leader {peer} contradicts committed entry {index}")
 
     def _on_offer(self, peer: str, message: codec.SnapOffer) -> None:
         if message.term < self._group.term or self._group.engine.leads():

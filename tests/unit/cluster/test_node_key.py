@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jetcluster.clock import SeededRng, SystemRng
-from jetcluster.cluster.identity import IdentityError, load_identity, new_id
+from jetcluster.cluster.identity import IdentityError, load_identity, new_id, save_identity
 from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.cluster.mesh_auth import Reason
 from jetcluster.cluster.mesh_dialer import Target
@@ -70,6 +70,16 @@ def test_a_crash_between_key_and_identity_makes_another_key(tmp_path: Path) -> N
     (tmp_path / FILE_NAME).write_text("SNAM, cut off")
     key, identity = load_key(tmp_path, load_identity(tmp_path, "n1"), SystemRng())
     assert identity.key == key.public
+
+
+def test_a_key_survives_a_version_that_does_not_know_of_it(tmp_path: Path) -> None:
+    """Rolled back and forth: the identity was written without its key meanwhile, and the others know this one."""
+    key, identity = load_key(tmp_path, load_identity(tmp_path, "n1"), SystemRng())
+    save_identity(tmp_path, identity.with_key(""))
+    (tmp_path / FILE_NAME).chmod(0o644)
+    again, known = load_key(tmp_path, load_identity(tmp_path, "n1"), SystemRng())
+    assert again.public == known.key == key.public == load_identity(tmp_path, "n1").key
+    assert stat.S_IMODE((tmp_path / FILE_NAME).stat().st_mode) == 0o600
 
 
 # -- what is told

@@ -178,6 +178,42 @@ async def test_a_stranger_speaks_for_nobody() -> None:
 
 
 @virtual_time
+async def test_who_has_asked_to_join_and_has_no_vote_speaks_for_nobody() -> None:
+    async with Cluster() as cluster:
+        await all_known(cluster)
+        rogue = await stranger(cluster)
+        for node in cluster:
+            await rogue.call(node.me, "meta.join", rogue.me.peer_id.encode())
+        groups = [node.raft.groups[META_GROUP] for node in cluster]
+        await cluster.until(lambda: all(rogue.me.peer_id in group.log.config.learners for group in groups))
+        told = Announcement((), True, tuple(sorted([rogue.me.peer_id, "NOBODY00"])), cluster["A"].mesh.me.cluster_id)
+        body = json.dumps({"step": "promise", "term": 10**6, "candidate": rogue.me.peer_id}).encode()
+        for node in cluster:
+            rogue.notify(node.me, "boot", told.encode())
+            answer = await rogue.call(node.me, "meta.rescue", body)
+            assert json.loads(answer) == {"refused": "only a voter of the meta group may rescue it"}
+        await asyncio.sleep(0.5)
+        for node in cluster:
+            assert node.raft.admission.is_member(rogue.me.peer_id)
+            assert not node.raft.admission.is_voter(rogue.me.peer_id)
+            assert not node.raft.admission.is_member("NOBODY00")
+        rogue.stop_now()
+
+
+@virtual_time
+async def test_voters_name_new_ones_as_soon_as_they_know() -> None:
+    async with Cluster() as cluster:
+        await all_known(cluster)
+        new = cluster.add("D")
+        await cluster.until(lambda: all(new.me in node.raft.groups[META_GROUP].peers for node in cluster))
+        await asyncio.sleep(0.5)
+        for node in cluster:
+            said = {peer: told.meta_peers for peer, told in node.js.roster._told.items()}
+            others = {other.me for other in cluster if other is not node}
+            assert others == {peer for peer, named in said.items() if new.me in named}
+
+
+@virtual_time
 async def test_another_node_takes_a_members_place_by_its_name_only_after_a_while() -> None:
     """The member may just restart. A node that lost its store has to wait as long."""
     async with Cluster() as cluster:

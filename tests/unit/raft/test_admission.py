@@ -78,7 +78,7 @@ def test_a_stranger_does_not_win_an_election_while_nobody_leads() -> None:
 
 
 def test_a_new_member_is_heard_by_a_replica_that_lags() -> None:
-    """The same frames of one for whom a member has vouched: it joined and was elected while this replica was away."""
+    """The same frames of one for whom a voter has vouched: it joined and was elected while this replica was away."""
     net = Loopback()
     b = linked(net, vouched=True)
     net.isolate("B")
@@ -103,6 +103,131 @@ def test_who_belongs_to_the_cluster_alone_does_not_depose_a_leader() -> None:
     net.run(0.5)
     assert (group.leader, group.term) == ("A", term)
     assert net["A"].group().role is Role.LEADER
+
+
+def learning(net: Loopback, *, vouched: bool = False) -> Member:
+    """A cluster of three which X has asked to be counted in: its learner, by every log."""
+    b = linked(net)
+    for name in "ABC":
+        net[name].node.admission.vouched = lambda peer: vouched and peer == "X"
+        net[name].node.peer_up("X")
+    net["A"].group().add_peer("X")
+    net.run(0.5)
+    assert b.group().log.config.learners == ("X",)
+    return b
+
+
+def test_who_has_joined_as_a_learner_neither_leads_nor_votes_nor_tells_the_time() -> None:
+    net = Loopback()
+    learning(net)
+    ahead = net.time.time_ns() + 3600 * 10**9
+    for member in (net[name] for name in "ABC"):
+        group, node = member.group(), member.node
+        state = (group.term, group.leader, group.log.voted_for, group.last_index, group.commit_index)
+        refused = node.admission.refused
+        for term in (group.term + 1, group.term + 1000, group.term + (1 << 28)):
+            for index in (1, 3, group.last_index):
+                for frame in forged(term, index, 1):
+                    assert node.on_frame("X", 1, frame) == ""
+        assert node.admission.refused == refused + 9 * 13, "acks of another term included"
+        for frame in forged(group.term, 3, 1):
+            assert node.on_frame("X", 1, frame) == ""
+        node.on_frame("X", 0, codec.encode_heartbeat(1, ahead, ahead, True, 0))
+        node.on_frame("X", 0, codec.encode_digest([(1, group.term, 0)]))
+        node.end_of_batch()
+        assert "X" not in node.health.time._peers
+        assert not group.stopped
+        assert state == (group.term, group.leader, group.log.voted_for, group.last_index, group.commit_index)
+    net.run(1.0)
+    assert net["A"].group().role is Role.LEADER
+
+
+def test_a_learner_is_not_heard_while_nobody_leads_either() -> None:
+    net = Loopback()
+    b = learning(net)
+    net.isolate("B")
+    net.run(2.0)
+    group = b.group()
+    assert group.leader is None
+    end, term = group.last_index, group.term
+    for frame in forged(term + 1, end, group.log.last_term):
+        b.node.on_frame("X", 1, frame)
+    net.run(0.5)
+    assert (group.leader, group.term, group.last_index) == (None, term, end)
+
+
+def test_a_learner_answers_its_leader() -> None:
+    net = Loopback()
+    learning(net)
+    leader = net["A"].group()
+    end = leader.last_index
+    net["A"].node.on_frame("X", 1, codec.encode_ack(leader.term, end, 0, True))
+    assert leader.replicator.flows["X"].match == end
+
+
+def test_a_learner_by_this_log_leads_once_a_voter_says_that_it_has_a_vote() -> None:
+    """It was made a voter, and was elected, while this replica was away."""
+    net = Loopback()
+    b = learning(net, vouched=True)
+    group = b.group()
+    term, end = group.term, group.last_index
+    append = codec.encode_append(term + 3, end, group.log.last_term, end, 0, [])
+    b.node.on_frame("X", 1, append)
+    assert (group.leader, group.term) == ("A", term), "it has a leader that lives"
+    net.isolate("B")
+    net.run(2.0)
+    b.node.on_frame("X", 1, append)
+    net.run(0.01)
+    assert (group.leader, group.term) == ("X", term + 3)
+
+
+def test_a_forged_contradiction_of_a_committed_entry_stops_nobody() -> None:
+    net = Loopback()
+    net.start(leader="A")
+    crowd(net, net["A"].group(), 5)
+    net.run(0.5)
+    b = net["B"]
+    group, commit = b.group(), b.group().commit_index
+    term, held = group.term, group.log.command(3)
+    forged_entry = codec.encode_append(term + 50, 2, 1, 10**6, 0, [(b"injected", term + 50, codec.REGULAR)])
+    text = "leader C of term 51 contradicts committed entry 3: it is not followed"
+    assert term == 1
+    assert b.node.on_frame("C", 1, forged_entry) == f"Raft frame of group 1: {text}"
+    for _ in range(100):
+        assert b.node.on_frame("C", 1, forged_entry) == "", "a link that carries all groups does not flap"
+    assert [said for _, said in b.reports if "contradicts" in said] == [text]
+    assert (group.stopped, group.leader, group.term) == ("", "A", term)
+    assert (group.commit_index, group.told_index, group.log.command(3)) == (commit, commit, held)
+    crowd(net, net["A"].group(), 5)
+    net.run(0.5)
+    assert group.applied_index == net["A"].group().applied_index > commit
+    net.run(60.0)
+    assert "contradicts" in b.node.on_frame("C", 1, forged_entry), "told again"
+
+
+def test_terms_do_not_leap_often() -> None:
+    net = Loopback()
+    net.start(leader="A")
+    net.run(0.5)
+    b = net["B"]
+    group, config = b.group(), b.node.config
+    first = group.term + config.max_term_leap
+    assert b.node.on_frame("C", 1, codec.encode_vote(first, 1, 1)) == ""
+    assert group.term == first, "one that was away for long"
+    second = first + config.free_term_leap + 1
+    for _ in range(1000):
+        assert b.node.on_frame("C", 1, codec.encode_vote(second, 1, 1)) == "", "its link stays"
+    assert group.term == first
+    assert len([text for _, text in b.reports if "a leap from term" in text]) == 1
+    third = first + config.free_term_leap
+    b.node.on_frame("C", 1, codec.encode_vote(third, 1, 1))
+    assert group.term == third, "elections, and rescues, are free"
+    net.run(config.leap_every)
+    far = group.term + config.free_term_leap + 1
+    b.node.on_frame("C", 1, codec.encode_pre_vote(far, 1, 1))
+    assert group.term < far, "it raises no term, and takes nobody's turn"
+    b.node.on_frame("C", 1, codec.encode_vote(far, 1, 1))
+    assert group.term == far
 
 
 def test_a_member_of_a_group_that_does_not_belong_to_the_cluster_any_more_is_a_stranger() -> None:
