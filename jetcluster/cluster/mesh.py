@@ -460,7 +460,7 @@ class NodeMesh(MeshCore):
         for link in list(self.links.values()):
             assert isinstance(link, TcpLink)
             if stood_still > 2 * TICK:
-                link.stats.last_activity += stood_still
+                link.excuse(stood_still)
             if link.info is not None and link.info.jetstream and now - link.stats.last_activity > options.silent_after:
                 self.set_silent(link, True)
             link.keepalive(now, options.stale_after)
