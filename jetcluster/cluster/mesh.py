@@ -2,8 +2,9 @@
 
 Two nodes may dial each other at once. Of the two, the one with the lower peer id decides: it sends INFO on the
 connection it wants and refuses the other as a duplicate, so both sides always keep the same one, and a link that is up
-is never cut in favour of an equally good one. A peer that restarted (another boot id), or that was not heard of for
-`REPLACE_AFTER`, is taken over by the new connection.
+is never cut in favour of an equally good one. Of a peer whose key is known it tries all connections, and the first one
+with a signature is the link: both sides refuse the others then. A peer that restarted (another boot id), or that was
+not heard of for `REPLACE_AFTER`, is taken over by the new connection.
 """
 
 from __future__ import annotations
@@ -53,9 +54,6 @@ TICK = 0.25
 REPLACE_AFTER = 2.0
 """Seconds of silence after which a link may be replaced by a new connection of the same process. A live peer is heard
 at least every PING_AFTER + TICK."""
-PROOF_WITHIN = 0.5
-"""Seconds for which a connection that has yet to show the key of its node keeps others of the same process away: two
-nodes that dial each other at once agree on one of the two, and who does not have the key keeps nobody out."""
 MAX_STRANGERS = 256
 FEW_STRANGERS = 16
 """The same where the store needs the descriptors that are left."""
@@ -284,17 +282,20 @@ class NodeMesh(MeshCore):
         current = self._chosen.get(remote.peer_id)
         known = bool(self._known_key(remote.peer_id))
         if current is not None:
-            assert current.handshake.remote is not None
-            silent = self.clock.monotonic() - current.stats.last_activity
-            same = current.handshake.remote.boot_id == remote.boot_id and silent < REPLACE_AFTER
-            proves = known and not current.up and self.clock.monotonic() - current.stats.started >= PROOF_WITHIN
-            if same and not proves:
+            # One that has yet to show the key of its node keeps nobody out: who shows it first is linked.
+            if self._stands(current, remote.boot_id) and (current.up or not known):
                 raise Refused(Reason.DUPLICATE, f"already connected to {self.me.name}")
             if not known:
                 current.close("replaced by a new connection", abort=True)
         if current is None or not known:
             self._choose(link)  # else it takes the other's place once it has shown who it is
         link.send(self._first_info(link))
+
+    def _stands(self, link: TcpLink, boot_id: str) -> bool:
+        """Is it of this very process of the peer, and heard?"""
+        assert link.handshake.remote is not None
+        silent = self.clock.monotonic() - link.stats.last_activity
+        return link.handshake.remote.boot_id == boot_id and silent < REPLACE_AFTER
 
     def info_received(self, link: TcpLink, body: bytes) -> None:
         """The other half of the INFO exchange: the connection becomes the link. Raises Refused, FrameError."""
@@ -307,6 +308,10 @@ class NodeMesh(MeshCore):
         if reason := self.foreign(info):
             raise Refused(Reason.CLUSTER, reason)
         self._check_key(link, info, body)
+        if info.key and not link.chosen:
+            current = self._chosen.get(info.peer_id)
+            if current is not None and current.up and self._stands(current, info.boot_id):
+                raise Refused(Reason.DUPLICATE, f"already connected to {self.me.name}")
         for other, linked in self.peers.items():
             if linked.name == info.name and other != info.peer_id:
                 self.links[other].close(f"its name is that of member {info.peer_id}")
