@@ -55,9 +55,11 @@ REPLACE_AFTER = 2.0
 """Seconds of silence after which a link may be replaced by a new connection of the same process. A live peer is heard
 at least every PING_AFTER + TICK."""
 MAX_STRANGERS = 256
-FEW_STRANGERS = 16
-"""The same where the store needs the descriptors that are left."""
 """Connections that are not authenticated yet; more are refused."""
+MAX_OUTSIDERS = 64
+"""Links of nodes that are no members: those without JetStream, and those that are about to become some."""
+FEW_STRANGERS = 16
+"""The same of either where the store needs the descriptors that are left."""
 STOP_TIMEOUT = 1.0
 REFUSAL_LOG_EVERY = 60.0
 MAX_REFUSAL_LOGS = 1024
@@ -269,6 +271,14 @@ class NodeMesh(MeshCore):
     def _most_strangers(self, link: TcpLink) -> int:
         return FEW_STRANGERS if self.descriptors.nearly_out(link.descriptor) else MAX_STRANGERS
 
+    def _check_room(self, link: TcpLink, peer_id: str) -> None:
+        """Raises Refused."""
+        if peer_id in self.links or self.is_member(peer_id):
+            return
+        most = min(MAX_OUTSIDERS, self._most_strangers(link))
+        if sum(not self.is_member(other) for other in self.links) >= most:
+            raise Refused(Reason.BUSY, f"{most} nodes that are no members of the cluster are linked")
+
     def authenticated(self, link: TcpLink) -> None:
         """Both sides have proven themselves. Raises Refused."""
         remote = link.handshake.remote
@@ -308,6 +318,7 @@ class NodeMesh(MeshCore):
         if reason := self.foreign(info):
             raise Refused(Reason.CLUSTER, reason)
         self._check_key(link, info, body)
+        self._check_room(link, info.peer_id)
         if info.key and not link.chosen:
             current = self._chosen.get(info.peer_id)
             if current is not None and current.up and self._stands(current, info.boot_id):

@@ -290,6 +290,25 @@ async def test_a_refusal_of_a_link_that_is_up_here_is_told() -> None:
 
 
 @SIDES
+async def test_links_of_strangers_are_limited_and_members_come_in(
+    a_id: str, b_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jetcluster.cluster.mesh.MAX_OUTSIDERS", 3)
+    async with members(a_id, b_id) as (a, b):
+        a.mesh.is_member = lambda peer: peer == b_id
+        strangers = [await Rogue(info(f"s{n}")).meet(a.mesh) for n in range(5)]
+        assert [rogue.up for rogue in strangers] == [True] * 3 + [False] * 2
+        assert strangers[3].refused is not None and strangers[3].refused.reason == Reason.BUSY
+        again = await Rogue(replace(strangers[0].me, boot_id=new_id(SystemRng()))).meet(a.mesh)
+        assert again.up, "one that is linked may come again"
+        a.mesh.links[b_id].close("gone")
+        await until(lambda: full(b.mesh, a.mesh) or b_id in a.mesh.links)
+        again.close()
+        await until(lambda: len(a.mesh.links) == 3)
+        assert (await Rogue(info("s9")).meet(a.mesh)).up
+
+
+@SIDES
 async def test_a_stranger_under_the_name_of_a_member_makes_way_for_it(a_id: str, b_id: str) -> None:
     async with members(a_id, b_id) as (a, b):
         a.mesh.knows = a.mesh.is_member = lambda peer: peer == b_id
