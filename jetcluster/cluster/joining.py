@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from jetcluster.cluster.background import Background
@@ -153,12 +154,13 @@ class Joining:
             assert group is not None
             if self._context.me in group.peers and group.leader is not None:
                 return
-            for peer in self._context.mesh.peers:
-                try:
-                    await self._context.mesh.call(peer, JOIN_METHOD, self._context.me.encode(), 2.0)
-                except MeshError:
-                    continue
+            # All at once: who is linked and does not answer must not keep this node from asking the leader.
+            await asyncio.gather(*(self._ask(peer) for peer in self._context.mesh.peers))
             await asyncio.sleep(JOIN_RETRY)
+
+    async def _ask(self, peer: str) -> None:
+        with contextlib.suppress(MeshError):
+            await self._context.mesh.call(peer, JOIN_METHOD, self._context.me.encode(), 2.0)
 
     async def _serve_join(self, peer: str, payload: bytes) -> bytes:
         """Only the meta leader acts; anybody else answers without doing anything."""

@@ -2,8 +2,9 @@
 
 Two nodes may dial each other at once. Of the two, the one with the lower peer id decides: it sends INFO on the
 connection it wants and refuses the other as a duplicate, so both sides always keep the same one, and a link that is up
-is never cut in favour of an equally good one. A peer that restarted (another boot id), or that was not heard of for
-`REPLACE_AFTER`, is taken over by the new connection.
+is never cut in favour of an equally good one. Of a peer whose key is known it tries all connections, and the first one
+with a signature is the link: both sides refuse the others then. A peer that restarted (another boot id), or that was
+not heard of for `REPLACE_AFTER`, is taken over by the new connection.
 """
 
 from __future__ import annotations
@@ -54,13 +55,12 @@ TICK = 0.25
 REPLACE_AFTER = 2.0
 """Seconds of silence after which a link may be replaced by a new connection of the same process. A live peer is heard
 at least every PING_AFTER + TICK."""
-PROOF_WITHIN = 0.5
-"""Seconds for which a connection that has yet to show the key of its node keeps others of the same process away: two
-nodes that dial each other at once agree on one of the two, and who does not have the key keeps nobody out."""
 MAX_STRANGERS = 256
-FEW_STRANGERS = 16
-"""The same where the store needs the descriptors that are left."""
 """Connections that are not authenticated yet; more are refused."""
+MAX_OUTSIDERS = 64
+"""Links of nodes that are no members: those without JetStream, and those that are about to become some."""
+FEW_STRANGERS = 16
+"""The same of either where the store needs the descriptors that are left."""
 STOP_TIMEOUT = 1.0
 REFUSAL_LOG_EVERY = 60.0
 MAX_REFUSAL_LOGS = 1024
@@ -272,6 +272,14 @@ class NodeMesh(MeshCore):
     def _most_strangers(self, link: TcpLink) -> int:
         return FEW_STRANGERS if self.descriptors.nearly_out(link.descriptor) else MAX_STRANGERS
 
+    def _check_room(self, link: TcpLink, peer_id: str) -> None:
+        """Raises Refused."""
+        if peer_id in self.links or self.is_member(peer_id):
+            return
+        most = min(MAX_OUTSIDERS, self._most_strangers(link))
+        if sum(not self.is_member(other) for other in self.links) >= most:
+            raise Refused(Reason.BUSY, f"{most} nodes that are no members of the cluster are linked")
+
     def authenticated(self, link: TcpLink) -> None:
         """Both sides have proven themselves. Raises Refused."""
         remote = link.handshake.remote
@@ -285,17 +293,20 @@ class NodeMesh(MeshCore):
         current = self._chosen.get(remote.peer_id)
         known = bool(self._known_key(remote.peer_id))
         if current is not None:
-            assert current.handshake.remote is not None
-            silent = self.clock.monotonic() - current.stats.last_activity
-            same = current.handshake.remote.boot_id == remote.boot_id and silent < REPLACE_AFTER
-            proves = known and not current.up and self.clock.monotonic() - current.stats.started >= PROOF_WITHIN
-            if same and not proves:
+            # One that has yet to show the key of its node keeps nobody out: who shows it first is linked.
+            if self._stands(current, remote.boot_id) and (current.up or not known):
                 raise Refused(Reason.DUPLICATE, f"already connected to {self.me.name}")
             if not known:
                 current.close("replaced by a new connection", abort=True)
         if current is None or not known:
             self._choose(link)  # else it takes the other's place once it has shown who it is
         link.send(self._first_info(link))
+
+    def _stands(self, link: TcpLink, boot_id: str) -> bool:
+        """Is it of this very process of the peer, and heard?"""
+        assert link.handshake.remote is not None
+        silent = self.clock.monotonic() - link.stats.last_activity
+        return link.handshake.remote.boot_id == boot_id and silent < REPLACE_AFTER
 
     def info_received(self, link: TcpLink, body: bytes) -> None:
         """The other half of the INFO exchange: the connection becomes the link. Raises Refused, FrameError."""
@@ -308,6 +319,11 @@ class NodeMesh(MeshCore):
         if reason := self.foreign(info):
             raise Refused(Reason.CLUSTER, reason)
         self._check_key(link, info, body)
+        self._check_room(link, info.peer_id)
+        if info.key and not link.chosen:
+            current = self._chosen.get(info.peer_id)
+            if current is not None and current.up and self._stands(current, info.boot_id):
+                raise Refused(Reason.DUPLICATE, f"already connected to {self.me.name}")
         for other, linked in self.peers.items():
             if linked.name == info.name and other != info.peer_id:
                 self.links[other].close(f"its name is that of member {info.peer_id}")
@@ -483,7 +499,7 @@ class NodeMesh(MeshCore):
         for link in list(self.links.values()):
             assert isinstance(link, TcpLink)
             if stood_still > 2 * TICK:
-                link.stats.last_activity += stood_still
+                link.excuse(stood_still)
             if link.info is not None and link.info.jetstream and now - link.stats.last_activity > options.silent_after:
                 self.set_silent(link, True)
             link.keepalive(now, options.stale_after)

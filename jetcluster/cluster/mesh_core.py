@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from jetcluster.clock import Clock
 from jetcluster.cluster.mesh_api import MeshError, NodeInfo
+from jetcluster.cluster.mesh_auth import decode_refused
 from jetcluster.cluster.mesh_frames import (
     DELIVER,
     MSG,
@@ -509,6 +510,8 @@ class MeshCore:
             self._on_info(link, body)
         elif kind == Kind.GOSSIP:
             self._on_gossip(link, decode_gossip(body))
+        elif kind == Kind.REFUSED:  # it did not like this node's INFO, upon which the link was up here
+            link.close(f"refused by the peer: {decode_refused(body)}")
         else:
             raise FrameError(f"frame of kind {kind} on a link that is up")
 

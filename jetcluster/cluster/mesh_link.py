@@ -8,7 +8,9 @@ socket buffers, however many gigabytes of messages are published. Single large f
 asks for one bounded chunk at a time (cluster/catchup.py).
 
 Bounds: publishers wait (`protocol.valve`) from `LANE` bytes in the ordered lane on, but not for a silent peer; messages
-are dropped (core NATS delivers at most once) once half of `max_pending` waits; the link is closed when all of it does.
+are dropped (core NATS delivers at most once) once half of `max_pending` waits; the link is closed when all of it does,
+or when the other end has taken nothing for `WRITE_DEADLINE`. For a peer that is no member nobody waits, and
+`STRANGERS_PENDING` is the bound: whoever has the routes' password could stop all publishers by reading slowly.
 """
 
 from __future__ import annotations
@@ -41,6 +43,11 @@ LANE = 512 * 1024
 """Bytes of the ordered lane from which on publishers wait, so that requests and acks in there do not wait for long."""
 FULL_READ = 128 * 1024
 """Bytes of a read from which on the next one waits for the loop's next turn."""
+
+WRITE_DEADLINE = 10.0
+"""Seconds for which something may wait that the other end takes no byte of, as nats-server's `write_deadline`."""
+STRANGERS_PENDING = 8 * 1024 * 1024
+"""Bytes for a peer that is no member, in the place of `max_pending`."""
 
 PING_AFTER = 0.9
 """Seconds without any data after which the peer is pinged."""
@@ -76,7 +83,11 @@ class TcpLink(PeerLink, asyncio.Protocol):
         self._urgent: list[bytes] = []
         self._ordered_bytes = 0
         self._pending = 0
-        self._max_pending = mesh.options.max_pending
+        self._max_pending = min(STRANGERS_PENDING, mesh.options.max_pending)
+        """More once it matters, for a member."""
+        self._taken = 0
+        self._taken_at = 0.0
+        """Bytes that the operating system had taken when it took some last, and when that was."""
         self._scheduled = False
         self._condemned = False
         self._last_ping = 0.0
@@ -254,7 +265,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         self._ordered.append(frame)
         self._ordered_bytes += size
         self._pending += size
-        if self._ordered_bytes > LANE and not self.silent:
+        if self._ordered_bytes > LANE and not self.valve.closed and not self.silent and self._is_member():
             self.valve.close()
         if not self._scheduled:
             self._scheduled = True
@@ -275,7 +286,22 @@ class TcpLink(PeerLink, asyncio.Protocol):
         return not self._condemned
 
     def accepts_msgs(self) -> bool:
-        return self._pending * 2 <= self._max_pending or self._drained() * 2 <= self._max_pending
+        return (
+            self._pending * 2 <= self._max_pending
+            or self._drained() * 2 <= self._max_pending
+            or (self._may_more() and self._pending * 2 <= self._max_pending)
+        )
+
+    def _is_member(self) -> bool:
+        return self.core.is_member(self.peer_id)
+
+    def _may_more(self) -> bool:
+        """Has the bound become that of a member?"""
+        most = self.mesh.options.max_pending
+        if self._max_pending >= most or not self._is_member():
+            return False
+        self._max_pending = most
+        return True
 
     @property
     def pending(self) -> int:
@@ -291,12 +317,14 @@ class TcpLink(PeerLink, asyncio.Protocol):
 
     def _overflow(self) -> None:
         """Closes later in the loop turn: the caller may be the router in the middle of its tables."""
-        if self._drained() <= self._max_pending:
+        if self._drained() <= self._max_pending or (self._may_more() and self._pending <= self._max_pending):
             return
+        self._slow(f"{self._pending} bytes pending")
+
+    def _slow(self, why: str) -> None:
         self._condemned = True
         self.mesh.counters.slow += 1
-        reason = f"slow peer: {self._pending} bytes pending"
-        self._loop.call_soon(lambda: self.close(reason, abort=True))
+        self._loop.call_soon(lambda: self.close(f"slow peer: {why}", abort=True))
 
     def flush(self) -> None:
         """Hands what is queued to the transport now; whatever is sent later, urgent or not, comes after it."""
@@ -346,9 +374,25 @@ class TcpLink(PeerLink, asyncio.Protocol):
         if silent > stale_after:
             self.mesh.counters.stale += 1
             self.close(f"stale: nothing received for {silent:.1f} s", abort=True)
-        elif now - self._last_ping >= (PING_AFTER if silent >= PING_AFTER else RTT_EVERY):
+            return
+        self._watch_writes(now)
+        if now - self._last_ping >= (PING_AFTER if silent >= PING_AFTER else RTT_EVERY):
             self._last_ping = now
             self.send_urgent(encode_ping(Kind.PING, int(self._clock.monotonic() * 1e9)))
+
+    def excuse(self, seconds: float) -> None:
+        """This process stood still for so long: what the peer did meanwhile is not known yet."""
+        self.stats.last_activity += seconds
+        self._taken_at += seconds
+
+    def _watch_writes(self, now: float) -> None:
+        waiting = self._drained()
+        in_transport = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        taken = self.stats.out_bytes - in_transport
+        if not waiting or taken != self._taken:
+            self._taken, self._taken_at = taken, now
+        elif now - self._taken_at > WRITE_DEADLINE and not self._condemned:
+            self._slow(f"nothing taken for {now - self._taken_at:.0f} s, {waiting} bytes pending")
 
     def close(self, reason: str, *, abort: bool = False) -> None:
         """At once for everybody above: the peer is down when this returns. Bytes already queued are still sent unless

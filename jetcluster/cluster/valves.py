@@ -2,8 +2,8 @@
 
 A taker's node tells when its valve closes and opens, and repeats "closed" every `EVERY` seconds while it is. A node
 that has not heard so for `LASTS` seconds lets its clients go on: publishers must not wait for ever for a word that
-never comes. A node of before repeats nothing: what it has closed stays closed until it says otherwise, or its interest
-ends.
+never comes. A node of before repeats nothing: its valve is open again by then. Members of the cluster are heard, and
+nobody else: streams are theirs.
 
 Of a silent node nobody waits (`MeshCore.set_silent`): others may take its place by then. What it had closed is closed
 again as soon as it is heard.
@@ -11,7 +11,6 @@ again as soon as it is heard.
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Collection
 from typing import Final
@@ -83,7 +82,7 @@ class FarValves:
         self._closed: dict[str, dict[tuple[str, bytes], float]] = {}
         """By peer, account and subject: until when, if it is not repeated."""
         self._looks = False
-        mesh.on_notice(VALVE, self._told, strangers=True)
+        mesh.on_notice(VALVE, self._told)
         mesh.on_silence = self._silence
         mesh.on_peers(lambda info: None, self._down)
 
@@ -102,7 +101,7 @@ class FarValves:
         elif len(closed) >= MOST and (account, subject) not in closed:
             return
         else:
-            closed[account, subject] = math.inf if what == CLOSED else self._clock.monotonic() + LASTS
+            closed[account, subject] = self._clock.monotonic() + LASTS
             if not self._looks:
                 self._looks = True
                 self._timers.call_later(EVERY, self._look)

@@ -11,7 +11,15 @@ from jetcluster.clock import ManualTime
 from jetcluster.cluster.mesh import MeshOptions, NodeMesh
 from jetcluster.cluster.mesh_auth import Handshake
 from jetcluster.cluster.mesh_frames import FrameReader, Kind, encode_msg, encode_ping, encode_raft
-from jetcluster.cluster.mesh_link import FULL_READ, HIGH_WATER, LANE, SLICE, TcpLink
+from jetcluster.cluster.mesh_link import (
+    FULL_READ,
+    HIGH_WATER,
+    LANE,
+    SLICE,
+    STRANGERS_PENDING,
+    WRITE_DEADLINE,
+    TcpLink,
+)  # fmt: skip
 from jetcluster.raft.config import RaftConfig
 from tests.unit.cluster.mesh_support import info
 
@@ -177,6 +185,68 @@ async def test_what_the_transport_sent_meanwhile_is_not_held_against_the_link() 
         await asyncio.sleep(0)
         transport.drain()
     assert link.core.counters.slow == 0
+
+
+async def keeps_up(link: TcpLink, time: ManualTime, seconds: float) -> None:
+    for _ in range(int(seconds / 0.5)):
+        link.data_received(encode_ping(Kind.PONG, 1))
+        tick(link, time, 0.5)
+        await asyncio.sleep(0)
+
+
+async def test_who_takes_nothing_is_closed_though_it_speaks() -> None:
+    link, transport, time = await up_link()
+    for _ in range(3 * int(WRITE_DEADLINE)):
+        await keeps_up(link, time, 1)
+        transport.drain()
+    assert not link.closed, "nothing waits for long"
+    link.send(msg(b"x"))
+    await keeps_up(link, time, WRITE_DEADLINE - 1)
+    assert not link.closed
+    await keeps_up(link, time, 2)
+    assert link.closed
+    assert link.close_reason.startswith("slow peer: nothing taken for 10 s")
+    assert link.core.counters.slow == 1
+
+
+async def test_who_takes_little_is_not_closed() -> None:
+    link, transport, time = await up_link()
+    for _ in range(40):
+        link.send(msg(b"x" * 64 * 1024))
+    await asyncio.sleep(0)
+    for _ in range(10):
+        await keeps_up(link, time, WRITE_DEADLINE - 1)
+        transport.buffered -= 1
+    assert not link.closed
+    link.excuse(100.0)
+    time.advance(100.0)
+    await keeps_up(link, time, WRITE_DEADLINE - 1)
+    assert not link.closed, "it was this process that stood still"
+
+
+async def test_nobody_waits_for_a_stranger_and_little_waits_for_it() -> None:
+    link, _, _ = await up_link()
+    link.mesh.is_member = lambda peer: False
+    for _ in range(200):
+        link.send_msg("$G", b"s", b"", [], b"", b"x" * 100_000)
+    assert not link.valve.closed
+    assert STRANGERS_PENDING // 2 - 101_000 <= link.pending <= STRANGERS_PENDING // 2 + 101_000
+    link.mesh.is_member = lambda peer: True
+    for _ in range(200):
+        link.send_msg("$G", b"s", b"", [], b"", b"x" * 100_000)
+    assert link.valve.closed
+    assert link.pending > 20_000_000, "it became a member meanwhile"
+    assert not link._condemned
+
+
+async def test_what_is_not_messages_closes_a_strangers_link_at_its_bound() -> None:
+    for known in (False, True):
+        link, _, _ = await up_link()
+        link.mesh.is_member = lambda peer, known=known: known  # type: ignore[misc]
+        for _ in range(100):
+            link.send(encode_raft(1, b"x" * 100_000))
+        await asyncio.sleep(0)
+        assert link.closed is not known
 
 
 async def test_keepalive_pings_an_idle_link_and_closes_a_silent_one() -> None:

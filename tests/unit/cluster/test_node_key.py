@@ -15,7 +15,7 @@ import pytest
 from jetcluster.clock import SeededRng, SystemRng
 from jetcluster.cluster.identity import IdentityError, load_identity, new_id, save_identity
 from jetcluster.cluster.mesh_api import MeshError
-from jetcluster.cluster.mesh_auth import Reason
+from jetcluster.cluster.mesh_auth import Reason, encode_refused
 from jetcluster.cluster.mesh_dialer import Target
 from jetcluster.cluster.mesh_frames import FrameError, Kind, encode_call, encode_notice, encode_raft, frame
 from jetcluster.cluster.mesh_info import decode_info, decode_proof, encode_info
@@ -252,16 +252,70 @@ async def test_a_stranger_that_says_nothing_does_not_keep_a_member_out(same_life
         mute.tell = lambda: None  # type: ignore[method-assign]
         waiting = asyncio.ensure_future(mute.meet(a.mesh))
         await until(lambda: HIGH in a.mesh._chosen)
-        for _ in range(15):  # as a node that dials again
-            genuine = await Rogue(b.me, key=b.key).meet(a.mesh)
-            if genuine.up:
-                break
-            await asyncio.sleep(0.1)
+        genuine = await Rogue(b.me, key=b.key).meet(a.mesh)
         assert genuine.up
         assert not waiting.done(), "the stranger is still being waited for"
         genuine.close()
         await waiting
         assert not mute.up
+
+
+async def test_of_two_connections_of_a_member_the_first_signature_counts() -> None:
+    async with members(LOW, HIGH) as (a, b):
+        await b.mesh._dialer.stop()
+        b.mesh.links[LOW].close("gone")
+        await until(lambda: not a.mesh.links)
+        both = [Rogue(b.me, key=b.key) for _ in range(4)]
+        await asyncio.gather(*(one.meet(a.mesh) for one in both))
+        assert [one.refused.reason for one in both if one.refused] == [Reason.DUPLICATE] * 3
+        link = a.mesh.links[HIGH]
+        late = await Rogue(b.me, key=b.key).meet(a.mesh)
+        assert late.refused is not None and late.refused.reason == Reason.DUPLICATE
+        assert a.mesh.links[HIGH] is link
+        assert not a.mesh.counters.malformed
+
+
+@SIDES
+async def test_two_members_that_dial_each_other_at_once_have_one_link(a_id: str, b_id: str) -> None:
+    for _ in range(8):
+        async with members(a_id, b_id) as (a, b):
+            a.mesh._dialer.learn(b_id, b.mesh.me.cluster_url)
+            for _ in range(4):
+                for one in (a.mesh, b.mesh):
+                    for link in list(one.links.values()):
+                        link.close("again")
+                await until(lambda: full(a.mesh, b.mesh))
+            await asyncio.sleep(0.05)
+            assert full(a.mesh, b.mesh)
+            assert not a.mesh.counters.malformed and not b.mesh.counters.malformed
+
+
+async def test_a_refusal_of_a_link_that_is_up_here_is_told() -> None:
+    async with members(HIGH, LOW) as (a, b):
+        a.mesh.links[LOW].send(encode_refused(Reason.NAME, "taken"))
+        link = b.mesh.links[HIGH]
+        await until(lambda: link.closed)
+        assert link.close_reason == "refused by the peer: taken"  # type: ignore[attr-defined]
+        assert not b.mesh.counters.malformed
+
+
+@SIDES
+async def test_links_of_strangers_are_limited_and_members_come_in(
+    a_id: str, b_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jetcluster.cluster.mesh.MAX_OUTSIDERS", 3)
+    async with members(a_id, b_id) as (a, b):
+        a.mesh.is_member = lambda peer: peer == b_id
+        strangers = [await Rogue(info(f"s{n}")).meet(a.mesh) for n in range(5)]
+        assert [rogue.up for rogue in strangers] == [True] * 3 + [False] * 2
+        assert strangers[3].refused is not None and strangers[3].refused.reason == Reason.BUSY
+        again = await Rogue(replace(strangers[0].me, boot_id=new_id(SystemRng()))).meet(a.mesh)
+        assert again.up, "one that is linked may come again"
+        a.mesh.links[b_id].close("gone")
+        await until(lambda: full(b.mesh, a.mesh) or b_id in a.mesh.links)
+        again.close()
+        await until(lambda: len(a.mesh.links) == 3)
+        assert (await Rogue(info("s9")).meet(a.mesh)).up
 
 
 @SIDES

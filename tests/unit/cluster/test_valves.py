@@ -107,13 +107,28 @@ def test_what_is_repeated_no_more_is_open_in_the_end() -> None:
     assert held is not None and not held.closed, "who waited has their turn"
 
 
-def test_a_node_of_before_repeats_nothing_and_is_waited_for() -> None:
+def test_a_node_of_before_repeats_nothing_and_is_waited_for_a_while() -> None:
     pair = Pair()
     pair.tells(True)
-    pair.time.advance(100 * LASTS)
+    pair.time.advance(LASTS - 0.1)
     assert pair.publisher.waits()
     pair.tells(False)
     assert not pair.publisher.waits()
+    pair.tells(True)
+    pair.time.advance(LASTS + EVERY)
+    assert not pair.publisher.waits()
+
+
+def test_a_stranger_closes_nothing() -> None:
+    pair = Pair()
+    for member in (False, True):
+        pair.b.is_member = lambda peer, member=member: member  # type: ignore[misc]
+        pair.told.closed_for([b"orders.>"])
+        pair.time.advance(0)
+        assert pair.publisher.waits() is member
+        pair.told.closed_for([])
+        pair.time.advance(0)
+    assert pair.b.counters.strangers == 2
 
 
 def test_a_node_of_before_understands_what_it_is_told() -> None:
