@@ -18,11 +18,14 @@ from jetcluster.logs import get_logger
 log = get_logger("monitor")
 
 HEAD_SECONDS: Final = 5.0
-"""From the accept, or from the first byte of a further request, to the end of its headers."""
+"""From the accept, or from the first byte of a further request (from the answer before it, where that came later), to
+the end of its headers."""
 ANSWER_SECONDS: Final = 60.0
 """From there until the answer is handed to the transport: for the page, and for who reads it."""
 IDLE_SECONDS: Final = 180.0
 """Between an answer and the next request; what the transport still holds has gone by then."""
+END: Final = b"\r\n\r\n"
+"""Of a request's head."""
 FEW: Final = 4
 """So many connections there may be where clients have taken all descriptors but the reserve: a server that is full is
 to be looked at, too."""
@@ -109,6 +112,8 @@ class Guard(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._in_head = False
+        self._tail = END
+        """What was received last."""
         self._is_in = False
         """It was taken, and `inner` knows of it."""
 
@@ -126,6 +131,7 @@ class Guard(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if not self._is_in or self._transport is None:
             return
+        self._tail = (self._tail + data[-len(END) :])[-len(END) :]
         if not self.busy and not self._in_head:
             self.wait(HEAD_SECONDS)
             self._in_head = True
@@ -135,7 +141,10 @@ class Guard(asyncio.Protocol):
         """Ends the connection in so many seconds unless something happens."""
         if self.busy and not busy:
             self._connections.moved(self)
-        self.busy, self._in_head = busy, False
+        # Anything behind the last request's head may be the first half of the next one, and no further byte may come.
+        begun = self.busy and not busy and self._tail != END
+        seconds = HEAD_SECONDS if begun else seconds
+        self.busy, self._in_head = busy, begun
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if self._transport is None else asyncio.get_running_loop().call_later(seconds, self.end)

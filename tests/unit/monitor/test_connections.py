@@ -109,6 +109,25 @@ async def test_a_connection_may_wait_for_its_next_request_but_not_in_the_middle_
     writer.close()
 
 
+@pytest.mark.parametrize("cut", [1, len(HEAD) // 2, len(HEAD)])
+@pytest.mark.parametrize("apart", [False, True])
+async def test_half_a_request_behind_another_one_is_not_waited_for(monitor: Monitor, cut: int, apart: bool) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", monitor.port)
+    for piece in (HEAD + b"\r", b"\n" + HEAD[:cut]) if apart else (HEAD + b"\r\n" + HEAD[:cut],):
+        writer.write(piece)
+        await asyncio.sleep(0.05)
+    assert (await rest(reader)).startswith(b"HTTP/1.1 200 OK")
+    writer.close()
+
+
+async def test_whole_requests_behind_another_one_are_answered_and_the_next_one_is_waited_for(monitor: Monitor) -> None:
+    async with raw(monitor, (HEAD + b"\r\n") * 3) as reader:
+        for _ in range(3):
+            assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200 OK")
+        await asyncio.sleep(0.8)
+        assert len(monitor.connections) == 1
+
+
 async def test_who_does_not_read_an_answer_is_closed(monitor: Monitor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "ANSWER_SECONDS", 0.5)
     monkeypatch.setattr(connections, "IDLE_SECONDS", 0.5)
