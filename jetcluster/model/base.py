@@ -7,12 +7,13 @@ first use before that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from jetcluster.model import codec
+from jetcluster.model.bounds import check_bounds
 
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Int32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
@@ -60,10 +61,12 @@ class WireModel(BaseModel):
         return folded
 
     @classmethod
-    def parse(cls, payload: bytes, *, strict: bool = False) -> Self:
-        """From a request's payload. Raises ApiError 10025, when `strict` also for a key that the model does not have.
-        `null` is the empty object, as in Go."""
-        return cls.from_object(codec.loads(payload), strict=strict)
+    def parse(cls, payload: bytes, *, strict: bool = False, allowed: Mapping[str, int] | None = None) -> Self:
+        """From a request's payload. Raises ApiError 10025, when `strict` also for a key that the model does not have,
+        and 10052 for too many of something (`bounds`, which `allowed` raises). `null` is the empty object, as in Go."""
+        body = codec.loads(payload)
+        check_bounds(body, allowed)
+        return cls.from_object(body, strict=strict)
 
     @classmethod
     def from_object(cls, value: Any, *, strict: bool = False) -> Self:
