@@ -26,6 +26,7 @@ from jetcluster.errors import ApiError, by_code
 from jetcluster.model import consumer_rules, stream_rules
 from jetcluster.model.advisory import stream_action
 from jetcluster.model.api import RestoreRequest, RestoreState
+from jetcluster.model.bounds import check_bounds
 from jetcluster.model.codec import dumps
 from jetcluster.model.consumer import ConsumerCreateRequest
 from jetcluster.model.stream import StreamConfig
@@ -110,6 +111,7 @@ async def _assign(context: ApiContext, request: Request, config: Fields) -> Assi
 
 def _adopted(context: ApiContext, request: Request, found: Fields) -> Fields:
     """The configuration in an archive, for the stream that the request names. Raises ApiError."""
+    check_bounds(found)
     config = StreamConfig.from_object(found)
     config.name = request.stream
     limits = context.limits(request.account)

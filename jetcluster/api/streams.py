@@ -25,6 +25,7 @@ from jetcluster.model.api import (
     StreamConfigRequest,
     StreamInfoRequest,
 )
+from jetcluster.model.bounds import counts
 from jetcluster.model.limits import AccountLimits
 from jetcluster.model.pedantic import check_pedantic
 from jetcluster.model.times import rfc3339
@@ -245,7 +246,12 @@ def stream_info(context: ApiContext, assignment: Assignment, answer: Fields) -> 
 
 def _parse_config(context: ApiContext, request: Request, *, update: bool = False) -> Fields:
     """The normalised wire form of the request's configuration; its name is the subject's."""
-    parsed = StreamConfigRequest.parse(request.payload if request.payload.strip() else b"{}", strict=request.strict)
+    known = context.cluster.assignment(request.account, request.stream) if update else None
+    parsed = StreamConfigRequest.parse(
+        request.payload if request.payload.strip() else b"{}",
+        strict=request.strict,
+        allowed=counts(known.config) if known is not None else None,
+    )
     if update and not parsed.name:
         stream_rules.check_name(parsed.name)  # 10052, where a create without a name is a mismatch
     if parsed.name != request.stream:

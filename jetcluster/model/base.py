@@ -7,12 +7,13 @@ first use before that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from jetcluster.model import codec
+from jetcluster.model.bounds import check_bounds
 
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Int32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
@@ -63,10 +64,20 @@ class WireModel(BaseModel):
         return folded
 
     @classmethod
-    def parse(cls, payload: bytes, *, strict: bool = False, refuse_empty: bool = False) -> Self:
+    def parse(
+        cls,
+        payload: bytes,
+        *,
+        strict: bool = False,
+        refuse_empty: bool = False,
+        allowed: Mapping[str, int] | None = None,
+    ) -> Self:
         """From a request's payload. Raises ApiError 10025, when `strict` also for a key that the model does not have,
-        with `refuse_empty` for one of its `words` that is "" or `null`. `null` is the empty object, as in Go."""
-        return cls.from_object(codec.loads(payload), strict=strict, refuse_empty=refuse_empty)
+        with `refuse_empty` for one of its `words` that is "" or `null`, and 10052 for too many of something (`bounds`,
+        which `allowed` raises). `null` is the empty object, as in Go."""
+        body = codec.loads(payload)
+        check_bounds(body, allowed)
+        return cls.from_object(body, strict=strict, refuse_empty=refuse_empty)
 
     @classmethod
     def from_object(cls, value: Any, *, strict: bool = False, refuse_empty: bool = False) -> Self:
