@@ -48,8 +48,6 @@ class Joining:
         self._expected_nodes = expected_nodes
         self._boot: Bootstrap | None = None
         self._joining: asyncio.Task[None] | None = None
-        self._named: tuple[str, ...] = ()
-        """The voters that were announced last."""
         context.mesh.serve(JOIN_METHOD, self._serve_join, strangers=True)
         context.mesh.on_notice(BOOT_NOTICE, self._on_announcement, strangers=True)
 
@@ -78,11 +76,8 @@ class Joining:
     def tick(self) -> None:
         if self._boot is not None:
             self._look_for_cluster(self._boot)
-        elif self._meta.group is not None and self._meta.group.peers != self._named:
-            self.announce()  # a replica that lags may have to follow a new one
 
     def announce(self) -> None:
-        self._named = self._meta.group.peers if self._meta.group is not None else ()
         if self._clustered:
             self._context.mesh.notify(None, BOOT_NOTICE, self._announcement().encode())
 
