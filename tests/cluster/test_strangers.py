@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+from jetcluster.api import relay
 from jetcluster.clock import SystemRng
 from jetcluster.cluster.identity import new_id
 from jetcluster.cluster.mesh import Credentials
 from jetcluster.cluster.mesh_api import NodeInfo
 from jetcluster.cluster.mesh_auth import Reason
-from jetcluster.cluster.mesh_frames import Kind, encode_call, encode_notice, encode_raft
+from jetcluster.cluster.mesh_frames import Kind, encode_call, encode_notice, encode_ping, encode_raft, encode_sub
 from jetcluster.cluster.node_key import NodeKey
 from jetcluster.raft import codec
 from tests.cluster.client import create_stream, publish_all, read_all, wait_newest
@@ -100,6 +101,8 @@ async def test_who_has_the_password_is_no_member_by_that(server: str) -> None:
         try:
             await outsiders(cluster)
             await votes_and_entries(cluster)
+            await what_anybody_may_ask(cluster)
+            await who_reads_nothing(cluster)
             await nobody_leads(cluster)
             await under_the_name_of_a_member(cluster)
             await rubbish(cluster)
@@ -139,6 +142,46 @@ async def votes_and_entries(cluster: ProcessCluster) -> None:
         assert b"not known as a member" in body
     for node in cluster.nodes:
         assert node.log().count("are refused: it is not known as a member") == 1, "one line for each"
+
+
+async def what_anybody_may_ask(cluster: ProcessCluster) -> None:
+    """API requests are handed over for the clients of nodes without JetStream; none of them is about the cluster."""
+    rogue = await meet(cluster[0], "front")
+    rogue.writer.write(encode_sub("$SYS", b"answer", None, 1) + encode_sub("$G", b"answer", None, 1))
+    remove = json.dumps({"peer": "n3"}).encode()
+    for account, subject in (("$SYS", b"$JS.API.SERVER.REMOVE"), ("$G", b"$JS.API.STREAM.INFO.S")):
+        request = relay.encode(account, subject, b"answer", b"", remove)
+        rogue.writer.write(encode_notice(relay.NOTICE.encode(), request))
+        while True:
+            kind, body = await rogue.read()
+            if kind in (Kind.MSG, Kind.DELIVER) and b"answer" in body:
+                break
+        assert (b"no member of the cluster" in body) is (account == "$SYS"), body
+        assert (b"stream_info_response" in body) is (account == "$G"), body
+    rogue.close()
+
+
+async def who_reads_nothing(cluster: ProcessCluster) -> None:
+    """And says all the time that it is there."""
+    rogues = [await meet(node, f"deaf{n}") for n, node in enumerate(cluster.nodes)]
+    for rogue in rogues:
+        rogue.writer.write(encode_sub("$G", b">", None, 1))
+        rogue.writer.transport.pause_reading()  # type: ignore[attr-defined]
+
+    async def speak() -> None:
+        while True:
+            for rogue in rogues:
+                rogue.writer.write(encode_ping(Kind.PONG, 1))
+            await asyncio.sleep(0.2)
+
+    speaking = asyncio.ensure_future(speak())
+    async with await cluster[0].connect() as client:
+        for _ in range(100):
+            client.publish("unheard", b"x" * 200_000)
+        await client.api("INFO", within=8.0)
+    speaking.cancel()
+    for rogue in rogues:
+        rogue.close()
 
 
 async def nobody_leads(cluster: ProcessCluster) -> None:
