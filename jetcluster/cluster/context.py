@@ -16,6 +16,7 @@ from jetcluster.cluster.rounds import Rounds
 from jetcluster.config.compat_options import CompatOptions
 from jetcluster.consumer.ports import DeliveryBus
 from jetcluster.latency import Latency
+from jetcluster.mirror.pace import Paces, paces
 from jetcluster.objects.host import ObjectLimits
 from jetcluster.records import dataclass
 from jetcluster.store.kv import Kv
@@ -86,5 +87,7 @@ class NodeContext:
         default_factory=lambda: {role: Latency() for role in ("leader", "follower", "mirror")}
     )
     """Of Direct Gets answered here, by what the replica was: some of them are timed."""
+    link_paces: Paces = field(default_factory=paces)
+    """Of the links of this node's mirrors and sources."""
     batch_room: BatchRoom = field(default_factory=BatchRoom)
     """Atomic batches that this node's streams have open together, and their limits."""

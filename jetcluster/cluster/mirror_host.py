@@ -40,7 +40,8 @@ class MirrorHost:
     def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
         self._context = context
         self._replica = replica
-        around = Surroundings(replica.bus, context.clock, context.timers, context.rng, context.log, self)
+        rooms = (replica.bus, context.clock, context.timers, context.rng, context.log)
+        around = Surroundings(*rooms, self, context.link_paces)
         self.links = Links(around, replica.assignment.name)
 
     @property

@@ -16,6 +16,7 @@ from jetcluster.cluster.consumer_host import ConsumerHost
 from jetcluster.cluster.context import NodeContext
 from jetcluster.cluster.drift import Checkpoints
 from jetcluster.cluster.leadership import Leadership
+from jetcluster.cluster.listening import Listening
 from jetcluster.cluster.members import follow_assignment
 from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.cluster.meta_state import Assignment
@@ -29,7 +30,7 @@ from jetcluster.cluster.valves import ToldValve
 from jetcluster.consumer.table import ConsumerTable
 from jetcluster.model.advisory import Advisories, batch_abandoned_events
 from jetcluster.objects.layout import STREAM_PREFIX
-from jetcluster.protocol.bus import Subscription
+from jetcluster.protocol.bus import Callback
 from jetcluster.raft.api import RaftError, RaftGroup, Role, StorageFullError
 from jetcluster.raft.membership import Config, ConfigError, Members, decode_members, encode_members
 from jetcluster.store.api import DamagedError
@@ -99,8 +100,10 @@ class StreamReplica:
             self.reads.upstream = MirrorReads(context, self)
         self.mirrors = MirrorHost(context, self)
         self.leadership = Leadership(context, self)
-        self._subscriptions: dict[bytes, Subscription] = {}
         self.applying = Applying(context, self)
+        self.listening = Listening(
+            self.bus, context.budget, lambda error: self.applying.failed("a subject cannot be listened to", error)
+        )
         self.duties = LeaderDuties(
             self.machine,
             self.bus,
@@ -473,26 +476,21 @@ class StreamReplica:
     # ---- parts
 
     def _listen(self) -> None:
-        wanted = set(self.machine.rules.subjects)
-        for subject in self._subscriptions.keys() - wanted:
-            self.bus.unsubscribe(self._subscriptions.pop(subject))
-        for subject in sorted(wanted - self._subscriptions.keys()):
-            taker = self.ingest.on_message if self.objects is None else self.objects.taker(subject)
-            self._subscriptions[subject] = self.bus.subscribe(subject, taker)
-        self._tell_valve()
+        def taker(subject: bytes) -> Callback:
+            return self.ingest.on_message if self.objects is None else self.objects.taker(subject)
+
+        self.listening.listen(set(self.machine.rules.subjects), taker, self._tell_valve)
 
     def _tell_valve(self) -> None:
         """Also opens it elsewhere for a subject that is let go: its publishers must not wait for this stream."""
-        self._told_valve.closed_for(self._subscriptions.keys() if self.ingest.valve.closed else ())
+        self._told_valve.closed_for(self.listening.subjects if self.ingest.valve.closed else ())
 
     def _end_objects(self) -> None:
         if self.objects is not None:
             self.objects.end()
 
     def _unlisten(self) -> None:
-        for subscription in self._subscriptions.values():
-            self.bus.unsubscribe(subscription)
-        self._subscriptions.clear()
+        self.listening.end()
         self._tell_valve()
 
     def config_changed(self) -> None:

@@ -105,7 +105,12 @@ class StreamRequests:
 
     async def _ready(self, replica: StreamReplica, body: Body) -> Body:
         end = self._context.clock.monotonic() + READY_SECONDS
-        while not (replica.leading and replica.assignment.revision >= body["revision"] and replica.config_is_current()):
+        while not (
+            replica.leading
+            and replica.assignment.revision >= body["revision"]
+            and replica.config_is_current()
+            and replica.listening.complete
+        ):
             if self._context.clock.monotonic() >= end:
                 raise NotLeaderError(replica.group.leader)
             await asyncio.sleep(0.001)

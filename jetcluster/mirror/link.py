@@ -18,6 +18,8 @@ from jetcluster import errors
 from jetcluster.clock import TimerHandle
 from jetcluster.errors import ApiError
 from jetcluster.mirror.inflow import Inflow
+from jetcluster.mirror.link_log import LinkLog
+from jetcluster.mirror.pace import Pace
 from jetcluster.mirror.ports import Surroundings
 from jetcluster.mirror.start import start_of
 from jetcluster.mirror.upstream import Start, Upstream
@@ -50,7 +52,7 @@ Message = tuple[bytes, bytes, bytes, bytes]
 
 
 class Link:
-    def __init__(self, around: Surroundings, upstream: Upstream) -> None:
+    def __init__(self, around: Surroundings, upstream: Upstream, log: LinkLog) -> None:
         self.upstream = upstream
         self.error: ApiError | None = None
         """Of the last attempt; None once one succeeded."""
@@ -60,6 +62,7 @@ class Link:
         self.last_ts = 0
         """Time of the last message, Unix nanoseconds."""
         self._around = around
+        self._log = log
         self._heard = 0.0
         """When something last came; 0: never."""
         self._fails = 0
@@ -80,6 +83,8 @@ class Link:
         """Delivery and upstream's sequence of this attempt's last message."""
         self._waiting = False
         """For the next attempt."""
+        self._queued = False
+        """For its turn among the links of the node."""
         self._nobody = False
         """Nobody listened to the last request."""
         self._refused = False
@@ -100,10 +105,21 @@ class Link:
 
     def end(self, *, forever: bool = False) -> None:
         """`forever`: the stream has no such link any more."""
+        self.stop(forever=forever)
+        self._close()
+
+    def stop(self, *, forever: bool = False) -> None:
+        """It does nothing any more; `end` has to follow, which unsubscribes."""
         if forever:
             self._durable = False
-        self._close()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._life += 1
+        self._waiting = False
+        if self._inflow is not None:
+            self._inflow.close()
+            self._inflow = None
 
     def tick(self) -> None:
         """A few times per second."""
@@ -111,7 +127,7 @@ class Link:
         if self._inflow is not None and now - max(self._heard, self._began) > SILENCE_SECONDS:
             self._again("nothing heard of the upstream")
         elif self._waiting and self._missing and self._around.target.knows(self.upstream.name):
-            self._attempt(self._life)
+            self._queue(self._around.paces.retries)
 
     def applied(self, index: int, result: object) -> None:
         """The outcome of the command at `index`, which may be any one's."""
@@ -176,14 +192,12 @@ class Link:
 
     def _again(self, why: str) -> None:
         """The attempt is over, for a reason that is no error."""
-        self._around.log.info("link begins again", stream=self.upstream.stream, upstream=self.upstream.name, reason=why)
+        self._log.again(self.upstream.name, why)
         self._retry()
 
     def _fail(self, error: ApiError) -> None:
         if self.error != error:
-            self._around.log.warning(
-                "link failed", stream=self.upstream.stream, upstream=self.upstream.name, error=str(error)
-            )
+            self._log.failed(self.upstream.name, str(error))
         self.error = error
         self._retry()
 
@@ -205,7 +219,19 @@ class Link:
         longest = NOBODY_RETRY if self._nobody else LONGEST_RETRY
         delay = min(FIRST_RETRY * 2 ** min(self._fails, 10), longest) * around.rng.uniform(0.8, 1.2)
         self._waiting = True
-        self._timer = around.timers.call_later(0.0 if lived else delay, self._attempt, self._life)
+        pace = around.paces.returns if lived else around.paces.retries
+        self._timer = around.timers.call_later(0.0 if lived else delay, self._queue, pace)
+
+    def _queue(self, pace: Pace) -> None:
+        """Another attempt, as soon as the node has a turn for one."""
+        if not self._queued:
+            self._queued = True
+            pace.turn(self._around.timers, self._around.target, self._turn)
+
+    def _turn(self) -> None:
+        self._queued = False
+        if self._waiting:
+            self._attempt(self._life)
 
     # -- setting up -----------------------------------------------------------------------------------------------
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any, Final
 
 from jetcluster.mirror.link import Link
+from jetcluster.mirror.link_log import LinkLog
 from jetcluster.mirror.ports import Surroundings
 from jetcluster.mirror.upstream import Upstream
 
 AT_ONCE: Final = 16
 APART_SECONDS: Final = 0.01
-"""So many of a stream's links begin together, and then the next: thousands at once would hold the loop."""
+"""So many of a stream's links begin, or end, together, and then the next: thousands at once would hold the loop."""
 
 
 class Links:
@@ -20,6 +22,7 @@ class Links:
         self._around = around
         self._stream = stream
         self._leading = False
+        self._log = LinkLog(around.log, around.timers, stream)
         self.by_key: dict[bytes, Link] = {}
 
     def begin(self) -> None:
@@ -30,8 +33,9 @@ class Links:
     def end(self, *, deleted: bool = False) -> None:
         """`deleted`: with the stream."""
         self._leading = False
-        for link in self.by_key.values():
-            link.end(forever=deleted)
+        self._around.paces.retries.forget(self._around.target)
+        self._around.paces.returns.forget(self._around.target)
+        self._end(list(self.by_key.values()), forever=deleted)
         self.by_key.clear()
 
     def configure(self) -> None:
@@ -39,12 +43,25 @@ class Links:
         if not self._leading:
             return
         wanted = {upstream.key: upstream for upstream in self._upstreams()}
-        for key in self.by_key.keys() - wanted.keys():
-            self.by_key.pop(key).end(forever=True)
+        self._end([self.by_key.pop(key) for key in list(self.by_key) if key not in wanted], forever=True)
         known = self.by_key
-        self.by_key = {key: known.get(key) or Link(self._around, upstream) for key, upstream in wanted.items()}
+        self.by_key = {
+            key: known.get(key) or Link(self._around, upstream, self._log) for key, upstream in wanted.items()
+        }
         for number, key in enumerate([key for key in wanted if key not in known]):
             self.by_key[key].begin(number // AT_ONCE * APART_SECONDS)
+
+    def _end(self, links: list[Link], *, forever: bool) -> None:
+        """All stop now; what they have subscribed to is given back in steps."""
+        for link in links:
+            link.stop(forever=forever)
+        self._end_some(deque(links))
+
+    def _end_some(self, links: deque[Link]) -> None:
+        for _ in range(min(AT_ONCE, len(links))):
+            links.popleft().end()
+        if links:
+            self._around.timers.call_later(APART_SECONDS, self._end_some, links)
 
     def _upstreams(self) -> list[Upstream]:
         rules = self._around.target.rules

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from jetcluster.clock import Clock, Rng, Timers
+from jetcluster.mirror.pace import Paces
 from jetcluster.protocol.bus import Bus
 from jetcluster.store.api import DamagedError, Msg
 from jetcluster.stream.rules import StreamRules
@@ -70,3 +71,4 @@ class Surroundings(NamedTuple):
     rng: Rng
     log: Log
     target: Target
+    paces: Paces

@@ -96,7 +96,7 @@ async def test_only_the_leader_listens_and_publishes_go_on_after_a_transfer() ->
         assert leader.replica("S").group.transfer(target.me)
         await cluster.until(lambda: target.replica("S").leading, what="the transfer")
         await asyncio.sleep(0.01)
-        assert [bool(node.replica("S")._subscriptions) for node in (leader, target)] == [False, True]
+        assert [bool(node.replica("S").listening.subjects) for node in (leader, target)] == [False, True]
         for number, node in enumerate(cluster, 1):
             assert (await node.publish(b"s"))["seq"] == number
 
@@ -117,7 +117,7 @@ async def test_a_state_machine_that_fails_takes_its_replica_out_of_everything() 
         with pytest.raises((TimeoutError, NoRespondersError)):
             await leader.publish(b"s", b"2")
         assert "a defect" in replica.failed and not replica.sound
-        assert not replica.reads.joined and not replica._subscriptions
+        assert not replica.reads.joined and not replica.listening.subjects
         assert leader.context.leaders.led_by_me() in ((), (1,))
         await cluster.led("S")
         assert (await leader.publish(b"s", b"3"))["seq"] in (2, 3)
