@@ -125,6 +125,7 @@ class Decommission:
                 return answer
             if int(error.get("err_code") or 0) not in TEMPORARY:
                 raise RefusedError(int(error.get("err_code") or 0), str(error.get("description")))
+            self._drop()  # the one that was removed may not hear of it: another one knows
             await asyncio.sleep(LOOK_AGAIN)
 
     async def _connected(self) -> Client:
