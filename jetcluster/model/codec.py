@@ -21,6 +21,16 @@ def dumps(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
+LONG: Final = 4096
+"""Subjects, or deleted sequences: the JSON of more is made in steps."""
+
+
+def is_long(fields: dict[str, Any]) -> bool:
+    """Is this the answer to STREAM.INFO with a long list in its state?"""
+    state = fields.get("state")
+    return isinstance(state, dict) and max(len(state.get("subjects") or ()), len(state.get("deleted") or ())) > LONG
+
+
 def encoding(value: Any, *, indent: int | None = None, ensure_ascii: bool = True) -> Generator[None, None, bytes]:
     """As `dumps`, in steps: for what may be long. With `indent` as `json.dumps` lays it out. `value` is the caller's:
     it may not change between the steps."""
