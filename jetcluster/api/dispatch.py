@@ -21,7 +21,7 @@ from jetcluster.api.seed_codes import renumbered
 from jetcluster.budget import BusyError, Job, Work
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model.advisory import API_AUDIT_SUBJECT
-from jetcluster.model.codec import dumps
+from jetcluster.model.codec import dumps, encoding, is_long
 
 if TYPE_CHECKING:
     from jetcluster.api.endpoints import Endpoint
@@ -241,6 +241,9 @@ class JetStreamApi:
             self._check_sessions(endpoint)
             async with asyncio.timeout(endpoint.seconds or REQUEST_SECONDS):
                 fields = await endpoint.handler(self._context, request, self.counters)
+                if isinstance(fields, dict) and is_long(fields):
+                    reply = {"type": _type(endpoint), **fields}
+                    fields = await self._context.budget.run(self._bus.account, encoding(reply))
         except ApiError as error:
             refusal = error
         except (TimeoutError, BusyError):

@@ -119,7 +119,7 @@ class JetStream:
         self.consumers = ConsumerExchange(context, self.replicas)
         self._streams = StreamRequests(context, self.replicas, ConsumerRequests(context, self.consumers))
         self._stream_requests = LeaderRequests(
-            "stream", context.mesh, context.leaders, context.clock, self._streams.handle, context.log
+            "stream", context.mesh, context.leaders, context.clock, self._streams.handle, context.log, context.budget
         )
         self._owners[META_GROUP] = self.meta
         self.background = Background(context.log)

@@ -12,11 +12,13 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from jetcluster.budget import BusyError, LoopBudget
 from jetcluster.clock import Clock
 from jetcluster.cluster.leaders import Hint, LeaderTable
 from jetcluster.cluster.mesh_api import Mesh, MeshError
 from jetcluster.cluster.proposals import OutcomeUnknownError
 from jetcluster.errors import STREAM_GENERAL, ApiError, by_code
+from jetcluster.model.codec import encoding, is_long
 from jetcluster.raft.api import BackpressureError, RaftError, StorageFullError
 from jetcluster.records import dataclass
 
@@ -68,7 +70,18 @@ class _Attempt:
 class LeaderRequests:
     """One method on the mesh; used for the meta group and, with another method, for streams."""
 
-    def __init__(self, method: str, mesh: Mesh, leaders: LeaderTable, clock: Clock, handler: Handler, log: Log) -> None:
+    def __init__(
+        self,
+        method: str,
+        mesh: Mesh,
+        leaders: LeaderTable,
+        clock: Clock,
+        handler: Handler,
+        log: Log,
+        budget: LoopBudget | None = None,
+    ) -> None:
+        """`budget`: long answers are encoded in its time."""
+        self._budget = budget
         self._method = method
         self._mesh = mesh
         self._leaders = leaders
@@ -156,6 +169,8 @@ class LeaderRequests:
         request = json.loads(payload)
         try:
             result = await self._handler(int(request["gid"]), str(request["kind"]), request["body"])
+            if self._budget is not None and is_long(result):
+                return await self._budget.run(("answers", peer), encoding({"result": result}))
         except ApiError as error:
             return json.dumps({"error": error.to_dict()}).encode()
         except StorageFullError:
@@ -164,7 +179,7 @@ class LeaderRequests:
             return json.dumps({"retry": str(error), "unknown": True, "progress": error.progress}).encode()
         except OutcomeUnknownError as error:
             return json.dumps({"retry": str(error), "unknown": True}).encode()
-        except (BackpressureError, RaftError) as error:
+        except (BackpressureError, BusyError, RaftError) as error:
             return json.dumps({"retry": str(error)}).encode()
         except Exception as error:  # noqa: BLE001 - asking again would run into the same defect until time is up
             self._log.error("request failed", method=self._method, kind=request.get("kind"), error=repr(error))

@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Generator
+from itertools import islice
+from typing import Any, Final
 
 from jetcluster import errors
 from jetcluster.errors import by_code
 
 MAX_DEPTH_TEXT = "exceeded max depth"
+PORTION: Final = 2000
+"""Pieces of JSON that are made in one step, a millisecond at most: a key, a value and what stands between them are
+pieces."""
 
 
 def dumps(value: Any) -> bytes:
     """Compact JSON, ASCII only: valid whatever a client put into a string."""
     return json.dumps(value, separators=(",", ":")).encode()
+
+
+LONG: Final = 4096
+"""Subjects, or deleted sequences: the JSON of more is made in steps."""
+
+
+def is_long(fields: dict[str, Any]) -> bool:
+    """Is this the answer to STREAM.INFO with a long list in its state?"""
+    state = fields.get("state")
+    return isinstance(state, dict) and max(len(state.get("subjects") or ()), len(state.get("deleted") or ())) > LONG
+
+
+def encoding(value: Any, *, indent: int | None = None, ensure_ascii: bool = True) -> Generator[None, None, bytes]:
+    """As `dumps`, in steps: for what may be long. With `indent` as `json.dumps` lays it out. `value` is the caller's:
+    it may not change between the steps."""
+    separators = (",", ":") if indent is None else None
+    encoder = json.JSONEncoder(indent=indent, separators=separators, ensure_ascii=ensure_ascii)
+    pieces = encoder.iterencode(value)
+    found = bytearray()
+    while portion := "".join(islice(pieces, PORTION)):
+        found += portion.encode()
+        yield
+    return bytes(found)
 
 
 def loads(payload: bytes) -> Any:

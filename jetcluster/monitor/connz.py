@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from jetcluster.budget import Steps
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor import subscriptions, tls
 from jetcluster.monitor.claims_view import of_connection
-from jetcluster.monitor.source import Json, Query, QueryError, flag, identifier, number, subs_detail
+from jetcluster.monitor.source import Json, Query, QueryError, at_once, flag, identifier, number, subs_detail
 from jetcluster.monitor.view import NodeView, now_text, rtt, uptime, wall_time
 from jetcluster.protocol import subjects
 
@@ -36,6 +37,11 @@ _STATES = {"": "open", "open": "open", "closed": "closed", "all": "all", "any": 
 
 def connz(node: NodeView, query: Query) -> Json:
     """Raises QueryError."""
+    return at_once(connz_steps(node, query))
+
+
+def connz_steps(node: NodeView, query: Query) -> Steps[Json]:
+    """Raises QueryError."""
     sort, state = query.get("sort", "") or "cid", query.get("state", "").lower()
     listed, detailed = subs_detail(query)
     auth = flag(query, "auth")
@@ -54,10 +60,14 @@ def connz(node: NodeView, query: Query) -> Json:
         limit = 1
     found = _select(node, state, account)
     total = len(found)  # as nats-server: what follows leaves connections out of the list, not of the total
-    found = _filter(found, cid, query.get("user", ""), subject, query.get("mqtt_client", ""))
+    found = yield from _filter(found, cid, query.get("user", ""), subject, query.get("mqtt_client", ""))
     attribute, descending = _SORTS[sort]
     found.sort(key=_key(node, attribute), reverse=descending)
-    page = found[offset : offset + limit]
+    page: list[Json] = []
+    for connection in found[offset : offset + limit]:
+        if hasattr(connection, "stop_ns") or connection.cid in node.server.clients:  # it may have gone meanwhile
+            page.append((yield from _connection(node, connection, auth=auth, listed=listed, detailed=detailed)))
+            yield
     return {
         "server_id": node.server.server_id,
         "now": now_text(node),
@@ -65,9 +75,7 @@ def connz(node: NodeView, query: Query) -> Json:
         "total": total,
         "offset": offset,
         "limit": limit,
-        "connections": [
-            _connection(node, connection, auth=auth, listed=listed, detailed=detailed) for connection in page
-        ],
+        "connections": page,
     }
 
 
@@ -80,7 +88,7 @@ def _select(node: NodeView, state: str, account: str) -> list[Any]:
     return [connection for connection in found if connection.account == account] if account else found
 
 
-def _filter(found: list[Any], cid: int, user: str, subject: bytes, mqtt_client: str) -> list[Any]:
+def _filter(found: list[Any], cid: int, user: str, subject: bytes, mqtt_client: str) -> Steps[list[Any]]:
     if mqtt_client:
         return []  # there is no MQTT
     if cid:
@@ -88,14 +96,24 @@ def _filter(found: list[Any], cid: int, user: str, subject: bytes, mqtt_client: 
     if user:
         found = [connection for connection in found if connection.user == user]
     if subject:
-        found = [connection for connection in found if _listens(connection, subject)]
+        takers = set()
+        for connection in found:
+            if (yield from _listens(connection, subject)):
+                takers.add(connection.cid)
+        found = [connection for connection in found if connection.cid in takers]
     return found
 
 
-def _listens(connection: Any, subject: bytes) -> bool:
+def _listens(connection: Any, subject: bytes) -> Steps[bool]:
     """True for an open connection that would get what is published to `subject`."""
     held = connection.subscriptions
-    return not isinstance(held, int) and any(subjects.matches(subject, s.subject) for s in held.values())
+    if isinstance(held, int):
+        return False
+    for some in subscriptions.portions(list(held.values())):
+        if any(subjects.matches(subject, s.subject) for s in some):
+            return True
+        yield
+    return False
 
 
 def _key(node: NodeView, attribute: str) -> Callable[[Any], Any]:
@@ -115,7 +133,7 @@ def _subscription_count(connection: Any) -> int:
     return held if isinstance(held, int) else len(held)
 
 
-def _connection(node: NodeView, connection: Any, *, auth: bool, listed: bool, detailed: bool) -> Json:
+def _connection(node: NodeView, connection: Any, *, auth: bool, listed: bool, detailed: bool) -> Steps[Json]:
     is_open = not hasattr(connection, "stop_ns")
     now = node.clock.time_ns()
     found: Json = {
@@ -159,5 +177,6 @@ def _connection(node: NodeView, connection: Any, *, auth: bool, listed: bool, de
             found["authorized_user"] = connection.user
         found |= {"account": connection.account, "name_tag": connection.account, **of_connection(connection)}
     if is_open:
-        found |= subscriptions.lists(list(connection.subscriptions.values()), listed=listed, detailed=detailed)
+        held = list(connection.subscriptions.values()) if listed else []
+        found |= yield from subscriptions.lists(held, detailed=detailed)
     return found

@@ -16,11 +16,6 @@ def consumer_count(replica: Any) -> int:
     return sum(1 for state in replica.consumers.table.by_cid.values() if not state.rules.direct)
 
 
-def consumer_details(engine: Any, replica: Any, *, config: bool, direct: bool = False) -> list[Json]:
-    """As `each_consumer`, at once."""
-    return list(each_consumer(engine, replica, config=config, direct=direct))
-
-
 def each_consumer(engine: Any, replica: Any, *, config: bool, direct: bool = False) -> Iterator[Json]:
     """One ConsumerInfo each, in order of their names; `direct`: those of mirrors and sources instead. Waiting pulls and
     bound push consumers are only known on the node that owns them; only a leader knows how far the replicas are.

@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from jetcluster import REPORTED_VERSION
+from jetcluster.budget import BusyError, Steps
 from jetcluster.logs import get_logger
+from jetcluster.model.codec import encoding
 from jetcluster.monitor.exposition import CONTENT_TYPE
 from jetcluster.monitor.expvarz import expvarz
 from jetcluster.monitor.metrics import Metrics
@@ -17,6 +19,9 @@ from jetcluster.monitor.stacksz import stacksz
 
 log = get_logger("monitor")
 
+ASKER = "http"
+"""To whose account the time goes that pages take: all who ask over HTTP share theirs."""
+BUSY = "too much is being worked on, try again"
 _HEADERS = {"Access-Control-Allow-Origin": "*"}
 _PAGES = {
     "varz": "General",
@@ -40,20 +45,12 @@ Handler = Callable[[web.Request], Awaitable[web.Response]]
 def application(source: MonitorSource, metrics: Metrics, base_path: str = "") -> web.Application:
     """Paths get `base_path` in front (`http_base_path`)."""
     prefix = "/" + base_path.strip("/") if base_path.strip("/") else ""
-    endpoints: dict[str, Callable[[Query], Json]] = {
-        "varz": source.varz,
-        "connz": source.connz,
-        "routez": source.routez,
-        "leafz": source.leafz,
-        "gatewayz": source.gatewayz,
-        "accountz": source.accountz,
-        "accstatz": source.accstatz,
-        "raftz": source.raftz,
+    names = ("varz", "connz", "routez", "leafz", "gatewayz", "accountz", "accstatz", "raftz", "subsz", "jsz")
+    endpoints: dict[str, Callable[[Query], Steps[Json]]] = {name: _named(source, name) for name in names}
+    endpoints |= {
+        "subscriptionsz": endpoints["subsz"],
         "ipqueuesz": _ipqueuesz,
-        "debug/vars": lambda _: expvarz(),
-        "subsz": source.subsz,
-        "subscriptionsz": source.subsz,
-        "jsz": source.jsz,
+        "debug/vars": _expvarz,
     }
     app = web.Application()
 
@@ -76,10 +73,24 @@ async def _unknown(request: web.Request) -> web.Response:
     return _text(404, "404 page not found\n")
 
 
-def _ipqueuesz(query: Query) -> Json:
+def _named(source: MonitorSource, name: str) -> Callable[[Query], Steps[Json]]:
+    return lambda query: source.in_steps(name, query)
+
+
+def _ipqueuesz(query: Query) -> Steps[Json]:
     """Queues between goroutines: there are none. Raises QueryError."""
     flag(query, "all")
+    yield
     return {}
+
+
+def _expvarz(query: Query) -> Steps[Json]:
+    yield
+    return expvarz()
+
+
+def _rendered(page: Steps[Json]) -> Steps[bytes]:
+    return (yield from encoding((yield from page), indent=2, ensure_ascii=False))
 
 
 def _query(request: web.Request) -> Query:
@@ -90,22 +101,23 @@ def _text(status: int, body: str) -> web.Response:
     return web.Response(status=status, text=body, headers=_HEADERS)
 
 
-def _json_response(status: int, body: str) -> web.Response:
-    return web.Response(status=status, body=body.encode(), content_type="application/json", headers=_HEADERS)
+def _json_response(status: int, body: bytes) -> web.Response:
+    return web.Response(status=status, body=body, content_type="application/json", headers=_HEADERS)
 
 
-def _json(source: MonitorSource, path: str, answer: Callable[[Query], Json]) -> Handler:
+def _json(source: MonitorSource, path: str, answer: Callable[[Query], Steps[Json]]) -> Handler:
     async def handle(request: web.Request) -> web.Response:
         source.count_request(path)
-        query = _query(request)
         try:
-            found = answer(query)
+            found = await source.run(ASKER, _rendered(answer(_query(request))))
         except QueryError as error:
             return _text(400, str(error))
+        except BusyError:
+            return _text(503, BUSY)
         except Exception:
             log.exception("monitoring request failed", path=request.path_qs)
             return _text(500, "internal error, see the log")
-        return _json_response(200, json.dumps(found, indent=2, ensure_ascii=False))
+        return _json_response(200, found)
 
     return handle
 
@@ -120,7 +132,9 @@ def _health(source: MonitorSource, path: str) -> Handler:
         except Exception:
             log.exception("monitoring request failed", path=request.path_qs)
             return _text(500, "internal error, see the log")
-        return _json_response(health.status, json.dumps(health.body, separators=(",", ":"), ensure_ascii=False))
+        return _json_response(
+            health.status, json.dumps(health.body, separators=(",", ":"), ensure_ascii=False).encode()
+        )
 
     return handle
 

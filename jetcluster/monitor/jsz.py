@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from jetcluster import API_LEVEL
+from jetcluster.budget import Steps
 from jetcluster.cluster.replica_info import cluster_object
 from jetcluster.model.cluster_info import cluster_wire, group_name
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.claims_view import account_name
-from jetcluster.monitor.consumers import consumer_count, consumer_details
-from jetcluster.monitor.source import Json, NotAskedError, Query, flag, number
+from jetcluster.monitor.consumers import consumer_count, each_consumer
+from jetcluster.monitor.source import Json, NotAskedError, Query, at_once, flag, number
 from jetcluster.monitor.view import NodeView, engine_of, now_text
 from jetcluster.stream.info import state_object
 
@@ -21,6 +22,11 @@ DEFAULT_SYNC_INTERVAL_NS = 120 * 10**9
 
 def jsz(node: NodeView, query: Query) -> Json:
     """Raises QueryError, NotAskedError."""
+    return at_once(jsz_steps(node, query))
+
+
+def jsz_steps(node: NodeView, query: Query) -> Steps[Json]:
+    """Raises QueryError, NotAskedError. Each stream and each consumer is of its own moment."""
     engine = engine_of(node)
     account = query.get("acc", "")
     config, raft = flag(query, "config"), flag(query, "raft")
@@ -92,13 +98,12 @@ def jsz(node: NodeView, query: Query) -> Json:
     if details:
         # One account is shown wherever it stands: pages are of all of them.
         chosen = [name for name in accounts if name == account] if account else accounts[offset : offset + limit]
-        if chosen:
-            found["account_details"] = [
-                _account(
-                    node, name, by_account[name], _Wanted(streams, consumers, direct, config, raft, stream_leader_only)
-                )
-                for name in chosen
-            ]
+        wanted, shown = _Wanted(streams, consumers, direct, config, raft, stream_leader_only), []
+        for name in chosen:
+            shown.append((yield from _account(node, name, by_account[name], wanted)))
+            yield
+        if shown:
+            found["account_details"] = shown
     found["total"] = len(accounts)
     return found
 
@@ -265,7 +270,7 @@ def _totals(engine: Any) -> Json:
     return found
 
 
-def account_detail(node: NodeView, account: str, query: Query) -> Json | None:
+def account_detail(node: NodeView, account: str, query: Query) -> Steps[Json | None]:
     """One account as in `account_details`; None when nothing of it is here. Raises QueryError."""
     engine = engine_of(node)
     replicas = _by_account(engine).get(account) if engine is not None else None
@@ -276,7 +281,7 @@ def account_detail(node: NodeView, account: str, query: Query) -> Json | None:
     wanted = _Wanted(
         streams, consumers, flag(query, "direct-consumers"), config, flag(query, "raft"), flag(query, "leader-only")
     )
-    return _account(node, account, replicas, wanted)
+    return (yield from _account(node, account, replicas, wanted))
 
 
 class _Wanted(NamedTuple):
@@ -290,7 +295,7 @@ class _Wanted(NamedTuple):
     leader_only: bool
 
 
-def _account(node: NodeView, name: str, replicas: list[Any], wanted: _Wanted) -> Json:
+def _account(node: NodeView, name: str, replicas: list[Any], wanted: _Wanted) -> Steps[Json]:
     engine = engine_of(node)
     replicas = sorted(replicas, key=lambda replica: str(replica.assignment.name))
     api = node.jetstream.apis.get(name)
@@ -303,13 +308,18 @@ def _account(node: NodeView, name: str, replicas: list[Any], wanted: _Wanted) ->
         "api": _api_counts([api] if api is not None else []),
     }
     if wanted.streams:
-        shown = [replica for replica in replicas if replica.leading or not wanted.leader_only]
+        shown = []
+        for replica in replicas:
+            gone = engine.replicas.get(replica.assignment.gid) is not replica  # meanwhile
+            if not gone and (replica.leading or not wanted.leader_only):
+                shown.append((yield from _stream(engine, replica, wanted)))
+                yield
         if shown:
-            found["stream_detail"] = [_stream(engine, replica, wanted) for replica in shown]
+            found["stream_detail"] = shown
     return found
 
 
-def _stream(engine: Any, replica: Any, wanted: _Wanted) -> Json:
+def _stream(engine: Any, replica: Any, wanted: _Wanted) -> Steps[Json]:
     assignment = replica.assignment
     found: Json = {
         "name": assignment.name,
@@ -322,11 +332,11 @@ def _stream(engine: Any, replica: Any, wanted: _Wanted) -> Json:
     # `lag_seconds` is ours: how old the newest message here is while the upstream has more.
     found |= replica.mirrors.links.info(seconds=True)
     if wanted.consumers:
-        details = consumer_details(engine, replica, config=wanted.config)
+        details = yield from _consumers(engine, replica, config=wanted.config)
         if details:
             found["consumer_detail"] = details
     if wanted.direct:
-        details = consumer_details(engine, replica, config=wanted.config, direct=True)
+        details = yield from _consumers(engine, replica, config=wanted.config, direct=True)
         if details:
             found["direct_consumer_detail"] = details
     name = stream_group_name(replica)
@@ -336,6 +346,16 @@ def _stream(engine: Any, replica: Any, wanted: _Wanted) -> Json:
         consumers = sorted(replica.consumers.table.by_name)
         if consumers:
             found["consumer_raft_groups"] = [{"name": consumer, "raft_group": name} for consumer in consumers]
+    return found
+
+
+def _consumers(engine: Any, replica: Any, *, config: bool, direct: bool = False) -> Steps[list[Json]]:
+    found = []
+    for consumer in each_consumer(engine, replica, config=config, direct=direct):
+        found.append(consumer)
+        yield
+        if engine.replicas.get(replica.assignment.gid) is not replica:
+            break  # the stream has gone meanwhile
     return found
 
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable
+from typing import TypeVar, cast
 
+from jetcluster.budget import LoopBudget, Steps
 from jetcluster.monitor.accountz import accountz
 from jetcluster.monitor.accstatz import accstatz
-from jetcluster.monitor.connz import connz
+from jetcluster.monitor.connz import connz, connz_steps
 from jetcluster.monitor.gatewayz import gatewayz
 from jetcluster.monitor.healthz import healthz, restart_health
-from jetcluster.monitor.jsz import jsz
+from jetcluster.monitor.jsz import jsz, jsz_steps
 from jetcluster.monitor.leafz import leafz
 from jetcluster.monitor.raftz import raftz
-from jetcluster.monitor.routez import routez
+from jetcluster.monitor.routez import routez, routez_steps
 from jetcluster.monitor.source import Health, Json, Query, flag
-from jetcluster.monitor.subsz import subsz
+from jetcluster.monitor.subsz import subsz, subsz_steps
 from jetcluster.monitor.varz import CpuMeter, varz
 from jetcluster.monitor.view import NodeView
+
+T = TypeVar("T")
+_IN_STEPS = {"connz": connz_steps, "jsz": jsz_steps, "routez": routez_steps, "subsz": subsz_steps}
+"""Pages as long as a client or the number of streams makes them."""
 
 
 class NodeSource:
@@ -59,6 +65,17 @@ class NodeSource:
         if flag(query, "safe-to-restart"):
             return await restart_health(self._node)
         return healthz(self._node, query)
+
+    def in_steps(self, page: str, query: Query) -> Steps[Json]:
+        steps = _IN_STEPS.get(page)
+        if steps is not None:
+            return (yield from steps(self._node, query))
+        answer: Callable[[Query], Json] = getattr(self, page)
+        return answer(query)
+
+    async def run(self, asker: str, steps: Steps[T]) -> T:
+        budget: LoopBudget = self._node.server.budget
+        return await budget.run(("monitor", asker), steps)
 
     def count_request(self, path: str) -> None:
         self._requests[path] = self._requests.get(path, 0) + 1

@@ -4,24 +4,45 @@ from __future__ import annotations
 
 from typing import Any
 
-from jetcluster.monitor.source import Json, Query, subs_detail
+from jetcluster.budget import Steps
+from jetcluster.monitor.source import ROWS, Json, Query, at_once, subs_detail
+from jetcluster.monitor.subsz import in_portions
 from jetcluster.monitor.view import NodeView, links_of, now_text, rtt, text, uptime, wall_time
 
 
 def routez(node: NodeView, query: Query) -> Json:
     """Raises QueryError."""
+    return at_once(routez_steps(node, query))
+
+
+def routez_steps(node: NodeView, query: Query) -> Steps[Json]:
+    """Raises QueryError."""
     listed, detailed = subs_detail(query)
     links = sorted(links_of(node), key=lambda link: int(link.stats.rid))
+    wanted: dict[Any, list[tuple[str, Any]]] = {link: [] for link in links}
+    for router in node.server.accounts if links else ():
+        for some in in_portions(router.index):
+            for subscription in some:
+                of_link = wanted.get(getattr(subscription, "peer", None))
+                if of_link is not None:
+                    of_link.append((router.account, subscription))
+            yield
+    routes = []
+    for link in links:
+        routes.append(_route(node, link, len(wanted[link])))
+        if listed and wanted[link]:
+            routes[-1] |= yield from _listed(wanted[link], link.stats.rid, detailed=detailed)
+        routes[-1]["compression"] = "off"
     return {
         "server_id": node.server.server_id,
         "server_name": node.server.name,
         "now": now_text(node),
         "num_routes": len(links),
-        "routes": [_route(node, link, listed=listed, detailed=detailed) for link in links],
+        "routes": routes,
     }
 
 
-def _route(node: NodeView, link: Any, *, listed: bool, detailed: bool) -> Json:
+def _route(node: NodeView, link: Any, subscriptions: int) -> Json:
     stats, now = link.stats, node.clock.monotonic()
     found: Json = {
         "rid": stats.rid,
@@ -36,7 +57,6 @@ def _route(node: NodeView, link: Any, *, listed: bool, detailed: bool) -> Json:
     }
     if stats.rtt:
         found["rtt"] = rtt(stats.rtt)
-    interests = remote_interests(node, link)
     found |= {
         "uptime": uptime(now - stats.started),
         "idle": uptime(now - stats.last_activity),
@@ -45,24 +65,21 @@ def _route(node: NodeView, link: Any, *, listed: bool, detailed: bool) -> Json:
         "out_msgs": stats.out_msgs,
         "in_bytes": stats.in_bytes,
         "out_bytes": stats.out_bytes,
-        "subscriptions": len(interests),
+        "subscriptions": subscriptions,
     }
-    if listed and interests and detailed:
-        found["subscriptions_list_detail"] = [_detail(account, interest, stats.rid) for account, interest in interests]
-    elif listed and interests:
-        found["subscriptions_list"] = [text(interest.subject) for _, interest in interests]
-    found["compression"] = "off"
     return found
 
 
-def remote_interests(node: NodeView, link: Any) -> list[tuple[str, Any]]:
-    """(account, `RemoteInterest`) of all that the peer wants."""
-    return [
-        (router.account, subscription)
-        for router in node.server.accounts
-        for subscription in router.index
-        if getattr(subscription, "peer", None) is link
-    ]
+def _listed(interests: list[tuple[str, Any]], rid: int, *, detailed: bool) -> Steps[Json]:
+    shown: list[Any] = []
+    for start in range(0, len(interests), ROWS):
+        some = interests[start : start + ROWS]
+        if detailed:
+            shown += [_detail(account, interest, rid) for account, interest in some]
+        else:
+            shown += [text(interest.subject) for _, interest in some]
+        yield
+    return {"subscriptions_list_detail" if detailed else "subscriptions_list": shown}
 
 
 def _detail(account: str, interest: Any, rid: int) -> Json:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from jetcluster.budget import Steps
 from jetcluster.records import dataclass
 
 Query = Mapping[str, str]
 """Decoded query parameters; the first value of each name."""
 
 Json = dict[str, Any]
+T = TypeVar("T")
+ROWS = 128
+"""Lines of a list that are made in one step, well below a millisecond."""
 
 
 class QueryError(Exception):
@@ -31,7 +35,7 @@ class Health:
 
 
 class MonitorSource(Protocol):
-    """Raises QueryError. Called on the event loop, so an answer must be cheap: what can be long is paged."""
+    """Raises QueryError. Called on the event loop, so an answer must be cheap: what can be long is made in steps."""
 
     def varz(self, query: Query) -> Json: ...
     def connz(self, query: Query) -> Json: ...
@@ -47,9 +51,28 @@ class MonitorSource(Protocol):
         """Some of it is asked of other nodes."""
         ...
 
+    def in_steps(self, page: str, query: Query) -> Steps[Json]:
+        """One of the pages above but `healthz`, by its name. What can be long comes in steps of about a millisecond."""
+        ...
+
+    async def run(self, asker: str, steps: Steps[T]) -> T:
+        """Within the time of the loop that the node's jobs have (`budget.LoopBudget`). Raises BusyError, and what
+        `steps` raise."""
+        ...
+
     def count_request(self, path: str) -> None:
         """For `http_req_stats` of /varz."""
         ...
+
+
+def at_once(steps: Steps[T]) -> T:
+    """What `steps` return, without a pause: for pages that are known to be short."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            found: T = stop.value
+            return found
 
 
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})

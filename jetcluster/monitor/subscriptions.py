@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from jetcluster.monitor.source import Json
+from jetcluster.budget import Steps
+from jetcluster.monitor.source import ROWS, Json
 from jetcluster.monitor.view import text
 
 
@@ -23,10 +25,18 @@ def detail(subscription: Any, *, account: str = "") -> Json:
     return found
 
 
-def lists(subscriptions: list[Any], *, listed: bool, detailed: bool) -> Json:
+def lists(subscriptions: list[Any], *, detailed: bool) -> Steps[Json]:
     """The `subscriptions_list` or `subscriptions_list_detail` member; nothing when there are none."""
-    if not listed or not subscriptions:
+    shown: list[Any] = []
+    for some in portions(subscriptions):
+        shown += [detail(s) for s in some] if detailed else [text(s.subject) for s in some]
+        yield
+    if not shown:
         return {}
-    if detailed:
-        return {"subscriptions_list_detail": [detail(s) for s in subscriptions]}
-    return {"subscriptions_list": [text(s.subject) for s in subscriptions]}
+    return {"subscriptions_list_detail" if detailed else "subscriptions_list": shown}
+
+
+def portions(subscriptions: list[Any]) -> Iterator[list[Any]]:
+    """For a step each."""
+    for start in range(0, len(subscriptions), ROWS):
+        yield subscriptions[start : start + ROWS]

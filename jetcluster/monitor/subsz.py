@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Generator
 from typing import Any
 
+from jetcluster.budget import Steps
 from jetcluster.monitor import subscriptions
-from jetcluster.monitor.source import Json, Query, QueryError, number, subs_detail
+from jetcluster.monitor.source import ROWS, Json, Query, QueryError, at_once, number, subs_detail
 from jetcluster.monitor.view import NodeView, links_of, now_text
 from jetcluster.protocol import subjects
 
@@ -14,6 +15,11 @@ DEFAULT_LIMIT = 1024
 
 
 def subsz(node: NodeView, query: Query) -> Json:
+    """Raises QueryError."""
+    return at_once(subsz_steps(node, query))
+
+
+def subsz_steps(node: NodeView, query: Query) -> Steps[Json]:
     """Raises QueryError."""
     listed, _ = subs_detail(query)
     offset, limit = number(query, "offset", 0), number(query, "limit", DEFAULT_LIMIT)
@@ -24,10 +30,10 @@ def subsz(node: NodeView, query: Query) -> Json:
     routers = [router for router in node.server.accounts if not account or router.account == account]
     found = {"server_id": node.server.server_id, "now": now_text(node), **index_statistics(node, routers)}
     # As nats-server: who asks for no list is not told how long it would be, which takes a look at every subscription.
-    total, page = _page(routers, test, offset, limit) if listed or test else (0, [])
+    total, page = (yield from _page(routers, test, offset, limit, listed=listed)) if listed or test else (0, [])
     found |= {"total": total, "offset": offset, "limit": limit}
-    if listed and page:
-        found["subscriptions_list"] = [subscriptions.detail(s, account=name) for name, s in page]
+    if page:
+        found["subscriptions_list"] = page
     return found
 
 
@@ -51,18 +57,32 @@ def index_statistics(node: NodeView, routers: list[Any]) -> Json:
     }
 
 
-def _page(routers: list[Any], test: bytes, offset: int, limit: int) -> tuple[int, list[tuple[str, Any]]]:
-    """(total, page) of the subscriptions of this node; what peers want is in /routez."""
-    total = 0
+def _page(routers: list[Any], test: bytes, offset: int, limit: int, *, listed: bool) -> Steps[tuple[int, list[Json]]]:
+    """(total, page if `listed`) of the subscriptions of this node; what peers want is in /routez."""
+    total, page = 0, []
     for router in routers:
-        total += sum(1 for _ in _matching(router, test))
-    everything = ((router.account, s) for router in routers for s in _matching(router, test))
-    return total, list(islice(everything, offset, offset + limit))
+        for some in in_portions(router.index):
+            for subscription in some:
+                if hasattr(subscription, "peer") or (test and not subjects.matches(test, subscription.subject)):
+                    continue
+                if listed and offset <= total < offset + limit:
+                    page.append(subscriptions.detail(subscription, account=router.account))
+                total += 1
+            yield
+    return total, page
 
 
-def _matching(router: Any, test: bytes) -> Any:
-    return (
-        subscription
-        for subscription in router.index
-        if not hasattr(subscription, "peer") and (not test or subjects.matches(test, subscription.subject))
-    )
+def in_portions(index: Any) -> Generator[list[Any], None, None]:
+    """The subscriptions of a subject index, `ROWS` or a few more at a time; in between it may change."""
+    some: list[Any] = []
+    for few in index.portions():
+        if len(few) > ROWS:
+            for start in range(0, len(few), ROWS):
+                yield few[start : start + ROWS]
+            continue
+        some += few
+        if len(some) >= ROWS:
+            yield some
+            some = []
+    if some:
+        yield some

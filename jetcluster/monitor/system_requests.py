@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from jetcluster.budget import BusyError
 from jetcluster.logs import get_logger
 from jetcluster.model.advisory import Advisories, Event
-from jetcluster.model.codec import dumps
+from jetcluster.model.codec import dumps, encoding
 from jetcluster.monitor.accountz import account_info
 from jetcluster.monitor.accstatz import account_names, account_stats, account_statz
 from jetcluster.monitor.expvarz import expvarz
@@ -30,6 +31,9 @@ MAX_REPLY = 8 * 1024 * 1024
 TOO_LARGE = f"the reply has more than {MAX_REPLY} bytes: ask for a page with offset and limit, or for one account"
 
 
+BUSY = "too much is being worked on, try again"
+
+
 class RefusedError(Exception):
     """`code` and text of the `error` object."""
 
@@ -47,19 +51,17 @@ class SystemRequests:
         self._source: NodeSource = source_of(node)
         plain: dict[str, Callable[[Query], Json]] = {
             "VARZ": self._source.varz,
-            "CONNZ": self._source.connz,
-            "ROUTEZ": self._source.routez,
             "GATEWAYZ": self._source.gatewayz,
             "LEAFZ": self._source.leafz,
-            "SUBSZ": self._source.subsz,
             "ACCOUNTZ": self._source.accountz,
-            "JSZ": self._source.jsz,
             "RAFTZ": self._source.raftz,
             "EXPVARZ": lambda _: expvarz(),
             "IPQUEUESZ": lambda _: {},
             "PROFILEZ": _no_profile,
         }
         self._views = plain
+        self._long = {kind: kind.lower() for kind in ("CONNZ", "ROUTEZ", "SUBSZ", "JSZ")}
+        """Pages that are made in steps, by their names in `NodeSource.in_steps`."""
         self._commands: dict[str, Callable[[Json], None]] = {
             "KICK": self._kick,
             "LDM": self._lame_duck,
@@ -73,18 +75,20 @@ class SystemRequests:
             if request.scope in ("ping", "own") and not is_for(self._node, options):
                 return b""
             reply = await self._reply(request, options)
+            if reply is None:
+                return b""
+            encoded = await self._source.run(request.origin.account, encoding(reply))
         except NotAskedError:
             return b""
         except QueryError as error:
             return self._error(400, str(error))
         except RefusedError as error:
             return self._error(error.code, str(error))
+        except BusyError:
+            return self._error(503, BUSY)
         except Exception:
             log.exception("system request failed", kind=request.kind)
             return self._error(500, "internal error, see the log")
-        if reply is None:
-            return b""
-        encoded = dumps(reply)
         return encoded if len(encoded) <= MAX_REPLY else self._error(500, TOO_LARGE)
 
     def _error(self, code: int, text: str) -> bytes:
@@ -95,7 +99,7 @@ class SystemRequests:
         if request.scope == "user":
             return self._data(_user_info(request.origin, self._node.clock.time_ns() / 1e9))
         if request.scope in ("account", "own"):
-            return self._about_account(request, options)
+            return await self._about_account(request, options)
         if kind == "IDZ":
             block = self._block.make()
             return {key: block[key] for key in ("name", "host", "id")}
@@ -107,12 +111,15 @@ class SystemRequests:
         if kind in self._commands:
             self._commands[kind](options)
             return {"server": self._block.make()}
-        return self._view(kind, query(kind, options))
+        return await self._view(request, query(kind, options))
 
-    def _view(self, kind: str, parameters: Query) -> Json:
+    async def _view(self, request: SystemRequest, parameters: Query) -> Json:
         """What a page refuses is 500 here, and 400 only what is no such question: as nats-server."""
+        name, asker = self._long.get(request.kind), request.origin.account
         try:
-            return self._data(self._views[kind](parameters))
+            if name is None:
+                return self._data(self._views[request.kind](parameters))
+            return self._data(await self._source.run(asker, self._source.in_steps(name, parameters)))
         except NotAskedError:
             raise
         except QueryError as error:
@@ -121,7 +128,7 @@ class SystemRequests:
     def _data(self, data: Json) -> Json:
         return {"server": self._block.make(), "data": data}
 
-    def _about_account(self, request: SystemRequest, options: Json) -> Json | None:
+    async def _about_account(self, request: SystemRequest, options: Json) -> Json | None:
         kind, account = request.kind, request.account
         if kind == "STATZ":
             return self._statz(request, options)
@@ -134,19 +141,21 @@ class SystemRequests:
                 raise RefusedError(500, f"Account {account} does not exist")
             return self._data(info)
         if kind == "JSZ":
-            return self._jetstream_of(account, query(kind, options))
+            return await self._jetstream_of(request, query(kind, options))
         parameters = {**query(kind, options), "acc": account}
         if kind == "SUBSZ":
             parameters["subs"] = "1"
-        return self._view(kind, parameters)
+        return await self._view(request, parameters)
 
-    def _jetstream_of(self, account: str, parameters: Query) -> Json | None:
+    async def _jetstream_of(self, request: SystemRequest, parameters: Query) -> Json | None:
         """Silent where nothing of the account is stored."""
+        account = request.account
         if account not in account_names(self._node):
             raise RefusedError(500, f'account "{account}" not found')
         if self._node.jetstream is None or account not in self._node.jetstream.apis:
             raise RefusedError(500, f'account "{account}" not jetstream enabled')
-        found = account_detail(self._node, account, parameters)
+        steps = account_detail(self._node, account, parameters)
+        found = await self._source.run(request.origin.account, steps)
         return None if found is None else self._data(found)
 
     def _connections_event(self, stat: Json) -> Json:

@@ -306,6 +306,17 @@ class Sublist(Generic[S, A]):
             stack.extend(node.children.values())
             stack.extend(child for child in (node.star, node.full) if child is not None)
 
+    def portions(self) -> Iterator[list[S]]:
+        """All subscriptions, those of one node of the tree at a time: between two of them others may come and go, which
+        are among them or not."""
+        stack = [self._root]
+        while stack:
+            node = stack.pop()
+            if node.plain or node.queues:
+                yield [*node.plain, *(member for members in node.queues.values() for member in members)]
+            stack.extend(node.children.values())
+            stack.extend(child for child in (node.star, node.full) if child is not None)
+
     def __len__(self) -> int:
         return self.count
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from jetcluster.monitor.consumers import consumer_count, consumer_details, each_consumer
+from jetcluster.monitor.consumers import consumer_count, each_consumer
 from tests.unit.cluster.consumers import Puller, consumer, filled, owned_by
 from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.virtual_loop import virtual_time
@@ -29,7 +29,7 @@ async def test_every_replica_shows_its_consumers_and_only_the_owner_who_waits() 
         for node in cluster:
             replica = node.replica("S")
             assert consumer_count(replica) == 2
-            first, second = consumer_details(node.js, replica, config=node is leader)
+            first, second = each_consumer(node.js, replica, config=node is leader)
             assert (first["name"], second["name"]) == ("a", "b")
             assert first["ack_floor"]["stream_seq"] == 2 and first["num_ack_pending"] == 1
             assert first["num_waiting"] == (1 if node is home else 0)
@@ -41,7 +41,7 @@ async def test_every_replica_shows_its_consumers_and_only_the_owner_who_waits() 
         assert next(walk)["name"] == "a"
         leader.replica("S").consumers.table.by_name.pop("b")  # deleted meanwhile
         assert list(walk) == []
-        whole = consumer_details(leader.js, leader.replica("S"), config=True)[0]
+        whole = next(each_consumer(leader.js, leader.replica("S"), config=True))
         assert list(whole)[:5] == ["stream_name", "name", "created", "config", "delivered"]
         shown = whole["config"]
         assert shown["durable_name"] == "a" and not [key for key in shown if key.endswith("_ns")]
