@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,9 +18,23 @@ def num_pending(state: ConsumerState, store: TableStore) -> int:
     upto = state.last_per_subject_upto
     found = 0
     if above <= upto:
-        found = sum(1 for seq in store.last_seqs_any(rules.filters, upto) if seq >= above)
+        found = _last_ones(state, store, above, upto)
         above = upto + 1
     return found + store.count_any(rules.filters, above)
+
+
+def _last_ones(state: ConsumerState, store: TableStore, above: int, upto: int) -> int:
+    """Of deliver policy last_per_subject: what it has yet to get of the messages there were at its creation. Looking
+    takes as long as there are subjects, so it is remembered until the consumer goes on or something is removed."""
+    rules, at = state.rules, (above, upto, store.removals)
+    if state.counted is not None:
+        of, then, found = state.counted
+        if of is rules and then == at:
+            return found
+    seqs = store.last_seqs_any(rules.filters, upto)
+    found = len(seqs) - bisect_left(seqs, above)
+    state.counted = rules, at, found
+    return found
 
 
 def consumer_info(

@@ -35,6 +35,11 @@ FEW: Final = 16
 class TableStore(MachineStore, Protocol):
     """`MachineStore` with what is read for consumers."""
 
+    @property
+    def removals(self) -> int:
+        """Counts up with every message removed, and when everything was loaded anew."""
+        ...
+
     def next_seqs(self, filters: Sequence[bytes], seq: int, want: int) -> list[int]:
         """The first `want` sequences at or above `seq` whose subject matches one of `filters`, ascending."""
         ...

@@ -38,6 +38,7 @@ class ConsumerState:
         "_text",
         "acked_at",
         "cid",
+        "counted",
         "created",
         "delivered_at",
         "delivered_cseq",
@@ -89,6 +90,8 @@ class ConsumerState:
         """Group -> (pinned id, since when in Unix nanoseconds)."""
         self.request = ""
         """Id of the last CONSUMER_CREATE that made or changed it: a retry of it changes nothing."""
+        self.counted: tuple[ConsumerRules, tuple[int, int, int], int] | None = None
+        """By `info`, for whom and at what; not replicated."""
         self._text = b""
         """What of the row is not numbers; b"" when it has to be made anew."""
 

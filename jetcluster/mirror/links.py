@@ -11,7 +11,7 @@ from jetcluster.mirror.ports import Surroundings
 from jetcluster.mirror.upstream import Upstream
 
 AT_ONCE: Final = 16
-APART_SECONDS: Final = 0.01
+APART_SECONDS: Final = 0.04
 """So many of a stream's links begin, or end, together, and then the next: thousands at once would hold the loop."""
 
 

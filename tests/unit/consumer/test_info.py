@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from jetcluster.consumer import turn
 from jetcluster.consumer.info import consumer_info, num_pending
 from jetcluster.stream import commands, times
@@ -124,3 +126,27 @@ def test_num_pending_per_filter_and_with_last_per_subject() -> None:
     assert num_pending(n.state(), n.store) == 1
     n.create("D", filter_subject="u")
     assert num_pending(n.state("D"), n.store) == 1
+
+
+def test_what_last_per_subject_left_is_looked_for_again_only_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    n = Node()
+    n.publish(b"s.a", b"s.b", b"s.a", b"t.a", b"s.b", b"t.a")
+    n.create(deliver_policy="last_per_subject", filter_subjects=["s.*", "t.a"])
+    looks = []
+    look = type(n.store).last_seqs_any
+
+    def looked(store: Any, *given: Any) -> list[int]:
+        looks.append(given)
+        return look(store, *given)
+
+    monkeypatch.setattr(type(n.store), "last_seqs_any", looked)
+    assert [num_pending(n.state(), n.store) for _ in range(5)] == [3] * 5
+    n.publish(b"s.a")
+    assert num_pending(n.state(), n.store) == 4
+    assert len(looks) == 1
+    n.deliver(3)
+    assert num_pending(n.state(), n.store) == 3
+    n.apply(commands.encode_delete_msg(n.now, 5))  # s.b is 2 now, which was passed
+    assert num_pending(n.state(), n.store) == 2
+    n.create(deliver_policy="last_per_subject", filter_subjects=["s.*"])
+    assert num_pending(n.state(), n.store) == 1

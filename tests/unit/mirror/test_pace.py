@@ -63,7 +63,7 @@ def test_one_link_does_not_wait_for_those_of_another_stream() -> None:
 def test_very_many_links_end_in_steps() -> None:
     rig = Rig(sources=many(600))
     rig.links.begin()
-    rig.run(1.0)
+    rig.run(2.0)
     assert len(rig.bus.subs) == 600
     rig.links.end(deleted=True)
     assert not rig.links.by_key
