@@ -7,6 +7,9 @@ for so many seconds from a process of its own, one after the other, then (`--tog
 client sends a PING every 5 ms and takes the time to its PONG. Prints for each kind the latencies at p50, p99, p99.9 and
 the longest, the processor time of the server, and its peak resident memory so far; then one line of JSON.
 
+`worked` is the processor time, in units of 10 ms, that the server's loop itself took while a PING waited: at most that
+long it was kept by something else.
+
 The goal is 100 ms at p99.9, one kind after the other, on a machine with nothing else to do; all at once the attackers'
 processes take what the machine has, and the figure says more of it than of the server.
 """
@@ -38,25 +41,30 @@ GOAL = 0.1
 class Probe:
     """The client that is to notice nothing."""
 
-    def __init__(self, port: int) -> None:
-        self._wire = Wire(port, timeout=120)
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._wire = Wire(server.ports["client"], timeout=120)
         self._stop = threading.Event()
         self.waits: list[float] = []
+        self.worked: list[float] = []
+        """Seconds that the server's loop has worked, on a processor, while each PING waited: of a machine that others
+        use as well this says more than the time on the wall."""
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         with contextlib.suppress(OSError, EOFError):
             while not self._stop.wait(EVERY):
-                begun = time.perf_counter()
+                worked, begun = self._server.loop_cpu, time.perf_counter()
                 self._wire.flush()
                 self.waits.append(time.perf_counter() - begun)
+                self.worked.append(self._server.loop_cpu - worked)
         self._wire.socket.close()
 
-    def take(self) -> list[float]:
-        """Seconds of each PING since the last call, sorted."""
-        waits, self.waits = self.waits, []
-        return sorted(waits)
+    def take(self) -> tuple[list[float], list[float]]:
+        """Seconds of each PING since the last call, sorted; and of work meanwhile."""
+        (waits, self.waits), (worked, self.worked) = (self.waits, []), (self.worked, [])
+        return sorted(waits), sorted(worked)
 
     def stop(self) -> None:
         self._stop.set()
@@ -87,6 +95,13 @@ class Server:
     @property
     def cpu(self) -> float:
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def loop_cpu(self) -> float:
+        """Seconds of processor time of the thread that has the event loop."""
+        pid = self._process.pid
+        fields = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def memory(self, name: str = "VmHWM") -> int:
@@ -139,7 +154,7 @@ def attacked() -> Iterator[tuple[Server, Probe]]:
         server = Server(Path(folder))
         try:
             prepare(server.ports["client"])
-            probe = Probe(server.ports["client"])
+            probe = Probe(server)
             try:
                 yield server, probe
             finally:
@@ -153,8 +168,16 @@ def measure(server: Server, probe: Probe, kinds: Sequence[str], seconds: float) 
     cpu = server.cpu
     said = attack(server, kinds, seconds)
     time.sleep(0.5)
-    found = figures(probe.take())
-    return {**found, "cpu": round(server.cpu - cpu, 2), "peak_mib": server.memory(), "said": said}
+    waits, worked = probe.take()
+    held = figures(worked)
+    return {
+        **figures(waits),
+        "worked_p50": held["p50"],
+        "worked_max": held["max"],
+        "cpu": round(server.cpu - cpu, 2),
+        "peak_mib": server.memory(),
+        "said": said,
+    }
 
 
 def main() -> int:
@@ -170,14 +193,17 @@ def main() -> int:
         rounds = [("nothing", [])] + [(kind, [kind]) for kind in kinds]
         if given.together:
             rounds.append(("together", kinds))
-        print(f"{'kind':22} {'pings':>6} {'p50':>7} {'p99':>7} {'p99.9':>7} {'max ms':>8} {'cpu s':>6} {'peak MiB':>8}")
+        print(
+            f"{'kind':22} {'pings':>6} {'p50':>7} {'p99':>7} {'p99.9':>7} {'max ms':>8} "
+            f"{'worked':>7} {'cpu s':>6} {'peak MiB':>8}"
+        )
         for name, some in rounds:
             if not some:
                 time.sleep(given.seconds)
             found = results[name] = measure(server, probe, some, given.seconds)
             print(
                 f"{name:22} {found['pings']:6} {found['p50']:7} {found['p99']:7} {found['p99.9']:7} {found['max']:8} "
-                f"{found['cpu']:6} {found['peak_mib']:8}",
+                f"{found['worked_max']:7} {found['cpu']:6} {found['peak_mib']:8}",
                 flush=True,
             )
             for line in found["said"]:

@@ -235,6 +235,19 @@ def subscriptions(target: Target) -> None:
         wire.socket.close()
 
 
+def near_matches(target: Target) -> None:
+    """Publishes that nearly match many wildcards, each with a subject that no cache knows."""
+    wire = Wire(target.client)
+    for number, tokens in enumerate(itertools.product((b"a", b"*"), repeat=14)):
+        wire.send(b"SUB %b.z %d\r\n" % (b".".join(tokens), number))
+    wire.flush()
+    nearly = b"PUB " + b"a." * 14 + b"y%d 0\r\n\r\n"
+    for number in target.until():
+        wire.send(b"".join(nearly % (number * 20 + index) for index in range(20)))
+        wire.flush()
+    wire.socket.close()
+
+
 # ---- archives
 
 
@@ -451,6 +464,7 @@ KINDS: dict[str, Callable[[Target], None]] = {
     "pipelined-garbage": pipelined_garbage,
     "protocol-garbage": protocol_garbage,
     "subscriptions": subscriptions,
+    "near-matches": near_matches,
     "restore-bombs": restore_bombs,
     "websocket-pings": websocket_pings,
     "websocket-compressed": websocket_compressed,

@@ -10,10 +10,11 @@ from tests.cluster.attacks import KINDS
 pytestmark = pytest.mark.cluster
 
 SECONDS = 1.0
-LONGEST = 3000.0
-TYPICAL = 250.0
-"""Milliseconds to a PONG: of all, and of half of them, on a machine that the attackers share. Of these loads some kept
-a server for 2 to 9 s before they were bounded."""
+LONGEST = 400.0
+TYPICAL = 60.0
+"""Milliseconds that the server's loop worked, on a processor, while a PING waited for its PONG: of all, and of half of
+them. The time on the wall is not looked at: the attackers share the machine. Of these loads some kept a server for 2 to
+9 s before they were bounded."""
 MEMORY = 600
 """MiB, of which a server has some 90 before."""
 
@@ -24,8 +25,8 @@ def test_others_are_served_and_memory_is_bounded() -> None:
             found = measure(server, probe, [kind], SECONDS)
             print(kind, found)
             assert server.alive, server.log_path.read_text()[-3000:]
-            assert found["p50"] < TYPICAL, kind
-            assert found["max"] < LONGEST, kind
+            assert found["worked_p50"] <= TYPICAL, kind
+            assert found["worked_max"] <= LONGEST, kind
             if kind == "wrong-logins":
                 assert any("genuine login: PONG" in line for line in found["said"]), found["said"]
         assert server.memory() < MEMORY
