@@ -3,7 +3,7 @@
 __version__ = "0.1.0"
 
 REPORTED_VERSION = "2.14.5"
-"""The nats-server version told to clients in INFO; they gate features by it (shared/reference/drop-in.md section 4)."""
+"""The nats-server version told to clients in INFO; they gate features by it."""
 
 API_LEVEL = 4
 """JetStream API level (ADR-44): INFO, `$JS.API.INFO` and /jsz show it, and every `Nats-Required-Api-Level` is compared

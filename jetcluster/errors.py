@@ -1,6 +1,6 @@
 """Every error that goes over the wire, as one table, and the exceptions that carry one.
 
-Source: nats-server's errors.json by way of shared/reference/streams.md section 9. `err_code` is the stable number
+Source: nats-server's errors.json. `err_code` is the stable number
 that clients test; `code` is HTTP-like and decides the exception class in nats.py, so both must be right.
 """
 
@@ -232,7 +232,7 @@ TABLE: Final[dict[int, tuple[int, str]]] = {
     10225: (400, "consumer's stream identity does not match: {msg}"),
     10226: (400, "stream reconfiguration already in progress"),
     10227: (400, "message stream source header is not allowed"),
-    # Ours, of the object service on `$OBJ.<bucket>` (core-and-consumers.md 5.5); nats-server has no such codes.
+    # Ours, of the object service on `$OBJ.<bucket>`; nats-server has no such codes.
     11001: (404, "object not found"),
     11002: (404, "upload not found"),
     11003: (400, "object size or chunks do not match: {err}"),
@@ -326,7 +326,7 @@ class ApiError(JetclusterError):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON `error` object. Exactly these three keys: nats.py passes them as keyword arguments to its
-        exception, a fourth one is a TypeError inside every client (streams.md L1)."""
+        exception, a fourth one is a TypeError inside every client."""
         return {"code": self.code, "err_code": self.err_code, "description": self.description}
 
     @classmethod

@@ -6,7 +6,7 @@ Three decisions:
   45 ms of it for `structlog.dev`'s and `structlog.tracebacks`' optional import of rich (pretty tracebacks, which we
   never use). Hiding rich for the time of that import (they expect its absence: `except ImportError`) leaves 14 ms.
 - **A line goes to a bounded queue, and a thread writes it.** Harnesses pipe stderr and stop reading after "Server is
-  ready"; a blocking write to the full pipe would freeze the server (shared/reference/drop-in.md section 2). When the
+  ready"; a blocking write to the full pipe would freeze the server. When the
   queue is full, lines are dropped and counted, and the count is logged once the reader moves again.
 - **The text format is nats-server's**, `[pid] 2026/11/20 10:01:23.167217 [INF] text`, because tools parse it. Key-value
   pairs are appended as `key=value`.

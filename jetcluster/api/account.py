@@ -1,4 +1,4 @@
-"""`$JS.API.INFO` and its alias `$JS.API.ACCOUNT.INFO` (streams.md 5.10, R19)."""
+"""`$JS.API.INFO` and its alias `$JS.API.ACCOUNT.INFO`."""
 
 from __future__ import annotations
 

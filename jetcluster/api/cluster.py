@@ -72,7 +72,7 @@ class Cluster(Protocol):
         | consumer_unpin | name, group | {} |
         | consumer_stepdown | name, preferred (server name or "") | {} |
 
-        A consumer's info object is that of CONSUMER.INFO (core-and-consumers.md 4.10) without `type`; its `config` is
+        A consumer's info object is that of CONSUMER.INFO without `type`; its `config` is
         the replicated one as it is: `model.consumer_rules.shown` makes of it what clients see.
         """
         ...

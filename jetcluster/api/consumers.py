@@ -1,8 +1,8 @@
 """Handlers of `$JS.API.CONSUMER.>`: one coroutine per endpoint, request in, fields of the success reply out.
 
 The leader of the stream's group decides (`cluster.consumer_requests`); here are the checks that need the request, the
-stream's configuration and the account's limits only. Order of checks, shapes and texts:
-shared/reference/core-and-consumers.md 4.1 to 4.5 and 4.12.
+stream's configuration and the account's limits only. Order of checks, shapes and texts
+are nats-server's.
 """
 
 from __future__ import annotations

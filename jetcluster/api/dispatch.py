@@ -156,7 +156,7 @@ class JetStreamApi:
         return len(self._queue), infos
 
     def _to_bucket(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        """A put to a key-value bucket by its domain's name: the stream knows it by its plain subject (sheet core 8).
+        """A put to a key-value bucket by its domain's name: the stream knows it by its plain subject.
         Of leaf nodes it comes without the domain already."""
         if not self._bus.publish(subject[len(self._domain) :], payload, reply, headers) and reply:
             self._bus.publish(reply, headers=NO_RESPONDERS)

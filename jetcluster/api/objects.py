@@ -1,4 +1,4 @@
-"""Requests to `$OBJ.<bucket>` (shared/reference/core-and-consumers.md 5.5.3): the stream's leader answers.
+"""Requests to `$OBJ.<bucket>`: the stream's leader answers.
 
 A get is answered by the leader itself, in front of the chunks and on the same way: the client sees them in that order.
 """

@@ -1,4 +1,4 @@
-"""STREAM.RESTORE: taking a stream's archive in chunks and making a stream of it (streams.md 5.8).
+"""STREAM.RESTORE: taking a stream's archive in chunks and making a stream of it.
 
 The stream is assigned at once with `restoring` set, so that its name and subjects are taken, and becomes an ordinary
 one with the last chunk. A restore that fails, or is not continued, deletes it again.

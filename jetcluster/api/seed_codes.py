@@ -1,4 +1,4 @@
-"""Error numbers as the specification has them, which nats-server gives to other errors (streams.md R1).
+"""Error numbers as the specification has them, which nats-server gives to other errors.
 
 For answers of the API only: clients of every language know PubAcks by nats-server's numbers, and 10071 is "wrong last
 sequence" there.

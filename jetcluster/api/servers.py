@@ -1,7 +1,5 @@
 """Handlers of `$JS.API.META.>`, `$JS.API.SERVER.>` and `$JS.API.ACCOUNT.PURGE.*`: whole servers and accounts, for the
 system account alone.
-
-Shapes: shared/reference/streams.md 5.2.
 """
 
 from __future__ import annotations

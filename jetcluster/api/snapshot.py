@@ -1,4 +1,4 @@
-"""STREAM.SNAPSHOT: sending a stream's archive in chunks, as fast as the client acknowledges (streams.md 5.8)."""
+"""STREAM.SNAPSHOT: sending a stream's archive in chunks, as fast as the client acknowledges."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Handlers of `$JS.API.STREAM.>`: one coroutine per endpoint, request in, fields of the success reply out.
 
-A refusal is an ApiError, rendered by `api.dispatch`. Order of checks and shapes: shared/reference/streams.md 5.
+A refusal is an ApiError, rendered by `api.dispatch`. Order of checks and shapes are nats-server's.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ async def update(context: ApiContext, request: Request) -> Fields:
 
 
 async def _check_settled(context: ApiContext, request: Request, *, moves: bool) -> None:
-    """A stream that is on its way to other peers is not sent elsewhere (streams.md 5.6). Raises ApiError."""
+    """A stream that is on its way to other peers is not sent elsewhere. Raises ApiError."""
     known = await _lookup(context, request)
     if (known.origin is not None or moves) and await _under_way(context, known):
         raise by_code(errors.MOVE_IN_PROGRESS if known.origin is not None else errors.RECONFIGURATION_IN_PROGRESS)
@@ -224,7 +224,7 @@ async def peer_remove(context: ApiContext, request: Request) -> Fields:
 
 
 def stream_info(context: ApiContext, assignment: Assignment, answer: Fields) -> Fields:
-    """The stream info object, keys in wire order (streams.md 5.4). `answer` is the leader's: `state`, `cluster`,
+    """The stream info object, keys in wire order. `answer` is the leader's: `state`, `cluster`,
     `links`."""
     config = dict(assignment.config)
     config.pop(RESTORING, None)

@@ -1,8 +1,8 @@
 """Consumers that mirrors and sources of nats-server ask for on a stream whose messages go when they are acknowledged.
 
 nats-server asks for one and the same consumer, without acks, whatever the upstream's retention is; with `workqueue` or
-`interest` the upstream makes a durable one of it, which waits for acknowledgements by flow control (ADR-60; streams.md
-7.2). Without that a message would be gone as soon as it was sent.
+`interest` the upstream makes a durable one of it, which waits for acknowledgements by flow control (ADR-60).
+Without that a message would be gone as soon as it was sent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who a connection is: CONNECT options -> account, user, permissions (shared/reference/core-and-consumers.md 2.1)."""
+"""Who a connection is: CONNECT options -> account, user, permissions."""
 
 from __future__ import annotations
 

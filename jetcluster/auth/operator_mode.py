@@ -1,6 +1,6 @@
 """Who a connection is in operator mode: a user's JWT, believed because its account and the operator vouch for it.
 
-Order and outcome of the checks: reference sheet core 2.1, 2.2.
+Order and outcome of the checks are nats-server's.
 """
 
 from __future__ import annotations

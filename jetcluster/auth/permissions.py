@@ -1,4 +1,4 @@
-"""Which subjects a user may publish to, subscribe to and be delivered (shared/reference/core-and-consumers.md 2.3)."""
+"""Which subjects a user may publish to, subscribe to and be delivered."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Where the JWTs of accounts are: in the configuration, in a directory, or with a web server.
 
 A file is `<account>.jwt`; a deleted account's is `<account>.jwt.deleted`. That is nats-server's layout: a directory of
-one can be taken over by the other. Source: shared/reference/core-and-consumers.md section 2.2.
+one can be taken over by the other.
 """
 
 from __future__ import annotations

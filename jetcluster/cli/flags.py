@@ -1,7 +1,7 @@
 """nats-server's command line, read by the rules of Go's `flag` package: one or two dashes, `-x v` or `-x=v`.
 
 Our own small parser instead of argparse or typer: Go's rules (`-DV`, `-sd=DIR`, `-p -1`) fit neither, and their import
-would take a third of the start-up budget. Source: shared/reference/drop-in.md section 1.
+would take a third of the start-up budget.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None, program: str | None = None) -> int:
 
 
 def serve(words: Sequence[str], program: str) -> int:
-    """`jetcluster serve`: parses, then runs the server until it is stopped. Exit codes as drop-in.md section 2 says."""
+    """`jetcluster serve`: parses, then runs the server until it is stopped. Exit codes are nats-server's."""
     from jetcluster.cli.flags import TLS_HELP, USAGE, FlagError, parse_flags
 
     try:

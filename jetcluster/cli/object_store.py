@@ -1,5 +1,4 @@
-"""`jetcluster object add BUCKET`: a bucket that both the object service and stock clients can use
-(shared/reference/core-and-consumers.md 5.5.4)."""
+"""`jetcluster object add BUCKET`: a bucket that both the object service and stock clients can use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--signal CMD[=pid|pidfile]`: signals a server that runs already (reference sheet core, sections 3.1 and 3.2)."""
+"""`--signal CMD[=pid|pidfile]`: signals a server that runs already."""
 
 from __future__ import annotations
 

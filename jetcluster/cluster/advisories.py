@@ -1,4 +1,4 @@
-"""Telling what happens to a stream, on the subjects of streams.md 6.4; an event nobody listens to is not built."""
+"""Telling what happens to a stream, on nats-server's subjects; an event nobody listens to is not built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `cluster` object of a consumer (shared/reference/core-and-consumers.md 4.10, 4.13): its leader is its owner, its
+"""The `cluster` object of a consumer: its leader is its owner, its
 group the stream's. One that was asked for with fewer replicas shows as many as it was given, though its state is where
 the stream is: clients compare what is shown with what they asked for."""
 

@@ -1,6 +1,6 @@
 """What a replica tells of its group's leadership: LEADER_ELECTED by the new leader, QUORUM_LOST by whoever is left.
 
-Both go to the stream's account and, with that account's name, to the system account (streams.md 6.4). A group of one
+Both go to the stream's account and, with that account's name, to the system account. A group of one
 tells nothing.
 """
 

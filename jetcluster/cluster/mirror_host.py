@@ -105,7 +105,7 @@ class MirrorHost:
 
 
 class MirrorReads(ReadGroup):
-    """A mirror's replica in the queue group of the upstream (streams.md 1.13). It joins when the mirror is current and
+    """A mirror's replica in the queue group of the upstream. It joins when the mirror is current and
     leaves when it is known to be far behind, or when this node's own replica of the upstream answers: that one has what
     its clients were told is stored.
 

@@ -1,7 +1,7 @@
 """Which nodes hold a new stream: online ones first, those with the fewest replicas first, tags respected.
 
 Runs on the meta leader with what it sees now; the choice goes into the log, so it need not be deterministic across
-nodes, only explainable. Error texts: shared/reference/streams.md 5.9.
+nodes, only explainable. Error texts are nats-server's.
 """
 
 from __future__ import annotations

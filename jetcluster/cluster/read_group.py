@@ -1,6 +1,6 @@
 """A replica's membership in the queue group that answers Direct Get.
 
-shared/reference/streams.md 1.1 and 1.12. The leader answers as soon as it leads. A follower joins once it has applied
+The leader answers as soon as it leads. A follower joins once it has applied
 everything that the leader had committed when asked (its own idea of the commit index proves nothing after a restart:
 a replica that missed the newest value would serve the older one), leaves when it falls far behind, and joins again the
 same way.

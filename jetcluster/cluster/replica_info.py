@@ -1,4 +1,4 @@
-"""A stream's replicas as its leader sees them: input of the `cluster` object of STREAM.INFO (streams.md 6.1)."""
+"""A stream's replicas as its leader sees them: input of the `cluster` object of STREAM.INFO."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def replica_infos(context: NodeContext, replica: StreamReplica) -> list[ReplicaI
 
 
 def _lag(context: NodeContext, replica: StreamReplica, status: GroupStatus, peer: PeerStatus) -> int:
-    """Log entries that the peer lacks; messages while it fetches, or has to fetch, the whole state (streams.md 6.1)."""
+    """Log entries that the peer lacks; messages while it fetches, or has to fetch, the whole state."""
     missing = context.catchup.missing(status.gid, peer.peer)
     if missing is not None:
         return max(missing, 1)

@@ -1,4 +1,4 @@
-"""Who leads a group after a LEADER.STEPDOWN with a `placement` (streams.md 5.9, checked against 2.15.2)."""
+"""Who leads a group after a LEADER.STEPDOWN with a `placement` (checked against 2.15.2)."""
 
 from __future__ import annotations
 

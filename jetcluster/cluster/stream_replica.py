@@ -509,7 +509,7 @@ class StreamReplica:
         self.ingest.batch_messages = COMMAND_MESSAGES if counted else BATCH_MESSAGES
 
     def _tell_abandoned(self, batch_id: bytes, reason: str) -> None:
-        """On the real subject and the specification's (streams.md R13), to the stream's account and, with the name of
+        """On the real subject and the specification's, to the stream's account and, with the name of
         that account, to the system account."""
         context = self.context
         account = self.assignment.account

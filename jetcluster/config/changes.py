@@ -1,7 +1,7 @@
 """What a reload would change: the running `Options` against those read anew.
 
 A key that cannot change while the server runs refuses the whole reload, so that the server is always as one file
-describes it (shared/reference/core-and-consumers.md section 2.6). Texts are the real server's.
+describes it. Texts are the real server's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`exports`, `imports` and `mappings` of an account (shared/reference/core-and-consumers.md section 2.4).
+"""`exports`, `imports` and `mappings` of an account.
 
 Texts are nats-server's. That reads a block's keys in random order and may stop at the first mistake that it meets; here
 the order is the file's, so of several mistakes the same one is reported each time.

@@ -1,7 +1,7 @@
 """What stands of the accounts' exports and imports: who may import what, and no circles.
 
 `settle` serves the configuration file, where each problem refuses the file, and account JWTs, where the import that has
-the problem is left out. Texts are nats-server's (reference sheet core 2.4).
+the problem is left out. Texts are nats-server's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The `leafnodes` block: the port for leaves, and the hubs to connect to (reference sheet core 2.6, 7.3)."""
+"""The `leafnodes` block: the port for leaves, and the hubs to connect to."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Text form of nkeys: base32 without padding of [prefix byte, 32 key bytes, CRC-16/XMODEM little-endian].
 
 A kind is the first letter of a public key's text: Operator, Account, User, N (server), Cluster, X (curve). A seed says
-`S` and the kind behind it. Source: shared/reference/core-and-consumers.md section 2.2. Only the form is handled here;
+`S` and the kind behind it. Only the form is handled here;
 signatures are in `auth` and `config.claims`.
 """
 

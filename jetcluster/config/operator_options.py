@@ -1,4 +1,4 @@
-"""Operator mode: whom to believe about accounts, and where their JWTs come from (reference sheet core 2.2).
+"""Operator mode: whom to believe about accounts, and where their JWTs come from.
 
 Rules and texts are nats-server's.
 """

@@ -106,7 +106,7 @@ class AccountOptions:
     nkey: str = ""
     users: list[UserOptions] = field(default_factory=list)
     jetstream: AccountJetStreamOptions | None = None
-    """None: not enabled, API requests get 503/10039 (reference sheet core 2.4)."""
+    """None: not enabled, API requests get 503/10039."""
     limits: AccountLimitOptions = field(default_factory=AccountLimitOptions)
     default_permissions: PermissionOptions | None = None
     exports: list[ExportOptions] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """Parser for nats-server's configuration format: text -> tree of `Node`s that remember where they stood.
 
 Variables resolve while parsing, from the nearest enclosing block and then from the environment, as in the real server;
-`include` splices another file's pairs into the block it stands in (reference sheet core, section 2.5).
+`include` splices another file's pairs into the block it stands in.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pid file and the ports file: how harnesses and tools find a running server (drop-in sheet, section 2)."""
+"""The pid file and the ports file: how harnesses and tools find a running server."""
 
 from __future__ import annotations
 

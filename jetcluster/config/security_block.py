@@ -1,4 +1,4 @@
-"""The `authorization` and `accounts` blocks (shared/reference/core-and-consumers.md section 2).
+"""The `authorization` and `accounts` blocks.
 
 What would weaken security if it were silently ignored (auth callout, certificate mapping, pins) is refused.
 """

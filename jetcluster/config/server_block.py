@@ -1,4 +1,4 @@
-"""The top level of a configuration file (shared/reference/core-and-consumers.md section 2.6)."""
+"""The top level of a configuration file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `tls` blocks: of the ports for clients, of routes and of leaf links (shared/reference/core-and-consumers.md 2.2).
+"""The `tls` blocks: of the ports for clients, of routes and of leaf links.
 
 What would weaken security if it were silently ignored is refused by name.
 """

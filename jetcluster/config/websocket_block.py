@@ -1,4 +1,4 @@
-"""The `websocket` block: the port for WebSocket clients (reference sheet core 2.6, 9.1)."""
+"""The `websocket` block: the port for WebSocket clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reply subjects of deliveries, and the messages that carry them (shared/reference/core-and-consumers.md 4.9).
+"""Reply subjects of deliveries, and the messages that carry them.
 
 $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<message time ns>.<pending>            v1, emitted
 $JS.ACK.<domain|_>.<account hash>.<stream>.<consumer>.<same five>[.<random>]                         v2, understood

@@ -1,4 +1,4 @@
-"""`Acks`: what clients say about messages they were given (shared/reference/core-and-consumers.md 4.9).
+"""`Acks`: what clients say about messages they were given.
 
 The callback of the subscription only notes; at the end of the turn each kind becomes one op for the whole consumer.
 Double acks are answered when their op is applied. Acks in flight that are lost go into the log again: to a client that

@@ -1,5 +1,4 @@
-"""`Advise`: tells what happened to a consumer's messages, if somebody listens (shared/reference/core-and-consumers.md
-6)."""
+"""`Advise`: tells what happened to a consumer's messages, if somebody listens."""
 
 from __future__ import annotations
 

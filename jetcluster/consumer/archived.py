@@ -1,4 +1,4 @@
-"""Consumers in the archive of a stream: entries `consumers/<name>` of nats-server's format V2 (streams.md 5.8).
+"""Consumers in the archive of a stream: entries `consumers/<name>` of nats-server's format V2.
 
     {"config": {...}, "state": {"delivered": {"consumer_seq", "stream_seq"}, "ack_floor": {...},
      "pending": {"<stream seq>": {"Sequence": consumer seq, "Timestamp": ns}}, "redelivered": {"<stream seq>": n}}}

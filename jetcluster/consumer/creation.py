@@ -1,5 +1,5 @@
 """CONSUMER_CREATE, decided where everybody decides alike: in apply, against the stream as it is at that place of the
-log (shared/reference/core-and-consumers.md 4.2 from step 15 on, 4.3, 4.5, 4.11). What a configuration may say by itself
+log. What a configuration may say by itself
 is `model`'s work, at the edge."""
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""`FlowControl`: how much a push consumer may send before its client says that it has handled what came
-(shared/reference/core-and-consumers.md 4.8).
+"""`FlowControl`: how much a push consumer may send before its client says that it has handled what came.
 
 When more than half of the window is unconfirmed the client is asked, by a status message whose reply subject it is to
 publish to; every answer takes what was sent before the question off, and doubles the window up to its limit. Beyond

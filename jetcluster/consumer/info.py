@@ -1,4 +1,4 @@
-"""The ConsumerInfo object of CONSUMER.INFO and its kin (shared/reference/core-and-consumers.md 4.10)."""
+"""The ConsumerInfo object of CONSUMER.INFO and its kin."""
 
 from __future__ import annotations
 

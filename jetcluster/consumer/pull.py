@@ -1,4 +1,4 @@
-"""`PullDelivery`: messages for those who ask (shared/reference/core-and-consumers.md 4.7).
+"""`PullDelivery`: messages for those who ask.
 
 With acks a message is sent when its delivery is committed; statuses wait behind deliveries in flight. Without acks it
 is sent at once (`advance`). Requests that outlive their turn are put into the log, so that the next owner can tell

@@ -1,4 +1,4 @@
-"""`PullRequest`: one MSG.NEXT, as it was asked for and what is left of it (shared/reference/core-and-consumers.md 4.7).
+"""`PullRequest`: one MSG.NEXT, as it was asked for and what is left of it.
 
 The body is read as nats-server reads it: empty or anything that is neither a number nor an object asks for one message.
 """

@@ -1,4 +1,4 @@
-"""`PushDelivery`: messages to those who listen on the deliver subject (shared/reference/core-and-consumers.md 4.8).
+"""`PushDelivery`: messages to those who listen on the deliver subject.
 
 With acks a message is sent when its delivery is committed; without, it is sent at once (`advance`), and so is a first
 delivery of a stream with one replica (`_ahead`). One slice goes out per loop turn, so others are served in between, and

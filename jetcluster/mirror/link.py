@@ -4,7 +4,7 @@ It asks what the upstream is (STREAM.INFO), creates a push consumer there that b
 puts what comes into the log (`inflow`). An upstream whose messages go when its consumers are done with them (retention
 workqueue or interest) gets a durable one, told what is committed here. Whatever is not as expected - a delivery
 missing, a heartbeat that counts more, silence, a refusal - ends the attempt; the next one begins again from what is
-stored. So nothing has to be right but the order of one attempt. Source: shared/reference/streams.md 7.2, 7.3, 6.3.
+stored. So nothing has to be right but the order of one attempt.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Link:
         return inflow.newest() if inflow is not None and self.lag < CURRENT else 0
 
     def info(self) -> dict[str, Any]:
-        """As in STREAM.INFO (streams.md 6.3)."""
+        """As in STREAM.INFO."""
         upstream, config = self.upstream, self.upstream.config
         found: dict[str, Any] = {"name": upstream.name}
         if upstream.external:

@@ -1,4 +1,4 @@
-"""Where a link begins to read its upstream (shared/reference/streams.md 7.2)."""
+"""Where a link begins to read its upstream."""
 
 from __future__ import annotations
 

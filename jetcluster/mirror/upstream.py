@@ -1,6 +1,6 @@
 """`Upstream`: one link of a stream's configuration, as requests to the upstream and as what its messages become.
 
-The wire form is nats-server's, so that either end may be one. Source: shared/reference/streams.md 7.1, 7.2, 7.4, 7.5.
+The wire form is nats-server's, so that either end may be one.
 """
 
 from __future__ import annotations

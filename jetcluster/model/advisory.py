@@ -1,4 +1,4 @@
-"""JetStream advisories: what is told on `$JS.EVENT.ADVISORY.>` (shared/reference/streams.md 6.4).
+"""JetStream advisories: what is told on `$JS.EVENT.ADVISORY.>`.
 
 Rendering only. Whoever publishes asks `Bus.has_interest(subject)` first: an event nobody listens to is not built.
 """
@@ -108,7 +108,7 @@ def server_health(server: str, peer: str, aspect: str, reason: str, seconds: flo
 
 
 def batch_abandoned_events(stream: str) -> tuple[tuple[bytes, str], ...]:
-    """(subject, kind) of the real server's event and of the specification's (streams.md R13)."""
+    """(subject, kind) of the real server's event and of the specification's."""
     return (
         (f"{PREFIX}STREAM.BATCH_ABANDONED.{stream}".encode(), "stream_batch_abandoned"),
         (f"{PREFIX}BATCH_ABANDONED.{stream}".encode(), "batch_abandoned"),
@@ -119,7 +119,7 @@ Transfer = Literal["snapshot_create", "snapshot_complete", "restore_create", "re
 
 
 def transfer_subjects(stream: str, kind: Transfer) -> tuple[bytes, bytes]:
-    """The real server's subject and the specification's, for one and the same event (streams.md R16)."""
+    """The real server's subject and the specification's, for one and the same event."""
     name = kind.upper()
     return (
         f"{PREFIX}STREAM.{name}.{stream}".encode(),

@@ -1,4 +1,4 @@
-"""Bodies of the stream API's requests (shared/reference/streams.md 5.2)."""
+"""Bodies of the stream API's requests."""
 
 from __future__ import annotations
 

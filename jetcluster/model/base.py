@@ -1,4 +1,4 @@
-"""The base of the pydantic models: Go's JSON habits (streams.md L8) and error texts.
+"""The base of the pydantic models: Go's JSON habits and error texts.
 
 Importing pydantic costs 0.1 s, which a node's start does beside its waits; defining and building the models costs as
 much again. Only the API handlers import this module, after the start; each model is built by `node.warm_up`, or at its

@@ -1,4 +1,4 @@
-"""The `cluster` object of STREAM.INFO: plain values in, a wire dict out (shared/reference/streams.md 6.1)."""
+"""The `cluster` object of STREAM.INFO: plain values in, a wire dict out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of the consumer API's requests: shape and types (shared/reference/core-and-consumers.md 4.1 and 4.3).
+"""Bodies of the consumer API's requests: shape and types.
 
 What the values may be, and the server's defaults, are `model.consumer_rules`' work on the wire form.
 """

@@ -1,4 +1,4 @@
-"""Events of consumers' messages (shared/reference/core-and-consumers.md 6); `advisory.Advisories.render` makes the
+"""Events of consumers' messages; `advisory.Advisories.render` makes the
 payload."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a consumer configuration becomes (`with_defaults`), may say (`check_config`), and looks like (`shown`).
 
 Works on the wire form (the JSON object of CONSUMER.INFO) and the stream's, and needs no pydantic. Order, codes and
-texts: shared/reference/core-and-consumers.md 4.2 to 4.4, checked against nats-server 2.15. What depends on the
+texts were checked against nats-server 2.15. What depends on the
 stream's other consumers is decided in apply (`consumer.table`). Checks of nats-server that its own defaults make
 unreachable (10085, 10087, 10114, 10181, 10182) are not here.
 """

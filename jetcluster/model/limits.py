@@ -63,7 +63,7 @@ class AccountLimits:
 
     def to_wire(self, *, duplicate_window_max: bool = False) -> dict[str, Any]:
         """The `limits` object of `$JS.API.INFO`. `duplicate_window_max` is in the specification and not in nats-server,
-        and strict clients refuse a field that they do not know (streams.md R20)."""
+        and strict clients refuse a field that they do not know."""
         return {
             "max_memory": self.max_memory,
             "max_storage": self.max_storage,

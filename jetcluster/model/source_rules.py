@@ -1,6 +1,6 @@
 """What a stream configuration may say about other streams and subjects: mirror, sources, transforms, republish.
 
-Wire form in, ApiError out (shared/reference/streams.md 5.5). What depends on the account's other streams is in
+Wire form in, ApiError out. What depends on the account's other streams is in
 `link_rules`.
 """
 

@@ -1,7 +1,7 @@
 """The stream configuration as clients write it: shape, types, server defaults, and its wire form.
 
 What the values may be is decided in `model.stream_rules`, on the wire form, because the meta state machine needs those
-rules too and must not import pydantic. Fields and their order: shared/reference/streams.md 5.3.
+rules too and must not import pydantic. Fields and their order are nats-server's.
 """
 
 from __future__ import annotations

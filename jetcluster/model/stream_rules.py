@@ -1,7 +1,7 @@
 """What a stream configuration may say, alone (`check_config`) and as a successor of another (`merge_update`).
 
 Works on the normalised wire form (the JSON object of STREAM.INFO) and needs no pydantic: the meta state machine applies
-`merge_update` in log order. Codes and texts: shared/reference/streams.md 5.5 and 5.6, checked against nats-server 2.15.
+`merge_update` in log order. Codes and texts were checked against nats-server 2.15.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 Used by a stream's subject_transform, by republish and by the transforms of sources. It lives here, below `protocol`,
 because the configuration rules parse it too. Subjects are bytes, as on the data path.
 
-Facts: shared/reference/streams.md 7.8; texts of the errors as nats-server 2.15 gives them.
+Texts of the errors are as nats-server 2.15 gives them.
 """
 
 from __future__ import annotations

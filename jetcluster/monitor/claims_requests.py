@@ -2,7 +2,7 @@
 
 Every server of the cluster hears a new JWT and keeps it for itself. What one has missed it gets from the others, whom
 it asks from time to time with the digest of what it has. Subjects and replies: nats-server's, as `nsc push` and `nsc
-pull` know them (reference sheet core 2.2). Which of them there are depends on the resolver.
+pull` know them. Which of them there are depends on the resolver.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """/healthz: may a load balancer send clients here, and has this node caught up with its cluster?
 
-Texts and status codes are nats-server's (reference sheet core 3.3, and its answers).
+Texts and status codes are nats-server's.
 """
 
 from __future__ import annotations

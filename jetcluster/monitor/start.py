@@ -1,6 +1,6 @@
 """The monitoring listener: its port is open before "Server is ready", aiohttp comes after.
 
-Importing aiohttp takes 0.2-0.35 s, most of a cold start's budget of 0.5 s (shared/reference/drop-in.md). So the socket
+Importing aiohttp takes 0.2-0.35 s, most of a cold start's budget of 0.5 s. So the socket
 is bound and listening first, which is all that tools look for; a request that comes at once waits in the backlog while
 a thread imports aiohttp, and is answered a moment later.
 """

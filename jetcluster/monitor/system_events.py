@@ -1,4 +1,4 @@
-"""`$SYS` events: what servers and connections of the cluster do, told in the system account (reference sheet core 3.6).
+"""`$SYS` events: what servers and connections of the cluster do, told in the system account.
 
 An event is built only when somebody listens, on this node or another one.
 """

@@ -1,4 +1,4 @@
-"""`$SYS.REQ.>`: requests of the system account, and the few that every account may ask (reference sheet core 3.5, 3.7).
+"""`$SYS.REQ.>`: requests of the system account, and the few that every account may ask.
 
 Every server hears requests to all servers through ordinary interest, and answers for itself. Requests are control
 plane: a bounded queue, answered one after the other, with a turn of the event loop between two.

@@ -1,7 +1,4 @@
-"""How much JetStream may use here: what the configuration says; where it says nothing, three quarters of what there is.
-
-Source: shared/reference/core-and-consumers.md section 1.10 (js max_memory, max_file).
-"""
+"""How much JetStream may use here: what the configuration says; where it says nothing, three quarters of what there is."""
 
 from __future__ import annotations
 

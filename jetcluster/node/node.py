@@ -319,7 +319,7 @@ class Node:
             self._stop_asked = True  # a half-started node is not taken apart; the start takes a moment
 
     def _terminate(self) -> None:
-        if not self.server.lame_duck:  # nats-server ignores TERM while it is a lame duck (sheet 3.2)
+        if not self.server.lame_duck:  # nats-server ignores TERM while it is a lame duck
             self._interrupt()
 
     def _lame_duck(self) -> None:

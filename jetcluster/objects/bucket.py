@@ -1,4 +1,4 @@
-"""`Bucket`: the object service of one bucket, on its stream's leader (shared/reference/core-and-consumers.md 5.5)."""
+"""`Bucket`: the object service of one bucket, on its stream's leader."""
 
 from __future__ import annotations
 

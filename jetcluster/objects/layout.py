@@ -1,4 +1,4 @@
-"""Where a bucket's objects are in its stream: the two layouts of shared/reference/core-and-consumers.md 5.5.
+"""Where a bucket's objects are in its stream: the specification's layout and that of stock clients.
 
 | | specification (`$OBJ.<b>.>`) | real clients (`$O.<b>.C.>`, `$O.<b>.M.>`) |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""What is known of an object: `Meta` begins an upload, `Info` is what is stored and told (sheet 5.5.1, 5.5.2)."""
+"""What is known of an object: `Meta` begins an upload, `Info` is what is stored and told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to `$OBJ.<bucket>`: what is asked for (shared/reference/core-and-consumers.md 5.5.3)."""
+"""Requests to `$OBJ.<bucket>`: what is asked for."""
 
 from __future__ import annotations
 

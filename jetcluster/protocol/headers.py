@@ -1,4 +1,4 @@
-r"""Header blocks: `NATS/1.0[ status[ description]]\r\n`, `Key: value\r\n`..., `\r\n` (reference sheet core 1.11).
+r"""Header blocks: `NATS/1.0[ status[ description]]\r\n`, `Key: value\r\n`..., `\r\n`.
 
 Keys keep their case and are compared case-sensitively, keys may repeat, values lose leading blanks. What clients send
 is not validated by the core protocol, so the readers here answer "absent" for garbage and never raise.

@@ -1,4 +1,4 @@
-"""Sans-I/O leafnode protocol: what the two ends of a leaf link say (reference sheet core 7.3).
+"""Sans-I/O leafnode protocol: what the two ends of a leaf link say.
 
 INFO {json}            CONNECT {json}          PING   PONG   +OK   -ERR 'text'
 LS+ subject [queue weight]                     LS- subject [queue]

@@ -1,8 +1,8 @@
 """Sans-I/O parser of what a client sends: bytes in, a list of commands out.
 
 One pass over the complete commands of a read, or of a portion of it (`portions`), on `bytes.find`, `split` and slices.
-The result does not depend on where the input was split. Errors are those of nats-server (reference sheet core 1.1,
-1.4): with a text, or a silent close.
+The result does not depend on where the input was split. Errors are those of nats-server:
+with a text, or a silent close.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Parser(PortionParser[Command]):
         header = _size(args[-2]) if sizes == 2 else 0
         if header > size:
             raise _malformed(f"header of {header} bytes in a message of {size}")
-        # Checked on the line alone, before the payload is read: it may never come (sheet 1.4).
+        # Checked on the line alone, before the payload is read: it may never come.
         if size > self.max_payload:
             raise ProtocolError(MAX_PAYLOAD, "Maximum Message Payload Exceeded", f"{size} bytes")
         start = newline + 1
@@ -198,7 +198,7 @@ def _is_json(text: bytes) -> bool:
 
 
 def _size(digits: bytes) -> int:
-    """A decimal size of at most 9 digits; anything else closes the connection silently (sheet 1.5)."""
+    """A decimal size of at most 9 digits; anything else closes the connection silently."""
     if not digits.isdigit() or len(digits) > 9:
         raise _malformed("bad size")
     return int(digits)

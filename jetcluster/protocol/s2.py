@@ -1,4 +1,4 @@
-"""The S2 stream format around a stream archive (streams.md 5.8): written uncompressed, read in all forms.
+"""The S2 stream format around a stream archive: written uncompressed, read in all forms.
 
 A stream is a sequence of chunks `u8 type | u24 length | body`, little-endian, as in the Snappy framing format. What we
 write is readable by any Snappy or S2 reader; what we read may come from nats-server, which compresses. Source:

@@ -1,6 +1,6 @@
 """Subjects and wildcards: tokens separated by dots, `*` is any one token, a final `>` is one or more.
 
-`*` and `>` are wildcards only as whole tokens: `a*b` and `>x` are literals (reference sheet core 1.7).
+`*` and `>` are wildcards only as whole tokens: `a*b` and `>x` are literals.
 """
 
 from __future__ import annotations

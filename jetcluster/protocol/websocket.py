@@ -37,7 +37,7 @@ MAX_INFLATED = 8 * 1024 * 1024
 COMPRESS_ABOVE = 64
 """Bytes; what is shorter is sent as it is."""
 BROWSER_FRAME = 4096
-"""Payload of a frame to a browser, at most: it hands a frame on only when it is whole (sheet core 9.1)."""
+"""Payload of a frame to a browser, at most: it hands a frame on only when it is whole."""
 
 _FIN, _RSV1, _RSV23, _MASK = 0x80, 0x40, 0x30, 0x80
 _TAIL = b"\x00\x00\xff\xff"

@@ -52,7 +52,7 @@ def hmsg(subject: bytes, sid: bytes, reply: bytes, headers: bytes, payload: byte
 
 
 def no_responders(reply: bytes, sid: bytes, subject: bytes) -> bytes:
-    """The frame a requester gets when nobody listens on `subject` (sheet 1.6): status 503, empty body."""
+    """The frame a requester gets when nobody listens on `subject`: status 503, empty body."""
     size = 32 + len(subject)
     return b"HMSG %b %b %d %d\r\nNATS/1.0 503\r\nNats-Subject: %b\r\n\r\n\r\n" % (
         reply,

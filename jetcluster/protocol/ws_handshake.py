@@ -1,4 +1,4 @@
-"""The HTTP request that opens a WebSocket, and the answers to it (RFC 6455 section 4; sheet core 9.1), without I/O."""
+"""The HTTP request that opens a WebSocket, and the answers to it (RFC 6455 section 4), without I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of a client connection but CONNECT: PUB and HPUB, SUB, UNSUB, PING, PONG (reference sheet core 1)."""
+"""The commands of a client connection but CONNECT: PUB and HPUB, SUB, UNSUB, PING, PONG."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ class Client(ClientLogin):
         return True
 
     def _tell_no_responders(self, router: Router, subject: bytes, reply: bytes) -> None:
-        """The 503 frame, if this connection listens on its own reply subject (sheet 1.6)."""
+        """The 503 frame, if this connection listens on its own reply subject."""
         subscription = router.subscription_of(self, reply)
         if subscription is not None:
             mapping = router.mapping_of(subject)
@@ -366,7 +366,7 @@ class Client(ClientLogin):
         if 0 <= self._max_subscriptions <= len(self.subscriptions):
             self.send(writer.err("maximum subscriptions exceeded"))
             return
-        # A live sid is kept: the second SUB is ignored (sheet 1.5).
+        # A live sid is kept: the second SUB is ignored.
         if sid not in self.subscriptions:
             names = (subject,) if queue is None else (subject, queue)
             if not all(map(subjects.is_valid, names)) or (queue is not None and is_marked(queue)):

@@ -27,7 +27,7 @@ _LINGER = 1.0
 would overtake the -ERR that says why."""
 
 _STALL = 0.005
-"""Seconds a publisher waits when a connection it fills is at three quarters of max_pending (sheet core 1.8)."""
+"""Seconds a publisher waits when a connection it fills is at three quarters of max_pending."""
 
 _BUSY = 0.1
 """Seconds since the last input within which a client counts as sending."""
@@ -65,7 +65,7 @@ class Connection(asyncio.Protocol):
         self.rtt = 0.0
         """Seconds; 0.0 before the first PONG."""
         self.close_reason = ""
-        """Set once, in the words of sheet core 3.8; "" while open."""
+        """Set once, in nats-server's words; "" while open."""
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._held = 0
         self._blocked = False

@@ -1,4 +1,4 @@
-"""The server's public name: an nkey of the kind "server", as nats-server has one (reference sheet core 1.2, 2.2)."""
+"""The server's public name: an nkey of the kind "server", as nats-server has one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lame duck mode: a server that is about to go sends its clients elsewhere, a few at a time (sheet core 1.9)."""
+"""Lame duck mode: a server that is about to go sends its clients elsewhere, a few at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One leaf link: the connection to another server that shares one account's subjects (reference sheet core 7.3).
+"""One leaf link: the connection to another server that shares one account's subjects.
 
 Which end connects and which end is the hub are two things. The accepting end speaks first (INFO), the other one answers
 with CONNECT, the accepting end says which account it is (INFO again); then both list what they want.

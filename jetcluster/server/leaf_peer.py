@@ -2,7 +2,7 @@
 
 A link has a hub's end and a spoke's end. The hub's end is like a client of this node: what the spoke wants is told to
 the mesh, and what it sends goes to the mesh. The spoke's end is this node's own affair: each node of a cluster that is
-a leaf has its own link, so nothing that concerns it crosses the mesh (reference sheet core 7.3).
+a leaf has its own link, so nothing that concerns it crosses the mesh.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What may cross a leaf link of an account (reference sheet core 7.3, deny rules)."""
+"""What may cross a leaf link of an account."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ API_PARTS = (
     b"$KV.>",
     b"$OBJ.>",
 )
-"""What `$JS.<domain>.API.` is followed by in the interest that a server with JetStream tells (sheet 8)."""
+"""What `$JS.<domain>.API.` is followed by in the interest that a server with JetStream tells."""
 
 _MAX_CACHED = 4096
 _ANSWERS = (b"$JS.ACK.", b"$JS.FC.")

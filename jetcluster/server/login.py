@@ -181,7 +181,7 @@ class ClientLogin(Connection):
         self.send(writer.info({**self.server.info_for(self, first=False), "ldm": True}))
 
     def client_info(self) -> dict[str, Any]:
-        """Who this is, as the `client` of an advisory has it (sheet core 6)."""
+        """Who this is, as the `client` of an advisory has it."""
         server = self.server
         info: dict[str, Any] = {
             "start": datetime.fromtimestamp(self.start_ns / 1e9, UTC).isoformat().replace("+00:00", "Z"),
@@ -207,7 +207,7 @@ class ClientLogin(Connection):
         return self.authenticator.required and not (self.no_auth_user or self.server.options.global_is_open)
 
     def _serve_unconnected(self) -> Router | None:
-        """Without authorization, or where credentials are no must, every verb is served before CONNECT (sheet 1.1)."""
+        """Without authorization, or where credentials are no must, every verb is served before CONNECT."""
         if self._is_guarded:
             self.close("Authentication Failure", "Authorization Violation")
         else:
@@ -220,7 +220,7 @@ class ClientLogin(Connection):
             self.close("Parse Error")
             return
         if self._connected:
-            # A second CONNECT authenticates anew and loses all subscriptions (sheet 1.3).
+            # A second CONNECT authenticates anew and loses all subscriptions.
             self._drop_subscriptions()
         self._connected = True
         self.server.crowd.strangers.pop(self.cid, None)

@@ -1,6 +1,6 @@
 """What the client-facing server can be told: `ServerOptions`, and the shape of the authenticator it asks.
 
-Defaults are nats-server's (reference sheet core 1.10). `config` maps flags and files onto this.
+Defaults are nats-server's. `config` maps flags and files onto this.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Permissions(Protocol):
 
     # Optional, looked up with getattr when a connection registers:
     #   can_deliver(subject: bytes, queue: bytes | None) -> bool
-    #                                               a wide subscription minus denied subjects (sheet 2.3)
+    #                                               a wide subscription minus denied subjects
     #   allow_responses: tuple[int, float] | None   (messages, seconds) a delivered reply subject is open
 
 
@@ -149,7 +149,7 @@ class Session(Protocol):
 
 
 class Authenticator(Protocol):
-    """Decides who a connection is (sheet 2.1). Raising any `AuthError`-like exception refuses it."""
+    """Decides who a connection is. Raising any `AuthError`-like exception refuses it."""
 
     @property
     def required(self) -> bool:
@@ -198,7 +198,7 @@ class OpenIdentity:
 
 
 class OpenAuthenticator:
-    """No authorization: credentials are accepted and ignored (sheet 2.1, last paragraph)."""
+    """No authorization: credentials are accepted and ignored."""
 
     required = False
     nonce_required = False

@@ -23,7 +23,7 @@ _MAX_REPLIES = 65_536
 
 
 class ConnectionPermissions:
-    """`Permissions` of a user as one connection asks them (reference sheet core 2.3)."""
+    """`Permissions` of a user as one connection asks them."""
 
     def __init__(self, permissions: Permissions, clock: Clock, domain: str = "") -> None:
         """`domain`: of this server's JetStream."""

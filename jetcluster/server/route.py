@@ -19,7 +19,7 @@ from jetcluster.server.subscription import (
 )
 
 RESERVED_SUBJECTS = (b"_GR_.", b"$NRG.")
-"""Clients may not publish here: gateway replies and Raft (sheet core 1.7)."""
+"""Clients may not publish here: gateway replies and Raft."""
 
 RESERVED_REPLIES = (b"$JS.ACK.", b"_R_.", b"_GR_.")
 """Clients may not use these as reply subjects."""

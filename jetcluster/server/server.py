@@ -427,7 +427,7 @@ class Server:
         info["client_id"] = client.cid
         info["client_ip"] = client.ip
         if first:
-            # Clients with no credentials would give up at once, though no_auth_user lets them in (sheet 1.2).
+            # Clients with no credentials would give up at once, though no_auth_user lets them in.
             if client.no_auth_user:
                 info.pop("auth_required", None)
             nonce = client.nonce

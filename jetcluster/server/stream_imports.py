@@ -1,8 +1,8 @@
 """Stream imports: what is published in one account appears in another for those who subscribe there.
 
 A subscription of the importing account that touches an import has a shadow in the exporting account: interest there,
-told to other nodes like any other, whose messages go to the subscription under the local subject (reference sheet core
-2.4; precedent: addShadowSubscriptions in nats-server's client.go). A shadow casts no shadow: an imported stream is not
+told to other nodes like any other, whose messages go to the subscription under the local subject (precedent:
+addShadowSubscriptions in nats-server's client.go). A shadow casts no shadow: an imported stream is not
 exported again.
 """
 

@@ -1,6 +1,6 @@
 """The client port of a server with TLS: INFO in clear and then the handshake, or the handshake first, or a choice.
 
-nats-server's four ways (reference sheet core 2.2): the handshake follows the INFO; `handshake_first` turns that round;
+nats-server's four ways: the handshake follows the INFO; `handshake_first` turns that round;
 with a delay the server waits that long for a TLS hello before it sends INFO in clear; `allow_non_tls` leaves it to the
 client, whose first byte after the INFO says what it wants. What is to be done is asked anew for each connection, so a
 reload applies to the next one.

@@ -6,7 +6,7 @@ another one and knows where to go on.
 
 Three ways to use it: `request` and `api` for one answer, `gather` for an answer of many messages (batched Direct Get),
 `publish_acked` with `acks` for many publishes under way at once. All of them may be mixed on one connection.
-Wire protocol: shared/reference/core-and-consumers.md section 1.
+The wire protocol is that of any NATS client.
 """
 
 from __future__ import annotations

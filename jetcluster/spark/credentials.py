@@ -17,7 +17,7 @@ from typing import Any
 from jetcluster.errors import JetclusterError
 
 _USER_SEED = (18 << 3 | (20 << 3) >> 5, ((20 << 3) & 31) << 3)
-"""The two prefix bytes of a user's seed: `SU` in base32 (shared/reference/core-and-consumers.md 2.2)."""
+"""The two prefix bytes of a user's seed: `SU` in base32."""
 
 
 class CredentialsError(JetclusterError):

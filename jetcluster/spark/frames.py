@@ -1,7 +1,7 @@
 """Messages as Direct Get answers with them: header blocks whose last fields are the server's own.
 
 A block is `NATS/1.0`, the stored fields, then `Nats-Stream`, `Nats-Subject`, `Nats-Sequence`, `Nats-Time-Stamp`,
-`Nats-Num-Pending`, `Nats-Last-Sequence` (shared/reference/streams.md 1.6). Stored fields may have the same names, so
+`Nats-Num-Pending`, `Nats-Last-Sequence`. Stored fields may have the same names, so
 the server's are looked for from the end.
 """
 

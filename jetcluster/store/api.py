@@ -46,7 +46,7 @@ class StoreState(NamedTuple):
     messages: int
     bytes: int
     """Sum of record sizes as nats-server counts them: file 30 + subject + payload (+ 4 + header block when
-    there is one), memory 16 + subject + header block + payload (shared/reference/streams.md 4.4)."""
+    there is one), memory 16 + subject + header block + payload."""
     first_seq: int
     first_ts: int
     last_seq: int

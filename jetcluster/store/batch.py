@@ -35,7 +35,7 @@ MAX_SUBJECT = 65_535
 FILE_RECORD = 30
 FILE_HEADER_LENGTH = 4
 MEMORY_RECORD = 16
-"""What nats-server counts per message besides its own bytes (shared/reference/streams.md 4.4)."""
+"""What nats-server counts per message besides its own bytes."""
 
 _MANY_SUBJECTS = 1
 _HEADERS = 2
@@ -308,7 +308,7 @@ class Batch:
         return [position for position, other in enumerate(self._index) if other == number]
 
     def record_size(self, i: int, *, memory: bool = False) -> int:
-        """Bytes that nats-server would count for message `i` (streams.md 4.4)."""
+        """Bytes that nats-server would count for message `i`."""
         size = self.size_of(i) + len(self.subject_of(i))
         if memory:
             return size + MEMORY_RECORD

@@ -1,4 +1,4 @@
-"""PubAcks as bytes, for whole commands at once (shared/reference/streams.md 4.1)."""
+"""PubAcks as bytes, for whole commands at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The archive of a stream that SNAPSHOT sends and RESTORE takes: nats-server's format V2 (streams.md 5.8).
+"""The archive of a stream that SNAPSHOT sends and RESTORE takes: nats-server's format V2.
 
     "NATSARC1", then entries:
     uvarint length of name | varint time, nanoseconds | uvarint sequence | uvarint size of headers | uvarint of payload

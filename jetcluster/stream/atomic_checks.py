@@ -2,7 +2,7 @@
 is stored.
 
 Every check looks at the stream as it is before the batch, plus what the earlier messages of the batch would do to it:
-shared/reference/streams.md 3.5, in that order, message by message; the first failure refuses the batch. The order is
+in nats-server's order, message by message; the first failure refuses the batch. The order is
 not that of ordinary publishes, and neither are some codes (10164, "batch rollup sub invalid"), hence a room of its own.
 """
 

@@ -1,8 +1,8 @@
 """`AtomicStage`: the open atomic batches of one stream (ADR-50), held by its leader until their commit.
 
 Nothing of an open batch is in the log: when the leader goes, its batches go, and the next message of the client meets
-a leader that does not know the batch (10176). The order of the tests is that of shared/reference/streams.md 3.3, as
-nats-server 2.15 has it; the checks of the messages against the stream are not made here but in apply (`atomic_checks`).
+a leader that does not know the batch (10176). The order of the tests is
+nats-server 2.15's; the checks of the messages against the stream are not made here but in apply (`atomic_checks`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class BatchLimits(NamedTuple):
     fast_total: int = 50_000
     """Open fast-ingest batches of the server."""
     allow_msg_id: bool = True
-    """Nats-Msg-Id in a batch is deduplicated, as since nats-server 2.12.1, instead of refused (streams.md R12)."""
+    """Nats-Msg-Id in a batch is deduplicated, as since nats-server 2.12.1, instead of refused."""
 
 
 class BatchRoom:

@@ -1,7 +1,7 @@
 """`DedupeWindow`: the Nats-Msg-Ids of the last `duplicate_window`, exact on every replica and across restarts.
 
-nats-server rebuilds its map after a restart from the messages still stored, and so forgets the ids of deleted ones
-(shared/reference/streams.md 4.4). Here the ids are rows of their own, one per command, not per message:
+nats-server rebuilds its map after a restart from the messages still stored, and so forgets the ids of deleted ones.
+Here the ids are rows of their own, one per command, not per message:
 
     key u64 first sequence of the command (big-endian) -> u64 time | (u32 sequence - first, u16 length, id)*
 

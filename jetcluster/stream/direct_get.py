@@ -1,6 +1,6 @@
 """`DirectGet`: answers of one replica to `$JS.API.DIRECT.GET...` requests, from its local store.
 
-shared/reference/streams.md section 1. The answer is frames (header block, payload), to be published to the request's
+The answer is frames (header block, payload), to be published to the request's
 reply subject in order: a tuple of one frame for a single get, a `Reply` for the others, made piece by piece as fast as
 the requester takes them, so that nobody ever holds 64 MB.
 
@@ -131,7 +131,7 @@ class DirectGet:
                 request = GetRequest.decode(payload)
             except MalformedRequest:
                 return MALFORMED_REQUEST
-            # nats-server lets `{}` and unknown keys pass; the specification refuses any body (sheet, R4)
+            # nats-server lets `{}` and unknown keys pass; the specification refuses any body
             if request.given != ["no_hdr"] or request.unknown:
                 return BAD_REQUEST
             no_headers = request.no_hdr

@@ -1,6 +1,6 @@
 """`GetRequest`: the one request object of Direct Get and STREAM.MSG.GET, decoded as Go does, and its validation.
 
-shared/reference/streams.md 1.2 to 1.4. Keys match case-insensitively, `null` leaves a field alone, unknown keys are
+Keys match case-insensitively, `null` leaves a field alone, unknown keys are
 noted only; integers must be integers in range, times RFC 3339.
 """
 

@@ -1,4 +1,4 @@
-"""The `state` object of STREAM.INFO (shared/reference/streams.md 5.4)."""
+"""The `state` object of STREAM.INFO."""
 
 from __future__ import annotations
 

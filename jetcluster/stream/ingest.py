@@ -7,7 +7,7 @@ load it holds whatever the sockets brought. Several commands may be in flight.
 A message is acknowledged when its command was applied, never before. What could not be proposed is refused at once:
 
 - the leader that is handing over: the bare `503` of a subject without subscribers, which is what clients see of a
-  stream without leader and what they retry on by themselves (streams.md 4.1);
+  stream without leader and what they retry on by themselves;
 - not the leader any more: no answer. The publisher's node may know of the next leader already and have sent the message
   to both, so "not stored" could be a lie (found by chaos: `ring`, seed 11);
 - too much waiting, here or in the log: headers `NATS/1.0 429 Too Many Requests`, error 429/10167 (4.4);
@@ -328,7 +328,7 @@ class Ingest:
 
 
 def _storable(headers: bytes) -> bytes:
-    """A stored header block has no status text and no Nats-Request-Info (streams.md 4.2); one that has come with the
+    """A stored header block has no status text and no Nats-Request-Info; one that has come with the
     latter schedules nothing."""
     if not headers.startswith(b"NATS/1.0\r\n"):
         headers = header_block.without_status(headers)

@@ -464,7 +464,7 @@ class StreamMachine:
         return self._admission.store_own(batch, base, roomy=roomy)
 
     def _purge(self, index: int, command: Purge) -> int | JobStep | ApiError:
-        """shared/reference/streams.md 5.7."""
+        """Removes what `keep`, `seq` and the filter of the command say."""
         if self.rules.sealed:
             return _SEALED
         if self.rules.deny_purge:

@@ -1,4 +1,4 @@
-"""STREAM.MSG.GET: request checks and the JSON answer (shared/reference/streams.md section 2).
+"""STREAM.MSG.GET: request checks and the JSON answer.
 
 The caller has made sure that this replica leads and has applied everything committed (`RaftGroup.read_index`), which
 makes the answer linearizable; nats-server skips that and may answer stale after an election.
@@ -49,8 +49,8 @@ def answer(store: ReadStore, request: GetRequest) -> bytes:
 
 
 def message_object(message: Msg, *, no_headers: bool = False) -> dict[str, Any]:
-    """`hdrs` is what clients read; `headers` is ours beside it (sheet, R11). An empty payload has no `data`, as in
-    nats-server: nats.c fails on an empty base64 text, which the sheet (2.2) takes to be safe."""
+    """`hdrs` is what clients read; `headers` is ours beside it. An empty payload has no `data`, as in
+    nats-server: nats.c fails on an empty base64 text."""
     found: dict[str, Any] = {"subject": message.subject.decode(errors="replace"), "seq": message.seq}
     if message.headers and not no_headers:
         found["hdrs"] = _base64(message.headers)

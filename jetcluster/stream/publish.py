@@ -1,8 +1,8 @@
 """`Admission`: which messages of a PUBLISH command are stored, and as what. Decided in apply, in log order.
 
 A batch that no limit can refuse and that brings nothing but user's headers and new message ids is stored as it came,
-in one step. Otherwise every message passes the checks of shared/reference/streams.md 4.2 and 4.3, in the order of the
-clustered column (deduplication before expectations, so a retry is acked as a duplicate whatever it expects); what
+in one step. Otherwise every message passes nats-server's checks, in the order of its
+clustered streams (deduplication before expectations, so a retry is acked as a duplicate whatever it expects); what
 passes is staged (`staging`), with whatever storing it brings about.
 """
 

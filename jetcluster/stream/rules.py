@@ -109,7 +109,7 @@ class StreamRules:
         self.links: tuple[bytes, ...] = (b"",) if self.mirror is not None else links_of(config.get("sources") or ())
         """Keys of what the stream is fed by: b"" is the mirror's upstream, the others are sources."""
         self.kv_purge = self.name.startswith("KV_") and may_roll_up
-        """`KV-Operation: PURGE` alone rolls its subject up (core-and-consumers.md Q19)."""
+        """`KV-Operation: PURGE` alone rolls its subject up."""
         old = not self.discard_new and (self.max_msgs or self.max_bytes)
         self.evicts = bool(old or (self.max_msgs_per_subject and not self.discard_new_per_subject))
         """Storing a message can push out an older one."""
@@ -135,7 +135,7 @@ def links_of(sources: Sequence[Mapping[str, Any]]) -> tuple[bytes, ...]:
 
 
 def link_key(source: Mapping[str, Any]) -> bytes:
-    """What tells the sources of a stream apart: name, api prefix, filters and destinations (streams.md 7.6)."""
+    """What tells the sources of a stream apart: name, api prefix, filters and destinations."""
     return b" ".join((link_index(source), *link_filters(source)))
 
 

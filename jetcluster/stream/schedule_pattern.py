@@ -1,4 +1,4 @@
-"""`Nats-Schedule`: when a scheduled message fires (ADR-51, shared/reference/streams.md 4.6).
+"""`Nats-Schedule`: when a scheduled message fires (ADR-51).
 
 Everything here is a function of its arguments. Zones are the one thing that replicas could know differently (their
 files are of different years), so a pattern with a zone is only checked here against a fixed list of names; the time at

@@ -9,7 +9,6 @@ whose `after` is beyond what is stored says that one before it was lost, and is 
 
 A mirror has the key b"" and keeps sequences and times: its messages are runs as in a RESTORE. A source has the key
 `Upstream.key`; its messages get sequences and times of their own: u32 count, the upstream's sequences, one batch.
-Source: shared/reference/streams.md 7.
 """
 
 from __future__ import annotations

@@ -323,7 +323,7 @@ def enforce(store: MachineStore, rules: StreamRules, subjects: list[bytes]) -> i
 
 
 def record_size(message: Message, *, memory: bool) -> int:
-    """Bytes that the message counts for (streams.md 4.4)."""
+    """Bytes that the message counts for."""
     subject, headers, payload = message
     size = len(subject) + len(headers) + len(payload)
     return size + MEMORY_RECORD if memory else size + FILE_RECORD + (FILE_HEADER_LENGTH if headers else 0)

@@ -1,4 +1,4 @@
-"""RFC 3339 with nanoseconds as bytes, as Go writes it (shared/reference/streams.md 1.6); `model.times` reads it."""
+"""RFC 3339 with nanoseconds as bytes, as Go writes it; `model.times` reads it."""
 
 from __future__ import annotations
 

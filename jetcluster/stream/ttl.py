@@ -1,4 +1,4 @@
-"""`Nats-TTL`: how long a message lives (ADR-43, shared/reference/streams.md 4.2)."""
+"""`Nats-TTL`: how long a message lives (ADR-43)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advisories about streams and API calls: subjects, accounts and fields, the same on nats-server (streams.md 6.4)."""
+"""Advisories about streams and API calls: subjects, accounts and fields, the same on nats-server."""
 
 from __future__ import annotations
 

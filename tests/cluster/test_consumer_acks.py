@@ -1,4 +1,4 @@
-"""Acknowledgements and redelivery: shared/reference/core-and-consumers.md 4.9, with the counters of 4.10."""
+"""Acknowledgements and redelivery, with the counters of CONSUMER.INFO."""
 
 from __future__ import annotations
 

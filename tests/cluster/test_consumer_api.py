@@ -1,5 +1,5 @@
 """The consumer API: one request per refusal, what an update may change, echo of the configuration, pages.
-shared/reference/core-and-consumers.md 4.1 to 4.5, 4.10."""
+as nats-server answers them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pause, reset, unpin, step-down, and consumers that nobody uses: shared/reference/core-and-consumers.md 4.6, 4.12."""
+"""Pause, reset, unpin, step-down, and consumers that nobody uses."""
 
 from __future__ import annotations
 

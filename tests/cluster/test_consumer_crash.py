@@ -32,7 +32,7 @@ async def take_some(jet: Jet) -> tuple[set[int], set[int]]:
 @pytest.mark.parametrize("retention", ["limits", "workqueue"])
 async def test_kill_all_nodes(cluster: ProcessCluster, server: str, retention: str) -> None:
     if server == "nats-server":
-        pytest.skip("after this, acks that nats-server has confirmed come again now and then (sheet 0.0)")
+        pytest.skip("after this, acks that nats-server has confirmed come again now and then")
     async with await cluster[0].connect() as client:
         jet = await Jet.start(client, "S", 3, server, retention=retention)
         await jet.publish(*[b"%d" % number for number in range(COUNT + 10)])

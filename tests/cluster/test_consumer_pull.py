@@ -1,4 +1,4 @@
-"""Pull consumers on the wire: every status of shared/reference/core-and-consumers.md 4.7, byte for byte."""
+"""Pull consumers on the wire: every status of nats-server, byte for byte."""
 
 from __future__ import annotations
 

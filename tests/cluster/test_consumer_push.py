@@ -1,4 +1,4 @@
-"""Push consumers on the wire: shared/reference/core-and-consumers.md 4.8."""
+"""Push consumers on the wire."""
 
 from __future__ import annotations
 

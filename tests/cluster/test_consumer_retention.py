@@ -1,4 +1,4 @@
-"""Work queues and interest retention: shared/reference/core-and-consumers.md 4.11."""
+"""Work queues and interest retention."""
 
 from __future__ import annotations
 

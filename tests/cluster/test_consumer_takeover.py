@@ -1,5 +1,5 @@
 """Owners of consumers that are killed, paused and moved, on real processes; what is redelivered is accounted for
-(shared/reference/core-and-consumers.md 4.13; issue: takeover in under 2 s)."""
+(issue: takeover in under 2 s)."""
 
 from __future__ import annotations
 

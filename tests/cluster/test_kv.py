@@ -1,4 +1,4 @@
-"""Key-value buckets on the wire, as nats.go and the seeds ask for them (core-and-consumers.md 5.1, 5.2)."""
+"""Key-value buckets on the wire, as nats.go and the seeds ask for them."""
 
 from __future__ import annotations
 

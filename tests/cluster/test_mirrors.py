@@ -1,4 +1,4 @@
-"""Mirrors on the wire (shared/reference/streams.md 1.13, 7): also for `--server nats-server`, but where it says so."""
+"""Mirrors on the wire: also for `--server nats-server`, but where it says so."""
 
 from __future__ import annotations
 

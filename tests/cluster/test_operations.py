@@ -287,7 +287,7 @@ async def test_a_signal_during_the_start_ends_it_cleanly(server: str, tmp_path: 
 
 
 def test_nothing_heavy_is_imported_before_ready(tmp_path: Path) -> None:
-    """Each of these costs 0.1 to 0.4 s of a cold start that is to take less than 0.5 s (drop-in.md)."""
+    """Each of these costs 0.1 to 0.4 s of a cold start that is to take less than 0.5 s."""
     command = find_server("jetcluster")
     assert command is not None
     command = [command[0], "-X", "importtime", *command[1:], "-js", "-sd", str(tmp_path), "-a", "127.0.0.1", "-p", "-1"]

@@ -211,7 +211,7 @@ async def test_flags_win_over_the_config_file(server: str, tmp_path: Path) -> No
 
 
 async def test_cold_start_and_meta_leader_in_time(server: str) -> None:
-    """drop-in.md: harnesses wait at most 2 s for the port and 2 s for the meta leader of a fresh cluster. Other
+    """Harnesses wait at most 2 s for the port and 2 s for the meta leader of a fresh cluster. Other
     processes can only make it slower, so the best of three counts."""
     loop = asyncio.get_running_loop()
     for left in (2, 1, 0):

@@ -1,4 +1,4 @@
-"""Sources on the wire (shared/reference/streams.md 7): also for `--server nats-server`, but where it says so."""
+"""Sources on the wire: also for `--server nats-server`, but where it says so."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ async def contents(client: Client, stream: str) -> tuple[dict[str, Any], list[An
     state = info["state"]
     messages = [await ask(client, f"STREAM.MSG.GET.{stream}", {"seq": seq}) for seq in range(1, state["last_seq"] + 1)]
     for found in messages:
-        found.get("message", {}).pop("headers", None)  # ours adds them decoded (streams.md R11)
+        found.get("message", {}).pop("headers", None)  # ours adds them decoded
         found.pop("error", None)
     return state, messages
 

@@ -1,5 +1,5 @@
 """JetStream of another account: one account exports its API, acks and what consumers deliver, another imports them and
-works with its streams by an API prefix (reference sheet core 2.4). The same program at both servers."""
+works with its streams by an API prefix. The same program at both servers."""
 
 from __future__ import annotations
 

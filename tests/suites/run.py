@@ -30,8 +30,7 @@ OURS = TOP / "scripts" / "nats-server"
 
 EXPECTED = {
     "tests.test_js.KVTest.test_kv_basic": (
-        "a bucket has max_msgs_per_subject, which turns allow_direct on here (shared/reference/streams.md R2); the "
-        "test wants it off"
+        "a bucket has max_msgs_per_subject, which turns allow_direct on here; the test wants it off"
     ),
     "tests.test_js.ObjectStoreTest.test_object_basics": (
         "wants `max_age` and `mirror_direct` to be absent on servers that report 2.13 or newer; nats-server 2.14.5 and "

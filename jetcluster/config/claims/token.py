@@ -1,4 +1,4 @@
-"""JWTs as the NATS ecosystem signs them: Ed25519 nkeys, versions 1 and 2 (reference sheet core 2.2).
+"""JWTs as the NATS ecosystem signs them: Ed25519 nkeys, versions 1 and 2.
 
 A token names its issuer, and the signature is checked against that key. Whether the issuer may say such things is for
 the callers: operators are trusted by the configuration, accounts by their operator, users by their account.

@@ -1,4 +1,4 @@
-"""What CREATE decides in apply: core-and-consumers.md 4.2, 4.3, 4.5, 4.11; texts and figures seen on nats-server."""
+"""What CREATE decides in apply: texts and figures seen on nats-server."""
 
 from __future__ import annotations
 

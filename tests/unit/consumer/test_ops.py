@@ -1,4 +1,4 @@
-"""Ops through the log: core-and-consumers.md 4.9. Floors named (consumer, stream); figures seen on nats-server."""
+"""Ops through the log. Floors named (consumer, stream); figures seen on nats-server."""
 
 from __future__ import annotations
 

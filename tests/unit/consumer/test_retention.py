@@ -1,4 +1,4 @@
-"""Which messages go (core-and-consumers.md 4.9, 4.11); figures of the larger cases seen on nats-server."""
+"""Which messages go; figures of the larger cases seen on nats-server."""
 
 from __future__ import annotations
 

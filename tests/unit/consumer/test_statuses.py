@@ -4,7 +4,7 @@ from jetcluster.consumer import statuses
 
 
 def test_golden_bytes() -> None:
-    """Lengths as the sheet has them from the wire (section 10)."""
+    """Lengths as seen on nats-server's wire."""
     assert len(statuses.render(statuses.NO_MESSAGES)) == 28
     assert len(statuses.heartbeat(2, 2)) == 75
     assert len(statuses.render(statuses.TIMEOUT, 2, 0)) == 81

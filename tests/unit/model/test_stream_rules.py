@@ -31,7 +31,7 @@ def refusal(**fields: Any) -> ApiError:
     return caught.value
 
 
-# 10052 texts of streams.md 5.5; most were compared with nats-server 2.15.2 as well.
+# 10052 texts; most were compared with nats-server 2.15.2 as well.
 BAD_CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"name": ""}, "stream name is required and can not contain '.', '*', '>', '\\', '/'"),
     ({"name": "a.b"}, "stream name is required and can not contain '.', '*', '>', '\\', '/'"),

@@ -1,4 +1,4 @@
-"""shared/reference/streams.md 3.5 row by row, through the machine; compared with nats-server 2.15.2 (R1 and R3)."""
+"""Checks of an atomic batch row by row, through the machine; compared with nats-server 2.15.2 (R1 and R3)."""
 
 from __future__ import annotations
 

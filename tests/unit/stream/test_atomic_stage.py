@@ -1,4 +1,4 @@
-"""shared/reference/streams.md 3.3 row by row; every answer was compared with nats-server 2.15.2 (R1 and R3)."""
+"""Stages of an atomic batch row by row; every answer was compared with nats-server 2.15.2 (R1 and R3)."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ VALUES = {
     "up_to_time": "2026-01-01T00:00:00Z",
 }
 
-# The matrix of shared/reference/streams.md 1.4, row by row; X is a conflict.
+# Which fields go together, row by row; X is a conflict.
 MATRIX = """
            seq last next batch max_bytes start_time multi_last up_to_seq up_to_time
 seq        ok  X    ok   ok    ok        X          ok         ok        ok

@@ -201,7 +201,7 @@ def test_duplicate_wins_over_a_stale_expectation() -> None:
     assert stream.one("a", "Nats-Msg-Id: x", "Nats-Expected-Last-Sequence: 0") == Duplicate(1)
 
 
-# expectations and refusals: shared/reference/streams.md 4.2
+# expectations and refusals
 
 
 @pytest.mark.parametrize(
@@ -446,7 +446,7 @@ def test_rollup() -> None:
     assert stream.one("c", "Nats-Rollup: most") == (10111, 'rollup value invalid: "most"')
 
 
-# purge: shared/reference/streams.md 5.7
+# purge
 
 
 @pytest.mark.parametrize(

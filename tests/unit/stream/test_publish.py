@@ -68,7 +68,7 @@ def test_a_rollup_after_the_limits() -> None:
     ],
 )
 def test_kv_purge_implies_a_rollup(name: str, config: dict[str, object], fields: list[str], left: list[int]) -> None:
-    """core-and-consumers.md Q19."""
+    """A purge marker of a key-value bucket rolls its subject up."""
     store = NaiveStore()
     machine = StreamMachine(name, StreamRules.from_config({}), store)
     machine.apply(1, 1, commands.encode_update_config(0, {"name": name, **config}))
