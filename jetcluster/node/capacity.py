@@ -1,4 +1,4 @@
-"""How much JetStream may use here: what the configuration says; where it says nothing, three quarters of what there is."""
+"""How much JetStream may use here: what the configuration says; else three quarters of what there is."""
 
 from __future__ import annotations
 
