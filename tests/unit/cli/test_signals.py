@@ -81,7 +81,7 @@ def test_signals_by_pid_and_by_pid_file(name: str, number: signal.Signals, tmp_p
         "for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):\n"
         "    signal.signal(n, lambda n, f: sys.exit(n))\n"
         "print('up', flush=True)\n"
-        "time.sleep(20)\n"
+        "time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -90,7 +90,7 @@ def test_signals_by_pid_and_by_pid_file(name: str, number: signal.Signals, tmp_p
         path.write_text(f"{process.pid}\n")
         send_signal(f"{name}={path if name == 'ldm' else process.pid}")
         code_expected = -number if number == signal.SIGKILL else int(number)
-        assert process.wait(5) == code_expected
+        assert process.wait(20) == code_expected
 
 
 def test_an_expression_means_all_servers_whose_number_begins_so(
