@@ -177,7 +177,7 @@ async def list_consumers(context: ApiContext, request: Request) -> Fields:
 
 
 async def pause(context: ApiContext, request: Request) -> Fields:
-    """Q12: `pause_until` is only there while the consumer is paused."""
+    """`pause_until` is only there while the consumer is paused."""
     wanted = ConsumerPauseRequest.parse(request.body, strict=request.strict)
     until = max(0, parse_rfc3339(wanted.pause_until)) if wanted.pause_until else 0
     name = request.args[1]

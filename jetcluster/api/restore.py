@@ -119,7 +119,7 @@ def _adopted(context: ApiContext, request: Request, found: Fields) -> Fields:
 
 
 def _wanted(context: ApiContext, request: Request) -> tuple[Fields, int]:
-    """The normalised configuration, and how many bytes the stream has had. An empty request (R22) gets the defaults
+    """The normalised configuration, and how many bytes the stream has had. An empty request gets the defaults
     until its archive says which one (`_adopted`)."""
     if not request.payload.strip():
         wanted = RestoreRequest(config=StreamConfig(name=request.stream), state=RestoreState())

@@ -138,7 +138,7 @@ def same(a: Config, b: Config) -> bool:
 
 
 def with_pause(config: Config, of: Config) -> dict[str, Any]:
-    """`config` with the pause of another one: an update keeps it (Q13)."""
+    """`config` with the pause of another one: an update keeps it."""
     kept = {key: value for key, value in config.items() if key not in _PAUSE}
     return kept | {key: value for key, value in of.items() if key in _PAUSE}
 

@@ -137,7 +137,7 @@ class Advisories:
         self._domain = domain
 
     def render(self, event: Event, client: Client | None = None) -> bytes:
-        """`client`: whose request it was, where it was one (Q26)."""
+        """`client`: whose request it was, where it was one."""
         return self._event(event.kind, event.fields, client=client)
 
     def batch_abandoned(self, kind: str, stream: str, batch_id: bytes, reason: str, account: str = "") -> bytes:

@@ -37,7 +37,7 @@ class MsgDeleteRequest(WireModel):
 
 
 class SnapshotRequest(WireModel):
-    """`jsck` and the seed's `check_msgs` (R21): every block is verified in any case."""
+    """`jsck` and the seed's `check_msgs`: every block is verified in any case."""
 
     deliver_subject: str = ""
     no_consumers: bool = False

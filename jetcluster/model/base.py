@@ -42,7 +42,7 @@ class WireModel(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
 
     empty_is_absent: ClassVar[frozenset[str]] = frozenset()
-    """Keys whose "" means the default: the seeds write `"discard": ""`, which nats-server refuses (R23)."""
+    """Keys whose "" means the default: the seeds write `"discard": ""`, which nats-server refuses."""
     words: ClassVar[frozenset[str]] = frozenset()
     """Those of them whose "" and `null` `parse` refuses when it is told so."""
 

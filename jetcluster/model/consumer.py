@@ -40,7 +40,7 @@ class ConsumerConfig(WireModel):
     opt_start_seq: UInt64 = 0
     opt_start_time: Time = ""
     ack_policy: Literal["none", "all", "explicit", "flow_control"] = "none"
-    """What an absent key means is for the server to say (`compat { ack_policy }`; Q2)."""
+    """What an absent key means is for the server to say (`compat { ack_policy }`)."""
     ack_wait: Duration = 0
     max_deliver: Int64 = 0
     backoff: list[Duration] = Field(default_factory=list)

@@ -1,6 +1,6 @@
 """What `"pedantic": true` refuses: a configuration that the server would have to mend in silence.
 
-Codes and texts as nats-server 2.15.2 gives them; the last but one rule is for a fix that only we make (R2).
+Codes and texts as nats-server 2.15.2 gives them; the last but one rule is for a fix that only we make.
 """
 
 from __future__ import annotations

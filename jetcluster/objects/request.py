@@ -43,7 +43,7 @@ def decode(payload: bytes, headers: bytes) -> ObjectRequest:
 
 
 def _implied(name: object, deliver: object) -> str:
-    """A bare name never destroys anything (Q23)."""
+    """A bare name never destroys anything."""
     if not name:
         return "get" if deliver else "list"
     return "get" if deliver else "info"

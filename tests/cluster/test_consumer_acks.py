@@ -88,7 +88,7 @@ async def test_bad_delays_are_plain_naks(jet: Jet) -> None:
 @pytest.mark.parametrize("word", [b"+WPI", b"-WPI"])
 async def test_work_in_progress(jet: Jet, word: bytes) -> None:
     if word == b"-WPI" and not jet.ours:
-        pytest.skip("Q3: nats-server does not know the seeds' spelling")
+        pytest.skip("nats-server does not know the seeds' spelling")
     await jet.consumer("C", ack_wait=600 * MILLISECOND)
     await jet.publish(b"1")
     [message] = await jet.fetch("C")
@@ -106,7 +106,7 @@ async def test_work_in_progress(jet: Jet, word: bytes) -> None:
 async def test_next(jet: Jet, word: bytes) -> None:
     """An ack that is a pull too: its reply is the next message."""
     if word == b"-NXT" and not jet.ours:
-        pytest.skip("Q3: nats-server does not know the seeds' spelling")
+        pytest.skip("nats-server does not know the seeds' spelling")
     await jet.consumer("C")
     await jet.publish(*(b"%d" % n for n in range(6)))
     [message] = await jet.fetch("C")
@@ -124,7 +124,7 @@ async def test_next(jet: Jet, word: bytes) -> None:
 @pytest.mark.parametrize("word", [b"+TERM", b"-TERM"])
 async def test_term(jet: Jet, word: bytes) -> None:
     if word == b"-TERM" and not jet.ours:
-        pytest.skip("Q3: nats-server does not know the seeds' spelling")
+        pytest.skip("nats-server does not know the seeds' spelling")
     told = Inbox(jet.client, f"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.{jet.stream}.C")
     await jet.consumer("C", ack_wait=300 * MILLISECOND)
     await jet.publish(b"1", b"2")
@@ -220,7 +220,7 @@ async def test_max_deliver(jet: Jet) -> None:
     assert [ack_fields(m)[0] for m in first + second] == [1, 1, 2, 2]
     await jet.ack(second[1])
     await asyncio.sleep(0.6)
-    if not jet.ours:  # Q31, U22: nats-server tells it when the next pull comes; ours at the deadline
+    if not jet.ours:  # nats-server tells it when the next pull comes; ours at the deadline
         await jet.none_left("C")
     event = (await told.one()).json()
     assert event["type"] == "io.nats.jetstream.advisory.v1.max_deliver"

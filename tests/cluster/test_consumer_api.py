@@ -301,7 +301,7 @@ async def test_updates_of_a_pull_consumer(jet: Jet) -> None:
         if config:
             assert (await jet.info("U"))["config"] == reply["config"]
     pause = jet.request({"durable_name": "U", "pause_until": "2090-01-01T00:00:00Z"})
-    assert "pause_until" not in (await jet.ask(subject, pause))["config"]  # Q13
+    assert "pause_until" not in (await jet.ask(subject, pause))["config"]
 
 
 async def test_updates_of_a_push_consumer(jet: Jet) -> None:

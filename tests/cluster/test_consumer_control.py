@@ -56,7 +56,7 @@ async def test_pause_of_a_pull_consumer(jet: Jet) -> None:
     assert not inbox.messages
     reply = await pause(jet, "C", None)
     assert (reply["paused"], "pause_remaining" in reply) == (False, False)
-    if jet.ours:  # Q12: nats-server shows the zero time
+    if jet.ours:  # nats-server shows the zero time
         assert "pause_until" not in reply
     if not jet.ours:  # nats-server looks at pulls that waited through a pause when something else happens
         await paused(jet, "C", wanted=False)

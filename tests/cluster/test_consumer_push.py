@@ -33,7 +33,7 @@ async def test_delivery_with_its_own_subject(jet: Jet) -> None:
 
 
 async def test_created_before_anybody_listens(jet: Jet) -> None:
-    """As nats-py's KV watch does (U7)."""
+    """As nats-py's KV watch does."""
     await jet.publish(b"1", b"2")
     created = await jet.consumer("P", deliver_subject="later.inbox." + jet.prefix, ack_policy="none")
     assert created["num_pending"] == 2

@@ -184,7 +184,7 @@ async def test_max_deliver_keeps_the_message(jet: Jet) -> None:
     await create(jet, "A", max_deliver=1, ack_wait=200 * MILLISECOND)
     await jet.publish(b"1")
     await jet.fetch("A")
-    if not jet.ours:  # Q31: nats-server tells it when the next pull comes
+    if not jet.ours:  # nats-server tells it when the next pull comes
         await asyncio.sleep(0.3)
         jet.pull("A", {"batch": 1, "expires": SECOND})
     await told.one()

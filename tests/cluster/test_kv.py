@@ -114,7 +114,7 @@ async def test_purge(kv: Bucket) -> None:
     state = (await kv.client.api(f"STREAM.INFO.{kv.stream}"))["state"]
     assert (state["messages"], state["last_seq"]) == (2, 5)
     await kv.put("k", b"again")
-    await kv.put("k", b"", KV_Operation="PURGE")  # Q19: the seeds' purge has no rollup header
+    await kv.put("k", b"", KV_Operation="PURGE")  # the seeds' purge has no rollup header
     state = (await kv.client.api(f"STREAM.INFO.{kv.stream}"))["state"]
     assert state["messages"] == (2 if kv.jet.ours else 4)
     assert (await kv.get("k")).get("KV-Operation") == "PURGE"
@@ -181,7 +181,7 @@ async def test_markers_of_limits_are_seen(kv: Bucket) -> None:
 
 async def test_the_seeds_get(kv: Bucket) -> None:
     if not kv.jet.ours:
-        pytest.skip("Q20: nats-server has no DIRECT.GET.LAST")
+        pytest.skip("nats-server has no DIRECT.GET.LAST")
     await kv.create(max_msgs_per_subject=5)
     for value in (b"1", b"2", b"3"):
         await kv.put("a.b", value)

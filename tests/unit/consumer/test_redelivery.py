@@ -53,7 +53,7 @@ def test_max_deliver_gives_up_at_the_deadline_and_tells_once() -> None:
     rig.advance(1.1)
     assert rig.next(b"second", batch=1).seqs == [1]
     assert not events
-    rig.advance(1.1)  # nobody asks for messages (Q31: eager)
+    rig.advance(1.1)  # nobody asks for messages (at the deadline)
     (event,) = [json.loads(frame.payload) for frame in events]
     assert event["type"] == "io.nats.jetstream.advisory.v1.max_deliver"
     assert (event["stream"], event["consumer"], event["stream_seq"], event["deliveries"]) == ("S", "C", 1, 2)
