@@ -1,6 +1,6 @@
 """The links between local nodes, one toxiproxy proxy per ordered pair: `a>b` is where `a` finds `b`.
 
-Two nodes have one TCP connection (jetcluster/cluster/mesh.py), dialled by either, so what `a` sends to `b` goes
+Two nodes have one TCP connection (jetcluster/mesh/mesh.py), dialled by either, so what `a` sends to `b` goes
 upstream through `a>b` or downstream through `b>a`. Faults are put on both, and hold whoever dialled. What a cut link is
 sent disappears and the connection stays open, as behind a dead switch; healing closes it, for its bytes are gone.
 """

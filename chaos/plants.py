@@ -80,7 +80,7 @@ replace(DedupeWindow, "seq_of", lambda self, msg_id: None)
             "mirror-unconfirmed", "scale", frozenset({"own write"}),
             "a mirror answers for its upstream what it has, whatever was acked there",
             """
-from jetcluster.cluster.mirror_host import MirrorReads
+from jetcluster.replica.mirror_host import MirrorReads
 replace(MirrorReads, "_confirms", lambda self, origin, payload: False)
 """,
         ),
@@ -88,7 +88,7 @@ replace(MirrorReads, "_confirms", lambda self, origin, payload: False)
             "silent-damage", "rot-two", frozenset({"unannounced", "unhealed"}),
             "damaged records are kept to oneself, and stay",
             """
-from jetcluster.cluster.repair import Repair
+from jetcluster.replica.repair import Repair
 from jetcluster.cluster.store_care import StoreCare
 replace(Repair, "_tell", lambda self, cause: None)
 replace(StoreCare, "tick", lambda self: None)

@@ -15,7 +15,7 @@ def _links(trouble: Trouble) -> Links:
 
 
 async def _hold_and_heal(trouble: Trouble, least: float = 2.0, most: float = 5.0) -> None:
-    """Long enough that silent links are noticed (jetcluster/cluster/mesh.py, `stale_after`) and leaders change."""
+    """Long enough that silent links are noticed (jetcluster/mesh/mesh.py, `stale_after`) and leaders change."""
     try:
         await trouble.hold(least, most)
     finally:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from jetcluster.cluster.meta_state import Assignment
 from jetcluster.errors import ApiError
+from jetcluster.meta.state import Assignment
 
 
 class Cluster(Protocol):

@@ -15,8 +15,8 @@ from jetcluster.api import upstreams
 from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request
 from jetcluster.api.streams import LIST_LIMIT, NAMES_LIMIT, find, on_leader
-from jetcluster.cluster.meta_state import Assignment
 from jetcluster.errors import by_code
+from jetcluster.meta.state import Assignment
 from jetcluster.model import consumer_rules
 from jetcluster.model.api import PageRequest, StepdownRequest
 from jetcluster.model.codec import invalid_json

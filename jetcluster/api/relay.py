@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from jetcluster.api.request import MAX_BODY
 from jetcluster.clock import Rng
-from jetcluster.cluster.mesh_api import Mesh, NodeInfo
-from jetcluster.cluster.mesh_frames import FrameError
 from jetcluster.errors import ApiError, by_code
+from jetcluster.mesh.api import Mesh, NodeInfo
+from jetcluster.mesh.frames import FrameError
 from jetcluster.protocol.bus import Bus, Origin, Subscription
 
 NOTICE: Final = "api_relay"

@@ -19,10 +19,10 @@ from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request
 from jetcluster.api.snapshot import tell_transfer
 from jetcluster.budget import BusyError, Steps
-from jetcluster.cluster.meta_state import Assignment
-from jetcluster.cluster.restores import ALIVE_SECONDS
 from jetcluster.consumer import archived
 from jetcluster.errors import ApiError, by_code
+from jetcluster.meta.restores import ALIVE_SECONDS
+from jetcluster.meta.state import Assignment
 from jetcluster.model import consumer_rules, stream_rules
 from jetcluster.model.advisory import stream_action
 from jetcluster.model.api import RestoreRequest, RestoreState

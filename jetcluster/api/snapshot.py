@@ -11,8 +11,8 @@ from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request
 from jetcluster.api.streams import on_leader
 from jetcluster.budget import BusyError, Steps
-from jetcluster.cluster.meta_state import Assignment
 from jetcluster.errors import ApiError, by_code
+from jetcluster.meta.state import Assignment
 from jetcluster.model import subjects
 from jetcluster.model.advisory import Transfer, transfer_subjects
 from jetcluster.model.api import SnapshotRequest

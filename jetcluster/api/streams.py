@@ -13,8 +13,8 @@ from jetcluster import API_LEVEL, REPORTED_VERSION, errors
 from jetcluster.api import dispatch
 from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request
-from jetcluster.cluster.meta_state import Assignment
 from jetcluster.errors import ApiError, by_code, invalid_config
+from jetcluster.meta.state import Assignment
 from jetcluster.model import link_rules, stream_rules, subjects
 from jetcluster.model.api import (
     MsgDeleteRequest,

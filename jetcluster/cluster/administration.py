@@ -15,21 +15,21 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from jetcluster.cluster.advisories import tell
-from jetcluster.cluster.context import NodeContext
-from jetcluster.cluster.members import carried_without, learners
-from jetcluster.cluster.mesh_api import MeshError
-from jetcluster.cluster.meta_state import Assignment
 from jetcluster.cluster.requests import REPEATED
 from jetcluster.cluster.stepdown import hand_over
 from jetcluster.errors import MEMBER_CHANGE_REFUSED, SERVER_NOT_MEMBER, ApiError, by_code
+from jetcluster.mesh.api import MeshError
+from jetcluster.meta.state import Assignment
 from jetcluster.model.advisory import server_removed
 from jetcluster.raft.api import META_GROUP, MembershipError, NotLeaderError, RaftGroup
+from jetcluster.replica.advisories import tell
+from jetcluster.replica.context import NodeContext
+from jetcluster.replica.members import carried_without, learners
 
 if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica
     from jetcluster.cluster.meta_service import MetaService
-    from jetcluster.cluster.stream_replica import StreamReplica
+    from jetcluster.replica.stream_replica import StreamReplica
 
 Body = dict[str, Any]
 AskStream = Callable[[Assignment, str, Body], Awaitable[Body]]

@@ -5,7 +5,7 @@ disjoint peer sets would be two clusters with one name, so a node starts only on
 announces too, and only if the set holds a majority of the nodes that the routes name. A node that meets a running
 cluster never starts one: it asks to be added (`Verdict.JOIN`), or, when the running meta group already counts on it,
 creates its empty replica (`Verdict.ADOPT`): its peer id proves that it never voted there, because a wiped node gets a
-new id and a vote is not sent before the group's record is durable (cluster/identity.py, raft/journal.py).
+new id and a vote is not sent before the group's record is durable (mesh/identity.py, raft/journal.py).
 
 Nobody starts alone, whatever its routes: a node that lost its store can not know that a cluster is running somewhere
 that merely does not reach it at the moment. nats-server is of the same mind: it refuses a JetStream cluster without
@@ -23,8 +23,8 @@ import json
 from dataclasses import asdict, field
 from typing import NamedTuple
 
-from jetcluster.cluster.identity import is_peer_id
 from jetcluster.config.nkeys import is_key
+from jetcluster.mesh.identity import is_peer_id
 from jetcluster.records import dataclass
 
 MAX_PEERS = 1024

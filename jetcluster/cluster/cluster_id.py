@@ -13,10 +13,10 @@ import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from jetcluster.cluster.mesh_core import MeshCore
+from jetcluster.mesh.core import MeshCore
 
 if TYPE_CHECKING:
-    from jetcluster.cluster.context import Log
+    from jetcluster.replica.context import Log
 
 Save = Callable[[str, bool], None]
 """(cluster id, member) -> durable. Raises OSError."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from jetcluster.errors import ApiError
 
 if TYPE_CHECKING:
-    from jetcluster.cluster.background import Background
-    from jetcluster.cluster.meta_state import Assignment
-    from jetcluster.cluster.stream_replica import StreamReplica
+    from jetcluster.meta.state import Assignment
+    from jetcluster.replica.background import Background
+    from jetcluster.replica.stream_replica import StreamReplica
 
 Ask = Callable[["Assignment", str, dict[str, Any]], Awaitable[dict[str, Any]]]
 """`JetStream.stream_request`."""

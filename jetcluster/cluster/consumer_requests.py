@@ -12,26 +12,26 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from jetcluster.cluster.advisories import tell
-from jetcluster.cluster.consumer_cluster import all_replicas, consumer_cluster
-from jetcluster.cluster.consumer_exchange import until
-from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.cluster.once import carry_out
-from jetcluster.cluster.proposals import OutcomeUnknownError
 from jetcluster.cluster.requests import REPEATED
 from jetcluster.consumer.info import consumer_info
 from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.errors import CONSUMER_NAME_EXISTS, CONSUMER_NOT_FOUND, INVALID_RESET, ApiError, by_code
+from jetcluster.mesh.api import MeshError
 from jetcluster.model.advisory import consumer_action
 from jetcluster.model.limits import FARTHEST_SEQ
+from jetcluster.replica.advisories import tell
+from jetcluster.replica.consumer_cluster import all_replicas, consumer_cluster
+from jetcluster.replica.consumer_exchange import until
+from jetcluster.replica.proposals import OutcomeUnknownError
 from jetcluster.stream import commands
 
 if TYPE_CHECKING:
-    from jetcluster.cluster.consumer_exchange import ConsumerExchange
-    from jetcluster.cluster.context import NodeContext
-    from jetcluster.cluster.stream_replica import StreamReplica
     from jetcluster.consumer.rules import ConsumerRules
+    from jetcluster.replica.consumer_exchange import ConsumerExchange
+    from jetcluster.replica.context import NodeContext
+    from jetcluster.replica.stream_replica import StreamReplica
 
 Body = dict[str, Any]
 Live = dict[int, tuple[int, int]]

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from jetcluster.cluster.context import NodeContext
     from jetcluster.cluster.meta_replica import MetaReplica
-    from jetcluster.cluster.stream_replica import StreamReplica
+    from jetcluster.replica.context import NodeContext
+    from jetcluster.replica.stream_replica import StreamReplica
 
 SETTLE_METHOD: Final = "meta.settle"
 SETTLE_SECONDS: Final = 2.0

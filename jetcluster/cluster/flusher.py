@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from jetcluster.cluster.context import NodeContext
-from jetcluster.cluster.leftovers import Leftovers
 from jetcluster.cluster.meta_replica import MetaReplica
-from jetcluster.cluster.stream_replica import StreamReplica
+from jetcluster.cluster.orphans import Orphans
 from jetcluster.raft.api import RaftGroup
+from jetcluster.replica.context import NodeContext
+from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store.kv import KvError
 
 FLUSH_SECONDS = 30.0
@@ -27,17 +27,17 @@ class Flusher:
         context: NodeContext,
         meta: MetaReplica,
         replicas: Mapping[int, StreamReplica],
-        leftovers: Leftovers,
+        orphans: Orphans,
         is_of_before: Callable[[int], bool],
     ) -> None:
-        """`is_of_before`: see `Leftovers.settle`."""
+        """`is_of_before`: see `Orphans.settle`."""
         self.soon = False
         """The next tick flushes."""
         self.running: asyncio.Task[None] | None = None
         self._context = context
         self._meta = meta
         self._replicas = replicas
-        self._leftovers = leftovers
+        self._orphans = orphans
         self._is_of_before = is_of_before
         self._last = context.clock.monotonic()
         self._forgot_at = self._last - FLUSH_SECONDS
@@ -65,7 +65,7 @@ class Flusher:
         it forgets all that is, so that the message is not left there."""
         context = self._context
         self._meta.save()
-        forget_deleted = self._leftovers.settle(self._is_of_before)
+        forget_deleted = self._orphans.settle(self._is_of_before)
         marks = self._marks()
         erased, context.erased = context.erased, False
         try:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from jetcluster.cluster.advisories import tell
-from jetcluster.cluster.context import NodeContext
 from jetcluster.health.node_health import Aspect, Trouble
 from jetcluster.model.advisory import server_health
+from jetcluster.replica.advisories import tell
+from jetcluster.replica.context import NodeContext
 
 if TYPE_CHECKING:
-    from jetcluster.cluster.stream_replica import StreamReplica
+    from jetcluster.replica.stream_replica import StreamReplica
 
 
 class HealthReport:

@@ -14,25 +14,31 @@ from functools import partial
 from typing import Any
 
 from jetcluster.cluster.administration import Administration
-from jetcluster.cluster.background import Background
-from jetcluster.cluster.catchup import SnapshotOwner
 from jetcluster.cluster.cluster_id import ClusterId, Save
-from jetcluster.cluster.consumer_exchange import ConsumerExchange, until
 from jetcluster.cluster.consumer_expiry import ConsumerExpiry
 from jetcluster.cluster.consumer_requests import ConsumerRequests
-from jetcluster.cluster.context import NodeContext
-from jetcluster.cluster.drift import DriftCheck
 from jetcluster.cluster.every_node import EveryNode
 from jetcluster.cluster.flusher import Flusher
 from jetcluster.cluster.health_report import HealthReport
 from jetcluster.cluster.joining import Joining
-from jetcluster.cluster.leftovers import Leftovers
-from jetcluster.cluster.members import MetaMembers
-from jetcluster.cluster.mesh_api import MeshError, NodeInfo
+from jetcluster.cluster.meta_members import MetaMembers
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_rescue import MetaRescue
 from jetcluster.cluster.meta_service import MetaService
-from jetcluster.cluster.meta_state import (
+from jetcluster.cluster.node_watch import NodeWatch
+from jetcluster.cluster.once import NUMBERED
+from jetcluster.cluster.orphans import Orphans
+from jetcluster.cluster.registry import NodeRegistry
+from jetcluster.cluster.requests import ONCE, Body, LeaderRequests
+from jetcluster.cluster.restart_safety import RestartSafety
+from jetcluster.cluster.roster import Roster
+from jetcluster.cluster.scrubber import Scrubber
+from jetcluster.cluster.store_care import StoreCare
+from jetcluster.cluster.stream_requests import StreamRequests
+from jetcluster.cluster.stream_rescue import StreamRescues
+from jetcluster.errors import ApiError
+from jetcluster.mesh.api import MeshError, NodeInfo
+from jetcluster.meta.state import (
     Assignment,
     ClusterNamed,
     ClusterRescued,
@@ -42,23 +48,17 @@ from jetcluster.cluster.meta_state import (
     StreamRemoved,
     StreamUpdated,
 )
-from jetcluster.cluster.node_watch import NodeWatch
-from jetcluster.cluster.once import NUMBERED
-from jetcluster.cluster.proposals import OutcomeUnknownError
-from jetcluster.cluster.read_confirm import COMMIT_METHOD, LAST_METHOD
-from jetcluster.cluster.registry import NodeRegistry
-from jetcluster.cluster.requests import ONCE, Body, LeaderRequests
-from jetcluster.cluster.restart_safety import RestartSafety
-from jetcluster.cluster.roster import Roster
-from jetcluster.cluster.rounds import TICK
-from jetcluster.cluster.scrubber import Scrubber
-from jetcluster.cluster.store_care import StoreCare
-from jetcluster.cluster.stream_replica import StreamReplica
-from jetcluster.cluster.stream_requests import StreamRequests
-from jetcluster.cluster.stream_rescue import StreamRescues
-from jetcluster.errors import ApiError
 from jetcluster.model.limits import AccountLimits
 from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftError
+from jetcluster.replica.background import Background
+from jetcluster.replica.catchup import SnapshotOwner
+from jetcluster.replica.consumer_exchange import ConsumerExchange, until
+from jetcluster.replica.context import NodeContext
+from jetcluster.replica.drift import DriftCheck
+from jetcluster.replica.proposals import OutcomeUnknownError
+from jetcluster.replica.read_confirm import COMMIT_METHOD, LAST_METHOD
+from jetcluster.replica.rounds import TICK
+from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.stream.applier import FAULTS
 
 META_RETRY = 0.02
@@ -93,7 +93,7 @@ class JetStream:
         """Streams whose replica could not be started here, and why; their data is left alone (monitoring)."""
         self.unassigned: tuple[int, ...] = ()
         """Ids of streams that have data here, and that the meta group does not place here (monitoring)."""
-        self._leftovers = Leftovers(context.kv, context.raft)
+        self._leftovers = Orphans(context.kv, context.raft)
         self._owners = owners
         self._limits = limits
         self.clustered = clustered
@@ -128,7 +128,7 @@ class JetStream:
         self._new = False
         """This is the first start with this store: there are no streams."""
         self._blocked: set[int] = set()
-        """Streams assigned here whose earlier replica is not yet gone for good (`leftovers`)."""
+        """Streams assigned here whose earlier replica is not yet gone for good (`cluster.orphans`)."""
         self.flusher = Flusher(context, self.meta, self.replicas, self._leftovers, self._is_of_before)
         context.turn_commit.on_due = self.flusher.tick
         context.turn_commit.on_room = context.raft.apply_again
@@ -165,7 +165,7 @@ class JetStream:
         context.mesh.serve(COMMIT_METHOD, self._serve_commit)
         context.mesh.serve(LAST_METHOD, self._serve_last)
         self._every_node = EveryNode(context, self.meta, self.replicas)
-        context.account_room.begin(context, self.replicas)
+        context.account_quota.begin(context, self.replicas)
         context.mesh.on_peers(self._peer_up, self._peer_down)
 
     # ---- lifecycle
@@ -382,7 +382,7 @@ class JetStream:
             self._removed(assignment, deleted=False, revision=assignment.revision - 1)
 
     def _removed(self, assignment: Assignment, *, deleted: bool, revision: int | None = None) -> None:
-        """Order of what follows, and what a crash leaves: see `leftovers`. `revision`: only assignments up to this one
+        """Order of what follows, and what a crash leaves: see `orphans`. `revision`: only assignments up to this one
         mean the replica that goes."""
         gid = assignment.gid
         replica = self.replicas.pop(gid, None)
@@ -394,7 +394,7 @@ class JetStream:
         self.rescues.forget(gid)
         if replica is not None:
             self.context.rounds.remove(gid)
-            self.context.account_room.forget(gid)
+            self.context.account_quota.forget(gid)
             replica.stop(deleted=deleted)
             self.context.raft.stop_group(gid)
             replica.store.remove()
@@ -543,7 +543,7 @@ class JetStream:
         self._guarded(self._tend_assignments, "assignments")
         self._guarded(self.drift.tick, "drift check")
         self._guarded(self._store_care.tick, "data store")
-        self._guarded(partial(self.context.account_room.tick, [replica for _, replica in stirred]), "account limits")
+        self._guarded(partial(self.context.account_quota.tick, [replica for _, replica in stirred]), "account limits")
         self.context.catchup.tick()
         self._guarded(self._report_unassigned, "data of streams that are not placed here")
         self.flusher.tick()

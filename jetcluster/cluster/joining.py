@@ -6,16 +6,16 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from jetcluster.cluster.background import Background
 from jetcluster.cluster.bootstrap import MAX_PEERS, Announcement, Bootstrap, Verdict
 from jetcluster.cluster.cluster_id import ClusterId, founded
-from jetcluster.cluster.context import NodeContext
-from jetcluster.cluster.members import MetaMembers
-from jetcluster.cluster.mesh_api import MeshError, NodeInfo
-from jetcluster.cluster.mesh_frames import FrameError
+from jetcluster.cluster.meta_members import MetaMembers
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.roster import Roster
+from jetcluster.mesh.api import MeshError, NodeInfo
+from jetcluster.mesh.frames import FrameError
 from jetcluster.raft.api import META_GROUP, RaftError
+from jetcluster.replica.background import Background
+from jetcluster.replica.context import NodeContext
 
 BOOT_NOTICE = "boot"
 JOIN_METHOD = "meta.join"

@@ -12,14 +12,14 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from jetcluster.cluster.catchup import Cut
-from jetcluster.cluster.context import NodeContext
-from jetcluster.cluster.mesh_api import MeshError
-from jetcluster.cluster.meta import MetaMachine
-from jetcluster.cluster.meta_state import Effect
-from jetcluster.cluster.proposals import OutcomeUnknownError, Proposals, resolver
+from jetcluster.mesh.api import MeshError
+from jetcluster.meta.machine import MetaMachine
+from jetcluster.meta.state import Effect
 from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftGroup, Role
 from jetcluster.raft.membership import Config, Members, decode_members, encode_members
+from jetcluster.replica.catchup import Cut
+from jetcluster.replica.context import NodeContext
+from jetcluster.replica.proposals import OutcomeUnknownError, Proposals, resolver
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KeyValue, Kv

@@ -18,16 +18,16 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from jetcluster.cluster.advisories import tell
-from jetcluster.cluster.context import NodeContext
-from jetcluster.cluster.mesh_api import MeshError
-from jetcluster.cluster.meta_state import Rescue
 from jetcluster.errors import RESCUE_REFUSED, ApiError, by_code
+from jetcluster.mesh.api import MeshError
+from jetcluster.meta.state import Rescue
 from jetcluster.model.advisory import meta_rescue
 from jetcluster.model.times import rfc3339
 from jetcluster.raft import rescue as raft
 from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.rescue import RescueError, Standing
+from jetcluster.replica.advisories import tell
+from jetcluster.replica.context import NodeContext
 
 if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica

@@ -16,11 +16,11 @@ from typing import Any
 
 from jetcluster import errors
 from jetcluster.clock import Clock
-from jetcluster.cluster.meta import MetaMachine
-from jetcluster.cluster.meta_state import Assignment
-from jetcluster.cluster.placement import Candidate, Placement, PlacementRules, fits, place
-from jetcluster.cluster.restores import RestoreWatch
 from jetcluster.errors import ApiError, by_code, invalid_config
+from jetcluster.meta.machine import MetaMachine
+from jetcluster.meta.placement import Candidate, Placement, PlacementRules, fits, place
+from jetcluster.meta.restores import RestoreWatch
+from jetcluster.meta.state import Assignment
 from jetcluster.model.patterns import Patterns
 from jetcluster.stream.levels import TIERS
 

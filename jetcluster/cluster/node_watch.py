@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from jetcluster.cluster.consumer_moves import SILENT
+from jetcluster.replica.consumer_balancer import SILENT
 
 if TYPE_CHECKING:
-    from jetcluster.cluster.context import NodeContext
+    from jetcluster.replica.context import NodeContext
 
 CLOCK_LEAPS: Final = 50_000_000
 """Nanoseconds by which the wall clock may drift between two looks; TTLs and expiry are by that clock."""
@@ -37,6 +37,6 @@ class NodeWatch:
         return stops != self._stops or heard != self._heard or leapt or slow
 
     def _hears(self, now: float) -> frozenset[str]:
-        """As `ConsumerMoves` judges it."""
+        """As `ConsumerBalancer` judges it."""
         context = self._context
         return frozenset(peer for peer in context.mesh.peers if now - context.raft.last_seen(peer) < SILENT)

@@ -6,16 +6,16 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.cluster.once import number_of
-from jetcluster.cluster.proposals import OutcomeUnknownError
 from jetcluster.cluster.requests import REPEATED
 from jetcluster.errors import NOT_AVAILABLE, TOO_MANY_REQUESTS, by_code
 from jetcluster.objects.bucket import SUCCESS, Bucket
 from jetcluster.objects.content import Content
 from jetcluster.objects.metadata import dump, invalid
 from jetcluster.raft.api import NotLeaderError
+from jetcluster.replica.proposals import OutcomeUnknownError
 
 if TYPE_CHECKING:
-    from jetcluster.cluster.stream_replica import StreamReplica
+    from jetcluster.replica.stream_replica import StreamReplica
 
 Body = dict[str, Any]
 DELETE_SECONDS = 4.0

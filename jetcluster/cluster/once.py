@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import Clock
-from jetcluster.cluster.consumer_exchange import until
-from jetcluster.cluster.proposals import OutcomeUnknownError
 from jetcluster.cluster.requests import ONCE, REPEATED, UnderWayError
 from jetcluster.errors import NOT_AVAILABLE, ApiError, by_code
+from jetcluster.replica.consumer_exchange import until
+from jetcluster.replica.proposals import OutcomeUnknownError
 from jetcluster.stream import commands
 from jetcluster.stream.asked import Outcome
 from jetcluster.stream.levels import NAMES
 
 if TYPE_CHECKING:
-    from jetcluster.cluster.stream_replica import StreamReplica
+    from jetcluster.replica.stream_replica import StreamReplica
 
 Body = dict[str, Any]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 
 from jetcluster.cluster.administration import Administration
-from jetcluster.cluster.advisories import tell_stream_action
 from jetcluster.cluster.cluster_id import ClusterId, founded
-from jetcluster.cluster.context import NodeContext
-from jetcluster.cluster.members import MetaMembers
-from jetcluster.cluster.mesh_api import NodeInfo
+from jetcluster.cluster.meta_members import MetaMembers
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_service import MetaService
-from jetcluster.cluster.meta_state import Node
-from jetcluster.cluster.proposals import OutcomeUnknownError
 from jetcluster.errors import ApiError
+from jetcluster.mesh.api import NodeInfo
+from jetcluster.meta.state import Node
 from jetcluster.raft.api import RaftError
+from jetcluster.replica.advisories import tell_stream_action
+from jetcluster.replica.context import NodeContext
+from jetcluster.replica.proposals import OutcomeUnknownError
 from jetcluster.stream.levels import KEYS
 
 REGISTER_RETRY = 0.5

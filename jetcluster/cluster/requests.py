@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster.budget import BusyError, LoopBudget
 from jetcluster.clock import Clock
-from jetcluster.cluster.leaders import Hint, LeaderTable
-from jetcluster.cluster.mesh_api import Mesh, MeshError
-from jetcluster.cluster.proposals import OutcomeUnknownError
 from jetcluster.errors import STREAM_GENERAL, ApiError, by_code
+from jetcluster.mesh.api import Mesh, MeshError
 from jetcluster.model.codec import encoding, is_long
 from jetcluster.raft.api import BackpressureError, RaftError, StorageFullError
 from jetcluster.records import dataclass
+from jetcluster.replica.leaders import Hint, LeaderTable
+from jetcluster.replica.proposals import OutcomeUnknownError
 
 if TYPE_CHECKING:
-    from jetcluster.cluster.context import Log
+    from jetcluster.replica.context import Log
 
 Body = dict[str, Any]
 Handler = Callable[[int, str, Body], Awaitable[Body]]

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from jetcluster.cluster.identity import write_durably
+from jetcluster.mesh.identity import write_durably
 from jetcluster.model.times import rfc3339
 
 if TYPE_CHECKING:
-    from jetcluster.cluster.context import Log
+    from jetcluster.replica.context import Log
 
 FILE: Final = "rescues.json"
 """In the JetStream folder."""

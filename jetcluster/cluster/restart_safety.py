@@ -11,14 +11,14 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from jetcluster.cluster.context import NodeContext
-from jetcluster.cluster.members import carried_without
-from jetcluster.cluster.mesh_api import MeshError
+from jetcluster.mesh.api import MeshError
 from jetcluster.raft.api import META_GROUP, RaftGroup, Role
+from jetcluster.replica.context import NodeContext
+from jetcluster.replica.members import carried_without
 
 if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica
-    from jetcluster.cluster.stream_replica import StreamReplica
+    from jetcluster.replica.stream_replica import StreamReplica
 
 METHOD: Final = "groups.without"
 ASK_SECONDS: Final = 2.0

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jetcluster.cluster.bootstrap import Announcement
-from jetcluster.cluster.context import NodeContext
 from jetcluster.raft.api import META_GROUP
+from jetcluster.replica.context import NodeContext
 
 if TYPE_CHECKING:
-    from jetcluster.cluster.mesh_api import NodeInfo
     from jetcluster.cluster.meta_replica import MetaReplica
+    from jetcluster.mesh.api import NodeInfo
 
 
 class Roster:

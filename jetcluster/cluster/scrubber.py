@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from jetcluster.cluster.context import NodeContext
+from jetcluster.replica.context import NodeContext
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
 from jetcluster.store.scrub import Scrub
 
 if TYPE_CHECKING:
-    from jetcluster.cluster.stream_replica import StreamReplica
+    from jetcluster.replica.stream_replica import StreamReplica
 
 RATE: Final = 8 * 1024 * 1024
 SLICE: Final = 128 * 1024

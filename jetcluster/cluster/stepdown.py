@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jetcluster.cluster.context import NodeContext
-from jetcluster.cluster.meta_state import Node
-from jetcluster.cluster.placement import Candidate, fits
 from jetcluster.errors import NO_SUITABLE_PEERS, ApiError, by_code
+from jetcluster.meta.placement import Candidate, fits
+from jetcluster.meta.state import Node
 from jetcluster.raft.api import RaftGroup
+from jetcluster.replica.context import NodeContext
 
 LOOK_AGAIN = 0.01
 LOOKS = 200

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from jetcluster.cluster.background import Background
-from jetcluster.cluster.context import NodeContext
-from jetcluster.cluster.meta_state import Assignment
 from jetcluster.cluster.restart_safety import RestartSafety
+from jetcluster.meta.state import Assignment
+from jetcluster.replica.background import Background
+from jetcluster.replica.context import NodeContext
 
 if TYPE_CHECKING:
-    from jetcluster.cluster.stream_replica import StreamReplica
+    from jetcluster.replica.stream_replica import StreamReplica
 
 LOOK_SECONDS: Final = 10.0
 """Between two looks at the files' sizes."""

@@ -11,19 +11,19 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from jetcluster.budget import BusyError
-from jetcluster.cluster.consumer_exchange import until
 from jetcluster.cluster.consumer_requests import ConsumerRequests
-from jetcluster.cluster.context import NodeContext
-from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.cluster.object_requests import ObjectRequests
 from jetcluster.cluster.once import carry_out
-from jetcluster.cluster.replica_info import cluster_object
 from jetcluster.cluster.requests import REPEATED
 from jetcluster.cluster.stepdown import hand_over
-from jetcluster.cluster.stream_archives import StreamArchives
-from jetcluster.cluster.stream_replica import StreamReplica
 from jetcluster.errors import ApiError, by_code
+from jetcluster.mesh.api import MeshError
 from jetcluster.raft.api import NotLeaderError
+from jetcluster.replica.consumer_exchange import until
+from jetcluster.replica.context import NodeContext
+from jetcluster.replica.replica_info import cluster_object
+from jetcluster.replica.stream_archives import StreamArchives
+from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store.api import DamagedError
 from jetcluster.stream import commands, direct_get, msg_get
 from jetcluster.stream.info import SubjectsPage, state_object, subjects_page

@@ -15,13 +15,13 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from jetcluster.cluster.background import Background
-from jetcluster.cluster.context import NodeContext
-from jetcluster.cluster.mesh_api import MeshError
-from jetcluster.cluster.meta_state import Assignment
 from jetcluster.errors import MEMBER_CHANGE_REFUSED, NOT_AVAILABLE, STREAM_NOT_FOUND, ApiError, by_code
+from jetcluster.mesh.api import MeshError
+from jetcluster.meta.state import Assignment
 from jetcluster.raft.api import NotLeaderError
 from jetcluster.raft.rescue import Standing, standing
+from jetcluster.replica.background import Background
+from jetcluster.replica.context import NodeContext
 
 if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica

@@ -70,7 +70,7 @@ class Messages(Protocol):
 
 class Turns(Protocol):
     """The way of an owner into the stream's log: ops of one loop turn, of all consumers of a stream on this node,
-    become one CONSUMER_TURN (`cluster.consumer_turns`)."""
+    become one CONSUMER_TURN (`consumer.operation_log`)."""
 
     def submit(self, kind: int, value: Value, token: object = None) -> None:
         """Adds an op of this owner. When it was applied here, `ConsumerOwner.applied(kind, value, outcome, token)` is

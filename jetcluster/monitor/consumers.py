@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from jetcluster.cluster.consumer_cluster import all_replicas, consumer_cluster
 from jetcluster.consumer.info import consumer_info
 from jetcluster.model.consumer_rules import shown
 from jetcluster.monitor.source import Json
+from jetcluster.replica.consumer_cluster import all_replicas, consumer_cluster
 
 
 def consumer_count(replica: Any) -> int:

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 from jetcluster import API_LEVEL
 from jetcluster.budget import Steps
-from jetcluster.cluster.replica_info import cluster_object
 from jetcluster.model.cluster_info import cluster_wire, group_name
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.claims_view import account_name
 from jetcluster.monitor.consumers import consumer_count, each_consumer
 from jetcluster.monitor.source import Json, NotAskedError, Query, at_once, flag, number
 from jetcluster.monitor.view import NodeView, engine_of, now_text
+from jetcluster.replica.replica_info import cluster_object
 from jetcluster.stream.info import state_object
 
 DEFAULT_LIMIT = 1024

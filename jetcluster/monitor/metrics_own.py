@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from jetcluster import REPORTED_VERSION, __version__
-from jetcluster.cluster.read_group import TIMED_EVERY
 from jetcluster.health.node_health import Aspect
 from jetcluster.monitor.exposition import Exposition
 from jetcluster.monitor.jsz import node_name
 from jetcluster.monitor.lag import LagNotes
 from jetcluster.monitor.view import NodeView, engine_of, mesh_of
+from jetcluster.replica.read_group import TIMED_EVERY
 
 
 def node_metrics(out: Exposition, node: NodeView) -> None:
@@ -56,7 +56,7 @@ def storage_metrics(out: Exposition, node: NodeView) -> None:
     engine = engine_of(node)
     if engine is None:
         return
-    raft, room = engine.context.raft, engine.context.batch_room
+    raft, room = engine.context.raft, engine.context.batch_quota
     for aspect in Aspect:
         labels = (("aspect", aspect.value),)
         wrong = aspect in raft.health.troubles

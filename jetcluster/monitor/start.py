@@ -15,10 +15,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from jetcluster.cluster.open_port import WILDCARDS, addresses
 from jetcluster.config.options import Options, TlsOptions
 from jetcluster.logs import get_logger
 from jetcluster.monitor.view import NodeView
+from jetcluster.net.open_port import WILDCARDS, addresses
 
 if TYPE_CHECKING:
     import ssl

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from jetcluster.cluster.identity import MARKER_NAME, write_durably
 from jetcluster.file_modes import make_folder
+from jetcluster.mesh.identity import MARKER_NAME, write_durably
 from jetcluster.store import keys, transfer
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import ALL_KINDS, BlockStore

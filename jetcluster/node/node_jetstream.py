@@ -14,16 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jetcluster.cluster import left_out
-from jetcluster.cluster.identity import IdentityError, NodeIdentity, load_identity, new_id, save_identity, tampered
-from jetcluster.cluster.mesh import MeshOptions, NodeMesh
-from jetcluster.cluster.mesh_api import MeshError, NodeInfo
-from jetcluster.cluster.mesh_core import MeshCore
-from jetcluster.cluster.mesh_info import encode_info
-from jetcluster.cluster.mesh_interest import MeshInterest
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import ClusterOptions
 from jetcluster.file_modes import make_folder, tighten
+from jetcluster.mesh import left_out
+from jetcluster.mesh.api import MeshError, NodeInfo
+from jetcluster.mesh.core import MeshCore
+from jetcluster.mesh.identity import IdentityError, NodeIdentity, load_identity, new_id, save_identity, tampered
+from jetcluster.mesh.info import encode_info
+from jetcluster.mesh.interest import MeshInterest
+from jetcluster.mesh.mesh import MeshOptions, NodeMesh
 from jetcluster.model.limits import AccountLimits
 from jetcluster.node.capacity import Capacity
 from jetcluster.node.part_options import (
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from jetcluster.api.dispatch import JetStreamApi
     from jetcluster.api.relay import ApiRelay
     from jetcluster.cluster.jetstream import JetStream
-    from jetcluster.cluster.meta_state import Assignment
-    from jetcluster.cluster.placement import PlacementRules
     from jetcluster.health.node_health import NodeHealth
+    from jetcluster.meta.placement import PlacementRules
+    from jetcluster.meta.state import Assignment
     from jetcluster.node.node import Node
     from jetcluster.raft.journal import Journal
     from jetcluster.raft.node import RaftNode
@@ -126,7 +126,7 @@ class NodeJetStream:
             )
             key = None
             if directory is not None and options.is_clustered:
-                from jetcluster.cluster.node_key import load_key
+                from jetcluster.mesh.node_key import load_key
 
                 key, identity = load_key(directory, identity, node.rng)
         except IdentityError as error:
@@ -225,7 +225,7 @@ class NodeJetStream:
         if {"compat", "jetstream"} & set(changed) and self._api_context is not None and self.jetstream is not None:
             context = self.jetstream.context
             self._api_context.compat = context.compat = self._options.compat
-            context.batch_room.limits = batch_limits(self._options.jetstream, self._options.compat)
+            context.batch_quota.limits = batch_limits(self._options.jetstream, self._options.compat)
         if "accounts" in changed and self._api_context is not None:
             self._serve_accounts(self._api_context)
         if "accounts" in changed and self._relay is not None:
@@ -328,15 +328,15 @@ class NodeJetStream:
         return {DEFAULT_ACCOUNT, self._options.system_account_name, *(self._options.accounts or ())}
 
     def _start_jetstream(self, directory: Path, identity: NodeIdentity) -> None:
-        from jetcluster.cluster.account_room import AccountRoom
-        from jetcluster.cluster.catchup import CatchUp, SnapshotOwner
-        from jetcluster.cluster.context import NodeContext
         from jetcluster.cluster.jetstream import JetStream
-        from jetcluster.cluster.leaders import LeaderTable
-        from jetcluster.cluster.turn_commit import TurnCommit
         from jetcluster.raft.api import META_GROUP
+        from jetcluster.replica.account_quota import AccountQuota
+        from jetcluster.replica.catchup import CatchUp, SnapshotOwner
+        from jetcluster.replica.context import NodeContext
+        from jetcluster.replica.leaders import LeaderTable
+        from jetcluster.replica.turn_commit import TurnCommit
         from jetcluster.store.kv import KvError
-        from jetcluster.stream.atomic_stage import BatchRoom
+        from jetcluster.stream.atomic_stage import BatchQuota
 
         assert self.capacity is not None
         capacity = self.capacity
@@ -374,10 +374,10 @@ class NodeJetStream:
             budget=node.server.budget,
             system_account=self._options.system_account_name,
             compat=self._options.compat,
-            account_room=AccountRoom(
+            account_quota=AccountQuota(
                 capacity.own_limits, lambda memory: capacity.max_memory if memory else capacity.max_storage
             ),
-            batch_room=BatchRoom(batch_limits(self._options.jetstream, self._options.compat)),
+            batch_quota=BatchQuota(batch_limits(self._options.jetstream, self._options.compat)),
             object_limits=object_limits(self._options.jetstream),
             placement_rules=self._placement_rules,
             max_buffered=max_buffered(self._options.jetstream),
@@ -400,7 +400,7 @@ class NodeJetStream:
         self._start_api()
 
     def _placement_rules(self) -> PlacementRules:
-        from jetcluster.cluster.placement import PlacementRules
+        from jetcluster.meta.placement import PlacementRules
 
         return PlacementRules(self._options.jetstream.unique_tag, self._options.jetstream.max_ha_assets)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from jetcluster.cluster.mesh import Credentials, MeshTls, Route
 from jetcluster.config.compat_options import CompatOptions
 from jetcluster.config.options import AuthorizationOptions, ClusterOptions, JetStreamOptions, TlsOptions
+from jetcluster.mesh.mesh import Credentials, MeshTls, Route
 
 if TYPE_CHECKING:
     from jetcluster.objects.host import ObjectLimits

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from jetcluster.cluster import left_out
-from jetcluster.cluster.identity import IdentityError, NodeIdentity, read_identity
-from jetcluster.cluster.meta import MetaMachine
 from jetcluster.cluster.meta_replica import read_state
-from jetcluster.cluster.meta_state import Assignment
 from jetcluster.consumer.table import ConsumerTable
+from jetcluster.mesh import left_out
+from jetcluster.mesh.identity import IdentityError, NodeIdentity, read_identity
+from jetcluster.meta.machine import MetaMachine
+from jetcluster.meta.state import Assignment
 from jetcluster.node.node_jetstream import MARK_NAME
 from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.codec import REGULAR

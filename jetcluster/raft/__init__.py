@@ -1,0 +1,6 @@
+"""The Raft engine, its journal and the groups of one node.
+
+Here: terms, elections, replication, membership, snapshots' bookkeeping, the journal all groups share. Not here: what a
+command means. Promise: an index is committed when a majority has it fsynced; what is in persistent state is written
+before a message that tells of it leaves (Ongaro's thesis, sections 3 and 4).
+"""

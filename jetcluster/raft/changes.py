@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from jetcluster.raft.api import MembershipError, NotLeaderError
 from jetcluster.raft.codec import CONFIG
-from jetcluster.raft.flow import Flow, FlowState
 from jetcluster.raft.membership import Config, encode_config, is_quorum
+from jetcluster.raft.peer_progress import FlowState, PeerProgress
 
 if TYPE_CHECKING:
     from jetcluster.raft.group import Group
@@ -66,7 +66,7 @@ class Changes:
         group.mark()
         return index
 
-    def on_progress(self, flow: Flow) -> None:
+    def on_progress(self, flow: PeerProgress) -> None:
         """Promotes a learner that has nearly everything."""
         group = self._group
         config = group.log.config

@@ -32,8 +32,8 @@ from jetcluster.raft.election import Election
 from jetcluster.raft.engine import Engine, Outbox
 from jetcluster.raft.grouplog import GroupLog, JournalDamageError
 from jetcluster.raft.handover import HandOver
-from jetcluster.raft.held import HeldFrames, is_durable
 from jetcluster.raft.membership import Config, Members, is_quorum, quorum_index
+from jetcluster.raft.persist_before_send import PersistBeforeSend, is_durable
 from jetcluster.raft.read_index import ReadRounds
 from jetcluster.raft.receiver import Receiver
 from jetcluster.raft.rejoin import Rejoin
@@ -71,7 +71,7 @@ class Group(Outbox):
         self._uncommitted = 0
         self._timed = (0, 0.0)
         """(index, when) of a proposal whose commit is being timed; index 0: none is."""
-        self._held = HeldFrames()
+        self._held = PersistBeforeSend()
         self._members = log.config
         self.members = frozenset(log.config.voters + log.config.learners)
         """Whose frames count, by the newest configuration of the log (`RaftNode` judges others)."""

@@ -13,8 +13,8 @@ from jetcluster.raft import codec
 from jetcluster.raft.api import Role
 
 if TYPE_CHECKING:
-    from jetcluster.raft.flow import Flow
     from jetcluster.raft.group import Group
+    from jetcluster.raft.peer_progress import PeerProgress
 
 
 class HandOver:
@@ -88,10 +88,10 @@ class HandOver:
         group.wake_at(self.until)
         group.mark()
 
-    def _heirs(self) -> list[Flow]:
+    def _heirs(self) -> list[PeerProgress]:
         group = self._group
         flows = group.replicator.flows.values()
         return [flow for flow in flows if flow.connected and not flow.recovering and flow.peer in group.peers]
 
-    def _could_win(self, flow: Flow) -> bool:
+    def _could_win(self, flow: PeerProgress) -> bool:
         return flow.match >= self._group.commit_index

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from jetcluster import faults
 from jetcluster.raft import codec
-from jetcluster.raft.flow import Flow, FlowState
 from jetcluster.raft.grouplog import NO_PIN, JournalDamageError
+from jetcluster.raft.peer_progress import FlowState, PeerProgress
 
 if TYPE_CHECKING:
     from jetcluster.raft.group import Group
@@ -18,7 +18,7 @@ class Replicator:
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        self.flows: dict[str, Flow] = {}
+        self.flows: dict[str, PeerProgress] = {}
         self.check_at: float | None = None
         """When something that is under way becomes overdue."""
         self.pinning = False
@@ -46,7 +46,7 @@ class Replicator:
             del self.flows[peer]
         for peer in members:
             if peer not in self.flows:
-                self.flows[peer] = Flow(peer, group.log.last_index + 1, group.node.is_up(peer))
+                self.flows[peer] = PeerProgress(peer, group.log.last_index + 1, group.node.is_up(peer))
         group.node.led.put(group)
         for peer in gone:  # it hears of no commit any more: before anybody there hears of what comes after these
             group.node.tell_led(peer)
@@ -69,7 +69,7 @@ class Replicator:
                 self.beat(flow, context)
         self.push_commit()
 
-    def _fill(self, flow: Flow, context: int) -> None:
+    def _fill(self, flow: PeerProgress, context: int) -> None:
         group = self._group
         config, log = group.config, group.log
         while flow.window_open(config.window_bytes, config.window_batches):
@@ -94,7 +94,7 @@ class Replicator:
                 flow.context_sent = context
             self._watch(now)
 
-    def _reaches(self, flow: Flow) -> bool:
+    def _reaches(self, flow: PeerProgress) -> bool:
         """Whether the log goes back to what the peer needs. A refusal's hint skips a whole term, so the peer may lack
         less than it says: it is asked once whether it holds the entry at the log's base."""
         base = self._group.log.base_index
@@ -121,7 +121,7 @@ class Replicator:
         self._frame = (first, log.last_index, commit, context, frame, last, len(frame))
         return frame, last, len(frame)
 
-    def beat(self, flow: Flow, context: int) -> None:
+    def beat(self, flow: PeerProgress, context: int) -> None:
         """An append without entries: proves leadership, carries a read context or the commit index."""
         group = self._group
         log = group.log
@@ -182,7 +182,7 @@ class Replicator:
         if flow.rejected(message.prev_index, message.hint, group.log.last_index):
             group.mark()
 
-    def _recovering(self, flow: Flow, recovering: bool) -> None:
+    def _recovering(self, flow: PeerProgress, recovering: bool) -> None:
         """A peer with a damaged journal counts for nothing: not for commits, and not as a witness that no newer leader
         exists, because it may have forgotten its vote."""
         if recovering and not flow.recovering:
@@ -193,7 +193,7 @@ class Replicator:
 
     # -- snapshots
 
-    def offer(self, flow: Flow) -> None:
+    def offer(self, flow: PeerProgress) -> None:
         """The log does not reach back to what the peer needs: it has to fetch the state of a replica."""
         group = self._group
         log = group.log

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetcluster.raft.api import RaftError
 from jetcluster.raft.codec import CONFIG, MAX_TERM, REGULAR
-from jetcluster.raft.held import is_durable
 from jetcluster.raft.membership import Config, encode_config
+from jetcluster.raft.persist_before_send import is_durable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

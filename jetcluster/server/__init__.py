@@ -1,0 +1,6 @@
+"""Client connections: TCP, TLS, WebSocket, leaf nodes, and the router between them.
+
+Here: logins, subscriptions, accounts with imports and exports, limits of a connection. Not here: JetStream, which is a
+subscriber like any other (`api`). Promise: messages of one publisher on one subject keep their order; a slow reader is
+closed and holds nobody up.
+"""

@@ -12,8 +12,8 @@ from typing import cast
 from jetcluster.clock import Rng
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
-from jetcluster.server.far_backlog import FarBacklog
 from jetcluster.server.leaf_peer import LeafPeer, take_origin
+from jetcluster.server.remote_backlog import RemoteBacklog
 from jetcluster.server.route import QueueRoute, Route
 from jetcluster.server.subscription import LocalSubscription
 
@@ -31,7 +31,7 @@ def deliver(
     messages: Sequence[Outgoing],
     origin: Origin,
     rng: Rng,
-    far: FarBacklog,
+    far: RemoteBacklog,
 ) -> int:
     """Messages of this node to all takers of `target`, whose route this is; returns how many the last one found."""
     taken = 0
@@ -105,14 +105,14 @@ def deliver_from_peer(
 
 
 def _send(
-    peer: RemotePeer, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing], far: FarBacklog
+    peer: RemotePeer, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing], far: RemoteBacklog
 ) -> None:
     peer.send_many(account, target, queues, messages)
     far.sent(peer, target, sum([len(s) + len(r) + len(h) + len(p) for s, r, h, p in messages]))
 
 
 def _choose(
-    group: QueueRoute, target: bytes, message: Outgoing, origin: Origin, rng: Rng, far: FarBacklog
+    group: QueueRoute, target: bytes, message: Outgoing, origin: Origin, rng: Rng, far: RemoteBacklog
 ) -> object | None:
     """Finds one member of a queue group: `_HERE` when a local one took the message, or the peer that is to get it."""
     count = len(group.local)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import ssl
 
     from jetcluster.auth.certificates import PeerCertificate
-    from jetcluster.cluster.tls_listener import TlsListener
+    from jetcluster.net.tls_listener import TlsListener
     from jetcluster.server.leaf_tls import LeafTls
 
 log = logging.getLogger("jetcluster.server")
@@ -116,7 +116,7 @@ class LeafNodes:
     async def _listen(self, port: int) -> None:
         options = self.options
         if options.tls is not None and options.tls.handshake_first:
-            from jetcluster.cluster.tls_listener import TlsListener
+            from jetcluster.net.tls_listener import TlsListener
 
             assert self.tls.accepting is not None
             first = TlsListener(

@@ -8,11 +8,11 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from jetcluster.cluster.open_port import address_of, open_port
+from jetcluster.net.open_port import address_of, open_port
 from jetcluster.server.options import ServerOptions
 
 if TYPE_CHECKING:
-    from jetcluster.cluster.tls_listener import TlsListener
+    from jetcluster.net.tls_listener import TlsListener
 
 BACKLOG = 1024
 

@@ -16,9 +16,9 @@ from jetcluster.protocol.interest import FORWARDED, RemotePeer
 from jetcluster.protocol.sublist import Sublist
 from jetcluster.protocol.writer import CRLF, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
 from jetcluster.server import bulk
-from jetcluster.server.far_backlog import FarBacklog
 from jetcluster.server.leaf_peer import LeafPeer, take_origin
 from jetcluster.server.origin import ServerOrigin
+from jetcluster.server.remote_backlog import RemoteBacklog
 from jetcluster.server.removals import GoneOwners, exhaust
 from jetcluster.server.route import SYSTEM_QUEUE, QueueRoute, Route
 from jetcluster.server.subscription import (
@@ -65,7 +65,7 @@ class Router:
         """Cached routes by subject, for the read loop's inlined lookup."""
         self.rng = rng
         self._interest_changed = interest_changed
-        self.far = FarBacklog(account)
+        self.far = RemoteBacklog(account)
         self._watches = InterestWatches()
         self._interest: dict[Interest, int] = {}
         self._remote: dict[RemotePeer, dict[Interest, RemoteInterest]] = {}

@@ -28,7 +28,7 @@ from jetcluster.server.router import Router
 from jetcluster.server.slow_logins import SlowLogins
 
 if TYPE_CHECKING:
-    from jetcluster.cluster.tls_listener import TlsListener
+    from jetcluster.net.tls_listener import TlsListener
     from jetcluster.server.tls_port import TlsPort
     from jetcluster.server.tracing import Tracer
     from jetcluster.server.ws_port import WsPort

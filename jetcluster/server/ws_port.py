@@ -8,9 +8,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from jetcluster.cluster.open_port import open_port
-from jetcluster.cluster.tls_listener import TlsListener
 from jetcluster.config.options import WebSocketOptions
+from jetcluster.net.open_port import open_port
+from jetcluster.net.tls_listener import TlsListener
 from jetcluster.protocol.writer import info as info_line
 from jetcluster.protocol.ws_handshake import Request, Rules, places_of
 from jetcluster.server.listener import BACKLOG, ListenError, bound_address, host_port, own_address

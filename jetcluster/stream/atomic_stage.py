@@ -62,7 +62,7 @@ class BatchLimits(NamedTuple):
     """Nats-Msg-Id in a batch is deduplicated, as since nats-server 2.12.1, instead of refused."""
 
 
-class BatchRoom:
+class BatchQuota:
     """What all streams of a server have staged together, and how many fast-ingest batches they have open."""
 
     __slots__ = ("fast_open", "limits", "open", "staged_bytes")
@@ -105,7 +105,7 @@ class AtomicStage:
     def __init__(
         self,
         rules: StreamRules,
-        room: BatchRoom,
+        room: BatchQuota,
         clock: Clock,
         abandoned: Abandoned,
         opened: Callable[[], None] = lambda: None,

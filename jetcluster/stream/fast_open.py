@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from jetcluster.clock import Clock
-from jetcluster.stream.atomic_stage import BatchRoom
+from jetcluster.stream.atomic_stage import BatchQuota
 from jetcluster.stream.backlog import PER_MESSAGE, Backlog
 from jetcluster.stream.fast_mark import FastMark
 from jetcluster.stream.fast_parts import FastRun
@@ -104,7 +104,7 @@ class FastBatch:
 class FastOpen:
     __slots__ = ("_backlog", "_by_id", "_clock", "_opened", "_room", "by_stem")
 
-    def __init__(self, room: BatchRoom, backlog: Backlog, clock: Clock, opened: Callable[[], None]) -> None:
+    def __init__(self, room: BatchQuota, backlog: Backlog, clock: Clock, opened: Callable[[], None]) -> None:
         """`opened` is called for each new batch: `expire` is wanted now and then until there is none."""
         self._room = room
         self._backlog = backlog

@@ -1,4 +1,4 @@
-"""A replica that joins a stream while that is written, and is killed in the middle (cluster/catchup.py)."""
+"""A replica that joins a stream while that is written, and is killed in the middle (replica/catchup.py)."""
 
 from __future__ import annotations
 

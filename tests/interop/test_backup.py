@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jetcluster.cli.bench_client import Client, ClientError, Msg
-from jetcluster.cluster.restores import SILENT_SECONDS
+from jetcluster.meta.restores import SILENT_SECONDS
 from tests.cluster.consumer_client import Jet
 from tests.cluster.harness import Node, ProcessCluster, eventually, find_nats_cli, find_server
 from tests.interop.test_nats_cli import Cli

@@ -11,10 +11,10 @@ from jetcluster.api.context import ApiContext
 from jetcluster.api.dispatch import JetStreamApi
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import ManualTime, SeededRng, SystemClock
-from jetcluster.cluster.meta import MetaMachine
 from jetcluster.cluster.meta_service import MetaService
-from jetcluster.cluster.meta_state import Assignment
 from jetcluster.errors import ApiError, by_code
+from jetcluster.meta.machine import MetaMachine
+from jetcluster.meta.state import Assignment
 from jetcluster.model.limits import UNLIMITED, AccountLimits
 from jetcluster.model.subjects import is_subset
 from jetcluster.protocol.bus import Callback

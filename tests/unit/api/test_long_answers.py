@@ -10,10 +10,10 @@ import pytest
 
 from jetcluster.budget import LoopBudget, Steps
 from jetcluster.clock import SystemClock
-from jetcluster.cluster.leaders import LeaderTable
-from jetcluster.cluster.mesh_memory import MemoryNetwork
 from jetcluster.cluster.requests import LeaderRequests
 from jetcluster.model.codec import LONG, dumps, encoding
+from jetcluster.replica.leaders import LeaderTable
+from tests.twins.mesh_memory import MemoryNetwork
 from tests.unit.api.fakes import Client
 from tests.unit.cluster.nodes import ListLog
 from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time

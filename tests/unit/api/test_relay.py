@@ -10,9 +10,9 @@ import pytest
 from jetcluster.api.relay import NOTICE, ApiRelay, decode, encode, serve_relayed
 from jetcluster.auth.authenticator import Authenticator
 from jetcluster.clock import SeededRng
-from jetcluster.cluster.mesh_api import NodeInfo
-from jetcluster.cluster.mesh_frames import FrameError
 from jetcluster.config.options import AuthorizationOptions, Options, PermissionOptions, SubjectLists, UserOptions
+from jetcluster.mesh.api import NodeInfo
+from jetcluster.mesh.frames import FrameError
 from tests.unit.server.support import Bench
 
 

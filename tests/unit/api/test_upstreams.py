@@ -10,8 +10,8 @@ import pytest
 from jetcluster.api.upstreams import make_durable, waits_for_acks
 from jetcluster.model.consumer import ConsumerConfig
 from tests.unit.cluster.nodes import Cluster, Node
-from tests.unit.cluster.test_mirror_host import fill, stop, with_api
 from tests.unit.cluster.virtual_loop import virtual_time
+from tests.unit.replica.test_mirror_host import fill, stop, with_api
 
 ASKED: dict[str, Any] = {
     "name": "JS_SRC_x", "deliver_policy": "by_start_sequence", "opt_start_seq": 4, "ack_policy": "none",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jetcluster.cluster.consumer_host import ConsumerHost
 from jetcluster.consumer.state import ConsumerState
+from jetcluster.replica.consumer_host import ConsumerHost
 from tests.unit.cluster.nodes import ACCOUNT, Cluster, Message, Node
 
 SECOND = 1_000_000_000

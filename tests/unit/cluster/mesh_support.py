@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jetcluster.clock import ManualTime, SystemRng
-from jetcluster.cluster.identity import new_id
-from jetcluster.cluster.mesh import MeshOptions, NodeMesh, Route
-from jetcluster.cluster.mesh_api import NodeInfo
-from jetcluster.cluster.mesh_info import split_url
-from jetcluster.cluster.mesh_memory import InMemoryMesh, MemoryNetwork
+from jetcluster.mesh.api import NodeInfo
+from jetcluster.mesh.identity import new_id
+from jetcluster.mesh.info import split_url
+from jetcluster.mesh.mesh import MeshOptions, NodeMesh, Route
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import RemotePeer
+from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 
 _RNG = SystemRng()
 

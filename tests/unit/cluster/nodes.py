@@ -15,17 +15,11 @@ from typing import Any
 
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import SeededRng
-from jetcluster.cluster.catchup import CatchUp, SnapshotOwner
-from jetcluster.cluster.context import NodeContext
-from jetcluster.cluster.identity import new_id
 from jetcluster.cluster.jetstream import JetStream
-from jetcluster.cluster.leaders import LeaderTable
-from jetcluster.cluster.mesh_interest import MeshInterest
-from jetcluster.cluster.mesh_memory import InMemoryMesh, MemoryNetwork
-from jetcluster.cluster.meta_state import Assignment
-from jetcluster.cluster.stream_replica import StreamReplica
-from jetcluster.cluster.turn_commit import TurnCommit
 from jetcluster.config.nkeys import encode_key
+from jetcluster.mesh.identity import new_id
+from jetcluster.mesh.interest import MeshInterest
+from jetcluster.meta.state import Assignment
 from jetcluster.model.limits import AccountLimits
 from jetcluster.model.stream import StreamConfig
 from jetcluster.raft.config import RaftConfig
@@ -33,10 +27,16 @@ from jetcluster.raft.disk import MemoryDisk
 from jetcluster.raft.journal import Journal, JournalOptions
 from jetcluster.raft.node import RaftNode
 from jetcluster.raft.writer import InlineWriter
+from jetcluster.replica.catchup import CatchUp, SnapshotOwner
+from jetcluster.replica.context import NodeContext
+from jetcluster.replica.leaders import LeaderTable
+from jetcluster.replica.stream_replica import StreamReplica
+from jetcluster.replica.turn_commit import TurnCommit
 from jetcluster.server.accounts import Accounts
 from jetcluster.store.kv import KvError, KvFullError
 from jetcluster.store.mem_kv import MemKv, SortedKeys
 from jetcluster.stream.levels import LEVEL
+from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from tests.unit.cluster.virtual_loop import Strides, VirtualLoop
 
 ACCOUNT = "$G"

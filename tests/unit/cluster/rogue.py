@@ -8,12 +8,12 @@ import struct
 from typing import ClassVar
 
 from jetcluster.clock import SystemRng
-from jetcluster.cluster.mesh import Credentials, NodeMesh
-from jetcluster.cluster.mesh_api import NodeInfo
-from jetcluster.cluster.mesh_auth import Greeting, Handshake, Refused, derive_key
-from jetcluster.cluster.mesh_frames import Kind
-from jetcluster.cluster.mesh_info import encode_info, split_url
-from jetcluster.cluster.node_key import NodeKey
+from jetcluster.mesh.api import NodeInfo
+from jetcluster.mesh.auth import Greeting, Handshake, Refused, derive_key
+from jetcluster.mesh.frames import Kind
+from jetcluster.mesh.info import encode_info, split_url
+from jetcluster.mesh.mesh import Credentials, NodeMesh
+from jetcluster.mesh.node_key import NodeKey
 
 SECRET = Credentials("route", "secret")
 

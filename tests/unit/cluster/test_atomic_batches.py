@@ -33,7 +33,7 @@ async def send(node: Node, sequence: int, commit: str | None = None, batch_id: s
 
 
 def open_batches(node: Node) -> int:
-    return node.context.batch_room.open
+    return node.context.batch_quota.open
 
 
 @virtual_time

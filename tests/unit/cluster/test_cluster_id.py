@@ -6,7 +6,7 @@ import pytest
 
 from jetcluster.clock import ManualTime
 from jetcluster.cluster.cluster_id import ClusterId, founded
-from jetcluster.cluster.mesh_memory import InMemoryMesh, MemoryNetwork
+from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from tests.unit.cluster.nodes import ListLog
 
 

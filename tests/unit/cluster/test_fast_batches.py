@@ -43,7 +43,7 @@ class Publisher:
 
 
 def open_batches(node: Node) -> int:
-    return node.context.batch_room.fast_open
+    return node.context.batch_quota.fast_open
 
 
 @virtual_time

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from jetcluster.cluster.read_group import LEADERLESS_SECONDS
 from jetcluster.health.node_health import Aspect
+from jetcluster.replica.read_group import LEADERLESS_SECONDS
 from jetcluster.store.kv import KvError
 from tests.unit.cluster.nodes import ACCOUNT, Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time

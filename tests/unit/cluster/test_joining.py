@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from jetcluster.cluster.joining import Joining
-from jetcluster.cluster.mesh_api import MeshError
+from jetcluster.mesh.api import MeshError
 from tests.unit.cluster.virtual_loop import virtual_time
 
 

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from jetcluster.clock import SystemRng
-from jetcluster.cluster.mesh import NodeMesh
-from jetcluster.cluster.mesh_auth import Greeting, Handshake, Reason, encode_refused
-from jetcluster.cluster.mesh_info import split_url
-from jetcluster.cluster.node_key import NodeKey
+from jetcluster.mesh.auth import Greeting, Handshake, Reason, encode_refused
+from jetcluster.mesh.info import split_url
+from jetcluster.mesh.mesh import NodeMesh
+from jetcluster.mesh.node_key import NodeKey
 from tests.unit.cluster.mesh_support import full, info, node, route_to, stop, until
 from tests.unit.cluster.rogue import SECRET, Rogue
 

@@ -1,4 +1,4 @@
-"""No command stops the meta group: whatever it holds, all nodes refuse it or carry it out alike (cluster/meta.py)."""
+"""No command stops the meta group: whatever it holds, all nodes refuse it or carry it out alike (meta/machine.py)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetcluster.cluster import meta
-from jetcluster.cluster.meta import MetaMachine
+from jetcluster.meta import machine as meta
+from jetcluster.meta.machine import MetaMachine
 from jetcluster.model.stream import StreamConfig
 from tests.unit.stream.extremes import ODD
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from jetcluster.cluster.mesh_api import MeshError
 from jetcluster.cluster.meta_replica import STATE_KEY
-from jetcluster.cluster.proposals import OutcomeUnknownError
+from jetcluster.mesh.api import MeshError
 from jetcluster.raft.api import NotLeaderError, RaftError
 from jetcluster.raft.membership import Config, Members
+from jetcluster.replica.proposals import OutcomeUnknownError
 from tests.unit.cluster.nodes import ACCOUNT, Cluster
 from tests.unit.cluster.virtual_loop import virtual_time
 from tests.unit.store.shipping import steps

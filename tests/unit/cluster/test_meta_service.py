@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from jetcluster.clock import ManualTime
-from jetcluster.cluster.meta import MetaMachine
 from jetcluster.cluster.meta_service import MetaService
-from jetcluster.cluster.meta_state import Assignment
-from jetcluster.cluster.placement import PlacementRules
 from jetcluster.errors import ApiError
+from jetcluster.meta.machine import MetaMachine
+from jetcluster.meta.placement import PlacementRules
+from jetcluster.meta.state import Assignment
 from jetcluster.model.stream import StreamConfig
 from jetcluster.raft.api import NotLeaderError
 

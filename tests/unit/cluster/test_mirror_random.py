@@ -8,13 +8,13 @@ import random
 
 import pytest
 
-from jetcluster.cluster.proposals import OutcomeUnknownError
 from jetcluster.errors import ApiError
 from jetcluster.raft.api import RaftError
+from jetcluster.replica.proposals import OutcomeUnknownError
 from jetcluster.stream import commands
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node, NoRespondersError
-from tests.unit.cluster.test_mirror_host import serve_api
 from tests.unit.cluster.virtual_loop import virtual_time
+from tests.unit.replica.test_mirror_host import serve_api
 
 STEPS = 40
 

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from jetcluster.cluster import object_requests, read_group
+from jetcluster.cluster import object_requests
 from jetcluster.errors import ApiError
+from jetcluster.replica import read_group
 from jetcluster.store.api import DamagedError
 from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.object_client import Reader, ask, bucket, put

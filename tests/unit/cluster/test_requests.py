@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from jetcluster.cluster.leaders import LeaderTable
-from jetcluster.cluster.mesh_memory import InMemoryMesh, MemoryNetwork
-from jetcluster.cluster.proposals import OutcomeUnknownError
 from jetcluster.cluster.requests import DEADLINE, LAST_WORDS, REPEATED, LeaderRequests
 from jetcluster.errors import ApiError, by_code
 from jetcluster.raft.api import BackpressureError, NotLeaderError, StorageFullError
+from jetcluster.replica.leaders import LeaderTable
+from jetcluster.replica.proposals import OutcomeUnknownError
+from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from tests.unit.cluster.nodes import ListLog
 from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
 

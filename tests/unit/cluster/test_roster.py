@@ -10,13 +10,13 @@ import struct
 import pytest
 
 from jetcluster.cluster.bootstrap import Announcement
-from jetcluster.cluster.members import TAKEN_AFTER
-from jetcluster.cluster.mesh_api import MeshError
-from jetcluster.cluster.mesh_memory import InMemoryMesh
-from jetcluster.cluster.meta import MetaMachine
+from jetcluster.cluster.meta_members import TAKEN_AFTER
 from jetcluster.config.nkeys import encode_key
+from jetcluster.mesh.api import MeshError
+from jetcluster.meta.machine import MetaMachine
 from jetcluster.raft import codec
 from jetcluster.raft.api import META_GROUP, Role
+from tests.twins.mesh_memory import InMemoryMesh
 from tests.unit.cluster.nodes import Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
 

@@ -1,5 +1,5 @@
 """A replica whose state came as a snapshot leads like one that applied the log itself (`snapshot_end` of
-cluster/stream_replica.py): what a leader does besides taking publishes works from the new state."""
+replica/stream_replica.py): what a leader does besides taking publishes works from the new state."""
 
 from __future__ import annotations
 

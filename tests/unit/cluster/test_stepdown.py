@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from jetcluster.cluster.meta_state import Node
 from jetcluster.cluster.stepdown import successors
 from jetcluster.errors import ApiError
+from jetcluster.meta.state import Node
 
 NODES = {peer: Node(peer, peer.upper(), (f"t{peer}", "all")) for peer in ("a", "b", "c", "d")}
 

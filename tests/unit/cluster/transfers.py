@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from jetcluster.clock import SeededRng, Timers
-from jetcluster.cluster.catchup import CatchUp, Cut, SnapshotOwner
-from jetcluster.cluster.exports import READ
-from jetcluster.cluster.mesh_memory import InMemoryMesh, MemoryNetwork
 from jetcluster.raft.membership import Config
+from jetcluster.replica.catchup import CatchUp, Cut, SnapshotOwner
+from jetcluster.replica.exports import READ
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError
 from jetcluster.store.mem_kv import MemKv, MemSnapshot
 from jetcluster.store.transfer import Giver, Taker
+from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from tests.unit.cluster.nodes import ListLog
 from tests.unit.cluster.virtual_loop import VirtualLoop
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from jetcluster.cluster.consumer_wakes import ConsumerWakes, OwnerWakes
 from jetcluster.consumer.owner import ConsumerOwner, Surroundings
+from jetcluster.consumer.scheduler import ConsumerScheduler, OwnerWakes
 from jetcluster.consumer.turn import Op, Value
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
@@ -65,7 +65,7 @@ class Rig:
         self.ops: list[tuple[int, Value, object]] = []
         self.closed = False
         self.unused = 0
-        self.wakes = ConsumerWakes(self.time, self.time, lambda: True, lambda call: call())
+        self.wakes = ConsumerScheduler(self.time, self.time, lambda: True, lambda call: call())
         self.create(**config)
 
     def create(self, **config: Any) -> None:

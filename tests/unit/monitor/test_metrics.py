@@ -43,7 +43,7 @@ def instrumented(engine: Any, clock: SystemClock) -> Any:
         counters=SimpleNamespace(campaigns=1, stopped_groups=0),
     )  # fmt: skip
     context.read_latency = dict.fromkeys(("leader", "follower", "mirror"), timed)
-    context.batch_room = SimpleNamespace(open=2, fast_open=3, staged_bytes=77)
+    context.batch_quota = SimpleNamespace(open=2, fast_open=3, staged_bytes=77)
     context.catchup.missing = lambda gid, peer: None
     for replica in engine.replicas.values():
         replica.reads = SimpleNamespace(streaming=1, answered=12)

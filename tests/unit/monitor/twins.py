@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from jetcluster.cluster.mesh_traffic import RouteTraffic
-from jetcluster.cluster.meta import MetaMachine
-from jetcluster.cluster.meta_state import Assignment
 from jetcluster.config.options import JetStreamOptions, Options
 from jetcluster.health.node_health import NodeHealth
+from jetcluster.mesh.traffic import RouteTraffic
+from jetcluster.meta.machine import MetaMachine
+from jetcluster.meta.state import Assignment
 from jetcluster.raft.api import GroupStatus, PeerStatus, Role
 from jetcluster.raft.writer import DiskWaits
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from jetcluster.clock import SeededRng
-from jetcluster.cluster.identity import NodeIdentity, load_identity, save_identity
-from jetcluster.cluster.meta import MetaMachine
 from jetcluster.cluster.meta_replica import STATE_KEY
 from jetcluster.consumer.table import ConsumerTable
+from jetcluster.mesh.identity import NodeIdentity, load_identity, save_identity
+from jetcluster.meta.machine import MetaMachine
 from jetcluster.model.stream import StreamConfig
 from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.codec import NOOP, REGULAR

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jetcluster.cluster.identity import MARKER_NAME
+from jetcluster.mesh.identity import MARKER_NAME
 from jetcluster.node import data_renewal
 from jetcluster.node.data_renewal import COOL_DOWN, open_data, recently_renewed, settle
 from jetcluster.store import keys

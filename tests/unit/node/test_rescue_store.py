@@ -15,7 +15,8 @@ import pytest
 from jetcluster import faults
 from jetcluster.cli.rescue import report
 from jetcluster.clock import SeededRng
-from jetcluster.cluster import left_out, rescue_record
+from jetcluster.cluster import rescue_record
+from jetcluster.mesh import left_out
 from jetcluster.node import node_jetstream
 from jetcluster.node.rescue_store import Choice, RefusedError, carry_out, choose, describe, what_may_be_lost
 from jetcluster.node.rescue_survey import StoreView, StreamView, opened, survey

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.cluster import left_out
+from jetcluster.mesh import left_out
 from jetcluster.node.rescue_store import describe
 from jetcluster.node.rescue_survey import ReplicaView, StoreError, jetstream_folder, locked, opened, survey
 from jetcluster.store import keys

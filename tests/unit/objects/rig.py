@@ -16,7 +16,7 @@ from jetcluster.objects.host import Done, Host, ObjectLimits
 from jetcluster.protocol.bus import Bus, Origin
 from jetcluster.store.api import DamagedError
 from jetcluster.stream import commands
-from jetcluster.stream.atomic_stage import AtomicStage, BatchRoom
+from jetcluster.stream.atomic_stage import AtomicStage, BatchQuota
 from jetcluster.stream.ingest import Ingest
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.results import BatchResult, PublishResult, Result
@@ -69,7 +69,7 @@ class Rig:
             lambda msg_id: self.machine.seq_of_id(msg_id), self.damage.append, self.limits,
         )  # fmt: skip
         self.bucket = Bucket(host)
-        stage = AtomicStage(self.machine.rules, BatchRoom(), self.time, lambda batch_id, reason: None)
+        stage = AtomicStage(self.machine.rules, BatchQuota(), self.time, lambda batch_id, reason: None)
         self.ingest = Ingest("OBJ_b", self._append, self.bucket.replies, self.time, self.time.call_soon, stage)
         self._done: dict[int, Done] = {}
         self.bucket.begin(self.machine.rules)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from jetcluster.raft.api import Role
-from jetcluster.raft.flow import Flow
 from jetcluster.raft.group import Group
 from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.journal import JournalOptions
+from jetcluster.raft.peer_progress import PeerProgress
 from jetcluster.raft.replicator import Replicator
 from tests.unit.raft.journals import Bench, fill
 from tests.unit.raft.loopback import Loopback
@@ -146,7 +146,7 @@ def test_a_pin_is_looked_at_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> No
     net.run(0.5)
     group.replicator.fetches("C", group.applied_index - 150)
     assert group.replicator.pinning
-    calls = Calls(monkeypatch, (Flow, "needs"))
+    calls = Calls(monkeypatch, (PeerProgress, "needs"))
     net.run(5.0)
     assert calls.of["needs"] >= 2 * 4
     net.run(group.config.pin_seconds + 5.0)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from jetcluster.raft import codec
-from jetcluster.raft.flow import FlowState
+from jetcluster.raft.peer_progress import FlowState
 from tests.unit.raft.loopback import Loopback
 from tests.unit.raft.test_deviations import crowd
 

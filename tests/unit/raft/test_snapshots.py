@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from jetcluster.raft import codec
-from jetcluster.raft.flow import FlowState
 from jetcluster.raft.membership import Config
+from jetcluster.raft.peer_progress import FlowState
 from tests.unit.raft.loopback import Loopback
 from tests.unit.raft.test_deviations import compacted, crowd
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from jetcluster.cluster.tls_listener import TlsListener
 from jetcluster.config.options import TlsOptions
 from jetcluster.config.tls import server_context
+from jetcluster.net.tls_listener import TlsListener
 from tests.unit.server.certificate import Authority
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

@@ -1,4 +1,4 @@
-"""One store's state into another one, as catch-up does it, without what lies between (cluster/catchup.py)."""
+"""One store's state into another one, as catch-up does it, without what lies between (replica/catchup.py)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.clock import ManualTime
 from jetcluster.errors import ApiError
-from jetcluster.stream.atomic_stage import MESSAGE_OVERHEAD, AtomicStage, BatchLimits, BatchRoom, Commit
+from jetcluster.stream.atomic_stage import MESSAGE_OVERHEAD, AtomicStage, BatchLimits, BatchQuota, Commit
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.twins import block
 
@@ -21,9 +21,9 @@ def rules(**config: object) -> StreamRules:
 
 
 class Bench:
-    def __init__(self, limits: BatchLimits | None = None, room: BatchRoom | None = None, **config: object) -> None:
+    def __init__(self, limits: BatchLimits | None = None, room: BatchQuota | None = None, **config: object) -> None:
         self.time = ManualTime()
-        self.room = room or BatchRoom(limits)
+        self.room = room or BatchQuota(limits)
         self.abandoned: list[tuple[bytes, str]] = []
         self.stage = AtomicStage(rules(**config), self.room, self.time, lambda *event: self.abandoned.append(event))
 
@@ -176,7 +176,7 @@ def test_size_limit_counts_what_would_be_stored() -> None:
 
 
 def test_open_batches_of_a_stream_and_of_the_server() -> None:
-    room = BatchRoom(BatchLimits(per_stream=2, total=3))
+    room = BatchQuota(BatchLimits(per_stream=2, total=3))
     one, two = Bench(room=room), Bench(room=room)
     assert one.run([("a", "1", None), ("b", "1", None), ("c", "1", None)]) == [0, 0, 10210]
     assert two.run([("a", "1", None), ("b", "1", None)]) == [0, 10210]
@@ -227,7 +227,7 @@ def test_bytes_of_one_batch_are_bounded() -> None:
 
 
 def test_bytes_of_the_server_are_bounded() -> None:
-    room = BatchRoom(BatchLimits(total_bytes=3 * (MESSAGE_OVERHEAD + 1000)))
+    room = BatchQuota(BatchLimits(total_bytes=3 * (MESSAGE_OVERHEAD + 1000)))
     one, two = Bench(room=room), Bench(room=room)
     assert [one.code(("b", str(n), None), payload=b"x" * 900) for n in (1, 2)] == [0, 0]
     assert [two.code(("b", str(n), None), payload=b"x" * 900) for n in (1, 2)] == [0, 10176]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from jetcluster.clock import ManualTime
 from jetcluster.raft.api import BackpressureError, LeavingError, NotLeaderError, RaftError, StorageFullError
-from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits, BatchRoom
+from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits, BatchQuota
 from jetcluster.stream.ingest import Ingest
 from jetcluster.stream.results import PublishResult
 from jetcluster.stream.rules import StreamRules
@@ -30,7 +30,7 @@ class Bench:
         self.stream = Stream(**config)
         self.bus, self.time = RecordingBus(), ManualTime()
         self.turn: list[Callable[[], None]] = []
-        self.room = BatchRoom(limits)
+        self.room = BatchQuota(limits)
         self.woken = 0
         self.error: RaftError | None = None
         self.proposed: list[tuple[int, bytes]] = []

@@ -16,7 +16,7 @@ from jetcluster.raft.api import (
     StorageFullError,
 )
 from jetcluster.stream import commands
-from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits, BatchRoom
+from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits, BatchQuota
 from jetcluster.stream.backlog import FIRST
 from jetcluster.stream.commands import Publish
 from jetcluster.stream.expected_wildcards import MAX_EXPECTED
@@ -58,7 +58,7 @@ class Bench:
         self.turn: list[Callable[[], None]] = []
         rules = StreamRules.from_config({"name": "S", "allow_atomic": True})
         self.abandoned: list[tuple[bytes, str]] = []
-        self.stage = AtomicStage(rules, BatchRoom(limits), self.time, lambda *event: self.abandoned.append(event))
+        self.stage = AtomicStage(rules, BatchQuota(limits), self.time, lambda *event: self.abandoned.append(event))
         self.ingest = Ingest("S", self.log.propose, self.bus, self.time, self.turn.append, self.stage, **options)  # type: ignore[arg-type]
 
     def publish(self, n: int = 1, reply: bytes = b"r", headers: bytes = b"", payload: bytes = b"x") -> None:

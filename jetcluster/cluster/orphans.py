@@ -1,0 +1,103 @@
+"""What a deleted stream leaves behind until it is gone for good, and data that nobody assigned to this node.
+
+Nothing is deleted by inference. A stream's data goes when this node applies the meta log's deletion, and in the same
+write batch a tombstone is written. Order on disk, whatever a crash cuts short:
+
+1. one batch: the stream's records are deleted and the tombstone is put. A restart that finds the tombstone does not
+   start the stream, even if the meta state on disk is older and still assigns it; the meta log says so again.
+2. after the flush that makes 1 and the meta state durable: the group leaves the journal. So there never is a stream
+   with data and no log, which would look like a replica that lost its vote.
+3. with the flush after that: the tombstone goes, once the durable meta state does not assign the stream any more.
+
+A crash before 1 is durable finds the whole stream, which lives until the meta log's deletion is applied again.
+
+Records and logs without assignment and without tombstone stay, and are reported (`unassigned`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+from jetcluster.raft.api import META_GROUP
+from jetcluster.store import keys
+from jetcluster.store.block_store import ALL_KINDS
+from jetcluster.store.kv import Kv
+
+if TYPE_CHECKING:
+    from jetcluster.raft.node import RaftNode
+
+_TOMBSTONE = struct.Struct(">5sI")
+_REVISION = struct.Struct(">Q")
+_UNKNOWN = (1 << 64) - 1
+_PREFIX = b"\x00gone"
+"""Kind 0 of `store.keys`: records of the node, not of a stream."""
+
+
+class Orphans:
+    def __init__(self, kv: Kv, raft: RaftNode) -> None:
+        self._kv = kv
+        self._raft = raft
+        start, end = _TOMBSTONE.pack(_PREFIX, 0), _PREFIX + b"\xff" * 5
+        self._deleted: dict[int, bool] = {}
+        """gid of each tombstone -> whether its group has left the journal."""
+        self._revisions: dict[int, int] = {}
+        for key, value in kv.scan(start, end):
+            gid = _TOMBSTONE.unpack(key)[1]
+            self._deleted[gid] = False
+            self._revisions[gid] = _REVISION.unpack(value)[0] if value else _UNKNOWN
+        for gid in self._deleted:
+            self._erase(gid)
+
+    def is_deleted(self, gid: int) -> bool:
+        return gid in self._deleted
+
+    def revision(self, gid: int) -> int:
+        """Where in the meta log the replica had no place here any more: an assignment of later is a new one."""
+        return self._revisions.get(gid, _UNKNOWN)
+
+    def delete(self, gid: int, revision: int = _UNKNOWN) -> None:
+        """The meta log deleted the stream, or moved it away from here: step 1. The replica is stopped."""
+        self._erase(gid)
+        self._kv.put(_TOMBSTONE.pack(_PREFIX, gid), _REVISION.pack(revision))
+        self._deleted[gid] = False
+        self._revisions[gid] = revision
+
+    def settle(self, assigned: Callable[[int], bool]) -> Callable[[], None]:
+        """Before a flush: step 3 for those that are through with step 2. What is returned, called when the flush has
+        succeeded, is step 2 for the others. `assigned`: does the meta state that is being flushed assign the gid?"""
+        for gid in [gid for gid, forgotten in self._deleted.items() if forgotten and not assigned(gid)]:
+            self._kv.delete(_TOMBSTONE.pack(_PREFIX, gid))
+            del self._deleted[gid]
+            self._revisions.pop(gid, None)
+        waiting = [gid for gid, forgotten in self._deleted.items() if not forgotten]
+
+        def flushed() -> None:
+            for gid in waiting:
+                self._raft.remove_group(gid)
+                self._deleted[gid] = True
+
+        return flushed
+
+    def unassigned(self, known: Collection[int]) -> list[int]:
+        """Stream ids that have records or a log here, and are neither `known` (assigned to this node) nor deleted."""
+        found = {*self._stored(), *self._raft.orphans()} - {META_GROUP}
+        return sorted(gid for gid in found if gid not in known and gid not in self._deleted)
+
+    def _stored(self) -> set[int]:
+        """One seek per stream and kind."""
+        found: set[int] = set()
+        for kind in ALL_KINDS:
+            gid = 0
+            while (pair := self._kv.ceiling(keys.stream_prefix(kind, gid), bytes([kind + 1]))) is not None:
+                gid = int.from_bytes(pair[0][1:5], "big")
+                found.add(gid)
+                if gid == 0xFFFF_FFFF:
+                    break
+                gid += 1
+        return found
+
+    def _erase(self, gid: int) -> None:
+        for kind in ALL_KINDS:
+            self._kv.delete_range(keys.stream_prefix(kind, gid), keys.stream_end(kind, gid))

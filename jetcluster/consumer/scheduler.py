@@ -1,0 +1,145 @@
+"""`ConsumerScheduler`: one end-of-turn hook and one timer for all consumer owners of a stream on this node."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+from typing import Protocol
+
+from jetcluster.clock import Clock, TimerHandle, Timers
+
+MIN_STALE = 64
+AFTER = 1e-6
+"""The timer goes off this many seconds after the time asked for: never a nanosecond before it."""
+MAX_DELAY = 3600.0
+"""Longest timer, seconds: a clock that was set back is noticed by then."""
+
+
+class Woken(Protocol):
+    """`consumer.owner.ConsumerOwner`, as far as waking goes."""
+
+    def run(self) -> None: ...
+
+    def tick(self, now: int) -> None: ...
+
+
+class OwnerWakes:
+    """`consumer.ports.Wakes` of one owner."""
+
+    __slots__ = ("_wakes", "due", "owner")
+
+    def __init__(self, wakes: ConsumerScheduler) -> None:
+        self._wakes = wakes
+        self.due = 0
+        """When its tick comes, Unix nanoseconds; 0: never."""
+        self.owner: Woken | None = None
+        """Set right after it was made, and None again when it was let go."""
+
+    def soon(self) -> None:
+        self._wakes.soon(self)
+
+    def at(self, ns: int) -> None:
+        if not self.due or ns < self.due:
+            replaced = self.due > 0
+            self.due = max(ns, 1)
+            self._wakes.at(self, replaced=replaced)
+
+    def close(self) -> None:
+        self.owner = None
+        self.due = 0
+        self._wakes.forget(self)
+
+
+class ConsumerScheduler:
+    def __init__(
+        self,
+        clock: Clock,
+        timers: Timers,
+        may_run: Callable[[], bool],
+        guard: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """`may_run`: owners may be run now; `resume` is called when that is so again. `guard` calls its argument and
+        deals with what it raises."""
+        self._clock = clock
+        self._timers = timers
+        self._may_run = may_run
+        self._guard = guard
+        self._ready: dict[OwnerWakes, None] = {}
+        self._scheduled = False
+        self._queue: list[tuple[int, int, OwnerWakes]] = []
+        self._number = count()
+        self._timer: TimerHandle | None = None
+        self._timer_at = 0
+        self._stale = 0
+        """Entries of the queue, about, whose time does not count any more."""
+
+    def soon(self, wakes: OwnerWakes) -> None:
+        self._ready[wakes] = None
+        self._schedule()
+
+    def resume(self) -> None:
+        """Owners may be run again."""
+        if self._ready:
+            self._schedule()
+
+    def at(self, wakes: OwnerWakes, *, replaced: bool) -> None:
+        heapq.heappush(self._queue, (wakes.due, next(self._number), wakes))
+        self._stale += replaced
+        if self._stale > MIN_STALE and 2 * self._stale > len(self._queue):
+            self._compact()
+        self._arm()
+
+    def forget(self, wakes: OwnerWakes) -> None:
+        self._ready.pop(wakes, None)
+        self._stale += 1
+
+    def stop(self) -> None:
+        self._ready.clear()
+        self._queue.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._timers.call_soon(self._run)
+
+    def _run(self) -> None:
+        self._scheduled = False
+        if not self._may_run():
+            return  # they stay ready until `resume`
+        ready, self._ready = self._ready, {}
+        for wakes in ready:
+            if wakes.owner is not None:
+                self._guard(wakes.owner.run)
+
+    def _arm(self) -> None:
+        """One timer, for the earliest time asked for."""
+        due = self._queue[0][0] if self._queue else 0
+        if self._timer is not None:
+            if due and self._timer_at <= due:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if due:
+            self._timer_at = due
+            delay = min(max((due - self._clock.time_ns()) / 1e9 + AFTER, 0.0), MAX_DELAY)
+            self._timer = self._timers.call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self._clock.time_ns()
+        while self._queue and self._queue[0][0] <= now:
+            due, _, wakes = heapq.heappop(self._queue)
+            owner = wakes.owner
+            if owner is not None and wakes.due == due:
+                wakes.due = 0
+                self._guard(lambda owner=owner: owner.tick(now))  # type: ignore[misc]
+        self._arm()
+
+    def _compact(self) -> None:
+        self._queue = [entry for entry in self._queue if entry[2].owner is not None and entry[2].due == entry[0]]
+        heapq.heapify(self._queue)
+        self._stale = 0

@@ -1,0 +1,230 @@
+"""Mutual authentication of two nodes, without I/O.
+
+    dialer                                acceptor
+    HELLO(who, nonce)            ->
+                                 <-       CHALLENGE(who, nonce)
+    PROOF(HMAC)                  ->       checked
+    checked                      <-       PROOF(HMAC)
+
+A proof is HMAC-SHA256 over a label of the prover's side and both greetings, so it binds ids, names, cluster and both
+nonces, and cannot be reflected or replayed. The dialer proves itself first: a stranger that connects learns nothing to
+try passwords against. The key is derived from `cluster { authorization }` or the route URL's credentials. Without
+authorization both sides use an empty key: then only the cluster's name is compared, and whoever reaches the port may
+join.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+from enum import IntEnum
+from functools import lru_cache
+
+from jetcluster.mesh.frames import VERSION, FrameError, Kind, frame
+from jetcluster.mesh.identity import PEER_ID_LENGTH, is_peer_id
+from jetcluster.records import dataclass
+
+NONCE_BYTES = 32
+MAX_NAME_BYTES = 512
+
+_MAGIC = b"jcmesh"
+_FIXED = struct.Struct(f"!6sBB{PEER_ID_LENGTH}s{PEER_ID_LENGTH}s{NONCE_BYTES}sHH")
+_ROUNDS = 10_000
+_TEXT_BYTES = 256
+"""Of the text of a refusal."""
+
+
+class Reason(IntEnum):
+    """Why a connection was refused, as told to the other side."""
+
+    MALFORMED = 1
+    VERSION = 2
+    CLUSTER = 3
+    AUTHORIZATION = 4
+    SELF = 5
+    NAME = 6
+    DUPLICATE = 7
+    BUSY = 8
+    LEFT_OUT = 9
+    """The cluster goes on without this node, whose store is of before; the text begins with how many seconds ago."""
+
+
+class Refused(Exception):
+    """The connection must not become a link."""
+
+    def __init__(self, reason: Reason, text: str, *, by_peer: bool = False, signature: bytes = b"") -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.by_peer = by_peer
+        """True when the other side said so in a REFUSED frame."""
+        self.signature = signature
+        """Of the other side, over `Handshake.last_word`; b"" when it has not signed."""
+
+
+@dataclass(slots=True, frozen=True)
+class Credentials:
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Credentials(user={self.user!r}, password=***)"
+
+
+@lru_cache(maxsize=64)
+def derive_key(cluster: str, credentials: Credentials) -> bytes:
+    """32 bytes; some milliseconds of work on purpose, once per process and set of credentials."""
+    salt = b"jetcluster mesh\0" + cluster.encode() + b"\0" + credentials.user.encode()
+    return hashlib.pbkdf2_hmac("sha256", credentials.password.encode(), salt, _ROUNDS)
+
+
+@dataclass(slots=True, frozen=True)
+class Greeting:
+    """Body of HELLO and CHALLENGE."""
+
+    peer_id: str
+    boot_id: str
+    name: str
+    cluster: str
+    nonce: bytes
+    authorization: bool
+    """True when this side links only with peers that prove to know its secret."""
+
+    def encode(self) -> bytes:
+        name, cluster = self.name.encode(), self.cluster.encode()
+        if len(name) > MAX_NAME_BYTES or len(cluster) > MAX_NAME_BYTES:
+            raise ValueError(f"server or cluster name is longer than {MAX_NAME_BYTES} bytes")
+        fixed = _FIXED.pack(
+            _MAGIC,
+            VERSION,
+            self.authorization,
+            self.peer_id.encode(),
+            self.boot_id.encode(),
+            self.nonce,
+            len(name),
+            len(cluster),
+        )
+        return fixed + name + cluster
+
+    @classmethod
+    def decode(cls, body: bytes) -> Greeting:
+        """Raises Refused for another version and FrameError for anything malformed."""
+        if body[: len(_MAGIC)] != _MAGIC or len(body) <= len(_MAGIC):
+            raise FrameError("greeting of something else than a jetcluster node")
+        if body[len(_MAGIC)] != VERSION:
+            raise Refused(Reason.VERSION, f"mesh protocol version {body[len(_MAGIC)]}, ours is {VERSION}")
+        if len(body) < _FIXED.size:
+            raise FrameError("greeting is too short")
+        _, _, flags, peer_id, boot_id, nonce, name_length, cluster_length = _FIXED.unpack_from(body)
+        split = _FIXED.size + name_length
+        if max(name_length, cluster_length) > MAX_NAME_BYTES or split + cluster_length != len(body) or flags > 1:
+            raise FrameError("greeting's lengths do not fit")
+        try:
+            texts = peer_id.decode(), boot_id.decode(), body[_FIXED.size : split].decode(), body[split:].decode()
+        except UnicodeDecodeError as error:
+            raise FrameError("greeting is not UTF-8") from error
+        if not is_peer_id(texts[0]) or not is_peer_id(texts[1]) or not texts[2].isprintable():
+            raise FrameError("greeting holds a bad id or name")
+        return cls(*texts, nonce, bool(flags))
+
+
+class Handshake:
+    """One side of one connection's handshake. `key` is b"" when this side has no secret to offer."""
+
+    def __init__(self, me: Greeting, key: bytes, *, dialer: bool) -> None:
+        self.me = me
+        self.dialer = dialer
+        self.remote: Greeting | None = None
+        self.done = False
+        self._key = key
+        self._transcript = b""
+
+    def start(self) -> bytes:
+        """Bytes to send when the connection is made."""
+        return frame(Kind.HELLO, self.me.encode()) if self.dialer else b""
+
+    def receive(self, kind: int, body: bytes) -> bytes:
+        """Takes one frame; returns bytes to send. Raises Refused or FrameError: the connection must then be closed."""
+        if kind == Kind.REFUSED:
+            raise decode_refused(body)
+        if self.done or kind != self._expected():
+            raise FrameError(f"frame of kind {kind} in the handshake")
+        if kind == Kind.PROOF:
+            return self._check_proof(body)
+        remote = Greeting.decode(body)
+        self.remote = remote
+        self._compare(remote)
+        if self.dialer:
+            self._bind(self.me.encode(), body)
+            return frame(Kind.PROOF, self._proof(dialer=True))
+        challenge = self.me.encode()
+        self._bind(body, challenge)
+        return frame(Kind.CHALLENGE, challenge)
+
+    def statement(self, *, dialer: bool) -> bytes:
+        """What the dialer, or the acceptor, of this very connection signs with its node's key (`node_key`)."""
+        assert self.done
+        return b"jcmesh node\0" + (b"dialer\0" if dialer else b"acceptor\0") + self._transcript
+
+    def last_word(self, text: str, *, dialer: bool) -> bytes:
+        """What the dialer, or the acceptor, signs when it tells the other side of this very connection that it was left
+        out: that ends a node for good, and the password alone must not do it."""
+        assert self.done
+        side = b"dialer\0" if dialer else b"acceptor\0"
+        return b"jcmesh left out\0" + side + self._transcript + text.encode()
+
+    def _expected(self) -> Kind:
+        if self.remote is not None:
+            return Kind.PROOF
+        return Kind.CHALLENGE if self.dialer else Kind.HELLO
+
+    def _compare(self, remote: Greeting) -> None:
+        if remote.peer_id == self.me.peer_id:
+            if remote.boot_id == self.me.boot_id:
+                raise Refused(Reason.SELF, "connected to itself")
+            raise Refused(
+                Reason.NAME, f"node {remote.name!r} has our peer id {remote.peer_id}: was a store directory copied?"
+            )
+        if remote.cluster != self.me.cluster:
+            raise Refused(Reason.CLUSTER, f"cluster name {remote.cluster!r} is not ours {self.me.cluster!r}")
+        acceptor = self.me if not self.dialer else remote
+        if not acceptor.authorization:
+            if self.me.authorization or remote.authorization:
+                raise Refused(Reason.AUTHORIZATION, "one of the nodes has cluster authorization, the other has none")
+            self._key = b""
+        elif not self._key:
+            raise Refused(Reason.AUTHORIZATION, "authorization required, and we have no credentials for this route")
+
+    def _bind(self, hello: bytes, challenge: bytes) -> None:
+        self._transcript = len(hello).to_bytes(4, "big") + hello + challenge
+
+    def _proof(self, *, dialer: bool) -> bytes:
+        label = b"dialer\0" if dialer else b"acceptor\0"
+        return hmac.digest(self._key, label + self._transcript, "sha256")
+
+    def _check_proof(self, body: bytes) -> bytes:
+        if not hmac.compare_digest(body, self._proof(dialer=not self.dialer)):
+            raise Refused(Reason.AUTHORIZATION, "authorization violation")
+        self.done = True
+        return b"" if self.dialer else frame(Kind.PROOF, self._proof(dialer=False))
+
+
+def encode_refused(reason: Reason, text: str, signature: bytes = b"") -> bytes:
+    """Versions before take the text and its padding, and no notice of the signature behind them."""
+    raw = shortened(text).encode(errors="replace")
+    return frame(Kind.REFUSED, bytes((reason,)) + (raw.ljust(_TEXT_BYTES) + signature if signature else raw))
+
+
+def decode_refused(body: bytes) -> Refused:
+    """The peer's refusal as an exception to raise. Its text is untrusted: shortened and made printable."""
+    if not body or not Reason.MALFORMED <= body[0] <= Reason.LEFT_OUT:
+        raise FrameError("malformed refusal")
+    said, signature = body[1 : 1 + _TEXT_BYTES].decode(errors="replace"), body[1 + _TEXT_BYTES :]
+    text = "".join(c if c.isprintable() else "?" for c in said).rstrip(" ")
+    return Refused(Reason(body[0]), text, by_peer=True, signature=signature)
+
+
+def shortened(text: str) -> str:
+    """As much of the text as a refusal carries, and as the other end reads it."""
+    printable = "".join(c if c.isprintable() else "?" for c in text)
+    return printable.encode(errors="replace")[:_TEXT_BYTES].decode(errors="ignore").rstrip(" ")

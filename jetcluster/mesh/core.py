@@ -1,0 +1,580 @@
+"""Everything about the mesh that does not depend on how bytes travel: links that are up, dispatch, requests, notices.
+
+`NodeMesh` (mesh.py) puts it on TCP, `InMemoryMesh` (tests/twins) on a simulated network; both run this code and the
+real frame codec.
+
+Order. A link that is up delivers its frames in the order they were sent, with one exception: Raft frames form a lane
+of their own that may overtake the others while the connection is congested (see link.py). `peer_down` is told
+before `peer_up` of the same peer, and no frame of a link is delivered once its `peer_down` was told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from jetcluster.clock import Clock
+from jetcluster.mesh.api import MeshError, NodeInfo
+from jetcluster.mesh.auth import decode_refused
+from jetcluster.mesh.frames import (
+    DELIVER,
+    MSG,
+    RAFT,
+    FrameError,
+    Kind,
+    Span,
+    decode_answer,
+    decode_backlog,
+    decode_call,
+    decode_deliver,
+    decode_msg,
+    decode_notice,
+    decode_ping,
+    decode_raft,
+    decode_sub,
+    encode_backlog,
+    encode_deliver,
+    encode_error,
+    encode_msg,
+    encode_notice,
+    encode_ping,
+    encode_raft,
+)
+from jetcluster.mesh.info import decode_gossip, decode_info, encode_info
+from jetcluster.mesh.rpc import Handler, Rpc
+from jetcluster.mesh.traffic import RouteTraffic, size_of
+from jetcluster.protocol.bus import Outgoing
+from jetcluster.protocol.interest import RemotePeer, Switchboard
+from jetcluster.protocol.valve import Valve
+from jetcluster.records import dataclass
+
+SYNC_METHOD = "mesh.sync"
+_LOGGED_ERRORS = 20
+MAX_ACCOUNT = 1024
+"""Characters of an account's name."""
+MAX_DELIVER = 128 * 1024
+"""Bytes of a frame of many messages; a single message may be larger."""
+
+UpListener = Callable[[NodeInfo], None]
+NoticeHandler = Callable[[str, bytes], None]
+
+
+@dataclass(slots=True)
+class MeshCounters:
+    """Since the start of the process."""
+
+    malformed: int = 0
+    """Connections closed because of bytes that are not the protocol, before or after authentication."""
+    refused: int = 0
+    """Connections refused by this node: wrong secret, cluster name, version, name taken."""
+    duplicates: int = 0
+    stale: int = 0
+    slow: int = 0
+    """Links closed because too much was pending for a peer."""
+    dropped_msgs: int = 0
+    """Messages not forwarded because their link was congested or they do not fit a frame."""
+    strangers: int = 0
+    """Requests and notices refused because they came from no member."""
+    oversize: int = 0
+    """Raft frames that do not fit `max_frame`: a bug, or nodes with different limits."""
+    callback_errors: int = 0
+    links_up: int = 0
+    links_down: int = 0
+
+
+@dataclass(slots=True)
+class LinkStats:
+    """Of one link, for /routez. Times are the mesh clock's monotonic seconds."""
+
+    rid: int = 0
+    did_solicit: bool = False
+    configured: bool = False
+    ip: str = ""
+    port: int = 0
+    started: float = 0.0
+    started_ns: int = 0
+    """The same by the wall clock, nanoseconds since the Unix epoch."""
+    last_activity: float = 0.0
+    rtt: float = 0.0
+    """Seconds; 0.0 until the first PONG."""
+    in_msgs: int = 0
+    out_msgs: int = 0
+    in_bytes: int = 0
+    out_bytes: int = 0
+
+
+class PeerLink:
+    """An authenticated link to one peer; the router's `RemotePeer`. Subclasses move the bytes."""
+
+    def __init__(self, core: MeshCore) -> None:
+        self.core = core
+        self.peer_id = ""
+        self.info: NodeInfo | None = None
+        """The peer's, once the link is up."""
+        self.up = False
+        self.closed = False
+        self.congested = False
+        """True while the connection takes no more; a producer that can wait should."""
+        self.silent = False
+        """See `MeshCore.set_silent`."""
+        self.stats = LinkStats()
+        self.valve = Valve()
+        """See `protocol.interest.RemotePeer`."""
+
+    def send(self, frame: bytes) -> None:
+        """Queues a frame in the ordered lane; dropped when the link is closed."""
+        raise NotImplementedError
+
+    def send_urgent(self, frame: bytes) -> bool:
+        """Queues a frame in the Raft lane. False: dropped."""
+        raise NotImplementedError
+
+    def accepts_msgs(self) -> bool:
+        return True
+
+    def close(self, reason: str, *, abort: bool = False) -> None:
+        raise NotImplementedError
+
+    @property
+    def pending(self) -> int:
+        """Bytes queued and not yet handed to the operating system."""
+        return 0
+
+    def send_msg(
+        self, account: str, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
+    ) -> None:
+        try:
+            frame = encode_msg(account, subject, reply, queues, headers, payload)
+        except struct.error:
+            frame = b""
+        if not frame or len(frame) - 4 > self.core.max_frame or not self.accepts_msgs():
+            self.core.counters.dropped_msgs += 1
+            return
+        self.stats.out_msgs += 1
+        self.core.traffic.sent(account, len(headers) + len(payload))
+        self.send(frame)
+
+    def send_many(self, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]) -> None:
+        try:
+            frame = encode_deliver(account, target, queues, messages)
+        except struct.error:
+            frame = b""
+        count = len(messages)
+        if len(frame) > MAX_DELIVER and count > 1:
+            # Raft traffic cannot overtake a frame in its middle, so it must not be large.
+            self.send_many(account, target, queues, messages[: count // 2])
+            self.send_many(account, target, queues, messages[count // 2 :])
+            return
+        if not frame or len(frame) - 4 > self.core.max_frame or not self.accepts_msgs():
+            self.core.counters.dropped_msgs += count
+            return
+        self.stats.out_msgs += count
+        self.core.traffic.sent_many(account, messages)
+        self.send(frame)
+
+    def ask_backlog(self, account: str, target: bytes, mark: int) -> None:
+        self.send(encode_backlog(Kind.ASK_BACKLOG, account, target, mark))
+
+
+class MeshCore:
+    """Implements `mesh_api.Mesh` over whatever links the subclass brings up."""
+
+    def __init__(self, me: NodeInfo, clock: Clock, max_frame: int, log: logging.Logger) -> None:
+        self.me = me
+        self.max_frame = max_frame
+        self.counters = MeshCounters()
+        self.traffic = RouteTraffic()
+        self.links: dict[str, PeerLink] = {}
+        """Links that are up, by peer id."""
+        self.on_raft: Callable[[str, int, bytes], str | None] = lambda peer, gid, frame: None
+        """Says what is wrong with a frame that no member would send: the link is closed then."""
+        """(peer id, gid, frame) of each Raft frame, in order."""
+        self.on_read_end: Callable[[], None] = lambda: None
+        """Called once after all frames of one read were delivered: dirty Raft groups are ticked here."""
+        self.on_left_out: Callable[[int, str], None] = lambda age, text: None
+        """(seconds ago, what a peer says): the cluster was rescued without this node, and must not be met any more."""
+        self.on_silence: Callable[[PeerLink], None] = lambda link: None
+        """Told of a link that begins, or ceases, to be silent."""
+        self.on_client_urls: Callable[[tuple[str, ...]], None] | None = None
+        """Told the sorted client URLs of all connected peers whenever the set changes (INFO connect_urls)."""
+        self.on_leaf_urls: Callable[[tuple[str, ...]], None] | None = None
+        """The same of their addresses for leaf links."""
+        self.on_ws_urls: Callable[[tuple[str, ...]], None] | None = None
+        """The same of their addresses for WebSocket clients."""
+        self._clock = clock
+        self._log = log
+        self._rpc = Rpc(me.peer_id, max_frame, log)
+        self._rpc.serve(SYNC_METHOD, _answer_sync)
+        self._notices: dict[str, NoticeHandler] = {}
+        self._open = {SYNC_METHOD}
+        """Methods and notices of strangers."""
+        self.is_member: Callable[[str], bool] = lambda peer: True
+        """Who else may send notices and requests: they are of the cluster's inside. Messages, and what concerns them,
+        are everybody's who is linked: that is what a route is."""
+        self.knows: Callable[[str], bool] = lambda peer: False
+        """The same, False as long as this node has not met its cluster."""
+        self.is_voter: Callable[[str], bool] = lambda peer: False
+        """Is it a voter of the meta group, by what this node knows? Such a peer may say that this node was left out."""
+        self.key_of: Callable[[str], str] = lambda peer: ""
+        """The public key by which the cluster knows a peer, "" when it knows none (`node_key`)."""
+        self._listeners: list[tuple[UpListener, UpListener]] = []
+        self._peers: dict[str, NodeInfo] = {}
+        self._left_out: Mapping[str, tuple[int, str]] = {}
+        self._client_urls: tuple[str, ...] = ()
+        self._leaf_urls: tuple[str, ...] = ()
+        self._ws_urls: tuple[str, ...] = ()
+        self._switchboard: Switchboard | None = None
+        self._greet: Callable[[PeerLink], None] | None = None
+        self._deliver: Callable[[RemotePeer, str, bytes, bytes, list[bytes], bytes, bytes], None] = (
+            lambda peer, account, subject, reply, queues, headers, payload: None
+        )
+
+    # -- mesh_api.Mesh -------------------------------------------------------------------------------------------
+
+    @property
+    def peers(self) -> dict[str, NodeInfo]:
+        """A copy-on-change snapshot: safe to keep and iterate."""
+        return self._peers
+
+    def send_raft(self, peer: str, gid: int, frame: bytes) -> bool:
+        link = self.links.get(peer)
+        if link is None:
+            return False
+        if len(frame) + 5 > self.max_frame:
+            self.counters.oversize += 1
+            self._log.error("Raft frame of %d bytes for group %d does not fit the mesh", len(frame), gid)
+            return False
+        return link.send_urgent(encode_raft(gid, frame))
+
+    def serve(self, method: str, handler: Handler, *, strangers: bool = False) -> None:
+        self._rpc.serve(method, handler)
+        if strangers:
+            self._open.add(method)
+
+    async def call(self, peer: str, method: str, payload: bytes, timeout: float = 5.0) -> bytes:  # noqa: ASYNC109
+        if peer == self.me.peer_id:
+            return await self._rpc.call_self(method, payload, timeout)
+        link = self.links.get(peer)
+        if link is None:
+            raise MeshError(f"{method}: not connected to {peer}")
+        return await self._rpc.call(link, method, payload, timeout)
+
+    def notify(self, peer: str | None, kind: str, payload: bytes) -> None:
+        frame = encode_notice(kind.encode("ascii"), payload)
+        if len(frame) - 4 > self.max_frame:
+            raise ValueError(f"notice {kind!r} of {len(payload)} bytes is too large")
+        if peer is None:
+            for link in self.links.values():
+                link.send(frame)
+        elif peer in self.links:
+            self.links[peer].send(frame)
+
+    def on_notice(self, kind: str, handler: NoticeHandler, *, strangers: bool = False) -> None:
+        if kind in self._notices:
+            raise ValueError(f"notice {kind!r} has a handler already")
+        self._notices[kind] = handler
+        if strangers:
+            self._open.add(kind)
+
+    def on_peers(self, up: UpListener, down: UpListener) -> None:
+        self._listeners.append((up, down))
+        for info in self._peers.values():
+            self._guarded(up, info)
+
+    # -- interest ------------------------------------------------------------------------------------------------
+
+    def attach(self, switchboard: Switchboard, greet: Callable[[PeerLink], None]) -> None:
+        """Connects the router: `greet` tells a new link this node's interest, before anything else is sent on it."""
+        assert self._switchboard is None
+        self._switchboard = switchboard
+        self._deliver = switchboard.deliver_from_peer
+        self._greet = greet
+        for link in self.links.values():
+            greet(link)
+
+    async def sync_interest(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109
+        """Returns when every peer connected now has processed all interest sent so far (a request on the same ordered
+        lane). A peer that is lost meanwhile does not count. Raises MeshError when one does not answer in time."""
+        links = list(self.links.values())
+        results = await asyncio.gather(
+            *(self._rpc.call(link, SYNC_METHOD, b"", timeout) for link in links), return_exceptions=True
+        )
+        for link, result in zip(links, results, strict=True):
+            if isinstance(result, BaseException) and not link.closed:
+                raise MeshError(f"peer {link.peer_id} did not confirm our interest: {result}") from result
+
+    def set_silent(self, link: PeerLink, silent: bool) -> None:
+        """Nothing comes from a peer that should have been heard, or it is heard again. No publisher waits for a silent
+        one: what is queued for it is bounded by what a link takes at all."""
+        if link.silent != silent and link.up:
+            link.silent = silent
+            if silent:
+                link.valve.open()
+            self._guarded(self.on_silence, link)
+
+    # -- own info ------------------------------------------------------------------------------------------------
+
+    def update_me(self, me: NodeInfo) -> None:
+        """Tells all peers changed addresses, tags or flags. The ids and the name must stay."""
+        assert (me.peer_id, me.boot_id, me.name) == (self.me.peer_id, self.me.boot_id, self.me.name)
+        self.me = me
+        frame = encode_info(me)
+        for link in self.links.values():
+            link.send(frame)
+
+    def join_cluster(self, cluster_id: str) -> None:
+        """This node belongs to a cluster now: peers are told, links to nodes of another one are cut."""
+        self.update_me(replace(self.me, cluster_id=cluster_id))
+        for link in list(self.links.values()):
+            if link.info is not None:
+                self._cut_if_foreign(link, link.info)
+
+    def leave_out(self, peers: Mapping[str, tuple[int, str]]) -> None:
+        """Nodes that the cluster was rescued without: by peer id when that was, nanoseconds since the Unix epoch, and
+        what they are to be told. Links with them are cut and refused."""
+        self._left_out = peers
+        for link in list(self.links.values()):
+            if text := self.left_out(link.peer_id):
+                link.close(text)
+
+    def check_keys(self) -> None:
+        """The keys of other nodes are known now: links with those that have another one are cut."""
+        for link in list(self.links.values()):
+            known = self.key_of(link.peer_id)
+            if known and link.info is not None and link.info.key != known:
+                self.counters.refused += 1
+                self._log.error("Closing the route to %s: it is not the node that the cluster knows", link.info.name)
+                link.close("not the node that the cluster knows")
+
+    def left_out(self, peer: str) -> str:
+        """How many seconds ago `peer` was left out of the cluster, and what it is to be told; "" when it was not."""
+        found = self._left_out.get(peer)
+        return "" if found is None else f"{max((self._clock.time_ns() - found[0]) // 10**9, 0)} {found[1]}"
+
+    def _told_left_out(self, text: str) -> None:
+        age, _, said = text.partition(" ")
+        if age.isascii() and age.isdigit():
+            self._guarded(self.on_left_out, int(age), said)
+
+    def foreign(self, info: NodeInfo) -> str:
+        """Why `info` is of a node that must not be linked with; "" when it may be."""
+        mine, theirs = self.me.cluster_id, info.cluster_id
+        if not mine or not theirs or mine == theirs:
+            return ""
+        return (
+            f"node {info.name!r} belongs to another JetStream cluster of this name (id {theirs}, ours is {mine}): one "
+            "of the two was started anew while the other one ran elsewhere"
+        )
+
+    def _cut_if_foreign(self, link: PeerLink, info: NodeInfo) -> bool:
+        reason = self.foreign(info)
+        if reason:
+            self.counters.refused += 1
+            self._log.error("Closing the route to %s: %s", info.name, reason)
+            link.close(reason)
+        return bool(reason)
+
+    @property
+    def client_urls(self) -> tuple[str, ...]:
+        return self._client_urls
+
+    @property
+    def leaf_urls(self) -> tuple[str, ...]:
+        return self._leaf_urls
+
+    @property
+    def ws_urls(self) -> tuple[str, ...]:
+        return self._ws_urls
+
+    # -- for the subclasses --------------------------------------------------------------------------------------
+
+    def _set_up(self, link: PeerLink, info: NodeInfo) -> None:
+        """The link is authenticated and chosen: interest goes out first, then everybody is told."""
+        assert info.peer_id not in self.links
+        link.info = info
+        link.up = True
+        self.links[info.peer_id] = link
+        self._peers = {**self._peers, info.peer_id: info}
+        self.counters.links_up += 1
+        if self._greet is not None:
+            self._greet(link)
+        for up, _ in self._listeners:
+            self._guarded(up, info)
+        self._refresh_urls()
+
+    def _set_down(self, link: PeerLink) -> None:
+        """Idempotent. After this returns no frame of the link is delivered."""
+        if not link.up:
+            return
+        link.up = False
+        info = link.info
+        assert info is not None
+        assert self.links.get(info.peer_id) is link
+        del self.links[info.peer_id]
+        self._peers = {peer: other for peer, other in self._peers.items() if peer != info.peer_id}
+        self.counters.links_down += 1
+        self._rpc.link_lost(info.peer_id)
+        if self._switchboard is not None:
+            self._guarded(self._switchboard.drop_peer, link)
+        for _, down in self._listeners:
+            self._guarded(down, info)
+        self._refresh_urls()
+
+    def _process(self, link: PeerLink, buffer: bytes, spans: list[Span]) -> None:
+        """Delivers the frames of one read. Raises FrameError for a malformed one; what callbacks raise is logged."""
+        deliver, on_raft, peer = self._deliver, self.on_raft, link.peer_id
+        messages = run = size = 0
+        of = ""  # what comes together is mostly of one account: it is counted as a run
+        for kind, start, end in spans:
+            if not link.up:
+                break
+            if kind == MSG:
+                messages += 1
+                account, subject, reply, queues, headers, payload = decode_msg(buffer, start, end)
+                if account != of:
+                    if run:
+                        self.traffic.received(of, run, size)
+                    of, run, size = account, 0, 0
+                run += 1
+                size += len(headers) + len(payload)
+                try:
+                    deliver(link, account, subject, reply, queues, headers, payload)
+                except Exception:  # noqa: BLE001 - one message's failure must not cut the link of all groups
+                    self._callback_failed("message")
+            elif kind == RAFT:
+                gid, frame = decode_raft(buffer, start, end)
+                try:
+                    wrong = on_raft(peer, gid, frame)
+                except Exception:  # noqa: BLE001
+                    self._callback_failed("Raft frame")
+                    wrong = None
+                if wrong:
+                    raise FrameError(wrong)
+            elif kind == DELIVER:
+                delivery = decode_deliver(buffer, start, end)
+                messages += len(delivery[3])
+                self.traffic.received(delivery[0], len(delivery[3]), size_of(delivery[3]))
+                if self._switchboard is not None:
+                    self._guarded(self._switchboard.deliver_many_from_peer, link, *delivery)
+            else:
+                self._control(link, kind, buffer[start:end])
+        link.stats.in_msgs += messages
+        if run:
+            self.traffic.received(of, run, size)
+        try:
+            self.on_read_end()
+        except Exception:  # noqa: BLE001
+            self._callback_failed("end of read")
+
+    def _control(self, link: PeerLink, kind: int, body: bytes) -> None:
+        if kind == Kind.PING:
+            link.send_urgent(encode_ping(Kind.PONG, decode_ping(body)))
+        elif kind == Kind.PONG:
+            sent = decode_ping(body) / 1e9
+            link.stats.rtt = max(0.0, self._clock.monotonic() - sent)
+        elif kind == Kind.CALL:
+            call_id, method, payload = decode_call(body)
+            if method in self._open or self.is_member(link.peer_id):
+                self._rpc.on_call(link, call_id, method, payload)
+            else:
+                self.counters.strangers += 1
+                link.send(encode_error(call_id, f"{method}: {link.peer_id} is not known as a member of the cluster"))
+        elif kind == Kind.REPLY:
+            call_id, payload = decode_answer(body)
+            self._rpc.on_answer(link.peer_id, call_id, payload, "")
+        elif kind == Kind.ERROR:
+            call_id, text = decode_answer(body)
+            self._rpc.on_answer(link.peer_id, call_id, None, text.decode(errors="replace"))
+        elif kind == Kind.SUB:
+            self._on_sub(link, body)
+        elif kind == Kind.ASK_BACKLOG:
+            account, target, mark, _ = decode_backlog(body)
+            waiting = self._switchboard.backlog_here(account, target) if self._switchboard is not None else 0
+            link.send(encode_backlog(Kind.BACKLOG, account, target, mark, waiting))
+        elif kind == Kind.BACKLOG:
+            if self._switchboard is not None:
+                self._guarded(self._switchboard.backlog_told, link, *decode_backlog(body))
+        elif kind == Kind.NOTICE:
+            name, payload = decode_notice(body)
+            handler = self._notices.get(name)
+            if handler is None:
+                pass
+            elif name in self._open or self.is_member(link.peer_id):
+                self._noticed(handler, link.peer_id, payload)
+            else:
+                self.counters.strangers += 1
+        elif kind == Kind.INFO:
+            self._on_info(link, body)
+        elif kind == Kind.GOSSIP:
+            self._on_gossip(link, decode_gossip(body))
+        elif kind == Kind.REFUSED:  # it did not like this node's INFO, upon which the link was up here
+            link.close(f"refused by the peer: {decode_refused(body)}")
+        else:
+            raise FrameError(f"frame of kind {kind} on a link that is up")
+
+    def _on_sub(self, link: PeerLink, body: bytes) -> None:
+        account, subject, queue, count = decode_sub(body)
+        if len(account) > MAX_ACCOUNT:
+            raise FrameError("SUB of no account")
+        if self._switchboard is not None:
+            self._guarded(self._switchboard.set_remote_interest, link, account, subject, queue, count)
+
+    def _on_info(self, link: PeerLink, body: bytes) -> None:
+        info = decode_info(body, link.stats.ip)
+        old = link.info
+        assert old is not None
+        if (info.peer_id, info.boot_id, info.name, info.key) != (old.peer_id, old.boot_id, old.name, old.key):
+            raise FrameError("INFO changes who the peer is")
+        if self._cut_if_foreign(link, info):
+            return
+        link.info = info
+        self._peers = {**self._peers, info.peer_id: info}
+        self._refresh_urls()
+
+    def _on_gossip(self, link: PeerLink, nodes: list[tuple[str, str]]) -> None:
+        """Addresses of nodes that the peer is connected to."""
+
+    def _refresh_urls(self) -> None:
+        urls = tuple(sorted({info.client_url for info in self._peers.values() if info.client_url}))
+        if urls != self._client_urls:
+            self._client_urls = urls
+            if self.on_client_urls is not None:
+                self._guarded(self.on_client_urls, urls)
+        urls = tuple(sorted({info.leaf_url for info in self._peers.values() if info.leaf_url}))
+        if urls != self._leaf_urls:
+            self._leaf_urls = urls
+            if self.on_leaf_urls is not None:
+                self._guarded(self.on_leaf_urls, urls)
+        urls = tuple(sorted({info.ws_url for info in self._peers.values() if info.ws_url}))
+        if urls != self._ws_urls:
+            self._ws_urls = urls
+            if self.on_ws_urls is not None:
+                self._guarded(self.on_ws_urls, urls)
+
+    def _guarded(self, callback: Callable[..., None], *args: object) -> None:
+        try:
+            callback(*args)
+        except Exception:  # noqa: BLE001
+            self._callback_failed(getattr(callback, "__qualname__", "callback"))
+
+    def _noticed(self, handler: NoticeHandler, peer: str, payload: bytes) -> None:
+        """Raises FrameError, for what no peer of ours would send."""
+        try:
+            handler(peer, payload)
+        except FrameError:
+            raise
+        except Exception:  # noqa: BLE001
+            self._callback_failed("notice")
+
+    def _callback_failed(self, what: str) -> None:
+        """Logs the current exception: a bug in another room. Each of a flood would make the flood worse."""
+        self.counters.callback_errors += 1
+        if self.counters.callback_errors <= _LOGGED_ERRORS or self.counters.callback_errors % 1000 == 0:
+            self._log.exception("Mesh: %s failed (%d so far)", what, self.counters.callback_errors)
+
+
+async def _answer_sync(peer: str, payload: bytes) -> bytes:
+    return b""

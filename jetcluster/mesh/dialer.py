@@ -1,0 +1,229 @@
+"""Whom this node dials: the configured routes, always, and nodes heard of by gossip, until they stay away too long."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from jetcluster.mesh.auth import Credentials, Handshake, Reason, Refused, derive_key
+from jetcluster.mesh.info import join_url, split_url
+from jetcluster.mesh.link import TcpLink
+from jetcluster.records import dataclass
+
+if TYPE_CHECKING:
+    from jetcluster.mesh.mesh import NodeMesh
+
+RETRY_MIN = 0.1
+RETRY_MAX = 2.0
+"""Seconds between attempts: doubles from the first to the second, +-20%."""
+DIAL_TIMEOUT = 2.0
+POLITE_DELAY = 0.5
+"""Of two nodes that learn of each other, the one with the higher id leaves the dialling to the other for so long."""
+MAX_TARGETS = 512
+MAX_HEARSAY = 64
+"""Of them, those that strangers have told: what members tell has its place."""
+LEARNED_TTL = 3600.0
+"""Seconds after which an address known by gossip only, where nobody answered all the time, is forgotten."""
+LOG_EVERY = 60.0
+
+
+@dataclass(slots=True, frozen=True)
+class Route:
+    """One entry of --routes."""
+
+    host: str
+    port: int
+    credentials: Credentials | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Target:
+    route: Route
+    configured: bool
+    peer_id: str | None = None
+    """Who answered there last, or who is said to be there."""
+    is_self: bool = False
+    hearsay: bool = False
+    """Known from strangers alone."""
+    failing_since: float | None = None
+    logged: float | None = None
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    dialled: asyncio.Event = field(default_factory=asyncio.Event)
+    """It was found out once whether somebody is there."""
+    task: asyncio.Task[None] | None = None
+
+    def __str__(self) -> str:
+        return join_url(self.route.host, self.route.port)
+
+
+class Dialer:
+    def __init__(self, mesh: NodeMesh) -> None:
+        self._mesh = mesh
+        self._targets: dict[tuple[str, int], Target] = {}
+
+    def start(self, routes: tuple[Route, ...]) -> None:
+        self.set_routes(routes)
+
+    def set_routes(self, routes: tuple[Route, ...]) -> None:
+        """Dials new routes; an address that is a configured route no longer counts as learned."""
+        wanted = {(route.host, route.port): route for route in routes}
+        for key, target in self._targets.items():
+            target.configured = key in wanted
+            if target.configured:
+                target.route = wanted.pop(key)
+        for route in wanted.values():
+            self._add(Target(route, configured=True))
+
+    async def first_dials(self, seconds: float) -> None:
+        waiting = [
+            asyncio.ensure_future(target.dialled.wait()) for target in self._targets.values() if target.configured
+        ]
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=seconds)
+            for one in late:
+                one.cancel()
+
+    async def stop(self) -> None:
+        tasks = [target.task for target in self._targets.values() if target.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def settled(self) -> bool:
+        """Every configured route led to a peer that is connected now, or to this node itself."""
+        return all(
+            target.is_self or target.peer_id in self._mesh.links
+            for target in self._targets.values()
+            if target.configured
+        )
+
+    @property
+    def expected_nodes(self) -> int:
+        """An address where nobody answered yet counts as a node of its own, unless it is the one that we announce."""
+        me = self._mesh.me
+        nodes = {me.peer_id}
+        for target in self._targets.values():
+            if target.configured and not target.is_self and str(target) != me.cluster_url:
+                nodes.add(target.peer_id or str(target))
+        return len(nodes)
+
+    def learn(self, peer_id: str, url: str, *, hearsay: bool = False) -> None:
+        """Somebody, or the peer itself, says that it is reachable at `url`. `hearsay`: a stranger says so. It is tried,
+        and changes nothing that is known otherwise."""
+        if not url or peer_id == self._mesh.me.peer_id:
+            return
+        host, port = split_url(url)
+        known = self._targets.get((host, port))
+        if known is not None:
+            if not known.configured and known.peer_id not in self._mesh.links and (known.hearsay or not hearsay):
+                known.peer_id, known.hearsay = peer_id, hearsay
+        elif len(self._targets) < MAX_TARGETS and not (hearsay and self._hearsay() >= MAX_HEARSAY):
+            self._add(Target(Route(host, port), configured=False, peer_id=peer_id, hearsay=hearsay))
+
+    def _hearsay(self) -> int:
+        return sum(target.hearsay for target in self._targets.values())
+
+    def peer_lost(self, peer_id: str) -> None:
+        for target in self._targets.values():
+            if target.peer_id == peer_id:
+                target.wake.set()
+
+    def _add(self, target: Target) -> None:
+        key = (target.route.host, target.route.port)
+        if key not in self._targets:
+            self._targets[key] = target
+            target.task = self._mesh.loop.create_task(self._run(target), name=f"dial {target}")
+
+    async def _run(self, target: Target) -> None:
+        retry = RETRY_MIN
+        while not self._expired(target):
+            if target.peer_id is not None:
+                if self._connected(target.peer_id):
+                    target.dialled.set()
+                    await self._until_lost(target)
+                    retry = RETRY_MIN
+                    await self._sleep(retry)
+                if self._mesh.me.peer_id > target.peer_id:
+                    await asyncio.sleep(POLITE_DELAY)
+                if self._connected(target.peer_id):
+                    continue
+            refusal = await self._attempt(target)
+            if refusal is None or refusal.reason != Reason.DUPLICATE:  # else it is about to be linked the other way
+                target.dialled.set()
+            if refusal is None:
+                target.failing_since = target.logged = None
+                retry = RETRY_MIN
+                continue
+            if refusal.reason == Reason.SELF:
+                target.is_self = True
+                return
+            self._failed(target, refusal)
+            await self._sleep(retry)
+            retry = min(retry * 2, RETRY_MAX)
+        self._mesh.log.info("Forgot route %s: nobody answered for %.0f s", target, LEARNED_TTL)
+        del self._targets[target.route.host, target.route.port]
+
+    async def _until_lost(self, target: Target) -> None:
+        while target.peer_id is not None and self._connected(target.peer_id):
+            target.wake.clear()
+            await target.wake.wait()
+
+    async def _sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds * self._mesh.rng.uniform(0.8, 1.2))
+
+    def _connected(self, peer_id: str) -> bool:
+        return peer_id in self._mesh.links
+
+    def _expired(self, target: Target) -> bool:
+        since = target.failing_since
+        return not target.configured and since is not None and self._mesh.clock.monotonic() - since > LEARNED_TTL
+
+    async def _attempt(self, target: Target) -> Refused | None:
+        """None when the connection became a link."""
+        mesh, route = self._mesh, target.route
+        credentials = route.credentials or mesh.options.authorization
+        key = derive_key(mesh.options.cluster_name, credentials) if credentials is not None else b""
+        link = TcpLink(mesh, Handshake(mesh.greeting(), key, dialer=True))
+        link.stats.configured = target.configured
+        link.dialled = "" if target.configured else str(target)
+        try:
+            await self._connect(link, route)
+        except (OSError, TimeoutError, ValueError) as error:  # ValueError: a host that cannot even be looked up
+            return Refused(Reason.BUSY, f"{error or 'timed out'}", by_peer=True)
+        refusal = await link.outcome
+        if link.handshake.done and link.handshake.remote is not None:
+            target.peer_id = link.handshake.remote.peer_id
+        return refusal
+
+    async def _connect(self, link: TcpLink, route: Route) -> None:
+        tls, loop = self._mesh.options.tls, self._mesh.loop
+        if tls is None:
+            async with asyncio.timeout(DIAL_TIMEOUT):
+                await loop.create_connection(lambda: link, route.host, route.port)
+            return
+        import ssl
+
+        from jetcluster.config.tls import handshake_failure, name_to_check
+
+        name = name_to_check(route.host, [target.route.host for target in self._targets.values() if target.configured])
+        try:
+            async with asyncio.timeout(DIAL_TIMEOUT + tls.timeout):
+                await loop.create_connection(
+                    lambda: link, route.host, route.port,
+                    ssl=tls.connecting, server_hostname=name, ssl_handshake_timeout=tls.timeout,
+                )  # fmt: skip
+        except ssl.SSLError as error:
+            raise ConnectionError(f"TLS handshake error: {handshake_failure(error)}") from error
+
+    def _failed(self, target: Target, refusal: Refused) -> None:
+        now = self._mesh.clock.monotonic()
+        if target.failing_since is None:
+            target.failing_since = now
+        if refusal.reason == Reason.DUPLICATE:
+            return
+        if target.logged is None or now - target.logged >= LOG_EVERY:
+            target.logged = now
+            said = "refused by the peer: " if refusal.by_peer and refusal.reason != Reason.BUSY else ""
+            self._mesh.log.error("Error trying to connect to route %s: %s%s", target, said, refusal)

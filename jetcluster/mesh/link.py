@@ -1,0 +1,438 @@
+"""One TCP connection of the mesh: handshake, framing, coalesced output, keepalive figures.
+
+Output has two lanes. SUB, MSG, CALL, REPLY, NOTICE and INFO go in order through the ordered lane. Raft frames, PING and
+PONG have the urgent lane. Each loop turn writes the urgent lane first, then the ordered lane, in one `transport.write`.
+While the connection takes no more (more than `HIGH_WATER` bytes wait in the transport) the ordered lane stays here and
+only urgent frames are passed on: heartbeats and appends then wait behind at most `HIGH_WATER` plus one slice plus the
+socket buffers, however many gigabytes of messages are published. Single large frames cannot be overtaken, so catch-up
+asks for one bounded chunk at a time (replica/catchup.py).
+
+Bounds: publishers wait (`protocol.valve`) from `LANE` bytes in the ordered lane on, but not for a silent peer; messages
+are dropped (core NATS delivers at most once) once half of `max_pending` waits; the link is closed when all of it does,
+or when the other end has taken nothing for `WRITE_DEADLINE`. For a peer that is no member nobody waits, and
+`STRANGERS_PENDING` is the bound: whoever has the routes' password could stop all publishers by reading slowly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from typing import TYPE_CHECKING, cast
+
+from jetcluster.mesh.auth import Handshake, Reason, Refused, encode_refused
+from jetcluster.mesh.core import PeerLink
+from jetcluster.mesh.frames import (
+    MAX_HANDSHAKE_FRAME,
+    FrameError,
+    FrameReader,
+    Kind,
+    Span,
+    encode_ping,
+)
+from jetcluster.mesh.proof import own_addresses
+
+if TYPE_CHECKING:
+    from jetcluster.mesh.mesh import NodeMesh
+
+HIGH_WATER = 256 * 1024
+LOW_WATER = 64 * 1024
+SLICE = 128 * 1024
+"""The ordered lane goes out in pieces of about this many bytes, so that the transport's answer (pause) is heeded."""
+LANE = 512 * 1024
+"""Bytes of the ordered lane from which on publishers wait, so that requests and acks in there do not wait for long."""
+FULL_READ = 128 * 1024
+"""Bytes of a read from which on the next one waits for the loop's next turn."""
+
+WRITE_DEADLINE = 10.0
+"""Seconds for which something may wait that the other end takes no byte of, as nats-server's `write_deadline`."""
+STRANGERS_PENDING = 8 * 1024 * 1024
+"""Bytes for a peer that is no member, in the place of `max_pending`."""
+
+PING_AFTER = 0.9
+"""Seconds without any data after which the peer is pinged."""
+RTT_EVERY = 5.0
+"""A busy link is pinged this often too, for its round-trip time."""
+CLOSE_LINGER = 1.0
+"""Seconds a closed connection may take to flush its last bytes."""
+
+
+class TcpLink(PeerLink, asyncio.Protocol):
+    """A connection from its first byte on. It is a *link* (`up`) once both sides are authenticated and agreed on it."""
+
+    def __init__(self, mesh: NodeMesh, handshake: Handshake) -> None:
+        super().__init__(mesh)
+        self.mesh = mesh
+        self.handshake = handshake
+        self.stats.did_solicit = handshake.dialer
+        self.chosen = False
+        """The peer with the lower id decided for this connection; its INFO exchange is under way or done."""
+        self.outcome: asyncio.Future[Refused | None] = mesh.loop.create_future()
+        """Result: None once up, or why this never became a link. For the dialer."""
+        self.lost: asyncio.Future[None] = mesh.loop.create_future()
+        self.close_reason = ""
+        self.dialled = ""
+        """The address, where this node dialled one that others have told it."""
+        self.local = False
+        """Its other end is on this machine."""
+        self._loop = mesh.loop
+        self._clock = mesh.clock
+        self._reader = FrameReader(MAX_HANDSHAKE_FRAME)
+        self._transport: asyncio.Transport | None = None
+        self._ordered: deque[bytes] = deque()
+        self._urgent: list[bytes] = []
+        self._ordered_bytes = 0
+        self._pending = 0
+        self._max_pending = min(STRANGERS_PENDING, mesh.options.max_pending)
+        """More once it matters, for a member."""
+        self._taken = 0
+        self._taken_at = 0.0
+        """Bytes that the operating system had taken when it took some last, and when that was."""
+        self._scheduled = False
+        self._condemned = False
+        self._last_ping = 0.0
+        self._deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def descriptor(self) -> int:
+        """-1: none, or not known."""
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        return -1 if sock is None else sock.fileno()
+
+    @property
+    def own_addresses(self) -> tuple[str, ...]:
+        """See `mesh.proof`."""
+        transport = self._transport
+        return own_addresses(
+            self.core.me.cluster_url, None if transport is None else transport.get_extra_info("sockname")
+        )
+
+    # -- asyncio.Protocol ----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            size = self.mesh.options.socket_buffer
+            if size:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+        peername = transport.get_extra_info("peername") or ("", 0)
+        self.stats.ip, self.stats.port = str(peername[0]), int(peername[1])
+        self.local = is_local(self.stats.ip, transport.get_extra_info("sockname"))
+        self.stats.started = self.stats.last_activity = self._clock.monotonic()
+        self.stats.started_ns = self._clock.time_ns()
+        if not self.mesh.connection_opened(self) or not self.check_certificate():
+            return
+        timeout = self.mesh.options.handshake_timeout
+        self._deadline = self._loop.call_later(timeout, self._handshake_expired)
+        hello = self.handshake.start()
+        if hello:
+            self.send(hello)
+
+    def check_certificate(self) -> bool:
+        """Closes the connection when what the other end has shown may not come in."""
+        tls, transport = self.mesh.options.tls, self._transport
+        if tls is None or tls.check is None or transport is None:
+            return True
+        from jetcluster.auth.certificates import CertificateError, certificate_of
+
+        try:
+            tls.check(certificate_of(transport), not self.handshake.dialer)
+        except CertificateError as error:
+            self.refuse(Refused(Reason.AUTHORIZATION, f"TLS handshake error: {error}"))
+            return False
+        return True
+
+    def data_received(self, data: bytes) -> None:
+        """uvloop closes a connection whose callback raises, without a word: nothing may leave this method."""
+        if self.closed:
+            return
+        stats = self.stats
+        stats.in_bytes += len(data)
+        stats.last_activity = self._clock.monotonic()
+        if self.silent:
+            self.core.set_silent(self, False)
+        reader = self._reader
+        try:
+            spans = reader.feed(data)
+            if self.up:
+                self.core._process(self, reader.buffer, spans)
+            else:
+                self._before_up(reader, spans)
+            if reader.error is not None:
+                self._malformed(reader.error)
+            if len(data) >= FULL_READ:
+                self._breathe()
+        except FrameError as error:
+            self._malformed(str(error))
+        except Refused as refusal:
+            self.refuse(refusal)
+        except Exception as error:
+            self.mesh.log.exception("Mesh: reading from %s failed", self.describe())
+            self.close(f"internal error: {error!r}", abort=True)
+
+    def _breathe(self) -> None:
+        """There is more to be read, and libuv would go on with it 32 times: other connections, timers and what this
+        read has brought come first."""
+        transport = self._transport
+        if transport is not None and not self.closed:
+            transport.pause_reading()
+            self._loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self._transport is not None and not self.closed:
+            self._transport.resume_reading()
+
+    def _malformed(self, text: str) -> None:
+        if not self.closed:
+            self.mesh.counters.malformed += 1
+            self.refuse(Refused(Reason.MALFORMED, f"malformed: {text}"))
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._finish(f"connection lost: {exc}" if exc else "connection closed by the peer")
+        self._transport = None
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    def pause_writing(self) -> None:
+        self.congested = True
+
+    def resume_writing(self) -> None:
+        self.congested = False
+        if self._ordered and not self._scheduled:
+            self._flush()
+
+    # -- handshake -----------------------------------------------------------------------------------------------
+
+    def _before_up(self, reader: FrameReader, spans: list[Span]) -> None:
+        buffer = reader.buffer
+        for number, (kind, start, end) in enumerate(spans):
+            if self.closed:
+                return
+            if self.up:
+                self.core._process(self, buffer, spans[number:])
+                return
+            self._handshake_frame(kind, buffer[start:end])
+
+    def _handshake_frame(self, kind: int, body: bytes) -> None:
+        handshake = self.handshake
+        if kind == Kind.INFO and handshake.done:
+            self.mesh.info_received(self, body)
+            return
+        answer = handshake.receive(kind, body)
+        if answer:
+            self.send(answer)
+        if handshake.done:
+            assert handshake.remote is not None
+            self.peer_id = handshake.remote.peer_id
+            # Whoever sends PROOF then waits for INFO, which fits the smaller limit: no larger frame is in this read.
+            self._reader.max_frame = self.core.max_frame
+            self.mesh.authenticated(self)
+
+    def became_up(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if not self.outcome.done():
+            self.outcome.set_result(None)
+
+    def _handshake_expired(self) -> None:
+        if not self.up and not self.closed:
+            self.refuse(Refused(Reason.MALFORMED, "handshake not completed in time"))
+
+    def refuse(self, refusal: Refused) -> None:
+        """Closes the connection and tells the other side why (unless the other side said so itself)."""
+        if self.closed:
+            return
+        if not refusal.by_peer and not self.up:
+            self.send(encode_refused(refusal.reason, str(refusal), self.mesh.signature_of(self, refusal)))
+        if not self.outcome.done():
+            self.outcome.set_result(refusal)
+        self.mesh.connection_refused(self, refusal)
+        self.close(str(refusal))
+
+    # -- output --------------------------------------------------------------------------------------------------
+
+    def send(self, frame: bytes) -> None:
+        if self.closed or self._condemned:
+            return
+        size = len(frame)
+        self._ordered.append(frame)
+        self._ordered_bytes += size
+        self._pending += size
+        if self._ordered_bytes > LANE and not self.valve.closed and not self.silent and self._is_member():
+            self.valve.close()
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+        if self._pending > self._max_pending:
+            self._overflow()
+
+    def send_urgent(self, frame: bytes) -> bool:
+        if self.closed or self._condemned:
+            return False
+        self._urgent.append(frame)
+        self._pending += len(frame)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+        if self._pending > self._max_pending:
+            self._overflow()
+        return not self._condemned
+
+    def accepts_msgs(self) -> bool:
+        return (
+            self._pending * 2 <= self._max_pending
+            or self._drained() * 2 <= self._max_pending
+            or (self._may_more() and self._pending * 2 <= self._max_pending)
+        )
+
+    def _is_member(self) -> bool:
+        return self.core.is_member(self.peer_id)
+
+    def _may_more(self) -> bool:
+        """Has the bound become that of a member?"""
+        most = self.mesh.options.max_pending
+        if self._max_pending >= most or not self._is_member():
+            return False
+        self._max_pending = most
+        return True
+
+    @property
+    def pending(self) -> int:
+        return self._drained()
+
+    def _drained(self) -> int:
+        """Takes what the transport has sent since the last flush off the books."""
+        transport = self._transport
+        urgent = sum(map(len, self._urgent))
+        in_transport = transport.get_write_buffer_size() if transport is not None else 0
+        self._pending = self._ordered_bytes + urgent + in_transport
+        return self._pending
+
+    def _overflow(self) -> None:
+        """Closes later in the loop turn: the caller may be the router in the middle of its tables."""
+        if self._drained() <= self._max_pending or (self._may_more() and self._pending <= self._max_pending):
+            return
+        self._slow(f"{self._pending} bytes pending")
+
+    def _slow(self, why: str) -> None:
+        self._condemned = True
+        self.mesh.counters.slow += 1
+        self._loop.call_soon(lambda: self.close(f"slow peer: {why}", abort=True))
+
+    def flush(self) -> None:
+        """Hands what is queued to the transport now; whatever is sent later, urgent or not, comes after it."""
+        self._flush()
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self.congested or self._ordered_bytes > SLICE:
+            self._flush_slices(transport)
+        else:
+            self._urgent += self._ordered
+            self._ordered.clear()
+            self._ordered_bytes = 0
+            self._write(transport, self._urgent)
+        self._pending = self._ordered_bytes + transport.get_write_buffer_size()
+        if self._ordered_bytes < LANE // 4:
+            self.valve.open()
+
+    def _flush_slices(self, transport: asyncio.Transport) -> None:
+        if self._urgent:
+            self._write(transport, self._urgent)
+        ordered = self._ordered
+        while ordered and not self.congested:
+            batch: list[bytes] = []
+            size = 0
+            while ordered and size < SLICE:
+                frame = ordered.popleft()
+                size += len(frame)
+                batch.append(frame)
+            self._ordered_bytes -= size
+            self._write(transport, batch)
+
+    def _write(self, transport: asyncio.Transport, frames: list[bytes]) -> None:
+        data = b"".join(frames)
+        frames.clear()
+        self.stats.out_bytes += len(data)
+        transport.write(data)
+
+    # -- keepalive and close -------------------------------------------------------------------------------------
+
+    def keepalive(self, now: float, stale_after: float) -> None:
+        """Called a few times a second while up."""
+        silent = now - self.stats.last_activity
+        if silent > stale_after:
+            self.mesh.counters.stale += 1
+            self.close(f"stale: nothing received for {silent:.1f} s", abort=True)
+            return
+        self._watch_writes(now)
+        if now - self._last_ping >= (PING_AFTER if silent >= PING_AFTER else RTT_EVERY):
+            self._last_ping = now
+            self.send_urgent(encode_ping(Kind.PING, int(self._clock.monotonic() * 1e9)))
+
+    def excuse(self, seconds: float) -> None:
+        """This process stood still for so long: what the peer did meanwhile is not known yet."""
+        self.stats.last_activity += seconds
+        self._taken_at += seconds
+
+    def _watch_writes(self, now: float) -> None:
+        waiting = self._drained()
+        in_transport = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        taken = self.stats.out_bytes - in_transport
+        if not waiting or taken != self._taken:
+            self._taken, self._taken_at = taken, now
+        elif now - self._taken_at > WRITE_DEADLINE and not self._condemned:
+            self._slow(f"nothing taken for {now - self._taken_at:.0f} s, {waiting} bytes pending")
+
+    def close(self, reason: str, *, abort: bool = False) -> None:
+        """At once for everybody above: the peer is down when this returns. Bytes already queued are still sent unless
+        `abort`."""
+        if self.closed:
+            return
+        transport = self._transport
+        if transport is not None and not abort and not self._condemned:
+            self._write(transport, [*self._urgent, *self._ordered])
+        self._finish(reason)
+        if transport is None:
+            return
+        if abort:
+            transport.abort()
+        else:
+            transport.close()
+            self._loop.call_later(CLOSE_LINGER, transport.abort)
+
+    def _finish(self, reason: str) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self.close_reason = reason
+        self._urgent.clear()
+        self._ordered.clear()
+        self._ordered_bytes = self._pending = 0
+        self.valve.open()
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if not self.outcome.done():
+            self.outcome.set_result(Refused(Reason.MALFORMED, reason, by_peer=True))
+        self.mesh.connection_finished(self)
+
+    def describe(self) -> str:
+        remote = self.handshake.remote
+        name = f"{remote.name} ({remote.peer_id}) at " if remote is not None else ""
+        return f"{name}{self.stats.ip}:{self.stats.port}"
+
+
+def is_local(ip: str, sockname: tuple[str, int] | None) -> bool:
+    """Is the other end, at `ip`, on the machine of the own end, which is at `sockname`?"""
+    plain = ip.removeprefix("::ffff:")
+    return plain == "::1" or plain.startswith("127.") or (sockname is not None and bool(ip) and ip == sockname[0])

@@ -1,0 +1,515 @@
+"""The node mesh on TCP: one connection per pair of nodes, found by routes and gossip, authenticated both ways.
+
+Two nodes may dial each other at once. Of the two, the one with the lower peer id decides: it sends INFO on the
+connection it wants and refuses the other as a duplicate, so both sides always keep the same one, and a link that is up
+is never cut in favour of an equally good one. Of a peer whose key is known it tries all connections, and the first one
+with a signature is the link: both sides refuse the others then. A peer that restarted (another boot id), or that was
+not heard of for `REPLACE_AFTER`, is taken over by the new connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from jetcluster.clock import Clock, Rng, SystemClock, SystemRng
+from jetcluster.health.descriptors import DescriptorWatch
+from jetcluster.mesh.api import NodeInfo
+from jetcluster.mesh.auth import (
+    NONCE_BYTES,
+    Credentials,
+    Greeting,
+    Handshake,
+    Reason,
+    Refused,
+    derive_key,
+    shortened,
+)
+from jetcluster.mesh.core import MeshCore, PeerLink
+from jetcluster.mesh.dialer import Dialer, Route
+from jetcluster.mesh.frames import MAX_FRAME, FrameError
+from jetcluster.mesh.info import (
+    MAX_GOSSIP,
+    decode_info,
+    encode_gossip,
+    encode_info,
+    join_url,
+    split_url,
+)
+from jetcluster.mesh.link import TcpLink
+from jetcluster.mesh.proof import check, first_info
+from jetcluster.records import dataclass
+
+if TYPE_CHECKING:
+    import ssl
+
+    from jetcluster.auth.certificates import PeerCertificate
+    from jetcluster.net.tls_listener import TlsListener
+
+__all__ = ["Credentials", "MeshOptions", "MeshTls", "NodeMesh", "Route"]
+
+TICK = 0.25
+REPLACE_AFTER = 2.0
+"""Seconds of silence after which a link may be replaced by a new connection of the same process. A live peer is heard
+at least every PING_AFTER + TICK."""
+MAX_STRANGERS = 256
+"""Connections that are not authenticated yet; more are refused."""
+MAX_OUTSIDERS = 64
+"""Links of nodes that are no members: those without JetStream, and those that are about to become some."""
+FEW_STRANGERS = 16
+"""The same of either where the store needs the descriptors that are left."""
+STOP_TIMEOUT = 1.0
+REFUSAL_LOG_EVERY = 60.0
+MAX_REFUSAL_LOGS = 1024
+
+
+CertificateCheck = Callable[["PeerCertificate | None", bool], None]
+
+
+@dataclass(slots=True, frozen=True)
+class MeshTls:
+    accepting: ssl.SSLContext
+    connecting: ssl.SSLContext
+    timeout: float = 2.0
+    """Seconds for a handshake."""
+    check: CertificateCheck | None = None
+    """Asked once a handshake is done, with the other end's certificate and whether this end accepts. Raises
+    `auth.certificates.CertificateError`."""
+
+
+@dataclass(slots=True, frozen=True)
+class MeshOptions:
+    """Times in seconds, sizes in bytes."""
+
+    cluster_name: str
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0 or -1: a free port, shown in `NodeMesh.me.cluster_url`."""
+    advertise: str = ""
+    """host[:port] where others reach this node; default: the listener's. A wildcard host is replaced by each peer with
+    the address it sees."""
+    authorization: Credentials | None = None
+    """cluster { authorization }: the secret peers must prove to know, and the default of routes without credentials."""
+    routes: tuple[Route, ...] = ()
+    handshake_timeout: float = 2.0
+    silent_after: float = 0.8
+    """Without a word of a node that has JetStream, which says ten times a second that it lives, no publisher waits for
+    it: as soon as Raft suspects it (`RaftConfig.suspect_after`) others take its place."""
+    stale_after: float = 3.5
+    max_pending: int = 256 * 1024 * 1024
+    """Per link."""
+    socket_buffer: int = 256 * 1024
+    """SO_SNDBUF and SO_RCVBUF of each link (Linux doubles them); 0 leaves it to the system. Bytes in there cannot be
+    overtaken by a heartbeat: with the system's 10 MB a flood of messages delays Raft by half a second. The price is a
+    bound of about this much per round-trip time on a link's throughput."""
+    tls: MeshTls | None = None
+    """Every connection begins with a handshake in which both ends show certificates."""
+    sign: Callable[[bytes], bytes] | None = None
+    """Signs with the key whose public part is `NodeInfo.key` (`node_key`)."""
+    trusted_network: bool = False
+    """Strangers from other machines may be linked although nothing is asked of them."""
+    max_frame: int = MAX_FRAME
+    """Must be the same on all nodes and exceed max_payload by 128 KiB (subject, headers)."""
+
+
+class NodeMesh(MeshCore):
+    """Create, register handlers and listeners, then `await start()`. Everything runs on that event loop."""
+
+    def __init__(
+        self,
+        me: NodeInfo,
+        options: MeshOptions,
+        *,
+        clock: Clock | None = None,
+        rng: Rng | None = None,
+        log: logging.Logger | None = None,
+    ) -> None:
+        """`me.cluster_url` is filled in by `start`. Raises ValueError when name, tags or addresses are too long."""
+        self.clock = clock or SystemClock()
+        self.rng = rng or SystemRng()
+        self.log = log or logging.getLogger("jetcluster.mesh")
+        super().__init__(me, self.clock, options.max_frame, self.log)
+        encode_info(me)
+        self.options = options
+        self.loop: asyncio.AbstractEventLoop
+        self._key = derive_key(options.cluster_name, options.authorization) if options.authorization else b""
+        self._server: asyncio.Server | TlsListener | None = None
+        self._secure: TlsListener | None = None
+        self._dialer = Dialer(self)
+        self._connections: set[TcpLink] = set()
+        self._chosen: dict[str, TcpLink] = {}
+        self._next_rid = 1
+        self._port = 0
+        self._ticker: asyncio.TimerHandle | None = None
+        self._last_tick = 0.0
+        self._refusals_logged: dict[tuple[str, Reason | None], float] = {}
+        self._stopping = False
+        self.descriptors = DescriptorWatch()
+
+    def set_routes(self, routes: tuple[Route, ...]) -> None:
+        """The configured routes, after a reload. A link that stands stays: its node belongs to the cluster anyway."""
+        self.options = replace(self.options, routes=routes)
+        self._dialer.set_routes(routes)
+
+    def set_advertise(self, advertise: str) -> None:
+        """Where others reach this node, after a reload; they are told. Raises ValueError."""
+        self.options = replace(self.options, advertise=advertise)
+        self.update_me(replace(self.me, cluster_url=self._url()))
+
+    def set_authorization(self, authorization: Credentials | None, *, trusted: bool = False) -> None:
+        """After a reload, for handshakes to come: links that stand stay."""
+        self.options = replace(self.options, authorization=authorization, trusted_network=trusted)
+        self._key = derive_key(self.options.cluster_name, authorization) if authorization else b""
+
+    def _url(self) -> str:
+        options = self.options
+        return _advertised(options.advertise, self._port) if options.advertise else join_url(options.host, self._port)
+
+    def set_tls(self, tls: MeshTls) -> None:
+        """After a reload, for handshakes to come; links whose certificates may no longer be are closed."""
+        self.options = replace(self.options, tls=tls)
+        if self._secure is not None:
+            self._secure.context, self._secure.timeout = tls.accepting, tls.timeout
+        for link in list(self._connections):
+            link.check_certificate()
+
+    async def start(self) -> None:
+        """Listens and begins to dial. Raises OSError when the address cannot be bound, ValueError for an impossible
+        `advertise`."""
+        self.loop = asyncio.get_running_loop()
+        options = self.options
+        port = self._port = await self._listen()
+        self.me = replace(self.me, cluster_url=self._url())
+        encode_info(self.me)
+        self.log.info("Listening for route connections on %s", join_url(options.host, port))
+        if options.authorization is None and options.tls is None:
+            from_where = "reaches" if options.trusted_network else "is on this machine and reaches"
+            self.log.warning(
+                "Cluster %r has no authorization: whoever %s %s may join it",
+                options.cluster_name,
+                from_where,
+                join_url(options.host, port),
+            )
+        self._last_tick = self.clock.monotonic()
+        self._ticker = self.loop.call_later(TICK, self._tick)
+        self._dialer.start(options.routes)
+
+    async def _listen(self) -> int:
+        options, tls = self.options, self.options.tls
+        if tls is None:
+            plain = await self.loop.create_server(self._accept, options.host or None, max(0, options.port))
+            self._server = plain
+            return int(plain.sockets[0].getsockname()[1])
+        from jetcluster.net.tls_listener import TlsListener
+
+        secure = self._server = self._secure = TlsListener(
+            tls.accepting, tls.timeout, self._accept, self._handshake_failed
+        )
+        return (await secure.start(options.host, max(0, options.port)))[1]
+
+    async def stop(self) -> None:
+        """Says goodbye: what is queued is sent, listeners are told that all peers are down."""
+        self._stopping = True
+        if self._ticker is not None:
+            self._ticker.cancel()
+        if self._server is not None:
+            self._server.close()
+        await self._dialer.stop()
+        connections = list(self._connections)
+        for link in connections:
+            link.close("shutting down")
+        waiting = [link.lost for link in connections if not link.lost.done()]
+        if waiting:
+            await asyncio.wait(waiting, timeout=STOP_TIMEOUT)
+        await self._rpc.stop()
+
+    async def first_dials(self, seconds: float) -> None:
+        """Returns when every configured route was dialled once, whatever came of it, or after `seconds`."""
+        await self._dialer.first_dials(seconds)
+
+    @property
+    def settled(self) -> bool:
+        """Every configured route led to a peer that is connected now, or to this node itself."""
+        return self._dialer.settled
+
+    @property
+    def expected_nodes(self) -> int:
+        """Distinct nodes that the configured routes name, this one included. An upper bound until `settled`."""
+        return self._dialer.expected_nodes
+
+    def cut(self, peer: str) -> None:
+        """Closes the link to a peer, if there is one; it is dialled again. For operators and tests."""
+        link = self.links.get(peer)
+        if link is not None:
+            link.close("cut on request", abort=True)
+
+    # -- called by connections -----------------------------------------------------------------------------------
+
+    def greeting(self) -> Greeting:
+        return Greeting(
+            peer_id=self.me.peer_id,
+            boot_id=self.me.boot_id,
+            name=self.me.name,
+            cluster=self.options.cluster_name,
+            nonce=self.rng.token(NONCE_BYTES),
+            authorization=bool(self._key),
+        )
+
+    def connection_opened(self, link: TcpLink) -> bool:
+        """False when the connection was closed at once."""
+        link.stats.rid = self._next_rid
+        self._next_rid += 1
+        self._connections.add(link)
+        if self._stopping:
+            link.close("shutting down")
+        elif not link.handshake.dialer and len(self._connections) - len(self.links) > self._most_strangers(link):
+            link.refuse(Refused(Reason.BUSY, "too many connections that are not authenticated"))
+        return not link.closed
+
+    def _most_strangers(self, link: TcpLink) -> int:
+        return FEW_STRANGERS if self.descriptors.nearly_out(link.descriptor) else MAX_STRANGERS
+
+    def _check_room(self, link: TcpLink, peer_id: str) -> None:
+        """Raises Refused."""
+        if peer_id in self.links or self.is_member(peer_id):
+            return
+        most = min(MAX_OUTSIDERS, self._most_strangers(link))
+        if sum(not self.is_member(other) for other in self.links) >= most:
+            raise Refused(Reason.BUSY, f"{most} nodes that are no members of the cluster are linked")
+
+    def authenticated(self, link: TcpLink) -> None:
+        """Both sides have proven themselves. Raises Refused."""
+        remote = link.handshake.remote
+        assert remote is not None
+        if text := self.left_out(remote.peer_id):
+            raise Refused(Reason.LEFT_OUT, text)
+        self._check_origin(link, remote.peer_id)
+        self._check_name(remote.peer_id, remote.name)
+        if not self._decides(remote.peer_id):
+            return
+        current = self._chosen.get(remote.peer_id)
+        known = bool(self._known_key(remote.peer_id))
+        if current is not None:
+            # One that has yet to show the key of its node keeps nobody out: who shows it first is linked.
+            if self._stands(current, remote.boot_id) and (current.up or not known):
+                raise Refused(Reason.DUPLICATE, f"already connected to {self.me.name}")
+            if not known:
+                current.close("replaced by a new connection", abort=True)
+        if current is None or not known:
+            self._choose(link)  # else it takes the other's place once it has shown who it is
+        link.send(self._first_info(link))
+
+    def _stands(self, link: TcpLink, boot_id: str) -> bool:
+        """Is it of this very process of the peer, and heard?"""
+        assert link.handshake.remote is not None
+        silent = self.clock.monotonic() - link.stats.last_activity
+        return link.handshake.remote.boot_id == boot_id and silent < REPLACE_AFTER
+
+    def info_received(self, link: TcpLink, body: bytes) -> None:
+        """The other half of the INFO exchange: the connection becomes the link. Raises Refused, FrameError."""
+        remote = link.handshake.remote
+        assert remote is not None
+        info = decode_info(body, link.stats.ip)
+        if (info.peer_id, info.boot_id, info.name) != (remote.peer_id, remote.boot_id, remote.name):
+            raise FrameError("INFO differs from the greeting")
+        self._check_name(info.peer_id, info.name)
+        if reason := self.foreign(info):
+            raise Refused(Reason.CLUSTER, reason)
+        self._check_key(link, info, body)
+        self._check_room(link, info.peer_id)
+        if info.key and not link.chosen:
+            current = self._chosen.get(info.peer_id)
+            if current is not None and current.up and self._stands(current, info.boot_id):
+                raise Refused(Reason.DUPLICATE, f"already connected to {self.me.name}")
+        for other, linked in self.peers.items():
+            if linked.name == info.name and other != info.peer_id:
+                self.links[other].close(f"its name is that of member {info.peer_id}")
+        if not link.chosen:
+            current = self._chosen.pop(info.peer_id, None)
+            if current is not None:
+                current.chosen = False
+                if current.up:
+                    current.close("replaced by a new connection", abort=True)
+            self._choose(link)
+        if not self._decides(info.peer_id):
+            link.send(self._first_info(link))
+            # The peer waits for this INFO: what the groups send as soon as the link is up must not overtake it.
+            link.flush()
+        self._came_up(link, info)
+
+    def connection_refused(self, link: TcpLink, refusal: Refused) -> None:
+        if refusal.reason == Reason.DUPLICATE:
+            self.counters.duplicates += not refusal.by_peer
+            return
+        if refusal.by_peer and refusal.reason == Reason.LEFT_OUT and link.handshake.done:
+            self._on_left_out(link, refusal)
+        if refusal.reason == Reason.SELF or refusal.by_peer:
+            return
+        self.counters.refused += 1
+        if link.handshake.dialer and not link.up:
+            return  # the dialer logs its own failures
+        if self._may_log(link.stats.ip, refusal.reason):
+            self.log.error("Refused connection of %s to the cluster port: %s", link.describe(), refusal)
+
+    def signature_of(self, link: TcpLink, refusal: Refused) -> bytes:
+        """By which the other end knows that it was this node that left it out; b"" of any other refusal."""
+        sign, handshake = self.options.sign, link.handshake
+        if refusal.reason != Reason.LEFT_OUT or sign is None or not handshake.done:
+            return b""
+        return sign(handshake.last_word(shortened(str(refusal)), dialer=handshake.dialer))
+
+    def connection_finished(self, link: TcpLink) -> None:
+        self._connections.discard(link)
+        if link.chosen and self._chosen.get(link.peer_id) is link:
+            del self._chosen[link.peer_id]
+        if link.up:
+            self.log.info("Route to %s is down: %s", link.describe(), link.close_reason)
+            self._set_down(link)
+            self._dialer.peer_lost(link.peer_id)
+
+    # -- internals -----------------------------------------------------------------------------------------------
+
+    def _accept(self) -> TcpLink:
+        return TcpLink(self, Handshake(self.greeting(), self._key, dialer=False))
+
+    def _on_left_out(self, link: TcpLink, refusal: Refused) -> None:
+        """Counts as the word of one of those that this node itself knows as its cluster, and of nobody else."""
+        remote, handshake = link.handshake.remote, link.handshake
+        assert remote is not None
+        key = self.key_of(remote.peer_id) if self.is_voter(remote.peer_id) else ""
+        if key and refusal.signature:
+            from jetcluster.mesh.node_key import verify
+
+            if verify(key, handshake.last_word(str(refusal), dialer=not handshake.dialer), refusal.signature):
+                self._told_left_out(str(refusal))
+                return
+        self.counters.strangers += 1
+        if self._may_log(link.stats.ip, refusal.reason):
+            self.log.error("%s says that this node was left out, and is not known for it: %s", link.describe(), refusal)
+
+    def _handshake_failed(self, address: tuple[str, int], error: Exception) -> None:
+        from jetcluster.config.tls import handshake_failure
+
+        self.counters.refused += 1
+        if self._may_log(address[0], None):
+            where, why = join_url(*address), handshake_failure(error)
+            self.log.error("Refused connection of %s to the cluster port: TLS handshake error: %s", where, why)
+
+    def _may_log(self, ip: str, reason: Reason | None) -> bool:
+        """Once in a while for each of them. None: TLS."""
+        now, key = self.clock.monotonic(), (ip, reason)
+        if now - self._refusals_logged.get(key, -REFUSAL_LOG_EVERY) < REFUSAL_LOG_EVERY:
+            return False
+        if len(self._refusals_logged) >= MAX_REFUSAL_LOGS:
+            self._refusals_logged.clear()
+        self._refusals_logged[key] = now
+        return True
+
+    def _first_info(self, link: TcpLink) -> bytes:
+        return first_info(self.me, link.handshake, self.options.sign, link.dialled, link.own_addresses)
+
+    def _known_key(self, peer_id: str) -> str:
+        """By which `peer_id` must show who it is: what the cluster knows, or the node that is linked under this id."""
+        known, linked = self.key_of(peer_id), self.peers.get(peer_id)
+        return known or (linked.key if linked is not None else "")
+
+    def _check_key(self, link: TcpLink, info: NodeInfo, body: bytes) -> None:
+        """Raises Refused."""
+        known = self._known_key(info.peer_id)
+        if known and info.key != known:
+            raise Refused(
+                Reason.AUTHORIZATION, f"node {info.name!r} is not the one that the cluster knows as {info.peer_id}"
+            )
+        if info.key:
+            check(info, body, link.handshake, link.dialled, link.own_addresses)
+
+    def _check_origin(self, link: TcpLink, peer_id: str) -> None:
+        """Nothing was asked of this peer, so it must be a member, or on this machine. Raises Refused."""
+        options = self.options
+        if self._key or options.tls is not None or options.trusted_network or link.local or self.knows(peer_id):
+            return
+        raise Refused(
+            Reason.AUTHORIZATION,
+            "it is on another machine, and this cluster has no authorization: configure cluster { authorization } or "
+            "cluster { tls }, or, where nobody else reaches the port, cluster { trusted_network: true }",
+        )
+
+    def _decides(self, peer_id: str) -> bool:
+        return self.me.peer_id < peer_id
+
+    def _check_name(self, peer_id: str, name: str) -> None:
+        """Two nodes of one name would be one to every operator and every client: the later one stays out."""
+        if name == self.me.name:
+            raise Refused(Reason.NAME, f"server name {name!r} is taken by node {self.me.peer_id}")
+        for other, info in self.peers.items():
+            if info.name == name and other != peer_id and not self._outranks(peer_id, other):
+                raise Refused(Reason.NAME, f"server name {name!r} is taken by node {other}")
+
+    def _outranks(self, peer_id: str, other: str) -> bool:
+        """A stranger that has taken the name of a member which was away does not keep that one out."""
+        return self.knows(peer_id) and not self.is_member(other)
+
+    def _choose(self, link: TcpLink) -> None:
+        assert link.peer_id not in self._chosen
+        link.chosen = True
+        self._chosen[link.peer_id] = link
+
+    def _came_up(self, link: TcpLink, info: NodeInfo) -> None:
+        self._set_up(link, info)
+        link.became_up()
+        if link.closed:
+            return
+        self.log.info("Route to %s is up", link.describe())
+        others = [
+            (peer, other.cluster_url)
+            for peer, other in self.peers.items()
+            if peer != info.peer_id and other.cluster_url
+        ]
+        link.send(encode_gossip(others[:MAX_GOSSIP]))
+        self._tell_others(link, info)
+
+    def _tell_others(self, link: PeerLink, info: NodeInfo) -> None:
+        if info.cluster_url:
+            self._dialer.learn(info.peer_id, info.cluster_url, hearsay=not self.is_member(info.peer_id))
+            gossip = encode_gossip([(info.peer_id, info.cluster_url)])
+            for other in self.links.values():
+                if other is not link:
+                    other.send(gossip)
+
+    def _on_info(self, link: PeerLink, body: bytes) -> None:
+        before = link.info
+        super()._on_info(link, body)
+        if before is not None and link.info is not None and before.cluster_url != link.info.cluster_url:
+            self._tell_others(link, link.info)
+
+    def _on_gossip(self, link: PeerLink, nodes: list[tuple[str, str]]) -> None:
+        for peer_id, url in nodes:
+            if peer_id not in self.links:
+                self._dialer.learn(peer_id, url, hearsay=not self.is_member(link.peer_id))
+
+    def _tick(self) -> None:
+        """Keepalive of all links. If this process itself stood still (SIGSTOP, a long collection), what the peers sent
+        meanwhile is still unread: they get the time back."""
+        now, options = self.clock.monotonic(), self.options
+        stood_still = now - self._last_tick - TICK
+        self._last_tick = now
+        for link in list(self.links.values()):
+            assert isinstance(link, TcpLink)
+            if stood_still > 2 * TICK:
+                link.excuse(stood_still)
+            if link.info is not None and link.info.jetstream and now - link.stats.last_activity > options.silent_after:
+                self.set_silent(link, True)
+            link.keepalive(now, options.stale_after)
+        self._ticker = self.loop.call_later(TICK, self._tick)
+
+
+def _advertised(address: str, port: int) -> str:
+    """`address` with `port` where it names none."""
+    try:
+        split_url(address)
+    except ValueError:
+        return join_url(address.removeprefix("[").removesuffix("]"), port)
+    return address

@@ -1,0 +1,591 @@
+"""The meta group's state machine: which stream lives on which peers, and which nodes there are.
+
+Pure and deterministic: a command in, its verdict and a list of effects out. Every decision that two clients could race
+for (name taken, subjects taken, limits, group ids) is taken here, in log order, and nowhere else. Commands are JSON:
+this is the control plane, tens per second.
+
+    {"kind": "stream_create", "request": id, "account", "config", "peers": [..], "leader", "created": ns, "limits"}
+    {"kind": "stream_update", "request": id, "account", "config", "limits", "peers"?: [..], "from"?: [..], "at"?: ns}
+    {"kind": "stream_delete", "request": id, "account", "name", "gid"?}
+    {"kind": "stream_restored", "request": id, "account", "name", "gid"}
+    {"kind": "stream_move_cancel", "request": id, "account", "name", "revision"}
+    {"kind": "stream_peers",  "request": id, "account", "name", "gid", "peers": [..], "from"?: [..]}
+    {"kind": "node", "request": id, "peer", "name", "tags": [..], "jetstream": bool, "level"?: int, "key"?}
+    {"kind": "node_drain", "request": id, "peer", "draining": bool}
+    {"kind": "node_remove", "request": id, "peer", "name"?}
+    {"kind": "node_replace", "request": id, "peer", "by"}
+    {"kind": "cluster", "request": id, "id"}
+    {"kind": "rescue", "request": id, "rescue": {"number", "at_ns", "by", "survivors": {..}, "lost": {..}}}
+    {"kind": "stream_rescue", "request": id, "account", "name", "gid", "number", "kept", "peers": [..]}
+
+`limits` is {"max_streams", "max_memory", "max_storage"} of the account, -1 for none; with "replicas", those of its
+streams with so many replicas alone, whose bytes count once then. `peers` of an update are where the
+stream goes, worked out for a stream that lives on `from`. `request` makes a retry safe: a
+leader that dies after it proposed leaves the asker in doubt; the same id again gets the first verdict.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from jetcluster import errors
+from jetcluster.config.nkeys import is_key
+from jetcluster.errors import ApiError, by_code, invalid_config
+from jetcluster.meta.state import (
+    Assignment,
+    ClusterNamed,
+    ClusterRescued,
+    Effect,
+    Node,
+    NodeChanged,
+    NodeRemoved,
+    Origin,
+    Rescue,
+    StreamAssigned,
+    StreamRemoved,
+    StreamUpdated,
+    node_difference,
+    stream_difference,
+)
+from jetcluster.meta.subjects import SubjectBook
+from jetcluster.model.stream_rules import merge_update, same_config
+from jetcluster.raft.api import META_GROUP
+from jetcluster.stream.log_json import load_object
+from jetcluster.stream.rules import RESTORING
+
+REMEMBERED_REQUESTS = 1024
+"""How many verdicts are kept for retries; a retry comes within seconds."""
+REMEMBERED_REMOVALS = 1024
+REMEMBERED_RESCUES = 64
+
+_SNAPSHOT_VERSION = 1
+Result = dict[str, Any]
+
+
+class MetaMachine:
+    def __init__(self) -> None:
+        self.applied_index = 0
+        self.cluster_id = ""
+        """Made when the group was (cluster/cluster_id.py); "" until the first leader has said so."""
+        self._digest = bytes(16)
+        self._next_gid = META_GROUP + 1
+        self._accounts: dict[str, dict[str, Assignment]] = {}
+        self._by_gid: dict[int, Assignment] = {}
+        self._subjects: dict[str, SubjectBook] = {}
+        self._nodes: dict[str, Node] = {}
+        self._removed: dict[str, str] = {}
+        self._rescues: list[Rescue] = []
+        self._verdicts: dict[str, Result] = {}
+        self._replicas: Counter[str] = Counter()
+        self._leaders: Counter[str] = Counter()
+        self._replicated: Counter[str] = Counter()
+        self._claimed: Counter[tuple[str, str]] = Counter()
+        """Bytes that the streams of an account lay claim to, by account and storage."""
+        self._tiers: Counter[tuple[str, int, str]] = Counter()
+        """By account and number of replicas: streams (""), and what they claim of each storage, one replica counted."""
+        self._changed: list[tuple[bool, Assignment]] = []
+        """Assignments that the command at hand has put (True) or dropped."""
+
+    # Reading
+
+    @property
+    def digest(self) -> str:
+        """Rolling hash over all applied commands and their verdicts: equal on every replica at the same index."""
+        return self._digest.hex()
+
+    @property
+    def next_gid(self) -> int:
+        return self._next_gid
+
+    def assignment(self, account: str, name: str) -> Assignment | None:
+        return self._accounts.get(account, {}).get(name)
+
+    def by_gid(self, gid: int) -> Assignment | None:
+        return self._by_gid.get(gid)
+
+    def assignments(self, account: str) -> list[Assignment]:
+        """The account's streams, sorted by name."""
+        streams = self._accounts.get(account, {})
+        return [streams[name] for name in sorted(streams)]
+
+    def all_assignments(self) -> list[Assignment]:
+        """Every stream, by gid."""
+        return [self._by_gid[gid] for gid in sorted(self._by_gid)]
+
+    def replicas_on(self, peer: str) -> int:
+        """Stream replicas assigned to the node."""
+        return self._replicas[peer]
+
+    def leaders_on(self, peer: str) -> int:
+        """Streams whose leader hint is the node."""
+        return self._leaders[peer]
+
+    def replicated_on(self, peer: str) -> int:
+        """Replicas assigned to the node, of streams with more than one."""
+        return self._replicated[peer]
+
+    def overlap_effort(self, account: str, subjects: Sequence[str]) -> int:
+        """How many look-ups it takes to compare them with the subjects of the account's streams."""
+        book = self._subjects.get(account)
+        return book.effort(subjects) if book is not None else 0
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """Known nodes by peer id, connected or not."""
+        return self._nodes
+
+    @property
+    def removed(self) -> Mapping[str, str]:
+        """Names of the nodes that were removed, by peer id: such a store never belongs to the cluster again."""
+        return self._removed
+
+    @property
+    def rescues(self) -> tuple[Rescue, ...]:
+        """Rescues of the meta group, oldest first."""
+        return tuple(self._rescues)
+
+    @property
+    def left_out(self) -> Mapping[str, Rescue]:
+        """By peer id, who was given up in a rescue, and in which: such a store must not take part again."""
+        return {peer: rescue for rescue in self._rescues for peer in rescue.lost}
+
+    def check_create(self, account: str, config: Mapping[str, Any], limits: Mapping[str, int]) -> Assignment | None:
+        """What `apply` would say of a create now: the equal stream that exists already, or None, or ApiError. A leader
+        asks before it looks for places; the verdict is still apply's."""
+        existing = self.assignment(account, config["name"])
+        if existing is not None:
+            if same_config(existing.config, config):
+                return existing
+            raise by_code(errors.STREAM_NAME_EXISTS)
+        self._check_overlap(account, config)
+        self._check_limits(account, config, limits, replaced=None)
+        return None
+
+    # Applying
+
+    def apply(self, index: int, term: int, command: bytes) -> tuple[Result, list[Effect]]:
+        """Applies one committed command. Never raises for anything a command can hold.
+
+        The result is JSON-ready: `{"error": {...}}`, or `{"revision": index, ...}` with `assignment` and `created` for
+        stream commands. `term` is not used: a verdict must not depend on who led.
+        """
+        assert index > self.applied_index, (index, self.applied_index)
+        self.applied_index = index
+        effects: list[Effect] = []
+        verdict = self._decide(index, command, effects)
+        hashed = hashlib.blake2b(self._digest, digest_size=16)
+        hashed.update(b"%d:%d:" % (index, len(command)))
+        hashed.update(command)
+        hashed.update(json.dumps(verdict, sort_keys=True).encode())
+        self._digest = hashed.digest()
+        return self._result(verdict), effects
+
+    def _decide(self, index: int, raw: bytes, effects: list[Effect]) -> Result:
+        try:
+            command = load_object(raw)
+            request = str(command["request"])
+            known = self._verdicts.get(request)
+            if known is not None:
+                return known
+            handler = _HANDLERS[command["kind"]]
+        except (ValueError, KeyError, TypeError) as error:
+            return _refused(by_code(errors.STREAM_GENERAL, err=f"bad meta command: {type(error).__name__}"))
+        before = dict(self._nodes), dict(self._removed), self._rescues, self.cluster_id, self._next_gid
+        self._changed.clear()
+        try:
+            verdict = handler(self, index, command, effects)
+        except ApiError as error:
+            verdict = _refused(error)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - what a command holds must not stop the group
+            self._nodes, self._removed, self._rescues, self.cluster_id, self._next_gid = before
+            self._take_back()
+            effects.clear()
+            verdict = _refused(by_code(errors.STREAM_GENERAL, err=f"bad meta command: {type(error).__name__}"))
+        self._remember(request, verdict)
+        return verdict
+
+    def _take_back(self) -> None:
+        """Assignments as they were before the command at hand, which failed in its middle."""
+        if not self._changed:
+            return
+        by_gid = self._by_gid
+        for kept, assignment in reversed(self._changed):
+            if kept:
+                by_gid.pop(assignment.gid, None)
+            else:
+                by_gid[assignment.gid] = assignment
+        self._set_assignments(by_gid.values())
+
+    def _set_assignments(self, assignments: Iterable[Assignment]) -> None:
+        wanted = list(assignments)
+        self._accounts, self._by_gid, self._subjects = {}, {}, {}
+        self._replicas, self._leaders, self._replicated = Counter(), Counter(), Counter()
+        self._claimed, self._tiers = Counter(), Counter()
+        for assignment in wanted:
+            self._put(assignment)
+
+    def _result(self, verdict: Result) -> Result:
+        gid = verdict.get("gid")
+        if gid is None:
+            return dict(verdict)
+        assignment = self._by_gid.get(gid)
+        if assignment is None:  # a late retry of a create whose stream is gone again
+            return _refused(by_code(errors.STREAM_NOT_FOUND))
+        return {**verdict, "assignment": assignment.to_dict()}
+
+    def _remember(self, request: str, verdict: Result) -> None:
+        self._verdicts[request] = verdict
+        if len(self._verdicts) > REMEMBERED_REQUESTS:
+            del self._verdicts[next(iter(self._verdicts))]
+
+    def _stream_create(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        account, config = command["account"], command["config"]
+        existing = self.check_create(account, config, command["limits"])
+        if existing is not None:
+            return {"revision": index, "gid": existing.gid, "created": False}
+        peers, leader = tuple(command["peers"]), command["leader"]
+        if not peers or len(set(peers)) != len(peers) or leader not in peers:
+            raise ValueError("peers")
+        created_ns = int(command["created"])
+        assignment = Assignment(
+            self._next_gid, account, config["name"], config, peers, created_ns, leader, index, peers
+        )
+        assignment.check()
+        self._next_gid += 1
+        self._put(assignment)
+        effects.append(StreamAssigned(assignment))
+        return {"revision": index, "gid": assignment.gid, "created": True}
+
+    def _stream_update(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        account, new = command["account"], command["config"]
+        old = self._existing(account, new["name"])
+        config = merge_update(old.config, new)
+        if old.config.get(RESTORING):
+            raise invalid_config("stream is being restored")
+        peers, origin = self._where(old, config, command)
+        self._check_overlap(account, config)
+        self._check_limits(account, config, command["limits"], replaced=old)
+        if same_config(config, old.config) and peers == old.peers:
+            return {"revision": index, "gid": old.gid, "created": False}
+        self._replace(old, old.changed(index, config=config, peers=peers, origin=origin), effects)
+        return {"revision": index, "gid": old.gid, "created": False}
+
+    def _where(
+        self, old: Assignment, config: Mapping[str, Any], command: Mapping[str, Any]
+    ) -> tuple[tuple[str, ...], Origin | None]:
+        """The peers after an update, and what a cancelled move goes back to. Whoever proposes a change of replicas or
+        of the placement says where the stream goes; what changed since it looked makes that void."""
+        scaled = config["num_replicas"] != old.config["num_replicas"]
+        placement = old.config.get("placement")
+        if not scaled and config.get("placement") == placement:
+            return old.peers, old.origin
+        wanted = command.get("peers")
+        if not wanted or tuple(command.get("from", old.peers)) != old.peers:
+            raise by_code(errors.RECONFIGURATION_IN_PROGRESS)
+        peers = tuple(map(str, wanted))
+        if len(peers) != config["num_replicas"] or len(set(peers)) != len(peers):
+            raise ValueError("peers")
+        if scaled and not set(peers) & set(old.peers):
+            raise ValueError("peers")
+        moves = not scaled and set(peers) != set(old.peers)
+        return peers, Origin(old.peers, placement, int(command.get("at", 0))) if moves else None
+
+    def _stream_move_cancel(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        """Back to the peers and the placement of before the last move. `revision` is that of the assignment which the
+        proposer found under way."""
+        old = self._existing(command["account"], command["name"])
+        if old.origin is None or old.revision != int(command["revision"]):
+            raise by_code(errors.NO_RECONFIGURATION)
+        config = {key: value for key, value in old.config.items() if key != "placement"}
+        if old.origin.placement is not None:
+            config["placement"] = old.origin.placement
+        self._replace(old, old.changed(index, config=config, peers=old.origin.peers, origin=None), effects)
+        return {"revision": index, "gid": old.gid, "created": False}
+
+    def _stream_restored(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        """All messages of the archive are there: the stream becomes an ordinary one."""
+        old = self._existing(command["account"], command["name"])
+        if old.gid != int(command["gid"]) or not old.config.get(RESTORING):
+            raise by_code(errors.STREAM_NOT_FOUND)  # it was given up, or is another one by now
+        config = {key: value for key, value in old.config.items() if key != RESTORING}
+        self._replace(old, old.changed(index, config=config), effects)
+        return {"revision": index, "gid": old.gid, "created": False}
+
+    def _stream_delete(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        old = self._existing(command["account"], command["name"])
+        if int(command.get("gid", old.gid)) != old.gid:  # another stream of that name
+            raise by_code(errors.STREAM_NOT_FOUND)
+        self._drop(old)
+        effects.append(StreamRemoved(old))
+        return {"revision": index, "removed": old.gid}
+
+    def _stream_peers(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        old = self._existing(command["account"], command["name"])
+        peers = tuple(command["peers"])
+        if old.gid != command["gid"] or not peers or len(set(peers)) != len(peers):
+            raise ValueError("peers")
+        if tuple(command.get("from", old.peers)) != old.peers:
+            raise by_code(errors.RECONFIGURATION_IN_PROGRESS)
+        self._replace(old, old.changed(index, peers=peers), effects)
+        return {"revision": index, "gid": old.gid, "created": False}
+
+    def _node(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        node = Node(
+            str(command["peer"]),
+            str(command["name"]),
+            tuple(map(str, command["tags"])),
+            bool(command["jetstream"]),
+            level=int(command.get("level", 0)),
+            key=_node_key(command.get("key", "")),
+        )
+        if node.peer in self._removed:
+            raise by_code(errors.SERVER_NOT_MEMBER)
+        known = self._nodes.get(node.peer)
+        if known is not None and known.key:
+            if node.key not in {"", known.key}:
+                raise by_code(errors.MEMBER_CHANGE_REFUSED, err=f"another key of {node.name} is known")
+            node = replace(node, key=known.key)
+        if known is not None and known.draining:
+            node = replace(node, draining=True)
+        if known != node:
+            self._nodes[node.peer] = node
+            effects.append(NodeChanged(node))
+        return {"revision": index}
+
+    def _node_drain(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        known = self._nodes.get(str(command["peer"]))
+        if known is None:
+            raise by_code(errors.SERVER_NOT_MEMBER)
+        node = replace(known, draining=bool(command["draining"]))
+        if node != known:
+            self._nodes[node.peer] = node
+            effects.append(NodeChanged(node))
+        return {"revision": index}
+
+    def _node_remove(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        """The node may be one that was never registered, but voted. Streams keep it among their peers: who proposes
+        this has moved them away, or wants it to be seen that they are lost."""
+        peer, name = str(command["peer"]), str(command.get("name", ""))
+        node = self._nodes.pop(peer, None)
+        if node is None and not name:
+            raise by_code(errors.SERVER_NOT_MEMBER)
+        self._removed[peer] = node.name if node is not None else name
+        if len(self._removed) > REMEMBERED_REMOVALS:
+            del self._removed[next(iter(self._removed))]
+        if node is not None:
+            effects.append(NodeRemoved(node))
+        return {"revision": index}
+
+    def _node_replace(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        """A node lost its store and is there again under the peer id `by`: it takes the old one's place in every stream
+        that other replicas can fill it from. A stream with one replica keeps its lost peer: what it held is gone, or
+        still on a disk somewhere, and an empty stream in its place would hide that."""
+        old, new = str(command["peer"]), str(command["by"])
+        if old not in self._nodes:
+            raise by_code(errors.SERVER_NOT_MEMBER)
+        if new not in self._nodes or old == new:
+            raise ValueError("by")
+        moved = 0
+        for assignment in self.all_assignments():
+            if old in assignment.peers and len(assignment.peers) > 1 and new not in assignment.peers:
+                peers, origin = _put_in(assignment.peers, old, new), assignment.origin
+                if origin is not None:
+                    origin = origin._replace(peers=_put_in(origin.peers, old, new))
+                self._replace(assignment, assignment.changed(index, peers=peers, origin=origin), effects)
+                moved += 1
+        effects.append(NodeRemoved(self._nodes.pop(old)))
+        return {"revision": index, "moved": moved}
+
+    def _cluster(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        """The first one counts."""
+        if not self.cluster_id:
+            self.cluster_id = str(command["id"])
+            effects.append(ClusterNamed(self.cluster_id))
+        return {"revision": index, "id": self.cluster_id}
+
+    def _rescue(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        """Comes right behind the configuration that was forced upon the group. Those who are lost stay nodes, as any
+        that are away: others take their places one by one, or SERVER.REMOVE gives them up."""
+        rescue = Rescue.from_dict(command["rescue"])
+        if self._rescues and rescue.number <= self._rescues[-1].number:
+            raise ValueError("number")
+        self._rescues = [*self._rescues, rescue][-REMEMBERED_RESCUES:]
+        self._removed |= rescue.lost
+        while len(self._removed) > REMEMBERED_REMOVALS:
+            del self._removed[next(iter(self._removed))]
+        effects.append(ClusterRescued(rescue))
+        return {"revision": index}
+
+    def _stream_rescue(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
+        """One replica was made the whole stream, offline (docs/membership.md). The first one counts: another replica of
+        the same stream that was rescued too stays out."""
+        old = self._existing(command["account"], command["name"])
+        number, kept = int(command["number"]), str(command["kept"])
+        peers = tuple(str(peer) for peer in command["peers"] if peer != kept)
+        if old.gid != int(command["gid"]) or len(set(peers)) != len(peers):
+            raise ValueError("gid, peers")
+        if (number, kept) == (old.rescue, old.kept):
+            return {"revision": old.revision, "gid": old.gid, "created": False}
+        if number <= old.rescue:
+            raise by_code(errors.MEMBER_CHANGE_REFUSED, err=f"rescue {number} of the stream was done elsewhere")
+        self._replace(old, old.rescued(index, number, kept, peers), effects)
+        return {"revision": index, "gid": old.gid, "created": False}
+
+    def _existing(self, account: str, name: str) -> Assignment:
+        found = self.assignment(account, name)
+        if found is None:
+            raise by_code(errors.STREAM_NOT_FOUND)
+        return found
+
+    def _check_overlap(self, account: str, config: Mapping[str, Any]) -> None:
+        book = self._subjects.get(account)
+        if book is not None and book.overlaps(config.get("subjects", ()), but=config["name"]):
+            raise by_code(errors.SUBJECT_OVERLAP)
+
+    def _check_limits(
+        self, account: str, config: Mapping[str, Any], limits: Mapping[str, int], replaced: Assignment | None
+    ) -> None:
+        """`limits` are the account's as the proposing leader knows them: apply never reads local configuration."""
+        tier = limits.get("replicas")
+        streams = self._tiers[account, tier, ""] if tier else len(self._accounts.get(account, ()))
+        if 0 <= limits["max_streams"] <= streams and replaced is None:
+            raise by_code(errors.MAX_STREAMS)
+        storage, claimed = config["storage"], _claim if tier else _reserved
+        memory = config["storage"] == "memory"
+        limit = limits["max_memory"] if memory else limits["max_storage"]
+        wanted = claimed(config)
+        if wanted and limit >= 0:
+            taken = self._tiers[account, tier, storage] if tier else self._claimed[account, storage]
+            if replaced is not None and replaced.config["storage"] == storage and tier in (None, replaced.replicas):
+                taken -= claimed(replaced.config)
+            if taken + wanted > limit:
+                raise by_code(10028 if memory else 10047)
+
+    def _put(self, assignment: Assignment) -> None:
+        self._changed.append((True, assignment))
+        self._accounts.setdefault(assignment.account, {})[assignment.name] = assignment
+        self._by_gid[assignment.gid] = assignment
+        self._subjects.setdefault(assignment.account, SubjectBook()).add(assignment.name, assignment.subjects)
+        self._count(assignment, 1)
+
+    def _drop(self, assignment: Assignment) -> None:
+        self._changed.append((False, assignment))
+        account = assignment.account
+        self._subjects[account].remove(assignment.name)
+        self._count(assignment, -1)
+        del self._by_gid[assignment.gid]
+        del self._accounts[account][assignment.name]
+        if not self._accounts[account]:
+            del self._accounts[account], self._subjects[account]
+
+    def _count(self, assignment: Assignment, by: int) -> None:
+        for peer in assignment.peers:
+            self._replicas[peer] += by
+            if assignment.replicas > 1:
+                self._replicated[peer] += by
+        self._leaders[assignment.leader_hint] += by
+        account, storage = assignment.account, assignment.config["storage"]
+        self._claimed[account, storage] += by * _reserved(assignment.config)
+        self._tiers[account, assignment.replicas, ""] += by
+        self._tiers[account, assignment.replicas, storage] += by * _claim(assignment.config)
+
+    def _replace(self, old: Assignment, new: Assignment, effects: list[Effect]) -> None:
+        new.check()
+        self._drop(old)
+        self._put(new)
+        effects.append(StreamUpdated(new, old))
+
+    # Snapshots
+
+    def snapshot(self) -> bytes:
+        """The whole state; equal states give equal bytes."""
+        return json.dumps(
+            {
+                "version": _SNAPSHOT_VERSION,
+                "index": self.applied_index,
+                "cluster": self.cluster_id,
+                "digest": self._digest.hex(),
+                "next_gid": self._next_gid,
+                "streams": [a.to_dict() for a in self.all_assignments()],
+                "nodes": [self._nodes[peer].to_dict() for peer in sorted(self._nodes)],
+                "removed": list(self._removed.items()),
+                "verdicts": list(self._verdicts.items()),
+                **({"rescues": [rescue.to_dict() for rescue in self._rescues]} if self._rescues else {}),
+            },
+            separators=(",", ":"),
+        ).encode()
+
+    def restore(self, data: bytes) -> list[Effect]:
+        """Takes over the state of a snapshot; returns the effects that lead there from the present one. Raises
+        ValueError (nothing is changed then)."""
+        try:
+            state = json.loads(data)
+            if state["version"] != _SNAPSHOT_VERSION:
+                raise ValueError(f"snapshot version {state['version']}")
+            streams = [Assignment.from_dict(item) for item in state["streams"]]
+            nodes = [Node.from_dict(item) for item in state["nodes"]]
+            verdicts = {str(request): dict(verdict) for request, verdict in state["verdicts"]}
+            removed = {str(peer): str(name) for peer, name in state.get("removed", ())}
+            rescues = [Rescue.from_dict(item) for item in state.get("rescues", ())]
+            cluster_id = str(state.get("cluster", ""))
+            digest, index, next_gid = bytes.fromhex(state["digest"]), int(state["index"]), int(state["next_gid"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"damaged meta snapshot: {error!r}") from error
+        before, nodes_before = self._by_gid, self._nodes
+        self._set_assignments(streams)
+        self._changed.clear()
+        self._nodes = {node.peer: node for node in nodes}
+        self._verdicts, self._digest, self._removed = verdicts, digest, removed
+        rescued = [ClusterRescued(rescue) for rescue in rescues if rescue not in self._rescues]
+        self._rescues = rescues
+        self.applied_index, self._next_gid = index, next_gid
+        named = [ClusterNamed(cluster_id)] if cluster_id != self.cluster_id else []
+        self.cluster_id = cluster_id
+        return [*named, *rescued, *node_difference(nodes_before, self._nodes), *stream_difference(before, self._by_gid)]
+
+
+def _node_key(text: object) -> str:
+    if text != "" and not (isinstance(text, str) and is_key("N", text)):
+        raise ValueError("key")
+    return str(text)
+
+
+def _put_in(peers: tuple[str, ...], old: str, new: str) -> tuple[str, ...]:
+    return tuple(new if peer == old and new not in peers else peer for peer in peers)
+
+
+def _refused(error: ApiError) -> Result:
+    return {"error": error.to_dict()}
+
+
+def _reserved(config: Mapping[str, Any]) -> int:
+    """Bytes that a stream lays claim to, all replicas counted: only a stream with max_bytes reserves."""
+    return _claim(config) * int(config["num_replicas"])
+
+
+def _claim(config: Mapping[str, Any]) -> int:
+    return max(int(config["max_bytes"]), 0)
+
+
+_HANDLERS = {
+    "stream_create": MetaMachine._stream_create,
+    "stream_update": MetaMachine._stream_update,
+    "stream_delete": MetaMachine._stream_delete,
+    "stream_restored": MetaMachine._stream_restored,
+    "stream_move_cancel": MetaMachine._stream_move_cancel,
+    "stream_peers": MetaMachine._stream_peers,
+    "node": MetaMachine._node,
+    "node_drain": MetaMachine._node_drain,
+    "node_remove": MetaMachine._node_remove,
+    "node_replace": MetaMachine._node_replace,
+    "cluster": MetaMachine._cluster,
+    "rescue": MetaMachine._rescue,
+    "stream_rescue": MetaMachine._stream_rescue,
+}

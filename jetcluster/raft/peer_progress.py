@@ -1,0 +1,194 @@
+"""Flow control of one peer, at the leader: what to send next and how much may be under way.
+
+States as in etcd's raft (tracker/progress.go): PROBE sends one batch and waits for the answer, REPLICATE sends
+optimistically within a window, SNAPSHOT waits until the peer has fetched the state. pysyncobj has none of this: it
+rewinds its pipeline at every success (raft-engine.md D1), advances although nothing was sent (D19), and answers every
+rejection with a full resend, which multiplies (the "message storm" of section 4).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+
+
+class FlowState(enum.IntEnum):
+    PROBE = 0
+    REPLICATE = 1
+    SNAPSHOT = 2
+
+
+class PeerProgress:
+    __slots__ = (
+        "base_probed",
+        "bytes_out",
+        "connected",
+        "context_sent",
+        "goal",
+        "goal_at",
+        "heard",
+        "match",
+        "next",
+        "offered",
+        "out",
+        "peer",
+        "pinned",
+        "probe_prev",
+        "recovering",
+        "sent_commit",
+        "state",
+        "waiting_since",
+        "whole",
+    )
+
+    def __init__(self, peer: str, next_index: int, connected: bool) -> None:
+        self.peer = peer
+        self.state = FlowState.PROBE
+        self.next = next_index
+        self.match = 0
+        """Known durable on the peer (also of learners, which the base does not count)."""
+        self.connected = connected
+        self.recovering = False
+        """It said that its journal is damaged; also while its link is down."""
+        self.whole = False
+        """It said over this connection that it is not."""
+        self.probe_prev: int | None = None
+        """`prev_index` of the probe under way."""
+        self.out: deque[tuple[int, int]] = deque()
+        """(last index, bytes) of batches under way."""
+        self.bytes_out = 0
+        self.waiting_since = 0.0
+        """Since when the oldest thing under way is unanswered."""
+        self.offered = 0
+        self.base_probed = -1
+        """The leader's base that was probed at, since the connection is there: see `Replicator._reaches`."""
+        self.sent_commit = 0
+        self.context_sent = 0
+        self.heard = 0.0
+        """The peer's last sign of life for this group."""
+        self.pinned: int | None = None
+        """It fetches the state of this index, or has, and needs the log behind it next; also while its link is down."""
+        self.goal = 0
+        """Where the leader was at `goal_at`, for a peer that catches up."""
+        self.goal_at = 0.0
+
+    def reset(self, next_index: int, connected: bool) -> None:
+        """The connection is new or gone: nothing is under way any more."""
+        self.state = FlowState.PROBE
+        self.match = 0  # a restarted peer may have lost what it had, and must be able to say so
+        self.next = next_index
+        self.connected = connected
+        self.probe_prev = None
+        self.out.clear()
+        self.bytes_out = 0
+        self.base_probed = -1
+        self.sent_commit = 0
+        self.context_sent = 0
+        if not connected:
+            self.whole = False
+
+    def window_open(self, max_bytes: int, max_batches: int) -> bool:
+        if not self.connected:
+            return False
+        if self.state == FlowState.PROBE:
+            return self.probe_prev is None
+        return self.state == FlowState.REPLICATE and self.bytes_out < max_bytes and len(self.out) < max_batches
+
+    def sent(self, prev_index: int, last_index: int, size: int, now: float) -> None:
+        """A batch left; an empty one (`last_index` == `prev_index`) is only followed while probing."""
+        if self.state == FlowState.PROBE:
+            self.probe_prev = prev_index
+            self.waiting_since = now
+        elif last_index > prev_index:
+            if not self.out:
+                self.waiting_since = now
+            self.out.append((last_index, size))
+            self.bytes_out += size
+        self.next = last_index + 1
+
+    def acked(self, index: int, now: float) -> bool:
+        """The peer's log equals the leader's up to `index`. True when that is news."""
+        self.heard = now
+        news = index > self.match
+        if news:
+            self.match = index
+        while self.out and self.out[0][0] <= index:
+            self.bytes_out -= self.out.popleft()[1]
+            self.waiting_since = now
+        if self.state == FlowState.SNAPSHOT:
+            if index >= self.offered:
+                self._replicate(index)
+        elif self.state == FlowState.PROBE:
+            if self.probe_prev is not None and index >= self.probe_prev:
+                self._replicate(index)
+                if self.next > index + 1:  # what the probe carried is not answered yet, and maybe was not taken
+                    self.out.append((self.next - 1, 0))
+        elif self.next <= index:
+            self.next = index + 1
+        return news
+
+    def _replicate(self, index: int) -> None:
+        self.state = FlowState.REPLICATE
+        self.probe_prev = None
+        self.sent_commit = 0  # beside a probe it counted only as far as the probe matched
+        self.next = max(self.next, index + 1)
+
+    def rejected(self, prev_index: int, hint: int, last_index: int) -> bool:
+        """The peer does not hold `prev_index` and proposes to go on at `hint`. True when something new is to be sent:
+        one rewind per gap, so that the batches pipelined behind a refused one do not each cause a resend."""
+        if self.state == FlowState.SNAPSHOT:
+            if hint <= self.offered:
+                return False
+        elif self.state == FlowState.PROBE:
+            if prev_index != self.probe_prev:
+                return False
+        elif prev_index < self.match:
+            return False
+        if hint > last_index + 1:
+            # It holds a state that this log does not reach (it heard of a newer leader): asking again at once would
+            # get the same answer. The stall timer does.
+            return False
+        self.state = FlowState.PROBE
+        self.probe_prev = None
+        self.out.clear()
+        self.bytes_out = 0
+        self.next = max(self.match + 1, hint)
+        return True
+
+    def snapshot(self, index: int, now: float) -> None:
+        self.state = FlowState.SNAPSHOT
+        self.offered = index
+        self.probe_prev = None
+        self.out.clear()
+        self.bytes_out = 0
+        self.waiting_since = now
+
+    def needs(self, base_index: int, last_index: int, now: float, silence: float, lag: int) -> int | None:
+        """The log behind which index is kept for the peer; None when nothing is. A peer that says nothing for `silence`
+        loses what it had. One that fetched the state has it until no more than `lag` entries are missing."""
+        if now - self.heard > silence:
+            self.pinned = None
+            return None
+        if self.pinned is not None and self.pinned < base_index:
+            self.pinned = None  # the disk was full, or would have been
+        if self.state != FlowState.REPLICATE or self.match < base_index:
+            return self.pinned
+        if self.pinned is not None:
+            self.pinned = None if self.match + lag >= last_index else max(self.pinned, self.match)
+        return self.match
+
+    def caught_up(self, last_index: int, now: float, lag: int, seconds: float) -> bool:
+        """The peer lacks at most `lag` entries, or has what the leader had at most `seconds` ago: rounds as in section
+        4.2.1 of the Raft dissertation. By entries alone a leader that is written at full speed never sees it."""
+        if last_index - self.match <= lag:
+            return True
+        if self.match < self.goal:
+            return False
+        quick = bool(self.goal) and now - self.goal_at <= seconds
+        self.goal, self.goal_at = last_index, now
+        return quick
+
+    def stalled(self, now: float, timeout: float) -> bool:
+        """Something under way has not been answered for `timeout`."""
+        waiting = self.probe_prev is not None or bool(self.out) or self.state == FlowState.SNAPSHOT
+        return self.connected and waiting and now - self.waiting_since > timeout

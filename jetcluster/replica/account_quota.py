@@ -1,0 +1,198 @@
+"""Is there room for what is published: the account's max_memory and max_storage, and what this node may hold.
+
+Asked by a stream's leader before it proposes; never in apply, which may not depend on a node's configuration. What the
+leaders here have taken is counted exactly, with what is on its way through the log; what the leaders elsewhere have
+taken is what their nodes told last (twice a second while it changes). So an account can overshoot by what is published
+through several nodes within that time, and by nothing through one.
+
+As in nats-server, every replica counts, and the limit counts once per replica of the stream that is published to:
+refused is what would exceed `limit * replicas`. Codes: 10002 for the account, 10023 for the node.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from jetcluster.errors import INSUFFICIENT_RESOURCES, by_code
+from jetcluster.mesh.frames import FrameError
+from jetcluster.model.limits import UNLIMITED, AccountLimits
+from jetcluster.records import dataclass
+from jetcluster.stream.answers import RefusedError
+
+if TYPE_CHECKING:
+    from jetcluster.replica.context import NodeContext
+    from jetcluster.replica.stream_replica import StreamReplica
+
+NOTICE: Final = "used"
+TELL_SECONDS: Final = 0.5
+WARN_SECONDS: Final = 10.0
+MAX_SIZE: Final = (1 << 63) - 1
+_ACCOUNT_FULL: Final = by_code(10002)
+_NODE_FULL: Final = by_code(INSUFFICIENT_RESOURCES)
+_NOTHING: Final = AccountLimits(max_memory=0, max_storage=0)
+
+Key = tuple[str, bool, int]
+"""Account, whether it is about memory streams, and in an account with tiers the number of replicas; else 0."""
+
+
+@dataclass(slots=True)
+class _Share:
+    key: Key
+    led: int
+    held: int
+
+
+class AccountQuota:
+    """One per node. Nothing is limited until `begin`."""
+
+    def __init__(
+        self,
+        limits: Callable[[str], AccountLimits] = lambda account: UNLIMITED,
+        node: Callable[[bool], int] = lambda memory: -1,
+    ) -> None:
+        """`limits`: what the configuration says of an account alone; `node(memory)`: bytes of memory or file streams
+        that this node may hold, -1 for any number."""
+        self._limits = limits
+        self._node = node
+        self._replicas: Mapping[int, StreamReplica] = {}
+        self._context: NodeContext | None = None
+        self._led: Counter[Key] = Counter()
+        """Bytes of the streams led here, all replicas counted; never less than they have."""
+        self._held: Counter[bool] = Counter()
+        """Bytes of the replicas here, by storage; never less."""
+        self._shares: dict[int, _Share] = {}
+        """What each replica here is counted with."""
+        self._elsewhere: dict[str, Counter[Key]] = {}
+        self._told: Counter[Key] = Counter()
+        self._tell_at = 0.0
+        self._warn_at: dict[str, float] = {}
+
+    def begin(self, context: NodeContext, replicas: Mapping[int, StreamReplica]) -> None:
+        self._context, self._replicas = context, replicas
+        context.mesh.on_notice(NOTICE, self._on_notice)
+
+    def take(self, replica: StreamReplica, size: int) -> None:
+        """Counts `size` bytes that are about to be proposed. Raises RefusedError, and counts nothing then."""
+        memory, copies = replica.assignment.memory, replica.assignment.replicas
+        limits, tier = self._limits(replica.assignment.account), 0
+        if limits.tiers is not None:
+            limits, tier = limits.tiers.get(f"R{copies}", _NOTHING), copies
+        key = replica.assignment.account, memory, tier
+        share = self._shares.get(replica.assignment.gid)
+        if share is not None and share.key != key:  # num_replicas was changed, or the account has got or lost tiers
+            self._count_one(replica)
+        limit = limits.max_memory if memory else limits.max_storage
+        if limit >= 0 and self._account(key) + size * copies > limit * copies:
+            self._count()  # what was counted may be gone again
+            if self._account(key) + size * copies > limit * copies:
+                self._warn(key[0], "JetStream account limits exceeded")
+                raise RefusedError(_ACCOUNT_FULL)
+        node = self._node(memory)
+        if node >= 0 and self._held[memory] + size > node:
+            self._count()
+            if self._held[memory] + size > node:
+                self._warn("", "JetStream resource limits of this server exceeded")
+                raise RefusedError(_NODE_FULL)
+        self._led[key] += size * copies
+        self._held[memory] += size
+        share = self._shares.get(replica.assignment.gid)
+        if share is not None:
+            share.led += size * copies
+            share.held += size
+        else:
+            self._shares[replica.assignment.gid] = _Share(key, size * copies, size)
+
+    def forget(self, gid: int) -> None:
+        """The replica is gone."""
+        share = self._shares.pop(gid, None)
+        if share is not None:
+            self._led[share.key] -= share.led
+            self._held[share.key[1]] -= share.held
+
+    def tick(self, stirred: Iterable[StreamReplica] | None = None) -> None:
+        """`stirred`: replicas in which something may have happened since the last tick; None: in any."""
+        context = self._context
+        assert context is not None
+        if stirred is None:
+            self._count()
+        else:
+            for replica in stirred:
+                self._count_one(replica)
+        now = context.clock.monotonic()
+        if any((self._limits(key[0]).tiers is None) == (key[2] > 0) for key in self._led):
+            self._count()  # another JWT of the account; streams where nothing happens are not among the stirred
+        told = Counter({key: max(0, size) for key, size in self._led.items() if self._limited(key)})
+        if now >= self._tell_at and (told != self._told or now >= self._tell_at + WARN_SECONDS):
+            self._tell_at, self._told = now + TELL_SECONDS, told
+            # Of nodes of before, the last row of an account counts: they know no tiers.
+            rows = [
+                [account, memory, size, *([tier] if tier else [])] for (account, memory, tier), size in told.items()
+            ]
+            context.mesh.notify(None, NOTICE, json.dumps(rows, separators=(",", ":")).encode())
+        members = context.nodes()
+        for peer in [peer for peer in self._elsewhere if peer not in members]:
+            del self._elsewhere[peer]
+
+    def _account(self, key: Key) -> int:
+        return self._led[key] + sum(told[key] for told in self._elsewhere.values())
+
+    def _limited(self, key: Key) -> bool:
+        return self._limit(key) >= 0
+
+    def _limit(self, key: Key) -> int:
+        """Bytes. 0 of a tier that the account does not have."""
+        limits = self._limits(key[0])
+        if limits.tiers is not None:
+            limits = limits.tiers.get(f"R{key[2]}", _NOTHING)
+        return limits.max_memory if key[1] else limits.max_storage
+
+    def _key(self, replica: StreamReplica) -> Key:
+        assignment = replica.assignment
+        limits = self._limits(assignment.account)
+        return assignment.account, assignment.memory, assignment.replicas if limits.tiers is not None else 0
+
+    def _count(self) -> None:
+        self._led, self._held = Counter(), Counter()
+        self._shares.clear()
+        for replica in self._replicas.values():
+            self._count_one(replica)
+
+    def _count_one(self, replica: StreamReplica) -> None:
+        assignment = replica.assignment
+        self.forget(assignment.gid)
+        size = replica.store.byte_count + replica.ingest.pending_bytes
+        key = self._key(replica)
+        share = self._shares[assignment.gid] = _Share(key, size * assignment.replicas if replica.leading else 0, size)
+        self._held[assignment.memory] += size
+        if share.led:
+            self._led[key] += share.led
+
+    def _on_notice(self, peer: str, payload: bytes) -> None:
+        """Whatever is not in the peer's newest list is not taken any more."""
+        try:
+            rows = json.loads(payload)
+            # A size that cannot be is the peer's miscount, nothing to end its link for.
+            told = Counter(
+                {(str(row[0]), bool(row[1]), _tier(row)): min(max(0, int(row[2])), MAX_SIZE) for row in rows}
+            )
+        except (ValueError, TypeError, IndexError, KeyError, RecursionError, OverflowError) as error:
+            raise FrameError(f"malformed usage: {error!r}") from error
+        self._elsewhere[peer] = told
+
+    def _warn(self, account: str, text: str) -> None:
+        assert self._context is not None
+        now = self._context.clock.monotonic()
+        if now >= self._warn_at.get(account, 0.0):
+            self._warn_at[account] = now + WARN_SECONDS
+            self._context.log.warning(text, account=account)
+
+
+def _tier(row: list[object]) -> int:
+    """Of what another node tells; versions of before know none."""
+    found = row[3] if len(row) > 3 else 0
+    if not isinstance(found, int):
+        raise TypeError("tier")
+    return found

@@ -1,0 +1,69 @@
+"""The `cluster` object of a consumer: its leader is its owner, its
+group the stream's. One that was asked for with fewer replicas shows as many as it was given, though its state is where
+the stream is: clients compare what is shown with what they asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jetcluster.consumer.state import ConsumerState
+from jetcluster.model import consumer_advisory as events
+from jetcluster.model.cluster_info import ReplicaInfo, cluster_wire, replica_wire
+from jetcluster.replica.advisories import advisories
+from jetcluster.replica.replica_info import own_replica_info, replica_infos
+
+if TYPE_CHECKING:
+    from jetcluster.replica.context import NodeContext
+    from jetcluster.replica.stream_replica import StreamReplica
+
+
+def consumer_cluster(
+    context: NodeContext, replica: StreamReplica, state: ConsumerState, peers: list[ReplicaInfo]
+) -> dict[str, Any] | None:
+    """As the stream's leader sees it; None on a single server. `peers`: `all_replicas`. The leader has seen itself just
+    now: 0 would be "never"."""
+    if not context.cluster_name:
+        return None
+    asked = int(state.rules.config.get("num_replicas") or 0)
+    replicas = min(asked or len(replica.group.peers), len(replica.group.peers))
+    cluster = cluster_wire(
+        name=context.cluster_name,
+        leader=peer_name(context, state.owner),
+        gid=replica.assignment.gid,
+        replicas=replicas,
+        memory=replica.assignment.memory,
+        traffic_account=context.system_account,
+        others=[
+            other._replace(active_ns=1) if other.peer == context.me else other
+            for other in peers
+            if other.peer != state.owner
+        ][: replicas - 1],
+    )
+    if "raft_group" in cluster:
+        cluster["raft_group"] = "C" + cluster["raft_group"][1:]
+    return cluster
+
+
+def tell_elected(context: NodeContext, replica: StreamReplica, state: ConsumerState) -> None:
+    """This node owns the consumer now: told to the stream's account and, with that account's name, to the system
+    account. The owner in a group of one tells nothing."""
+    if len(replica.group.peers) < 2:
+        return
+    stream, account = replica.assignment.name, replica.assignment.account
+    subject = events.subject(events.LEADER_ELECTED, stream, state.name)
+    for bus, named in ((replica.bus, ""), (context.bus(context.system_account), account)):
+        if bus.has_interest(subject):
+            replicas = [replica_wire(info) for info in all_replicas(context, replica)]
+            event = events.leader_elected(stream, state.name, context.name, replicas, named)
+            bus.publish(subject, advisories(context).render(event))
+
+
+def all_replicas(context: NodeContext, replica: StreamReplica) -> list[ReplicaInfo]:
+    return [own_replica_info(context), *replica_infos(context, replica)] if context.cluster_name else []
+
+
+def peer_name(context: NodeContext, peer: str) -> str:
+    if peer == context.me:
+        return context.name
+    node = context.nodes().get(peer)
+    return node.name if node is not None else f"Server name unknown at this time (peerID: {peer})"

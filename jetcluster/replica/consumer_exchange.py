@@ -1,0 +1,210 @@
+"""What nodes say to each other about the consumers of a stream: turns on their way to the leader, who wants to own
+nothing, and what only an owner knows.
+
+Turns are notices: they keep their order on a link and cost no task. What gets lost on the way, the operation log finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from jetcluster.clock import Clock
+from jetcluster.consumer import turn
+from jetcluster.mesh.api import MeshError
+from jetcluster.mesh.frames import FrameError
+from jetcluster.raft.api import RaftError, Role
+from jetcluster.stream.commands import CONSUMER_TURN, HEAD
+
+if TYPE_CHECKING:
+    from jetcluster.replica.context import NodeContext
+    from jetcluster.replica.stream_replica import StreamReplica
+
+Body = dict[str, Any]
+
+TURN_NOTICE = "consumer.turn"
+REFUSED_NOTICE = "consumer.refused"
+LEAVE_NOTICE = "consumer.leave"
+ASK_METHOD = "consumer.ask"
+STARTED_SECONDS = 2.0
+"""How long a node waits for an owner to start, or to be gone."""
+FLUSH_SECONDS = 0.4
+PAUSE = 0.001
+
+_GID = struct.Struct("<I")
+_REFUSED = struct.Struct("<IQ")
+_LEAVE = struct.Struct("<I?")
+
+
+class ConsumerExchange:
+    def __init__(self, context: NodeContext, replicas: Mapping[int, StreamReplica]) -> None:
+        self._context = context
+        self._replicas = replicas
+        self._peer = context.me.encode()
+        mesh = context.mesh
+        mesh.on_notice(TURN_NOTICE, self._on_turn)
+        mesh.on_notice(REFUSED_NOTICE, self._on_refused)
+        mesh.on_notice(LEAVE_NOTICE, self._on_leave)
+        mesh.serve(ASK_METHOD, self._serve)
+
+    # -- turns
+
+    def send_turn(self, replica: StreamReplica, session: int, body: bytes) -> bool:
+        """See `ConsumerOperationLog`."""
+        if replica.group.role is Role.LEADER:
+            if not self._propose(replica, body):
+                replica.consumers.turns.refused(session)
+            return True
+        leader = replica.group.leader
+        if leader is None or leader not in self._context.mesh.peers:
+            return False
+        self._context.mesh.notify(leader, TURN_NOTICE, _GID.pack(replica.assignment.gid) + body)
+        return True
+
+    def _on_turn(self, peer: str, payload: bytes) -> None:
+        if len(payload) < _GID.size + 16 or payload[4:12] != peer.encode():
+            return
+        (gid,) = _GID.unpack_from(payload)
+        replica = self._replicas.get(gid)
+        body = payload[_GID.size :]
+        if replica is None or not turn.is_sound(body) or not self._propose(replica, body):
+            (session,) = struct.unpack_from("<Q", payload, _GID.size + 8)
+            self._context.mesh.notify(peer, REFUSED_NOTICE, _REFUSED.pack(gid, session))
+
+    def _propose(self, replica: StreamReplica, body: bytes) -> bool:
+        if self._context.turn_commit.failing:
+            return False
+        try:
+            replica.group.propose(HEAD.pack(CONSUMER_TURN, 0, self._context.clock.time_ns()) + body)
+        except RaftError:
+            return False
+        return True
+
+    def _on_refused(self, peer: str, payload: bytes) -> None:
+        if len(payload) != _REFUSED.size:
+            raise FrameError("malformed refusal of a turn")
+        gid, session = _REFUSED.unpack(payload)
+        replica = self._replicas.get(gid)
+        if replica is not None:
+            replica.consumers.turns.refused(session)
+
+    # -- who leaves
+
+    def tell_leaving(self, replica: StreamReplica, *, leaving: bool) -> None:
+        """Tells everybody, since anybody may lead the stream next, that this node wants to own nothing of it, or that
+        it does again."""
+        self._leave(replica, self._context.me, leaving=leaving)
+        self._context.mesh.notify(None, LEAVE_NOTICE, _LEAVE.pack(replica.assignment.gid, leaving))
+
+    def _on_leave(self, peer: str, payload: bytes) -> None:
+        if len(payload) != _LEAVE.size:
+            raise FrameError("malformed notice of who leaves")
+        gid, leaving = _LEAVE.unpack(payload)
+        replica = self._replicas.get(gid)
+        if replica is not None:
+            self._leave(replica, peer, leaving=leaving)
+
+    def _leave(self, replica: StreamReplica, peer: str, *, leaving: bool) -> None:
+        policy = replica.consumers.policy
+        replica.wake()
+        if leaving:
+            policy.leave(peer)
+            replica.consumers.moves.move()
+        else:
+            policy.stay(peer)
+
+    # -- what only an owner knows
+
+    async def ask(self, peer: str, gid: int, kind: str, body: Body, seconds: float) -> Body:
+        """Asks the node that owns consumers (it may be this one). Raises MeshError."""
+        payload = json.dumps({"gid": gid, "kind": kind, **body}).encode()
+        answer: Body = json.loads(await self._context.mesh.call(peer, ASK_METHOD, payload, seconds))
+        return answer
+
+    async def _serve(self, peer: str, payload: bytes) -> bytes:
+        body = json.loads(payload)
+        replica = self._replicas.get(int(body["gid"]))
+        handler = _HANDLERS.get(body["kind"])
+        if replica is None or handler is None:
+            raise MeshError(f"no replica of group {body['gid']} here")
+        return json.dumps(await handler(self, replica, body)).encode()
+
+    async def _started(self, replica: StreamReplica, body: Body) -> Body:
+        """The owner of consumer `cid` runs here, and every node knows where its subjects lead."""
+        cid = int(body["cid"])
+
+        def settled() -> bool:
+            state = replica.consumers.table.by_cid.get(cid)
+            if replica.machine.applied_index < body["index"]:
+                return False
+            return replica.consumers.owner(cid) is not None or state is None or state.owner != self._context.me
+
+        await self._until(settled, STARTED_SECONDS)
+        await self._sync_interest()
+        return {"live": self._live_of(replica, [cid])}
+
+    async def _gone(self, replica: StreamReplica, body: Body) -> Body:
+        """The owner of consumer `cid` is gone from here, and every node knows."""
+        await self._until(lambda: replica.consumers.owner(int(body["cid"])) is None, STARTED_SECONDS)
+        await self._sync_interest()
+        return {}
+
+    async def _live(self, replica: StreamReplica, body: Body) -> Body:
+        """(waiting, bound) of consumers, by a replica that has come to `index`; what those without acks have delivered
+        is in the log up to the answer's."""
+        await self._until(lambda: replica.machine.applied_index >= body["index"], FLUSH_SECONDS)
+        host = replica.consumers
+        owners = [owner for owner in map(host.owner, body["cids"]) if owner is not None]
+        for owner in owners:
+            owner.flush()
+        await self._settled(replica)
+        if any(not owner.state.rules.acks for owner in owners):
+            await self._settled(replica)  # what was sent while an ADVANCE was in flight comes with the next one
+        return {"live": self._live_of(replica, body["cids"]), "index": replica.machine.applied_index}
+
+    async def _unpin(self, replica: StreamReplica, body: Body) -> Body:
+        owner = replica.consumers.owner(int(body["cid"]))
+        if owner is None:
+            raise MeshError("the consumer has another owner")
+        owner.unpin(str(body["group"]).encode())
+        await self._settled(replica)
+        return {}
+
+    async def _settled(self, replica: StreamReplica) -> None:
+        """What the owners here have submitted so far is applied, or lost."""
+        turns = replica.consumers.turns
+        target = turns.submitted
+        await self._until(lambda: not turns.is_open or turns.told >= target, FLUSH_SECONDS)
+
+    def _live_of(self, replica: StreamReplica, cids: list[int]) -> dict[str, list[int]]:
+        owners = ((cid, replica.consumers.owner(cid)) for cid in cids)
+        return {str(cid): [owner.num_waiting, int(owner.push_bound)] for cid, owner in owners if owner is not None}
+
+    async def _sync_interest(self) -> None:
+        try:
+            await self._context.mesh.sync_interest(STARTED_SECONDS)
+        except MeshError as error:
+            self._context.log.debug("a node has not confirmed a consumer's subjects", error=str(error))
+
+    async def _until(self, condition: Callable[[], bool], seconds: float) -> None:
+        await until(condition, self._context.clock, seconds)
+
+
+async def until(condition: Callable[[], bool], clock: Clock, seconds: float) -> None:
+    """Returns when `condition` holds, or after `seconds`."""
+    end = clock.monotonic() + seconds
+    while True:
+        if condition() or clock.monotonic() >= end:
+            return
+        await asyncio.sleep(PAUSE)
+
+
+_HANDLERS: dict[str, Callable[[ConsumerExchange, StreamReplica, Body], Awaitable[Body]]] = {
+    "started": ConsumerExchange._started,
+    "gone": ConsumerExchange._gone,
+    "live": ConsumerExchange._live,
+    "unpin": ConsumerExchange._unpin,
+}

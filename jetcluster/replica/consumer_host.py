@@ -1,0 +1,478 @@
+"""`ConsumerHost`: the consumer owners that live on this node's replica of one stream.
+
+The replicated table says which consumers this node owns; the host makes, runs and stops their owners. It runs them
+only while it knows that it is current: the node has caught up with the meta group, the replica is sound, and a session
+of turns is open, whose first turn has proven that everything decided before has been applied here. A node that stood
+still, or lost its leader for a while, begins a new session first: it may have lost its consumers meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol
+
+from jetcluster.consumer.delivery import DELETED, MOVED, SHUTDOWN
+from jetcluster.consumer.filters import ConsumerFilters
+from jetcluster.consumer.operation_log import ConsumerOperationLog
+from jetcluster.consumer.owner import ConsumerOwner, Surroundings
+from jetcluster.consumer.owners import ConsumerOwners
+from jetcluster.consumer.ports import Turns, Wakes
+from jetcluster.consumer.results import TurnResult
+from jetcluster.consumer.rules import ConsumerRules
+from jetcluster.consumer.scheduler import ConsumerScheduler, OwnerWakes
+from jetcluster.consumer.state import ConsumerState
+from jetcluster.consumer.table import ConsumerTable
+from jetcluster.consumer.turn import Turn, Value
+from jetcluster.raft.api import Role
+from jetcluster.replica.advisories import advisories
+from jetcluster.replica.consumer_balancer import ConsumerBalancer
+from jetcluster.replica.consumer_cluster import tell_elected
+from jetcluster.replica.consumer_exchange import ConsumerExchange
+from jetcluster.replica.rounds import TICK
+from jetcluster.store.api import DamagedError
+
+if TYPE_CHECKING:
+    from jetcluster.replica.context import NodeContext
+    from jetcluster.replica.stream_replica import StreamReplica
+
+OUT_OF_TOUCH = 2.0
+"""Seconds without a live leader after which owners stop."""
+TELL_SECONDS = 2.0
+"""Between two times that this node says that it wants to own nothing."""
+MAX_UNUSED = 1024
+FEW = 8
+"""With so many owners all that are hungry are woken; with more, those that want what came."""
+START_SECONDS = 0.005
+"""Owners are started in slices of so long: a node may take over thousands at once."""
+LOGGED_ERRORS = 10
+
+
+class Owner(Protocol):
+    """`consumer.owner.ConsumerOwner` as the host sees it."""
+
+    state: ConsumerState
+    replicated: bool
+
+    @property
+    def hungry(self) -> bool: ...
+
+    @property
+    def num_waiting(self) -> int: ...
+
+    @property
+    def push_bound(self) -> bool: ...
+
+    def start(self) -> None: ...
+    def stop(self, reason: str) -> None: ...
+    def run(self) -> None: ...
+    def tick(self, now: int) -> None: ...
+    def applied(self, kind: int, value: Value, outcome: object, token: object) -> None: ...
+    def reset(self) -> None: ...
+    def configured(self) -> None: ...
+    def flush(self) -> None: ...
+    def unpin(self, group: bytes) -> bool: ...
+
+
+MakeOwner = Callable[["ConsumerHost", ConsumerState, Turns, Wakes], Owner]
+
+
+_P = ParamSpec("_P")
+
+
+def _shielded(told: Callable[Concatenate[ConsumerHost, _P], None]) -> Callable[Concatenate[ConsumerHost, _P], None]:
+    """Inside apply nothing may be raised that is about this node alone: it would pass for an error of the command."""
+
+    def tell(host: ConsumerHost, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+        try:
+            told(host, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - as in `_guard`
+            host._owner_failed(error)
+
+    return tell
+
+
+class _OwnerTurns:
+    """`consumer.ports.Turns` of one owner."""
+
+    __slots__ = ("_turns", "owner")
+
+    def __init__(self, turns: ConsumerOperationLog) -> None:
+        self._turns = turns
+        self.owner: Owner | None = None
+
+    def submit(self, kind: int, value: Value, token: object = None) -> None:
+        if self.owner is not None:
+            self._turns.submit(self.owner, kind, value, token)
+
+
+class _Hosted:
+    __slots__ = ("owner", "turns", "wakes")
+
+    def __init__(self, owner: Owner, turns: _OwnerTurns, wakes: OwnerWakes) -> None:
+        self.owner = owner
+        self.turns = turns
+        self.wakes = wakes
+
+
+class ConsumerHost:
+    """`consumer.results.TableObserver` of one replica."""
+
+    def __init__(
+        self,
+        context: NodeContext,
+        replica: StreamReplica,
+        table: ConsumerTable,
+        exchange: ConsumerExchange,
+        make_owner: MakeOwner | None = None,
+    ) -> None:
+        """`make_owner`: of tests."""
+        self.context = context
+        self.replica = replica
+        self.table = table
+        self.policy = ConsumerOwners(context.me, context.clock)
+        self.moves = ConsumerBalancer(context, replica, table, self.policy)
+        self.unused: dict[int, ConsumerState] = {}
+        """Consumers that their owners want to be deleted (`ConsumerExpiry` sees to it)."""
+        self.tell_unused: Callable[[], None] | None = None
+        """Called when one comes to them."""
+        self._me = context.me
+        self._peer = context.me.encode()
+        self._exchange = exchange
+        self._going = self._leaving = False
+        self._tell_at = 0.0
+        self._replicated = True
+        self._make_owner = make_owner or ConsumerHost._consumer_owner
+        self._hosted: dict[int, _Hosted] = {}
+        self._filters: ConsumerFilters[_Hosted] = ConsumerFilters()
+        self._to_start: dict[int, ConsumerState] = {}
+        self._start_scheduled = False
+        self._stopped = False
+        self._contact = context.clock.monotonic()
+        self._in_touch = True
+        self._stops = context.pulse.stops(self._contact)
+        self._errors = 0
+        self.turns = ConsumerOperationLog(
+            self._peer,
+            send=self._send,
+            session_of=self._session,
+            owners=lambda: [hosted.owner for hosted in self._hosted.values()],
+            on_room=self._on_room,
+            on_error=self._owner_failed,
+            clock=context.clock,
+            timers=context.timers,
+        )
+        self._wakes = ConsumerScheduler(context.clock, context.timers, self._may_run, self._guard)
+        table.observer = self
+        self.policy.reloaded(table.by_cid.values())
+
+    # -- what others read
+
+    def owner(self, cid: int) -> Owner | None:
+        hosted = self._hosted.get(cid)
+        return hosted.owner if hosted is not None else None
+
+    @property
+    def hosted(self) -> int:
+        return len(self._hosted)
+
+    @property
+    def active(self) -> bool:
+        """Owners may live here."""
+        return self.context.meta_current and self.replica.trusted and self.replica.vouches and not self._stopped
+
+    @property
+    def _restoring(self) -> bool:
+        """The stream is not what it was in its archive yet: what a consumer did now, a message could go for that one
+        of the others, which is not here yet, still wants."""
+        return self.replica.machine.rules.restoring
+
+    # -- consumer.results.TableObserver (inside apply)
+
+    @_shielded
+    def created(self, state: ConsumerState) -> None:
+        self.policy.came(state.owner)
+        if state.owner == self._me:
+            self._take(state)
+
+    @_shielded
+    def updated(self, state: ConsumerState, old_rules: ConsumerRules) -> None:
+        self._configured(state)
+
+    @_shielded
+    def paused(self, state: ConsumerState) -> None:
+        self._configured(state)
+
+    @_shielded
+    def restored(self) -> None:
+        self.context.timers.call_soon(self.refresh)
+
+    @_shielded
+    def deleted(self, state: ConsumerState) -> None:
+        self.policy.went(state.owner)
+        self._drop(state.cid, DELETED)
+
+    @_shielded
+    def owner_changed(self, state: ConsumerState, old_owner: str) -> None:
+        self.policy.went(old_owner)
+        self.policy.came(state.owner)
+        self.moves.moved()
+        self._drop(state.cid, MOVED)
+        if state.owner == self._me:
+            self._take(state)
+
+    @_shielded
+    def reset(self, state: ConsumerState) -> None:
+        hosted = self._hosted.get(state.cid)
+        if hosted is not None:
+            self.turns.forget(hosted.owner)
+            self._guard(hosted.owner.reset)
+
+    @_shielded
+    def freed(self, state: ConsumerState) -> None:
+        hosted = self._hosted.get(state.cid)
+        if hosted is not None and hosted.owner.hungry:
+            self._wakes.soon(hosted.wakes)
+
+    @_shielded
+    def turn_applied(self, turn: Turn, result: TurnResult) -> None:
+        if turn.owner == self._peer:
+            self._check_awake()
+            self.turns.applied(turn, result)
+
+    @_shielded
+    def reloaded(self) -> None:
+        """A snapshot was installed: what the owners look at is not what is in force any more."""
+        self.policy.reloaded(self.table.by_cid.values())
+        self._drop_all(MOVED)
+        self.turns.lose()
+        self.refresh()
+
+    # -- the replica tells
+
+    def refresh(self) -> None:
+        """What decides whether owners may live here may have changed."""
+        if not self.active:
+            self._drop_all(MOVED)
+        elif self.owns > len(self._hosted) + len(self._to_start) and not self._restoring:
+            for state in self.table.by_cid.values():
+                if state.owner == self._me and state.cid not in self._hosted:
+                    self._take(state)
+
+    def appended(self, first_seq: int, last_seq: int) -> None:
+        """New messages are in the store."""
+        hosted: Iterable[_Hosted] = self._hosted.values()
+        if len(self._hosted) > FEW:
+            try:
+                stored = self.replica.store.read_columns(range(first_seq, last_seq + 1))
+            except DamagedError as error:
+                self.replica.report_damage(error)
+                return
+            hosted = self._filters.takers(set(stored.subjects))
+        for one in hosted:
+            if one.owner.hungry:
+                self._wakes.soon(one.wakes)
+
+    def leader_changed(self) -> None:
+        """There is another leader, or the link to it is there again, or broke."""
+        self.turns.leader_changed()
+
+    def tick(self) -> None:
+        """A few times per second."""
+        if self._stopped:
+            return
+        if not self.table.count and not self.turns.wanted:
+            return  # most streams have no consumers: they cost nothing here
+        self._check_awake()
+        self._check_touch()
+        self._check_replicas()
+        self.refresh()
+        self.turns.tick()
+        self.tell_leaving()
+        self.moves.move()
+
+    @property
+    def unsettled(self) -> bool:
+        """Ticks have something to do, or to see for themselves."""
+        if self._stopped or not (self.table.count or self.turns.wanted):
+            return False
+        if self._going or self._leaving or self.unused or self.turns.unsettled or self.moves.wanted:
+            return True
+        return bool(self._to_start) or self.owns > len(self._hosted)
+
+    def tell_leaving(self) -> None:
+        """A replica that cannot serve its consumers asks the leader to give them to another one."""
+        now = self.context.clock.monotonic()
+        if (self._going or not self.active) and self.context.meta_current and self.owns:
+            if not self._leaving or now >= self._tell_at:
+                self._leaving, self._tell_at = True, now + TELL_SECONDS
+                self._exchange.tell_leaving(self.replica, leaving=True)
+        elif self._leaving and self.active and not self._going:
+            self._leaving = False
+            self._exchange.tell_leaving(self.replica, leaving=False)
+
+    def hand_over(self) -> None:
+        """This node goes: other replicas are to own what it owns."""
+        self._going = True
+        self.replica.wake()
+        self.tell_leaving()
+
+    @property
+    def owns(self) -> int:
+        """Consumers that this node owns, by the log."""
+        return self.policy.owned(self._me)
+
+    def stop(self, *, deleted: bool = False) -> None:
+        """The replica goes: for good (`deleted`), or with its node."""
+        self._stopped = True
+        self._drop_all(DELETED if deleted else SHUTDOWN)
+        self.turns.stop()
+        self._wakes.stop()
+
+    # -- internals
+
+    def _session(self) -> int:
+        known = self.table.session_of(self._peer)
+        return known[0] if known is not None else 0
+
+    def _send(self, session: int, body: bytes) -> bool:
+        self.replica.wake()  # it may get lost
+        return self._exchange.send_turn(self.replica, session, body)
+
+    def _check_awake(self) -> None:
+        """Others may have taken over while this process stood still."""
+        stops = self.context.pulse.stops(self.context.clock.monotonic())
+        if stops != self._stops:
+            self._stops = stops
+            self.turns.lose()
+
+    def _check_replicas(self) -> None:
+        """With one replica nobody takes over: who waits is not put into the log, and is told when this node goes."""
+        replicated = len(self.replica.group.peers) > 1
+        if replicated != self._replicated:
+            self._replicated = replicated
+            for hosted in self._hosted.values():
+                hosted.owner.replicated = replicated
+            self.turns.lose()  # the reset tells the log of who waits
+
+    def _check_touch(self) -> None:
+        group, now = self.replica.group, self.context.clock.monotonic()
+        leader = group.leader
+        if group.role is Role.LEADER or (leader is not None and self.context.raft.is_alive(leader)):
+            self._contact, self._in_touch = now, True
+            return
+        if self._in_touch:  # the replica may have rested: nobody looked for a while
+            self._in_touch = False
+            self._contact = max(self._contact, group.leaderless_since or now - TICK)
+        if now - self._contact > OUT_OF_TOUCH and self.turns.is_open:
+            self.turns.lose()
+
+    def _may_run(self) -> bool:
+        self._check_awake()
+        return self.turns.may_run
+
+    def _take(self, state: ConsumerState) -> None:
+        """This node owns `state`: its owner starts as soon as a session is open."""
+        if not self.active or self._restoring:
+            return
+        if not self._hosted:
+            self._replicated = len(self.replica.group.peers) > 1
+        self._to_start[state.cid] = state
+        if self.turns.is_open:
+            self._schedule_start()
+        else:
+            self.turns.want()
+
+    def _on_room(self) -> None:
+        if self._to_start:
+            self._schedule_start()
+        self._wakes.resume()
+
+    def _schedule_start(self) -> None:
+        if not self._start_scheduled:
+            self._start_scheduled = True
+            self.context.timers.call_soon(self._start_some)
+
+    def _start_some(self) -> None:
+        self._start_scheduled = False
+        end = self.context.clock.monotonic() + START_SECONDS
+        while self._to_start and self.turns.is_open and self.active:
+            _, state = self._to_start.popitem()
+            self._start(state)
+            if self.context.clock.monotonic() >= end and self._to_start:
+                self._schedule_start()
+                return
+
+    def _start(self, state: ConsumerState) -> None:
+        turns, wakes = _OwnerTurns(self.turns), OwnerWakes(self._wakes)
+        try:
+            owner = self._make_owner(self, state, turns, wakes)
+        except DamagedError as error:
+            self.replica.report_damage(error)
+            return
+        turns.owner = wakes.owner = owner
+        hosted = self._hosted[state.cid] = _Hosted(owner, turns, wakes)
+        self._filters.set(state.cid, state.rules.filters, hosted)
+        self._guard(owner.start)
+        wakes.soon()
+        tell_elected(self.context, self.replica, state)
+
+    def _consumer_owner(self, state: ConsumerState, turns: Turns, wakes: Wakes) -> Owner:
+        context, replica = self.context, self.replica
+        around = Surroundings(
+            bus=replica.bus,
+            messages=replica.store,
+            turns=turns,
+            wakes=wakes,
+            clock=context.clock,
+            rng=context.rng,
+            render=advisories(context).render,
+            unused=lambda: self._unused(state),
+            stream=replica.assignment.name,
+            domain=context.domain,
+            replicated=self._replicated,
+        )
+        return ConsumerOwner(state, around)
+
+    def _unused(self, state: ConsumerState) -> None:
+        if len(self.unused) < MAX_UNUSED:  # those that find no room ask again
+            self.unused[state.cid] = state
+            if self.tell_unused is not None:
+                self.tell_unused()
+
+    def _configured(self, state: ConsumerState) -> None:
+        hosted = self._hosted.get(state.cid)
+        if hosted is not None:
+            self._filters.set(state.cid, state.rules.filters, hosted)
+            self._guard(hosted.owner.configured)
+
+    def _drop(self, cid: int, reason: str) -> None:
+        self._to_start.pop(cid, None)
+        hosted = self._hosted.pop(cid, None)
+        if hosted is None:
+            return
+        self._filters.remove(cid)
+        self.turns.forget(hosted.owner)
+        self._guard(lambda: hosted.owner.stop(reason))
+        hosted.turns.owner = None
+        hosted.wakes.close()
+
+    def _drop_all(self, reason: str) -> None:
+        self._to_start.clear()
+        for cid in list(self._hosted):
+            self._drop(cid, reason)
+
+    def _guard(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - one consumer's trouble must not take the stream
+            self._owner_failed(error)
+
+    def _owner_failed(self, error: Exception) -> None:
+        if isinstance(error, DamagedError):
+            self.replica.report_damage(error)
+            return
+        self._errors += 1
+        if self._errors <= LOGGED_ERRORS or self._errors % 1000 == 0:
+            self.context.log.error(
+                "a consumer's owner failed", stream=self.replica.assignment.name, error=repr(error), so_far=self._errors
+            )

@@ -1,0 +1,93 @@
+"""What the rooms of one node share: handed to every replica instead of module globals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from jetcluster.budget import LoopBudget
+from jetcluster.clock import Clock, Rng, Timers
+from jetcluster.config.compat_options import CompatOptions
+from jetcluster.consumer.ports import DeliveryBus
+from jetcluster.latency import Latency
+from jetcluster.meta.placement import PlacementRules
+from jetcluster.meta.state import Assignment, Node
+from jetcluster.mirror.pace import Paces, paces
+from jetcluster.objects.host import ObjectLimits
+from jetcluster.records import dataclass
+from jetcluster.replica.account_quota import AccountQuota
+from jetcluster.replica.pulse import Pulse
+from jetcluster.replica.rounds import Rounds
+from jetcluster.store.kv import Kv
+from jetcluster.stream.atomic_stage import BatchQuota
+from jetcluster.stream.backlog import PENDING_BYTES, PENDING_MESSAGES
+
+if TYPE_CHECKING:
+    from jetcluster.mesh.core import MeshCore
+    from jetcluster.raft.node import RaftNode
+    from jetcluster.replica.catchup import CatchUp
+    from jetcluster.replica.leaders import LeaderTable
+    from jetcluster.replica.stream_replica import StreamReplica
+    from jetcluster.replica.turn_commit import TurnCommit
+
+
+class Log(Protocol):
+    """The part of a structlog logger that we use: an event and key=value pairs."""
+
+    def debug(self, event: str, **values: Any) -> Any: ...
+    def info(self, event: str, **values: Any) -> Any: ...
+    def warning(self, event: str, **values: Any) -> Any: ...
+    def error(self, event: str, **values: Any) -> Any: ...
+
+
+@dataclass(slots=True)
+class NodeContext:
+    me: str
+    """This node's peer id."""
+    name: str
+    cluster_name: str
+    """"" when the node stands alone."""
+    domain: str
+    mesh: MeshCore
+    raft: RaftNode
+    kv: Kv
+    turn_commit: TurnCommit
+    bus: Callable[[str], DeliveryBus]
+    """Account name -> its bus."""
+    find_stream: Callable[[str, str], Assignment | None]
+    """(account, name): where the meta group has placed such a stream; None when it knows none."""
+    answers_reads: Callable[[int], bool]
+    """(gid): does this node's own replica of the stream answer Direct Get?"""
+    nodes: Callable[[], Mapping[str, Node]]
+    """The cluster's members by peer id, connected or not."""
+    leaders: LeaderTable
+    catchup: CatchUp
+    clock: Clock
+    rng: Rng
+    timers: Timers
+    log: Log
+    budget: LoopBudget
+    meta_current: bool = False
+    """This node's meta replica has applied all that was committed when this process started: only then is it known
+    which of the streams on disk still exist. Until then no replica takes publishes, answers requests or reads."""
+    erased: bool = False
+    """A message was deleted whose bytes are to leave the journal as well (`flusher`)."""
+    system_account: str = "$SYS"
+    compat: CompatOptions = field(default_factory=CompatOptions)
+    """For answers that are rendered here, and for what a leader puts into its commands: apply does not look at it."""
+    account_quota: AccountQuota = field(default_factory=AccountQuota)
+    pulse: Pulse = field(default_factory=Pulse)
+    rounds: Rounds[StreamReplica] = field(default_factory=Rounds)
+    object_limits: ObjectLimits = field(default_factory=ObjectLimits)
+    placement_rules: Callable[[], PlacementRules] = PlacementRules
+    max_buffered: tuple[int, int] = (PENDING_MESSAGES, PENDING_BYTES)
+    """Messages and bytes of a stream that may be proposed and not yet applied."""
+    read_latency: Mapping[str, Latency] = field(
+        default_factory=lambda: {role: Latency() for role in ("leader", "follower", "mirror")}
+    )
+    """Of Direct Gets answered here, by what the replica was: some of them are timed."""
+    link_paces: Paces = field(default_factory=paces)
+    """Of the links of this node's mirrors and sources."""
+    batch_quota: BatchQuota = field(default_factory=BatchQuota)
+    """Atomic batches that this node's streams have open together, and their limits."""

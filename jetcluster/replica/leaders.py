@@ -1,0 +1,130 @@
+"""Which node leads which group, as far as this node knows.
+
+Members of a group learn it from Raft; everybody else from the leader itself, which tells all peers when it takes over
+and tells a peer everything when a link comes up. A hint may be stale: whoever is asked by mistake says so, and the
+asker tries again (`cluster.jetstream`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jetcluster.mesh.api import Mesh, NodeInfo
+from jetcluster.mesh.frames import FrameError
+
+_NOTICE = "lead"
+_ASK = "lead?"
+_ENTRY = struct.Struct("<IQ")
+MAX_ENTRIES_PER_NOTICE = 4096
+
+
+class Hint(NamedTuple):
+    term: int
+    leader: str
+
+
+class LeaderTable:
+    def __init__(self, mesh: Mesh, local: Callable[[int], str | None]) -> None:
+        """`local(gid)`: whom this node's own replica of the group follows, None without one."""
+        self._mesh = mesh
+        self._local = local
+        self._me = mesh.me.peer_id
+        self._leaders: dict[int, Hint] = {}
+        self._mine: dict[int, int] = {}
+        self._waiters: dict[int, list[asyncio.Future[None]]] = {}
+        self.on_led: Callable[[int, int], None] = lambda gid, term: None
+        """A peer says that it leads the group, and in which term."""
+        mesh.on_notice(_NOTICE, self._on_notice)
+        mesh.on_notice(_ASK, lambda peer, payload: self._tell(peer))
+        mesh.on_peers(self._peer_up, self._peer_down)
+
+    def get(self, gid: int) -> str | None:
+        """Peer id of the group's leader, this node's own id included; None when unknown."""
+        hint = self.hint(gid)
+        return hint.leader if hint is not None else None
+
+    def hint(self, gid: int) -> Hint | None:
+        """The same, as the object that `suspect` takes back."""
+        known = self._leaders.get(gid)
+        if known is None and (leader := self._local(gid)) is not None:
+            known = self._leaders[gid] = Hint(0, leader)
+        return known
+
+    def led_by_me(self) -> tuple[int, ...]:
+        return tuple(self._mine)
+
+    def lead(self, gid: int, term: int) -> None:
+        """This node leads the group now; told to every peer."""
+        self._mine[gid] = term
+        self._learn(gid, term, self._me)
+        self._mesh.notify(None, _NOTICE, _ENTRY.pack(gid, term))
+
+    def follow(self, gid: int, term: int, leader: str | None) -> None:
+        """What this node's own replica of the group says."""
+        self._mine.pop(gid, None)
+        if leader is not None:
+            self._learn(gid, term, leader)
+        elif self.get(gid) == self._me:
+            self._leaders.pop(gid, None)
+
+    def forget(self, gid: int) -> None:
+        self._mine.pop(gid, None)
+        self._leaders.pop(gid, None)
+
+    def suspect(self, gid: int, hint: Hint) -> None:
+        """Whoever was asked because of `hint` does not lead (yet): forget it, unless something was learned since. The
+        same leader learned again counts: it may have been asked a moment before it was ready."""
+        if self._leaders.get(gid) is hint and gid not in self._mine:
+            del self._leaders[gid]
+
+    async def wait(self, gid: int, seconds: float) -> None:
+        """Returns when something is learned about the group's leader, or after `seconds`."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiters = self._waiters.setdefault(gid, [])
+        waiters.append(future)
+        try:
+            async with asyncio.timeout(seconds):
+                await future
+        except TimeoutError:
+            pass
+        finally:
+            if future in waiters:
+                waiters.remove(future)
+            if not waiters:
+                self._waiters.pop(gid, None)
+
+    def _learn(self, gid: int, term: int, leader: str) -> None:
+        known = self._leaders.get(gid)
+        if known is not None and known.term > term:
+            return
+        self._leaders[gid] = Hint(term, leader)
+        for future in self._waiters.pop(gid, []):
+            if not future.done():
+                future.set_result(None)
+
+    def _on_notice(self, peer: str, payload: bytes) -> None:
+        if len(payload) % _ENTRY.size or len(payload) > _ENTRY.size * MAX_ENTRIES_PER_NOTICE:
+            raise FrameError("malformed list of groups")
+        for gid, term in _ENTRY.iter_unpack(payload):
+            self._learn(gid, term, peer)
+            self.on_led(gid, term)
+
+    def ask(self, peer: str) -> None:
+        """What `peer` said it leads was not heard: it was not known as a member."""
+        self._mesh.notify(peer, _ASK, b"")
+
+    def _peer_up(self, info: NodeInfo) -> None:
+        self._tell(info.peer_id)
+
+    def _tell(self, peer: str) -> None:
+        entries = [_ENTRY.pack(gid, term) for gid, term in self._mine.items()]
+        for start in range(0, len(entries), MAX_ENTRIES_PER_NOTICE):
+            self._mesh.notify(peer, _NOTICE, b"".join(entries[start : start + MAX_ENTRIES_PER_NOTICE]))
+
+    def _peer_down(self, info: NodeInfo) -> None:
+        gone = [gid for gid, hint in self._leaders.items() if hint.leader == info.peer_id]
+        for gid in gone:
+            del self._leaders[gid]

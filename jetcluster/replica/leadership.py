@@ -1,0 +1,76 @@
+"""What a replica tells of its group's leadership: LEADER_ELECTED by the new leader, QUORUM_LOST by whoever is left.
+
+Both go to the stream's account and, with that account's name, to the system account. A group of one
+tells nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from jetcluster.model.advisory import Event, leader_elected, quorum_lost
+from jetcluster.model.cluster_info import replica_wire
+from jetcluster.replica.advisories import advisories
+from jetcluster.replica.context import NodeContext
+from jetcluster.replica.replica_info import own_replica_info, replica_infos
+
+if TYPE_CHECKING:
+    from jetcluster.replica.stream_replica import StreamReplica
+
+LOST_SECONDS: Final = 5.0
+"""So long a group has no leader, as its replica sees it, before that is told: elections take less."""
+REPEAT_SECONDS: Final = 10.0
+
+MakeEvent = Callable[[list[dict[str, Any]], str], Event]
+"""From the replica objects of all peers, and the account's name for the system account's copy."""
+
+
+class Leadership:
+    """Of one replica; `tick` a few times per second."""
+
+    def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
+        self._context = context
+        self._replica = replica
+        self._led = False
+        """The group had a leader since this process started: before that there is nothing to lose."""
+        self._lost = False
+        self._tell_at: float | None = None
+        """Next, while there is no leader."""
+
+    def elected(self) -> None:
+        """This replica leads now."""
+        name, leader = self._replica.assignment.name, self._context.name
+        self._tell(lambda replicas, account: leader_elected(name, leader, replicas, account))
+
+    def tick(self) -> None:
+        now = self._context.clock.monotonic()
+        if self._replica.group.leader is not None or self._replica.retiring:
+            self._led, self._lost = True, False
+            self._tell_at = None
+        elif self._led and self._tell_at is None:
+            self._tell_at = (self._replica.group.leaderless_since or now) + LOST_SECONDS
+        elif self._led and self._tell_at is not None and now >= self._tell_at:
+            self._tell_at = now + REPEAT_SECONDS
+            name = self._replica.assignment.name
+            if not self._lost:
+                self._lost = True
+                self._context.log.warning("stream has no quorum", stream=name)
+            self._tell(lambda replicas, account: quorum_lost(name, replicas, account))
+
+    def _tell(self, make: MakeEvent) -> None:
+        context, replica = self._context, self._replica
+        if len(replica.group.peers) < 2:
+            return
+        account = replica.assignment.account
+        subject = make([], "").subject
+        listening = [
+            (bus, named)
+            for bus, named in ((replica.bus, ""), (context.bus(context.system_account), account))
+            if bus.has_interest(subject)
+        ]
+        if not listening:
+            return
+        replicas = [replica_wire(info) for info in (*replica_infos(context, replica), own_replica_info(context))]
+        for bus, named in listening:
+            bus.publish(subject, advisories(context).render(make(replicas, named)))

@@ -1,0 +1,214 @@
+"""A replica's links to upstreams, and its part in answering for a mirror's upstream: wiring for `jetcluster.mirror`.
+
+Links run while the replica leads. Every replica of a mirror answers Direct Gets for the upstream (`MirrorReads`) as
+long as the log says that the mirror is close to it; what nobody hears of an upstream changes nothing in that, so reads
+go on while it cannot be reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from jetcluster.meta.state import Assignment
+from jetcluster.mirror.link import CURRENT
+from jetcluster.mirror.links import Links
+from jetcluster.mirror.ports import LinkStore, Surroundings
+from jetcluster.model.times import rfc3339
+from jetcluster.protocol.bus import Callback, Origin
+from jetcluster.raft.api import RaftError
+from jetcluster.replica.context import NodeContext
+from jetcluster.replica.read_confirm import ReadConfirmations, confirmed_last
+from jetcluster.replica.read_group import MAX_LAG, ReadGroup
+from jetcluster.store.api import DamagedError
+from jetcluster.stream import sourced
+from jetcluster.stream.get_request import GetRequest, MalformedRequest
+from jetcluster.stream.rules import StreamRules, short_hash
+from jetcluster.stream.sourced import Cursor
+
+if TYPE_CHECKING:
+    from jetcluster.replica.stream_replica import StreamReplica
+
+PARTIAL = ("filter_subject", "subject_transforms", "opt_start_seq", "opt_start_time", "consumer")
+"""Fields of a mirror's link with which it lacks, or changes, some of what the upstream has."""
+
+
+class MirrorHost:
+    """Part of every replica; `mirror.ports.Target`."""
+
+    def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
+        self._context = context
+        self._replica = replica
+        rooms = (replica.bus, context.clock, context.timers, context.rng, context.log)
+        around = Surroundings(*rooms, self, context.link_paces)
+        self.links = Links(around, replica.assignment.name)
+
+    @property
+    def rules(self) -> StreamRules:
+        return self._replica.machine.rules
+
+    @property
+    def store(self) -> LinkStore:
+        return self._replica.store
+
+    def cursor(self, key: bytes) -> Cursor | None:
+        return self._replica.machine.cursor(key)
+
+    def propose(self, command: bytes) -> int | None:
+        try:
+            return self._replica.propose_data(command)
+        except RaftError as error:
+            self._context.log.debug("proposal refused", stream=self._replica.assignment.name, error=str(error))
+            return None
+
+    def report_damage(self, error: DamagedError) -> None:
+        self._replica.report_damage(error)
+
+    @property
+    def origin(self) -> bytes:
+        context, assignment = self._context, self._replica.assignment
+        parts = (context.domain, context.cluster_name, assignment.account, assignment.name, assignment.created_ns)
+        return "/".join(map(str, parts)).encode()
+
+    def knows(self, name: str) -> bool:
+        return self._context.find_stream(self._replica.assignment.account, name) is not None
+
+    def begin(self) -> None:
+        self._guarded(self.links.begin)
+
+    def end(self, *, deleted: bool = False) -> None:
+        self.links.end(deleted=deleted)
+
+    def configure(self) -> None:
+        self._guarded(self.links.configure)
+
+    def tick(self) -> None:
+        self._guarded(self.links.tick)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """A link that cannot be is no reason to stop the stream."""
+        try:
+            work()
+        except DamagedError as error:
+            self._replica.report_damage(error)
+        except Exception as error:  # noqa: BLE001 - what an upstream is named, or says, is not ours to choose
+            self._replica.applying.failed("links of the stream fail", error)
+
+    def applied(self, index: int, result: object) -> None:
+        """From inside apply, maybe before `propose` has returned: looked at when that is over."""
+        if self.links.by_key:
+            self._context.timers.call_soon(self.links.applied, index, result)
+
+    def info(self) -> dict[str, Any]:
+        return self.links.info()
+
+
+class MirrorReads(ReadGroup):
+    """A mirror's replica in the queue group of the upstream. It joins when the mirror is current and
+    leaves when it is known to be far behind, or when this node's own replica of the upstream answers: that one has what
+    its clients were told is stored.
+
+    The leader of an upstream in the same cluster is asked what that has, and the answer waits until the mirror has it
+    too; where nobody leads it the mirror says 503 (`ReadConfirmations`), but for messages by their sequences, which
+    nothing that came later can change. What is mirrored from elsewhere, or has been deleted, is as old as it is.
+
+    Nobody answers for a stream that is not the one that was mirrored and only has its name: one of this account where
+    the mirror's own is elsewhere, or one that was created anew."""
+
+    def _make_confirmations(self) -> ReadConfirmations:
+        context, store = self._context, self._replica.store
+
+        async def stored() -> int | None:
+            upstream = self._upstream
+            return await confirmed_last(context, upstream.gid) if upstream is not None else store.last_seq
+
+        return ReadConfirmations(context.clock, context.timers, stored, lambda: store.last_seq)
+
+    def _confirms(self, origin: Origin, payload: bytes) -> bool:
+        return self._upstream is not None and not self._has(payload)
+
+    def _has(self, payload: bytes) -> bool:
+        """It asks for one message by its sequence, and that is here."""
+        try:
+            request = GetRequest.decode(payload) if payload else None
+        except MalformedRequest:
+            return False
+        if request is None or request.given not in (["seq"], ["seq", "no_hdr"]):
+            return False
+        return self._replica.store.contains(request.seq)
+
+    def _when_current(self, answer: Callback) -> Callback:
+        """As of any replica, and only while this mirror may answer at all: the next tick is too late for a client that
+        has created the other stream."""
+        then = super()._when_current(answer)
+
+        def receive(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+            if self._is_of_another:
+                self._hand_on(subject, reply, headers, payload)
+            else:
+                then(subject, reply, headers, payload, origin)
+
+        return receive
+
+    @property
+    def _namesake(self) -> Assignment | None:
+        """A stream of this account and cluster, other than the mirror, that has the name of what is mirrored."""
+        mirror, own = self._replica.machine.rules.mirror, self._replica.assignment
+        found = self._context.find_stream(own.account, str(mirror["name"])) if mirror is not None else None
+        return found if found is not None and found.gid != own.gid else None
+
+    @property
+    def _is_of_another(self) -> bool:
+        """True when the stream that has the upstream's name here is not the one that was mirrored."""
+        mirror, found = self._replica.machine.rules.mirror, self._namesake
+        if mirror is None or found is None:
+            return False
+        if mirror.get("external"):
+            return True
+        cursor = self._replica.machine.cursor(sourced.MIRROR)
+        return cursor is not None and cursor.identity not in (b"", _identity(found.created_ns))
+
+    @property
+    def _upstream(self) -> Assignment | None:
+        """In this cluster, and account."""
+        mirror = self._replica.machine.rules.mirror
+        return None if mirror is None or mirror.get("external") else self._namesake
+
+    @property
+    def _name(self) -> str:
+        mirror = self._replica.machine.rules.mirror
+        return str(mirror["name"]) if mirror is not None else self._joined_as
+
+    @property
+    def _allowed(self) -> bool:
+        rules = self._replica.machine.rules
+        mirror = rules.mirror
+        if mirror is None or not rules.mirror_direct or rules.subject_transform is not None:
+            return False
+        if any(mirror.get(field) for field in PARTIAL):
+            return False  # it would answer "not found" for what it does not have by design
+        if self._is_of_another:
+            return False
+        upstream = self._upstream
+        if upstream is not None and self._context.answers_reads(upstream.gid):
+            return False
+        cursor = self._replica.machine.cursor(sourced.MIRROR)
+        return cursor is not None and cursor.lag < (MAX_LAG if self.joined else CURRENT)
+
+    @property
+    def _role(self) -> str:
+        return "mirror"
+
+    def tick(self) -> None:
+        if self.joined and not self._allowed:
+            self.leave()
+        elif not self.joined and self._replica.leading:
+            self._join()
+        super().tick()
+
+
+@lru_cache(maxsize=1024)
+def _identity(created_ns: int) -> bytes:
+    """Name by which a link knows an upstream that was created then (`sourced.Cursor`)."""
+    return short_hash(rfc3339(created_ns).encode())

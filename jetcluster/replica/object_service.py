@@ -1,0 +1,155 @@
+"""The object service of one bucket on the node that leads its stream: subscriptions and the way into the log.
+
+What clients publish to `$OBJ.<b>.info.>` is caught where they are connected (`api.object_claims`) and comes here on
+`$JS.API.$OBJ.<b>.>`; chunks come on the stream's own subjects; requests to `$OBJ.<b>` come through the API
+(`cluster.object_requests`). All decisions are `objects.bucket`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from jetcluster.errors import ApiError
+from jetcluster.objects.bucket import Bucket
+from jetcluster.objects.host import Done, Host
+from jetcluster.objects.replies import Replies
+from jetcluster.protocol.bus import Callback, Origin, Subscription
+from jetcluster.raft.api import RaftError
+from jetcluster.replica.context import NodeContext
+from jetcluster.store.api import DamagedError
+
+if TYPE_CHECKING:
+    from jetcluster.replica.stream_replica import StreamReplica
+
+SCAN_PAUSE = 0.001
+"""Between two steps of reading chunks again: publishes and reads go first."""
+
+
+class ObjectService:
+    """Part of the replica of every stream whose name is that of a bucket; idle unless the replica leads."""
+
+    def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
+        self._context = context
+        self._replica = replica
+        host = Host(
+            replica.assignment.name,
+            replica.store,
+            replica.bus,
+            context.clock,
+            context.timers.call_soon,
+            self._publish,
+            self._propose,
+            replica.machine.seq_of_id,
+            replica.report_damage,
+            context.object_limits,
+            context.domain,
+        )
+        self.bucket = Bucket(host)
+        self._prefixes = [b"$JS.API."]
+        if context.domain:
+            self._prefixes.append(b"$JS.%b.API." % context.domain.encode())
+        self._subscriptions: list[Subscription] = []
+        self._proposed: dict[int, Done] = {}
+        self._scanning = False
+
+    @property
+    def replies(self) -> Replies:
+        return self.bucket.replies
+
+    @property
+    def open_uploads(self) -> int:
+        """Under way on this leader (monitoring)."""
+        return len(self.bucket.uploads.by_nonce) if self.bucket.uploads is not None else 0
+
+    def taker(self, subject: bytes) -> Callback:
+        """What the stream's subscription to one of its subjects calls."""
+        return self.bucket.on_message if subject.startswith(b"$OBJ.") else self._publish
+
+    # ---- life
+
+    def begin(self) -> None:
+        self._guarded(lambda: self.bucket.begin(self._replica.machine.rules))
+        self._listen()
+
+    def configure(self) -> None:
+        """The configuration changed while this replica leads."""
+        before = self.bucket.layout
+        self._guarded(lambda: self.bucket.configure(self._replica.machine.rules))
+        if self.bucket.layout != before:
+            self._unlisten()
+            self._listen()
+
+    def end(self) -> None:
+        self._unlisten()
+        self.bucket.end()
+        self.dropped(0)
+
+    def tick(self) -> None:
+        self._guarded(self.bucket.tick)
+        self._scan_soon()
+
+    def applied(self, index: int, result: object) -> None:
+        """From inside apply: looked at when that is over."""
+        done = self._proposed.pop(index, None)
+        if done is not None:
+            assert isinstance(result, int | ApiError)
+            self._context.timers.call_soon(self._guarded, partial(done, result))
+
+    def dropped(self, first_index: int) -> None:
+        for index in [index for index in self._proposed if index >= first_index]:
+            self._guarded(partial(self._proposed.pop(index), None))
+
+    def _listen(self) -> None:
+        """Also `$OBJ.<b>.>` of a bucket that has only the real clients' subjects: to refuse what cannot be."""
+        layout = self.bucket.layout
+        if layout is None:
+            return
+        subjects = [b"%b%b>" % (prefix, layout.prefix) for prefix in self._prefixes]
+        if not layout.own:
+            subjects.append(b"%bchunks.>" % layout.prefix)
+        subscribe = self._replica.bus.subscribe
+        self._subscriptions = [subscribe(subject, self.bucket.on_message) for subject in subjects]
+        self._scan_soon()
+
+    def _unlisten(self) -> None:
+        for subscription in self._subscriptions:
+            self._replica.bus.unsubscribe(subscription)
+        self._subscriptions.clear()
+
+    # ---- what the bucket needs
+
+    def _publish(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        self._replica.ingest.on_message(subject, reply, headers, payload, origin)
+
+    def _propose(self, command: bytes, done: Done) -> bool:
+        fitting = self._replica.understood(command)
+        if fitting is None:
+            return False
+        try:
+            index = self._replica.group.propose(fitting, reserve=True)
+        except RaftError as error:
+            self._context.log.debug("proposal refused", stream=self._replica.assignment.name, error=str(error))
+            return False
+        self._proposed[index] = done
+        return True
+
+    def _scan_soon(self) -> None:
+        if not self._scanning and self.bucket.uploads is not None and self.bucket.uploads.scans:
+            self._scanning = True
+            self._context.timers.call_later(SCAN_PAUSE, self._scan)
+
+    def _scan(self) -> None:
+        self._scanning = False
+        self._guarded(self.bucket.scan)
+        self._scan_soon()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Runs it; a record that cannot be read makes this replica step aside, and nothing stops the stream."""
+        try:
+            work()
+        except DamagedError as error:
+            self._replica.report_damage(error)
+        except Exception as error:  # noqa: BLE001 - what a bucket holds is written by its clients
+            self._replica.applying.failed("the object service failed", error)

@@ -1,0 +1,81 @@
+"""What a replica does about records that it cannot read: it leaves the reads, says so, and is rebuilt from its leader.
+
+The own state is kept until the leader has shown that it can give all of its: it announces everything once before, so
+that two replicas with damage in different places do not give up what the other one lacks. Then only what differs is
+fetched, which what cannot be read does. A leader that is damaged lets
+another one lead. Without another replica, or while none of them is whole, the data stays as it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from jetcluster.model.advisory import replica_damaged
+from jetcluster.replica.advisories import advisories
+from jetcluster.replica.context import NodeContext
+from jetcluster.store.api import DamagedError
+from jetcluster.store.kv import KvDamagedError
+
+if TYPE_CHECKING:
+    from jetcluster.replica.stream_replica import StreamReplica
+
+RETRY_SECONDS: Final = 5.0
+
+
+class Repair:
+    """Of one replica. `tick` a few times per second."""
+
+    def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
+        self._context = context
+        self._replica = replica
+        self._at = 0.0
+        self.damage = ""
+        """What was found unreadable; "" while nothing was."""
+        self.in_store = False
+        """The store below found it: its files are damaged, and new records beside them would not last."""
+        self.found = 0
+        """How often damage was found here (monitoring)."""
+        self.repaired = 0
+        """How often this replica was rebuilt after that (monitoring)."""
+
+    def report(self, error: DamagedError) -> None:
+        """A stored record fails its checksum."""
+        known, self.damage = self.damage, str(error)
+        self.in_store |= isinstance(error.__cause__, KvDamagedError)
+        if known:
+            return
+        self.found += 1
+        name = self._replica.assignment.name
+        cause = str(error.__cause__ or "")
+        self._context.log.error("damaged record", stream=name, error=str(error), cause=cause)
+        self._at = self._context.clock.monotonic()
+        self._tell(cause)
+
+    def tick(self) -> None:
+        context, replica = self._context, self._replica
+        group = replica.group
+        now = context.clock.monotonic()
+        if not self.damage or self.in_store or replica.installing or now < self._at or len(group.peers) < 2:
+            return
+        self._at = now + RETRY_SECONDS
+        leader = group.leader
+        if leader == context.me:
+            group.transfer()
+        elif leader is not None:
+            context.catchup.pull(replica.assignment.gid, leader, replica.state_index)
+
+    def rebuilt(self) -> None:
+        """The state is another replica's now."""
+        if self.damage:
+            self.repaired += 1
+            self._context.log.warning("damaged replica was rebuilt", stream=self._replica.assignment.name)
+        self.damage = ""
+        self.in_store = False
+
+    def _tell(self, cause: str) -> None:
+        context, assignment = self._context, self._replica.assignment
+        system = context.bus(context.system_account)
+        for bus, account in ((self._replica.bus, ""), (system, assignment.account)):
+            event = replica_damaged(assignment.name, context.name, context.me, self.damage, cause, account)
+            if bus.has_interest(event.subject):
+                bus.publish(event.subject, advisories(context).render(event))

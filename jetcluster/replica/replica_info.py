@@ -1,0 +1,90 @@
+"""A stream's replicas as its leader sees them: input of the `cluster` object of STREAM.INFO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jetcluster.model.cluster_info import ReplicaInfo, cluster_wire, desired_wire
+from jetcluster.raft.api import GroupStatus, PeerStatus
+from jetcluster.replica.context import NodeContext
+
+if TYPE_CHECKING:
+    from jetcluster.replica.stream_replica import StreamReplica
+
+ACTIVE_SECONDS = 10.0
+"""A replica that was heard of within this time, and lacks nothing, is current."""
+
+
+def cluster_object(context: NodeContext, replica: StreamReplica) -> dict[str, Any]:
+    peers = replica.group.peers
+    return cluster_wire(
+        name=context.cluster_name,
+        leader=context.name,
+        gid=replica.assignment.gid,
+        replicas=len(peers),
+        memory=replica.machine.rules.memory,
+        leader_since_ns=replica.leader_since_ns,
+        traffic_account=context.system_account,
+        others=replica_infos(context, replica),
+        desired=_desired(context, replica),
+    )
+
+
+def _desired(context: NodeContext, replica: StreamReplica) -> dict[str, Any] | None:
+    """Where a move leads that is still under way."""
+    assignment, voters = replica.assignment, replica.group.peers
+    origin = assignment.origin
+    if origin is None or set(voters) == set(assignment.peers):
+        return None
+    nodes = context.nodes()
+    named = [(nodes[peer].name if peer in nodes else "", peer) for peer in assignment.peers]
+    return desired_wire(
+        name=context.cluster_name,
+        since_ns=origin.since_ns,
+        peers=named,
+        origin_replicas=len(origin.peers),
+        origin_placement=origin.placement,
+        catching_up=not set(assignment.peers) <= set(voters),
+    )
+
+
+def replica_infos(context: NodeContext, replica: StreamReplica) -> list[ReplicaInfo]:
+    """All peers of the group but this node."""
+    now = context.clock.monotonic()
+    status = replica.group.status()
+    seen = {peer.peer: peer for peer in status.peers}
+    nodes = context.nodes()
+    found = []
+    voters = replica.group.peers
+    for peer in dict.fromkeys((*voters, *replica.assignment.peers)):
+        if peer == context.me:
+            continue
+        known, node = seen.get(peer), nodes.get(peer)
+        online = peer in context.mesh.peers
+        lag = _lag(context, replica, status, known) if known is not None else 0
+        idle = now - known.last_seen if known is not None and known.last_seen else None
+        found.append(
+            ReplicaInfo(
+                name=node.name if node is not None else f"Server name unknown at this time (peerID: {peer})",
+                peer=peer,
+                current=peer in voters and online and lag == 0 and idle is not None and idle < ACTIVE_SECONDS,
+                active_ns=max(int(idle * 1e9), 0) if idle is not None else 0,  # a sign may have come just now
+                offline=not online,
+                lag=lag,
+            )
+        )
+    return found
+
+
+def _lag(context: NodeContext, replica: StreamReplica, status: GroupStatus, peer: PeerStatus) -> int:
+    """Log entries that the peer lacks; messages while it fetches, or has to fetch, the whole state."""
+    missing = context.catchup.missing(status.gid, peer.peer)
+    if missing is not None:
+        return max(missing, 1)
+    if peer.match_index + 1 < status.first_index:
+        return max(replica.store.messages, 1)
+    return max(status.commit_index - peer.match_index, 0)
+
+
+def own_replica_info(context: NodeContext) -> ReplicaInfo:
+    return ReplicaInfo(name=context.name, peer=context.me, current=True, active_ns=0)

@@ -1,0 +1,162 @@
+"""A stream's leader gives its messages out as an archive, and takes those of an archive into a new stream.
+
+The node where the client is talks the chunk protocol (`api.snapshot`, `api.restore`); it pulls the archive from here
+piece by piece and brings that of a restore piece by piece. So nothing here waits for a slow client, and all of an
+archive comes from one applied index of one replica.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jetcluster.budget import Steps
+from jetcluster.consumer import archived
+from jetcluster.errors import by_code
+from jetcluster.model import consumer_rules
+from jetcluster.model.codec import dumps
+from jetcluster.raft.api import NotLeaderError
+from jetcluster.replica.context import NodeContext
+from jetcluster.replica.stream_replica import StreamReplica
+from jetcluster.store import frozen
+from jetcluster.stream import archive, commands
+from jetcluster.stream.info import state_object
+from jetcluster.stream.rules import RESTORING
+
+Body = dict[str, Any]
+
+MAX_OPEN = 16
+"""Archives being read on a node; each pins a view of its data store."""
+IDLE_SECONDS = 30.0
+PIECE_BYTES = 512 * 1024
+PROPOSE_SECONDS = 4.0
+_FAILED = 10064
+
+
+@dataclass(slots=True)
+class _Open:
+    gid: int
+    pieces: Iterator[bytes]
+    used: float
+    number: int = 0
+    last: bytes = b""
+    making: asyncio.Future[bytes] | None = None
+    """The next piece, while it is made."""
+
+
+class StreamArchives:
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
+        self._open: dict[str, _Open] = {}
+
+    async def snapshot(self, replica: StreamReplica, body: Body) -> Body:
+        """Opens an archive of what is stored now; `snapshot_next` reads it."""
+        if not await replica.confirm_leadership():
+            raise NotLeaderError(replica.group.leader)
+        now = self._context.clock.monotonic()
+        for key in [key for key, found in self._open.items() if found.used < now - IDLE_SECONDS]:
+            del self._open[key]
+        if len(self._open) >= MAX_OPEN:
+            raise by_code(_FAILED, err="too many snapshots are under way")
+        consumers = _consumers(replica)
+        state = {**state_object(replica.store), "consumer_count": len(consumers)}
+        if body.get("no_consumers"):
+            consumers = []
+        replica.store.touch()
+        gid = replica.assignment.gid
+        ts = self._context.clock.time_ns()
+        messages = frozen.messages(self._context.kv.snapshot(), gid)
+        key = self._context.rng.token(8).hex()
+        # nats-server passes over what it does not know; a restore that brings no configuration takes this one.
+        config = {name: value for name, value in replica.assignment.config.items() if name != RESTORING}
+        self._open[key] = _Open(gid, _pieces({**state, "config": config}, consumers, ts, messages), now)
+        return {"id": key, "state": state}
+
+    async def snapshot_next(self, replica: StreamReplica, body: Body) -> Body:
+        """Piece `number` (from 1) of archive `id`: the next one, or once more the one before."""
+        found = self._open.get(body["id"])
+        if found is None or found.gid != replica.assignment.gid:
+            raise by_code(_FAILED, err="the stream has another leader now")
+        found.used = self._context.clock.monotonic()
+        number = int(body["number"])
+        if number == found.number + 1:
+            await self._make(found, replica.assignment.account)
+        elif number != found.number:
+            raise by_code(_FAILED, err="snapshot pieces out of order")
+        return {"data": base64.b64encode(found.last).decode()}
+
+    async def _make(self, found: _Open, account: str) -> None:
+        """The next piece; whoever asks for it once more meanwhile waits for the same."""
+        if found.making is None:
+            found.making = asyncio.ensure_future(self._context.budget.run(account, _next_of(found.pieces)))
+        making = found.making
+        await asyncio.wait((making,))
+        if found.making is making:
+            found.making = None
+            found.number, found.last = found.number + 1, making.result()
+
+    async def snapshot_close(self, replica: StreamReplica, body: Body) -> Body:
+        self._open.pop(body["id"], None)
+        return {}
+
+    async def restore(self, replica: StreamReplica, body: Body) -> Body:
+        """Messages for a stream with `restoring` set: `runs.encode_runs`."""
+        command = commands.encode_restore(self._context.clock.time_ns(), base64.b64decode(body["runs"]))
+        return await self._apply(replica, command)
+
+    async def restore_end(self, replica: StreamReplica, body: Body) -> Body:
+        now = self._context.clock.time_ns()
+        command = commands.encode_restore_end(now, int(body["last_seq"]), int(body["last_ts"]))
+        return await self._apply(replica, command)
+
+    async def _apply(self, replica: StreamReplica, command: bytes) -> Body:
+        result = await replica.propose(command, PROPOSE_SECONDS)
+        if isinstance(result, Exception):
+            raise result
+        return {"stored": result}
+
+
+def _consumers(replica: StreamReplica) -> list[tuple[bytes, Body]]:
+    """Those of clients, as entries: name, content."""
+    return [
+        (
+            archive.CONSUMER_PREFIX + state.name.encode(),
+            {"config": consumer_rules.shown(state.rules.config, versions=False), "state": archived.encode(state)},
+        )
+        for state in replica.consumers.table.by_cid.values()
+        if not state.rules.direct
+    ]
+
+
+def _next_of(pieces: Iterator[bytes]) -> Steps[bytes]:
+    """The next piece that holds something; b"" when there is none."""
+    for piece in pieces:
+        if piece:
+            return piece
+        yield
+    return b""
+
+
+def _pieces(
+    state: Mapping[str, Any], consumers: list[tuple[bytes, Body]], ts: int, blocks: Iterator[list[Any]]
+) -> Iterator[bytes]:
+    """The archive in pieces of about PIECE_BYTES; empty ones are pauses."""
+    encode = archive.encode
+    pending = [archive.MAGIC, encode(archive.STATE_NAME, ts, 0, b"", dumps(state))]
+    pending += [encode(name, ts, 0, b"", dumps(content)) for name, content in consumers]
+    size = 0
+    for block in blocks:
+        for seq, at, subject, headers, payload in block:
+            entry = encode(subject, at, seq, headers, payload)
+            pending.append(entry)
+            size += len(entry)
+        if size >= PIECE_BYTES:
+            yield b"".join(pending)
+            pending, size = [], 0
+        else:
+            yield b""
+    pending.append(archive.END)
+    yield b"".join(pending)

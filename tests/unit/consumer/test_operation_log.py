@@ -1,0 +1,342 @@
+"""Turns of a node's consumer owners against a log that loses, delays and refuses them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from jetcluster.clock import ManualTime
+from jetcluster.consumer import operation_log as consumer_turns
+from jetcluster.consumer import turn as log_turn
+from jetcluster.consumer.operation_log import ConsumerOperationLog
+from jetcluster.consumer.results import TurnResult
+from jetcluster.consumer.rules import ConsumerRules
+from jetcluster.consumer.state import ConsumerState
+
+ME = b"NODEAAAA"
+
+
+class Log:
+    """Takes turns and applies them when told, with the fencing of `consumer.table`."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.up = True
+        self.session = 0
+        self.serial = 0
+        self.applied: list[int] = []
+        """Values of the ops that took effect."""
+
+    def take(self, session: int, body: bytes) -> bool:
+        if self.up:
+            self.sent.append(body)
+        return self.up
+
+    def apply(self, body: bytes) -> tuple[log_turn.Turn, TurnResult]:
+        turn = log_turn.decode(body)
+        accepted = turn.session > self.session if turn.first else (turn.session, turn.serial) == self._next()
+        result = TurnResult(accepted=accepted)
+        if accepted:
+            self.session, self.serial = turn.session, turn.serial
+            self.applied += [op.value for op in turn.ops]  # type: ignore[misc]
+        result.outcomes = [1 if accepted else None for _ in turn.ops]
+        return turn, result
+
+    def _next(self) -> tuple[int, int]:
+        return self.session, self.serial + 1
+
+
+class Owner:
+    def __init__(self, cid: int) -> None:
+        self.state = ConsumerState(cid, ConsumerRules(f"c{cid}", {}), 0, ME.decode(), 1)
+        self.told: list[tuple[int, Any, object]] = []
+        self.resets = 0
+
+    def applied(self, kind: int, value: Any, outcome: object, token: object) -> None:
+        self.told.append((value, outcome, token))
+
+    def reset(self) -> None:
+        self.resets += 1
+
+
+class Node:
+    def __init__(self) -> None:
+        self.time = ManualTime()
+        self.log = Log()
+        self.owners = [Owner(1), Owner(2)]
+        self.rooms = 0
+        self.errors: list[Exception] = []
+        self.turns = ConsumerOperationLog(
+            ME,
+            send=self.log.take,
+            session_of=lambda: self.log.session,
+            owners=lambda: self.owners,
+            on_room=self._room,
+            on_error=self.errors.append,
+            clock=self.time,
+            timers=self.time,
+        )
+
+    def _room(self) -> None:
+        self.rooms += 1
+
+    def skip(self, seq: int, owner: int = 0, token: object = None) -> None:
+        self.turns.submit(self.owners[owner], log_turn.SKIP, seq, token)
+
+    def turn(self) -> None:
+        self.time.advance(0.0)
+
+    def apply(self, count: int = 0) -> None:
+        """The first `count` turns that were sent (0: all) are committed and applied here."""
+        count = count or len(self.log.sent)
+        taken, self.log.sent[:] = self.log.sent[:count], self.log.sent[count:]
+        for body in taken:
+            self.turns.applied(*self.log.apply(body))
+
+
+def opened() -> Node:
+    node = Node()
+    node.turns.want()
+    node.apply()
+    assert node.turns.is_open and node.rooms == 1
+    for owner in node.owners:
+        assert owner.resets == 1
+        owner.resets = 0
+    return node
+
+
+def test_nothing_is_taken_before_the_first_turn_of_the_session_is_applied() -> None:
+    node = Node()
+    node.turns.want()
+    node.skip(5)
+    node.turn()
+    assert not node.turns.may_run and len(node.log.sent) == 1
+    node.apply()
+    assert node.log.applied == [] and node.owners[0].told == []
+
+
+def test_ops_of_one_loop_turn_are_one_turn_and_come_back_in_order() -> None:
+    node = opened()
+    node.skip(5, token="a")
+    node.skip(6, owner=1, token="b")
+    node.skip(7, token="c")
+    assert node.log.sent == []
+    node.turn()
+    node.skip(8, token="d")
+    node.turn()
+    assert [len(log_turn.decode(body).ops) for body in node.log.sent] == [3, 1]
+    node.apply()
+    assert node.owners[0].told == [(5, 1, "a"), (7, 1, "c"), (8, 1, "d")]
+    assert node.owners[1].told == [(6, 1, "b")]
+    assert node.turns.in_flight == 0
+
+
+def test_a_lost_turn_resets_the_owners_once_and_nothing_after_it_takes_effect() -> None:
+    node = opened()
+    for seq in (5, 6, 7):
+        node.skip(seq)
+        node.turn()
+    del node.log.sent[1]
+    node.apply()
+    assert not node.turns.is_open and node.owners[0].resets == 0, "the first turn of the new session is under way"
+    node.skip(9)
+    node.turn()
+    node.apply()
+    assert node.log.applied == [5]
+    assert node.owners[0].told == [(5, 1, None)]
+    assert [owner.resets for owner in node.owners] == [1, 1]
+    node.skip(6)
+    node.turn()
+    node.apply()
+    assert node.log.applied == [5, 6]
+
+
+def test_turns_that_survived_a_change_of_leader_are_still_told_before_the_reset() -> None:
+    node = opened()
+    node.skip(5)
+    node.turn()
+    node.skip(6)
+    node.turn()
+    kept, _ = node.log.sent
+    node.log.sent.clear()
+    node.turns.leader_changed()
+    node.log.sent.insert(0, kept)
+    node.apply()
+    assert node.owners[0].told == [(5, 1, None)] and node.owners[0].resets == 1
+    assert node.turns.is_open and node.log.applied == [5]
+
+
+def test_what_survived_is_told_only_to_who_is_still_the_owner() -> None:
+    """A node that was cut off applies its own old turn, and right after it that others have its consumer."""
+    node = opened()
+    node.skip(5)
+    node.skip(6, owner=1)
+    node.turn()
+    (kept,) = node.log.sent
+    node.log.sent.clear()
+    node.turns.leader_changed()
+    node.log.sent.insert(0, kept)
+    node.apply(1)
+    assert node.log.applied == [5, 6]
+    assert [owner.told for owner in node.owners] == [[], []], "nothing is known yet"
+    node.turns.forget(node.owners[0])
+    node.apply()
+    assert [owner.told for owner in node.owners] == [[], [(6, 1, None)]]
+
+
+def test_a_turn_of_the_old_session_that_comes_late_is_void_and_disturbs_nothing() -> None:
+    node = opened()
+    node.skip(5)
+    node.turn()
+    (late,) = node.log.sent
+    node.log.sent.clear()
+    node.turns.leader_changed()
+    node.apply()
+    node.skip(5)
+    node.turn()
+    node.log.sent.insert(0, late)
+    node.apply()
+    assert node.log.applied == [5] and node.turns.is_open and node.turns.lost == 1
+
+
+def test_a_change_of_leader_with_nothing_under_way_changes_nothing() -> None:
+    node = opened()
+    node.turns.leader_changed()
+    assert node.turns.is_open and node.log.sent == []
+
+
+def test_without_a_leader_the_session_ends_and_begins_anew_when_there_is_one() -> None:
+    node = opened()
+    node.log.up = False
+    node.skip(5)
+    node.turn()
+    assert not node.turns.is_open
+    node.log.up = True
+    node.turns.leader_changed()
+    node.apply()
+    assert node.turns.is_open and node.owners[0].resets == 1 and node.log.applied == []
+
+
+def test_a_refused_turn_leads_to_a_new_session_a_moment_later() -> None:
+    node = opened()
+    node.skip(5)
+    node.turn()
+    session = log_turn.decode(node.log.sent.pop()).session
+    node.turns.refused(session)
+    node.turns.refused(session)
+    node.time.advance(consumer_turns.REFUSED_SECONDS)
+    node.apply()
+    assert node.turns.lost == 1 and node.turns.is_open and node.owners[0].resets == 1
+    node.turns.refused(session)  # of before: not ours any more
+    node.time.advance(1.0)
+    assert node.turns.is_open and node.turns.lost == 1
+
+
+def test_a_turn_that_is_never_applied_counts_as_lost_after_a_bound() -> None:
+    node = opened()
+    node.skip(5)
+    node.turn()
+    node.log.sent.clear()
+    node.time.advance(consumer_turns.APPLY_SECONDS - 0.1)
+    node.turns.tick()
+    assert node.turns.is_open
+    node.time.advance(0.1)
+    node.turns.tick()
+    assert not node.turns.is_open
+    node.apply()
+    assert node.turns.is_open and node.owners[0].resets == 1
+
+
+def test_a_first_turn_that_is_lost_is_sent_again_more_and_more_slowly() -> None:
+    node = Node()
+    node.turns.want()
+    times = []
+    for step in range(200):
+        if node.log.sent:
+            node.log.sent.clear()
+            times.append(step)
+        node.time.advance(0.1)
+        node.turns.tick()
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    assert gaps[0] <= 6 and gaps[-1] >= 40 and gaps == sorted(gaps)
+    node.turns.leader_changed()
+    node.apply()
+    assert node.turns.is_open
+
+
+def test_two_first_turns_of_which_the_older_is_applied_late_end_in_one_session() -> None:
+    node = Node()
+    node.turns.want()
+    node.time.advance(1.0)
+    node.turns.tick()
+    older, newer = node.log.sent
+    node.turns.applied(*node.log.apply(newer))
+    node.turns.applied(*node.log.apply(older))
+    assert node.turns.is_open and node.owners[0].resets == 1
+    node.log.sent.clear()
+    node.skip(5)
+    node.turn()
+    node.apply()
+    assert node.log.applied == [5]
+
+
+def test_owners_are_not_run_while_too_much_is_under_way() -> None:
+    node = opened()
+    for seq in range(consumer_turns.MAX_TURNS + 10):
+        node.skip(seq + 1)
+        node.turn()
+    assert not node.turns.may_run and len(node.log.sent) == consumer_turns.MAX_TURNS
+    rooms = node.rooms
+    node.apply(1)
+    node.turn()
+    assert node.rooms == rooms + 1
+    while node.log.sent:
+        node.apply()
+        node.turn()
+    assert node.log.applied == list(range(1, consumer_turns.MAX_TURNS + 11))
+
+
+def test_much_in_one_loop_turn_is_several_turns_of_bounded_size() -> None:
+    node = opened()
+    many = list(range(1, 20_001))
+    for _ in range(4):
+        node.turns.submit(node.owners[0], log_turn.ACK, many, None)
+    node.turn()
+    assert len(node.log.sent) in (3, 4)
+    assert sum(len(log_turn.decode(body).ops) for body in node.log.sent) == 4
+
+
+def test_an_owner_that_was_let_go_is_not_told() -> None:
+    node = opened()
+    node.skip(5)
+    node.skip(6, owner=1)
+    node.turn()
+    node.skip(7)
+    node.turns.forget(node.owners[0])
+    node.turn()
+    node.apply()
+    assert node.owners[0].told == [] and node.owners[1].told == [(6, 1, None)]
+    assert node.log.applied == [5, 6]
+
+
+def test_what_one_owner_raises_does_not_keep_the_others_from_being_told() -> None:
+    node = opened()
+    error = ValueError("a defect")
+
+    def fails(*_: object) -> None:
+        raise error
+
+    node.owners[0].applied = fails  # type: ignore[method-assign]
+    node.skip(5)
+    node.skip(6, owner=1)
+    node.turn()
+    node.apply()
+    assert node.errors == [error] and node.owners[1].told == [(6, 1, None)]
+
+
+def test_after_a_restart_the_new_session_follows_the_one_in_the_table() -> None:
+    node = Node()
+    node.log.session, node.log.serial = 2**62, 17
+    node.turns.want()
+    node.apply()
+    assert node.turns.is_open and node.log.session == 2**62 + 1

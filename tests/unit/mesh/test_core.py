@@ -1,0 +1,94 @@
+"""What the mesh does whatever its bytes travel on (mesh/core.py), in memory and with manual time."""
+
+from __future__ import annotations
+
+from jetcluster.clock import ManualTime
+from jetcluster.mesh.interest import MeshInterest
+from tests.twins.mesh_memory import MemoryNetwork
+from tests.unit.cluster.mesh_support import FakeSwitchboard, trio
+
+A, B, C = "AAAAAAAA", "BBBBBBBB", "CCCCCCCC"
+
+
+def test_a_listener_that_comes_late_is_told_about_links_already_up() -> None:
+    _, _, (a, _, _), _ = trio()
+    seen: list[str] = []
+    a.on_peers(lambda info: seen.append(info.peer_id), lambda info: None)
+    assert seen == [B, C]
+
+
+def test_an_exception_of_a_callback_is_counted_and_the_rest_of_the_read_is_delivered() -> None:
+    time, _, (a, b, _), (_, b_log, _) = trio()
+    raft = b.on_raft
+
+    def fragile(peer: str, gid: int, frame: bytes) -> None:
+        if gid == 13:
+            raise RuntimeError("bug elsewhere")
+        raft(peer, gid, frame)
+
+    b.on_raft = fragile
+    b_log.log.clear()
+    a.send_raft(B, 13, b"bad")
+    a.send_raft(B, 14, b"good")
+    time.advance(0)
+    assert b_log.log == [("raft", A, 14, b"good"), ("end",)]
+    assert b.counters.callback_errors == 1
+    assert A in b.peers
+
+
+def test_a_link_that_goes_down_in_the_middle_of_a_read_delivers_no_more_of_it() -> None:
+    time, network, (a, b, _), (_, b_log, _) = trio()
+    raft = b.on_raft
+
+    def cutting(peer: str, gid: int, frame: bytes) -> None:
+        raft(peer, gid, frame)
+        network.cut(A, B)
+
+    b.on_raft = cutting
+    b_log.log.clear()
+    a.send_raft(B, 1, b"first")
+    a.send_raft(B, 1, b"second")
+    time.advance(0)
+    assert b_log.log == [("raft", A, 1, b"first"), ("down", A), ("end",)]
+
+
+def test_client_urls_follow_the_connected_peers() -> None:
+    time = ManualTime()
+    network = MemoryNetwork(time, clock=time)
+    a, b = network.mesh("a", A, client_url="h:1"), network.mesh("b", B, client_url="h:2")
+    seen: list[tuple[str, ...]] = []
+    leaves: list[tuple[str, ...]] = []
+    a.on_client_urls = seen.append
+    a.on_leaf_urls = leaves.append
+    a.start_now()
+    b.start_now()
+    time.advance(0)
+    b.update_me(type(b.me)(B, "b", b.me.boot_id, "", "h:3", leaf_url="h:9"))
+    time.advance(0)
+    network.cut(A, B)
+    assert seen == [("h:2",), ("h:3",), ()]
+    assert leaves == [("h:9",), ()]
+
+
+def test_too_large_or_unknown_things_are_refused_without_harm() -> None:
+    time = ManualTime()
+    network = MemoryNetwork(time, clock=time, max_frame=1000)
+    a, b = network.mesh("a", A), network.mesh("b", B)
+    board = FakeSwitchboard()
+    MeshInterest(b, board, time, time)
+    a.start_now()
+    b.start_now()
+    time.advance(0)
+    assert not a.send_raft(B, 1, b"x" * 1000)
+    assert not a.send_raft("nobody00", 1, b"x")
+    link = a.links[B]
+    link.send_msg("$G", b"big", b"", [], b"", b"x" * 1000)
+    link.send_msg("$G", b"s" * 70_000, b"", [], b"", b"")
+    link.send_msg("$G", b"fits", b"", [], b"", b"x" * 900)
+    time.advance(0)
+    assert [message[2] for message in board.messages] == [b"fits"]
+    assert a.counters.dropped_msgs == 2
+    a.notify("nobody00", "note", b"")
+    a.notify(B, "unknown kind", b"")
+    time.advance(0)
+    assert B in a.peers

@@ -1,0 +1,420 @@
+"""Output lanes, limits and keepalive of one connection (mesh/link.py), with a fake transport."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from jetcluster.clock import ManualTime
+from jetcluster.mesh.auth import Handshake
+from jetcluster.mesh.frames import FrameReader, Kind, encode_msg, encode_ping, encode_raft
+from jetcluster.mesh.link import (
+    FULL_READ,
+    HIGH_WATER,
+    LANE,
+    SLICE,
+    STRANGERS_PENDING,
+    WRITE_DEADLINE,
+    TcpLink,
+)  # fmt: skip
+from jetcluster.mesh.mesh import MeshOptions, NodeMesh
+from jetcluster.raft.config import RaftConfig
+from tests.unit.cluster.mesh_support import info
+
+
+class FakeTransport:
+    """Keeps what is written; full after `HIGH_WATER` bytes until `drain`."""
+
+    def __init__(self) -> None:
+        self.protocol: TcpLink | None = None
+        self.written: list[bytes] = []
+        self.buffered = 0
+        self.closed = ""
+        self.reading = True
+
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
+        self.high, self.low = high, low
+
+    def get_extra_info(self, name: str) -> Any:
+        return ("127.0.0.9", 999) if name == "peername" else None
+
+    def get_write_buffer_size(self) -> int:
+        return self.buffered
+
+    def is_closing(self) -> bool:
+        return bool(self.closed)
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+        self.buffered += len(data)
+        assert self.protocol is not None
+        if self.buffered > self.high and not self.protocol.congested:
+            self.protocol.pause_writing()
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def drain(self) -> None:
+        self.buffered = 0
+        assert self.protocol is not None
+        if self.protocol.congested:
+            self.protocol.resume_writing()
+
+    def close(self) -> None:
+        self.closed = self.closed or "close"
+
+    def abort(self) -> None:
+        self.closed = "abort"
+
+
+def frames_of(transport: FakeTransport) -> list[tuple[int, bytes]]:
+    reader = FrameReader()
+    spans = reader.feed(b"".join(transport.written))
+    assert reader.error is None
+    return [(kind, reader.buffer[start:end]) for kind, start, end in spans]
+
+
+async def up_link(*, jetstream: bool = False, **options: Any) -> tuple[TcpLink, FakeTransport, ManualTime]:
+    """A link as it is after handshake and INFO exchange."""
+    time = ManualTime()
+    mesh = NodeMesh(info("me", "AAAAAAAA"), MeshOptions("c", **options), clock=time)
+    mesh.loop = asyncio.get_running_loop()
+    link = TcpLink(mesh, Handshake(mesh.greeting(), b"", dialer=False))
+    transport = FakeTransport()
+    transport.protocol = link
+    link.connection_made(cast(asyncio.BaseTransport, transport))
+    link.peer_id = "BBBBBBBB"
+    link._reader.max_frame = mesh.max_frame
+    mesh._choose(link)
+    mesh._came_up(link, info("you", "BBBBBBBB", jetstream=jetstream))
+    await asyncio.sleep(0)
+    transport.written.clear()
+    transport.buffered = 0
+    return link, transport, time
+
+
+def msg(payload: bytes) -> bytes:
+    return encode_msg("$G", b"s", b"", [], b"", payload)
+
+
+async def test_one_write_per_loop_turn_raft_first() -> None:
+    link, transport, _ = await up_link()
+    link.send(msg(b"1"))
+    link.send_urgent(encode_raft(1, b"r"))
+    link.send(msg(b"2"))
+    assert transport.written == []
+    await asyncio.sleep(0)
+    assert transport.written == [encode_raft(1, b"r") + msg(b"1") + msg(b"2")]
+
+
+async def test_raft_overtakes_messages_while_the_connection_is_full() -> None:
+    link, transport, _ = await up_link()
+    big = msg(b"x" * 100_000)
+    for _ in range(100):
+        link.send(big)
+    await asyncio.sleep(0)
+    assert link.congested
+    assert HIGH_WATER < transport.buffered <= HIGH_WATER + SLICE + len(big)
+    link.send_urgent(encode_raft(5, b"heartbeat"))
+    await asyncio.sleep(0)
+    assert transport.written[-1] == encode_raft(5, b"heartbeat")
+    for _ in range(100):
+        transport.drain()
+    kinds = [kind for kind, _ in frames_of(transport)]
+    assert kinds.count(Kind.MSG) == 100
+    assert kinds.index(Kind.RAFT) < 20
+    assert link.pending == 0
+
+
+async def test_the_ordered_lane_keeps_its_order_through_congestion() -> None:
+    link, transport, _ = await up_link()
+    for number in range(300):
+        link.send(msg(b"%06d" % number + b"x" * 10_000))
+        if number % 7 == 0:
+            await asyncio.sleep(0)
+        if number % 50 == 0:
+            transport.drain()
+    await asyncio.sleep(0)
+    for _ in range(20):
+        transport.drain()
+    bodies = [body for _, body in frames_of(transport)]
+    positions = [body.index(b"x" * 10_000) - 6 for body in bodies]
+    numbers = [int(body[p : p + 6]) for body, p in zip(bodies, positions, strict=True)]
+    assert numbers == list(range(300))
+
+
+async def test_messages_are_dropped_at_half_the_limit_and_raft_still_passes() -> None:
+    link, transport, _ = await up_link(max_pending=4_000_000)
+    for _ in range(100):
+        link.send_msg("$G", b"s", b"", [], b"", b"x" * 100_000)
+        await asyncio.sleep(0)
+    assert link.pending <= 4_000_000 // 2 + 100_100
+    assert link.core.counters.dropped_msgs == 100 - link.stats.out_msgs > 0
+    assert link.send_urgent(encode_raft(1, b"x"))
+    for _ in range(40):
+        await asyncio.sleep(0)
+        transport.drain()
+    link.send_msg("$G", b"s", b"", [], b"", b"again")
+    await asyncio.sleep(0)
+    assert transport.written[-1].endswith(b"again")
+
+
+async def test_beyond_the_limit_the_link_is_closed_later_in_the_turn() -> None:
+    link, transport, _ = await up_link(max_pending=1_000_000)
+    down: list[str] = []
+    link.core.on_peers(lambda _: None, lambda peer: down.append(peer.peer_id))
+    sent = [link.send_urgent(encode_raft(1, b"x" * 300_000)) for _ in range(6)]
+    assert sent == [True, True, True, False, False, False]
+    assert down == []  # the caller may be in the middle of something
+    await asyncio.sleep(0)
+    assert down == ["BBBBBBBB"]
+    assert transport.closed == "abort"
+    assert link.core.counters.slow == 1
+    assert link.close_reason.startswith("slow peer")
+
+
+async def test_what_the_transport_sent_meanwhile_is_not_held_against_the_link() -> None:
+    link, transport, _ = await up_link(max_pending=1_000_000)
+    for _ in range(20):
+        assert link.send_urgent(encode_raft(1, b"x" * 300_000))
+        await asyncio.sleep(0)
+        transport.drain()
+    assert link.core.counters.slow == 0
+
+
+async def keeps_up(link: TcpLink, time: ManualTime, seconds: float) -> None:
+    for _ in range(int(seconds / 0.5)):
+        link.data_received(encode_ping(Kind.PONG, 1))
+        tick(link, time, 0.5)
+        await asyncio.sleep(0)
+
+
+async def test_who_takes_nothing_is_closed_though_it_speaks() -> None:
+    link, transport, time = await up_link()
+    for _ in range(3 * int(WRITE_DEADLINE)):
+        await keeps_up(link, time, 1)
+        transport.drain()
+    assert not link.closed, "nothing waits for long"
+    link.send(msg(b"x"))
+    await keeps_up(link, time, WRITE_DEADLINE - 1)
+    assert not link.closed
+    await keeps_up(link, time, 2)
+    assert link.closed
+    assert link.close_reason.startswith("slow peer: nothing taken for 10 s")
+    assert link.core.counters.slow == 1
+
+
+async def test_who_takes_little_is_not_closed() -> None:
+    link, transport, time = await up_link()
+    for _ in range(40):
+        link.send(msg(b"x" * 64 * 1024))
+    await asyncio.sleep(0)
+    for _ in range(10):
+        await keeps_up(link, time, WRITE_DEADLINE - 1)
+        transport.buffered -= 1
+    assert not link.closed
+    link.excuse(100.0)
+    time.advance(100.0)
+    await keeps_up(link, time, WRITE_DEADLINE - 1)
+    assert not link.closed, "it was this process that stood still"
+
+
+async def test_nobody_waits_for_a_stranger_and_little_waits_for_it() -> None:
+    link, _, _ = await up_link()
+    link.mesh.is_member = lambda peer: False
+    for _ in range(200):
+        link.send_msg("$G", b"s", b"", [], b"", b"x" * 100_000)
+    assert not link.valve.closed
+    assert STRANGERS_PENDING // 2 - 101_000 <= link.pending <= STRANGERS_PENDING // 2 + 101_000
+    link.mesh.is_member = lambda peer: True
+    for _ in range(200):
+        link.send_msg("$G", b"s", b"", [], b"", b"x" * 100_000)
+    assert link.valve.closed
+    assert link.pending > 20_000_000, "it became a member meanwhile"
+    assert not link._condemned
+
+
+async def test_what_is_not_messages_closes_a_strangers_link_at_its_bound() -> None:
+    for known in (False, True):
+        link, _, _ = await up_link()
+        link.mesh.is_member = lambda peer, known=known: known  # type: ignore[misc]
+        for _ in range(100):
+            link.send(encode_raft(1, b"x" * 100_000))
+        await asyncio.sleep(0)
+        assert link.closed is not known
+
+
+async def test_keepalive_pings_an_idle_link_and_closes_a_silent_one() -> None:
+    link, transport, time = await up_link()
+    mesh = link.mesh
+
+    async def pass_time(seconds: float) -> None:
+        for _ in range(round(seconds / 0.25)):
+            time.advance(0.25)
+            mesh._tick()
+            await asyncio.sleep(0)
+
+    await pass_time(0.25)
+    ((kind, stamp),) = frames_of(transport)
+    assert kind == Kind.PING
+    time.advance(0.002)
+    link.data_received(encode_ping(Kind.PONG, int.from_bytes(stamp, "big")))
+    assert link.stats.rtt == pytest.approx(0.002, abs=1e-4)
+    transport.written.clear()
+    await pass_time(3.25)
+    assert [kind for kind, _ in frames_of(transport)] == [Kind.PING] * 3
+    assert not link.closed
+    await pass_time(0.5)
+    assert link.closed
+    assert "stale" in link.close_reason
+    assert mesh.counters.stale == 1
+    mesh._ticker.cancel()  # type: ignore[union-attr]
+
+
+async def test_a_busy_link_is_pinged_for_its_round_trip_time_only() -> None:
+    link, transport, time = await up_link()
+    for _ in range(44):
+        time.advance(0.25)
+        link.data_received(encode_raft(1, b"heartbeat"))
+        link.mesh._tick()
+        await asyncio.sleep(0)
+    assert [kind for kind, _ in frames_of(transport)] == [Kind.PING] * 3
+    link.mesh._ticker.cancel()  # type: ignore[union-attr]
+
+
+async def test_a_process_that_stood_still_does_not_blame_its_peers() -> None:
+    link, _, time = await up_link()
+    link.mesh._last_tick = time.monotonic()
+    time.advance(0.25)
+    link.mesh._tick()
+    time.advance(30.0)
+    link.mesh._tick()
+    assert not link.closed
+    for _ in range(16):
+        time.advance(0.25)
+        link.mesh._tick()
+    assert link.closed
+    link.mesh._ticker.cancel()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"\xff\xff\xff\xff\x09",
+        b"\x00\x00\x00\x01\x63",
+        b"\x00\x00\x00\x03\x08\x00\x00",
+        b"\x00\x00\x00\x02\x01\x00",
+        b"\x00\x00\x00\x02\x07\x00",
+    ],
+)
+async def test_a_malformed_frame_closes_the_link_after_the_good_ones(bad: bytes) -> None:
+    link, transport, _ = await up_link()
+    seen: list[bytes] = []
+    down: list[str] = []
+    link.core.on_raft = lambda peer, gid, frame: seen.append(frame)
+    link.core.on_peers(lambda _: None, lambda peer: down.append(peer.peer_id))
+    link.data_received(encode_raft(1, b"good") + bad)
+    link.data_received(encode_raft(1, b"after the end"))
+    assert seen == [b"good"]
+    assert down == ["BBBBBBBB"]
+    assert transport.closed
+    assert link.core.counters.malformed == 1
+    assert "malformed" in link.close_reason
+
+
+async def test_close_sends_what_is_queued_and_abort_does_not() -> None:
+    link, transport, _ = await up_link()
+    link.send(msg(b"last words"))
+    link.close("done")
+    assert transport.written == [msg(b"last words")]
+    assert transport.closed == "close"
+    link.send(msg(b"too late"))
+    assert not link.send_urgent(b"")
+    await asyncio.sleep(0)
+    assert len(transport.written) == 1
+
+
+async def test_publishers_wait_while_much_is_queued() -> None:
+    link, transport, _ = await up_link()
+    big = msg(b"x" * 100_000)
+    while not link.valve.closed:
+        link.send(big)
+    queued = link._ordered_bytes
+    assert LANE < queued <= LANE + len(big)
+    await asyncio.sleep(0)
+    for _ in range(20):
+        transport.drain()
+    assert not link.valve.closed
+    link.valve.close()
+    link.close("cut", abort=True)
+    assert not link.valve.closed, "nobody waits for a link that is gone"
+
+
+async def test_a_link_with_much_to_read_lets_the_loop_get_to_others() -> None:
+    link, transport, _ = await up_link()
+    link.data_received(msg(b"x" * 1000))
+    assert transport.reading
+    link.data_received(msg(b"x" * 1000) * (FULL_READ // 1000))
+    assert not transport.reading
+    await asyncio.sleep(0)
+    assert transport.reading
+    link.data_received(msg(b"x" * 1000) * (FULL_READ // 1000))
+    link.close("cut", abort=True)
+    await asyncio.sleep(0)
+    assert not transport.reading, "of a connection that is closed nothing more is wanted"
+
+
+async def test_no_publisher_waits_for_a_node_that_is_silent() -> None:
+    """As soon as Raft suspects it: another one may lead by then, and the publishers are to find it."""
+    link, _, time = await up_link(jetstream=True)
+    heard: list[bool] = []
+    link.mesh.on_silence = lambda its: heard.append(its.silent)
+    for _ in range(20):
+        link.send(msg(b"x" * 64 * 1024))
+    assert link.valve.closed
+    tick(link, time, RaftConfig().suspect_after - 0.1)
+    assert link.valve.closed
+    tick(link, time, 0.2)
+    assert heard == [True]
+    for _ in range(20):
+        link.send(msg(b"x" * 64 * 1024))
+    assert not link.valve.closed
+    assert not link.closed
+    link.data_received(encode_ping(Kind.PONG, 1))
+    assert heard == [True, False]
+    link.send(msg(b"x"))
+    assert link.valve.closed, "its lane is as full as before"
+    tick(link, time, 0.2)
+    assert heard == [True, False]
+
+
+async def test_what_queues_for_a_silent_node_is_bounded() -> None:
+    link, _, time = await up_link(jetstream=True, max_pending=4 << 20)
+    tick(link, time, 1.0)
+    for _ in range(100):
+        link.send_msg("$G", b"s", b"", [], b"", b"x" * 100_000)
+    assert link.pending <= (4 << 20) // 2 + 101_000
+    assert link.mesh.counters.dropped_msgs > 50
+    assert not link.closed
+
+
+async def test_a_node_without_jetstream_is_not_heard_that_often() -> None:
+    link, _, time = await up_link()
+    for _ in range(20):
+        link.send(msg(b"x" * 64 * 1024))
+    tick(link, time, 3.0)
+    assert link.valve.closed
+
+
+def tick(link: TcpLink, time: ManualTime, seconds: float) -> None:
+    """The mesh looks at its links after that time."""
+    time.advance(seconds)
+    link.mesh._last_tick = time.monotonic()
+    link.mesh._tick()
+    assert link.mesh._ticker is not None
+    link.mesh._ticker.cancel()

@@ -1,0 +1,699 @@
+"""The TCP mesh on loopback (mesh/mesh.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import socket
+import struct
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from jetcluster.auth.certificates import route_check
+from jetcluster.clock import SystemRng
+from jetcluster.config.options import TlsOptions
+from jetcluster.config.tls import client_context, server_context
+from jetcluster.health.descriptors import DescriptorWatch
+from jetcluster.mesh.api import MeshError
+from jetcluster.mesh.auth import Handshake, Reason, derive_key, encode_refused
+from jetcluster.mesh.frames import FrameReader, Kind, frame
+from jetcluster.mesh.info import encode_info
+from jetcluster.mesh.interest import MeshInterest
+from jetcluster.mesh.link import TcpLink
+from jetcluster.mesh.mesh import Credentials, MeshOptions, MeshTls, NodeMesh, Route
+from tests.unit.cluster.mesh_support import FakeSwitchboard, Proxy, full, info, node, route_to, stop, until
+from tests.unit.server.certificate import Authority, pin_of
+
+Start = Callable[..., Awaitable[NodeMesh]]
+LOW, MIDDLE, HIGH = "00000000", "MMMMMMMM", "zzzzzzzz"
+
+
+@contextlib.asynccontextmanager
+async def starting() -> AsyncIterator[Start]:
+    meshes: list[NodeMesh] = []
+
+    async def start_one(mesh: NodeMesh) -> NodeMesh:
+        meshes.append(mesh)
+        await mesh.start()
+        return mesh
+
+    try:
+        yield start_one
+    finally:
+        await stop(*meshes)
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    async with starting() as start_one:
+        yield start_one
+
+
+class Stranger:
+    """A raw TCP connection to a mesh's port."""
+
+    def __init__(self, mesh: NodeMesh) -> None:
+        self.route = route_to(mesh)
+        self.reader_frames = FrameReader()
+        self.frames: list[tuple[int, bytes]] = []
+
+    async def __aenter__(self) -> Stranger:
+        self.reader, self.writer = await asyncio.open_connection(self.route.host, self.route.port)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.writer.transport.abort()
+
+    async def until_closed(self) -> list[int]:
+        """Kinds of all frames received until the other side closes."""
+        kinds = []
+        try:
+            while data := await asyncio.wait_for(self.reader.read(65536), 3):
+                kinds += [kind for kind, _, _ in self.reader_frames.feed(data)]
+        except ConnectionError:
+            pass
+        return kinds
+
+    async def authenticate(self, handshake: Handshake) -> list[tuple[int, bytes]]:
+        """Returns frames that came after the handshake in the same read."""
+        self.writer.write(handshake.start())
+        rest = []
+        while not handshake.done:
+            for kind, begin, end in self.reader_frames.feed(await self.reader.read(65536)):
+                body = self.reader_frames.buffer[begin:end]
+                if handshake.done:
+                    rest.append((kind, body))
+                else:
+                    self.writer.write(handshake.receive(kind, body))
+        return rest
+
+
+async def test_three_nodes_form_a_full_mesh_from_one_seed_route(start: Start) -> None:
+    seed = await start(node("a"))
+    b = await start(node("b", route_to(seed)))
+    c = await start(node("c", route_to(seed)))
+    await until(lambda: full(seed, b, c))
+    assert b.peers[c.me.peer_id].cluster_url == c.me.cluster_url
+    assert b.settled and c.settled
+    await asyncio.sleep(0.05)
+    assert sum(len(mesh._connections) for mesh in (seed, b, c)) == 6  # one TCP connection per pair
+
+
+async def test_all_nodes_name_all_routes_including_themselves(start: Start) -> None:
+    first = await start(node("a"))
+    routes = [route_to(first)]
+    b = await start(node("b", *routes))
+    c = await start(node("c", *routes, route_to(b)))
+    d = node("d", *routes, route_to(b), route_to(c))
+    await start(d)
+    d._dialer.start((route_to(d),))
+    await until(lambda: full(first, b, c, d))
+    await until(lambda: d.settled)
+    assert d.me.peer_id not in d.peers
+    assert all(mesh.counters.refused == 0 for mesh in (first, b, c, d))
+
+
+async def test_nodes_that_dial_each_other_at_once_keep_one_connection_and_never_flap(start: Start) -> None:
+    duplicates = 0
+    for _ in range(5):
+        a, b = node("a"), node("b")
+        await start(a)
+        await start(b)
+        ups: list[str] = []
+        for mesh in (a, b):
+            mesh.on_peers(
+                lambda peer, ups=ups: ups.append(peer.name),
+                lambda peer, ups=ups: ups.append("down"),
+            )
+        a._dialer.start((route_to(b),))
+        b._dialer.start((route_to(a),))
+        await until(lambda a=a, b=b: full(a, b))
+        await asyncio.sleep(0.05)
+        assert sorted(ups) == ["a", "b"]
+        assert len(a._connections) == len(b._connections) == 1
+        near, far = a.links[b.me.peer_id], b.links[a.me.peer_id]
+        assert near.stats.did_solicit != far.stats.did_solicit  # both kept the same one
+        duplicates += a.counters.duplicates + b.counters.duplicates
+    assert duplicates > 0
+
+
+@pytest.mark.parametrize("mine", [LOW, HIGH])
+async def test_a_second_connection_of_a_live_peer_is_settled_by_the_lower_id(start: Start, mine: str) -> None:
+    """The lower id refuses it; the higher id goes along when the lower one chooses the new connection."""
+    server = await start(node("server", me=info("server", mine)))
+    me = info("client", MIDDLE, "BBBBBBBB")
+    events: list[str] = []
+    server.on_peers(lambda peer: events.append("up"), lambda peer: events.append("down"))
+    async with Stranger(server) as one, Stranger(server) as two:
+        handshakes = [Handshake(greeting_of(me), b"", dialer=True) for _ in range(2)]
+        await one.authenticate(handshakes[0])
+        one.writer.write(encode_info(me))
+        await until(lambda: bool(server.peers))
+        rest = await two.authenticate(handshakes[1])
+        if mine == LOW:
+            assert [*(kind for kind, _ in rest), *await two.until_closed()] == [Kind.REFUSED]
+            assert events == ["up"]
+            assert server.counters.duplicates == 1
+        else:
+            two.writer.write(encode_info(me))
+            await one.until_closed()
+            await until(lambda: events == ["up", "down", "up"])
+
+
+def greeting_of(me: Any, cluster: str = "test", **more: Any) -> Any:
+    mesh = NodeMesh(me, MeshOptions(cluster, **more))
+    return mesh.greeting()
+
+
+async def test_a_restarted_peer_replaces_its_old_connection_at_once(start: Start) -> None:
+    server = await start(node("server", me=info("server", LOW)))
+    events: list[str] = []
+    server.on_peers(lambda peer: events.append(peer.boot_id), lambda peer: events.append("down " + peer.boot_id))
+    async with Stranger(server) as one, Stranger(server) as two:
+        for stranger, boot in ((one, "11111111"), (two, "22222222")):
+            me = info("client", MIDDLE, boot)
+            await stranger.authenticate(Handshake(greeting_of(me), b"", dialer=True))
+            stranger.writer.write(encode_info(me))
+            await until(lambda boot=boot: boot in events)
+        assert events == ["11111111", "down 11111111", "22222222"]
+        await one.until_closed()
+
+
+SECRET = Credentials("route", "s3cret")
+
+
+async def test_same_secret_forms_a_mesh_also_with_credentials_of_the_route_url(start: Start) -> None:
+    a = await start(node("a", authorization=SECRET))
+    b = await start(node("b", route_to(a), authorization=SECRET))
+    c = await start(node("c", route_to(a, credentials=SECRET), authorization=SECRET))
+    await until(lambda: full(a, b, c))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "credentials"),
+    [
+        (Credentials("route", "guess"), None),
+        (SECRET, Credentials("route", "guess")),
+        (None, None),
+        (None, Credentials("route", "guess")),
+    ],
+)
+async def test_wrong_or_no_secret_is_refused_and_logged(
+    start: Start, caplog: pytest.LogCaptureFixture, wrong: Credentials | None, credentials: Credentials | None
+) -> None:
+    a = await start(node("a", authorization=SECRET))
+    b = await start(node("b", route_to(a, credentials=credentials), authorization=wrong))
+    await until(lambda: any("Error trying to connect to route" in text for text in caplog.messages))
+    assert a.peers == b.peers == {}
+    assert any("authorization" in text for text in caplog.messages)
+    assert "s3cret" not in caplog.text
+    assert "guess" not in caplog.text
+
+
+async def test_a_node_with_a_secret_does_not_join_an_open_one(start: Start) -> None:
+    a = await start(node("a"))
+    b = await start(node("b", route_to(a), authorization=SECRET))
+    await until(lambda: a.counters.refused + b.counters.refused > 0)
+    assert a.peers == b.peers == {}
+
+
+async def test_another_cluster_name_is_refused_and_logged_once(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    a = await start(node("a", cluster="east"))
+    b = await start(node("b", route_to(a), cluster="west"))
+    await until(lambda: a.counters.refused >= 3)
+    assert a.peers == b.peers == {}
+    lines = [text for text in caplog.messages if "is not ours" in text]
+    assert len(lines) == 2  # one at each side, however often it is tried
+    assert "'west'" in lines[0] or "'east'" in lines[0]
+
+
+async def test_the_missing_authorization_is_warned_of_once(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    a = await start(node("a", cluster="open"))
+    b = await start(node("b", route_to(a), cluster="open"))
+    await until(lambda: full(a, b))
+    warnings = [text for text in caplog.messages if "no authorization" in text]
+    assert len(warnings) == 2  # one per node
+
+
+async def test_a_node_of_another_cluster_of_this_name_is_refused(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever of the two decides, and also when it turns out later."""
+    for low, high in (("X", "Y"), ("Y", "X")):
+        caplog.clear()
+        a = await start(node("a" + low, me=info("a" + low, LOW[:-1] + low, cluster_id=low)))
+        b = await start(node("b" + high, route_to(a), me=info("b" + high, HIGH[:-1] + high, cluster_id=high)))
+        await until(lambda: "another JetStream cluster" in caplog.text)
+        assert a.peers == b.peers == {}
+    c = await start(node("c", route_to(a)))
+    await until(lambda: full(a, c))
+    c.join_cluster("Z")
+    await until(lambda: not a.peers and not c.peers)
+    c.join_cluster(a.me.cluster_id)
+    await until(lambda: full(a, c))
+
+
+async def test_a_taken_name_is_refused_until_its_owner_is_gone(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    a = await start(node("a"))
+    first = await start(node("twin", route_to(a)))
+    await until(lambda: full(a, first))
+    second = await start(node("twin", route_to(a)))
+    await until(lambda: any("'twin' is taken" in text for text in caplog.messages))
+    assert list(a.peers) == [first.me.peer_id]
+    await first.stop()
+    await until(lambda: list(a.peers) == [second.me.peer_id])
+
+
+async def test_our_own_name_is_refused(start: Start) -> None:
+    a = await start(node("a"))
+    b = await start(node("a", route_to(a)))
+    await until(lambda: a.counters.refused + b.counters.refused > 0)
+    assert a.peers == b.peers == {}
+
+
+GARBAGE = [
+    b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    b'CONNECT {"verbose":false}\r\nPING\r\n',
+    b"\x00" * 100,
+    b"\xff" * 100_000,
+    b"\x80\x04\x95pickle",
+    struct.pack("!IB", 9000, Kind.HELLO) + b"x" * 9000,
+    frame(Kind.HELLO, b"jcmesh\x01" + b"x" * 100),
+    frame(Kind.HELLO, b"jcmesh\x02" + b"x" * 100),
+    frame(Kind.RAFT, b"\x00\x00\x00\x01entry"),
+    frame(Kind.INFO, b"{}"),
+    frame(Kind.PROOF, b"x" * 32),
+    frame(Kind.REFUSED, b"\x04because"),
+]
+
+
+async def test_garbage_on_the_port_is_closed_and_harms_nobody(start: Start) -> None:
+    a = await start(node("a", authorization=SECRET))
+    b = await start(node("b", route_to(a), authorization=SECRET))
+    await until(lambda: full(a, b))
+    downs: list[str] = []
+    a.on_peers(lambda _: None, lambda peer: downs.append(peer.name))
+    raft: list[bytes] = []
+    a.on_raft = lambda peer, gid, entry: raft.append(entry)
+    for garbage in GARBAGE:
+        async with Stranger(a) as stranger:
+            stranger.writer.write(garbage)
+            kinds = await stranger.until_closed()
+            assert set(kinds) <= {Kind.REFUSED}, garbage[:20]
+    assert a.counters.malformed >= 9
+    assert raft == []
+    assert downs == []
+    assert await a.call(b.me.peer_id, "mesh.sync", b"") == b""
+
+
+async def test_an_unauthenticated_peer_cannot_go_on(start: Start) -> None:
+    a = await start(node("a", authorization=SECRET))
+    me = info("evil")
+    async with Stranger(a) as stranger:
+        handshake = Handshake(greeting_of(me, authorization=SECRET), derive_key("test", SECRET), dialer=True)
+        stranger.writer.write(handshake.start())
+        stranger.writer.write(frame(Kind.PROOF, b"0" * 32))
+        stranger.writer.write(encode_info(me) + frame(Kind.RAFT, b"\x00\x00\x00\x01entry"))
+        kinds = await stranger.until_closed()
+    assert kinds[-1] == Kind.REFUSED
+    assert Kind.PROOF not in kinds
+    assert a.peers == {}
+
+
+async def test_a_silent_stranger_is_closed_after_the_handshake_timeout(start: Start) -> None:
+    a = await start(node("a", handshake_timeout=0.05))
+    async with Stranger(a) as stranger:
+        assert await stranger.until_closed() == [Kind.REFUSED]
+
+
+async def test_strangers_are_limited(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jetcluster.mesh.mesh.MAX_STRANGERS", 2)
+    a = await start(node("a"))
+    async with Stranger(a) as one, Stranger(a), Stranger(a) as three:
+        assert await three.until_closed() == [Kind.REFUSED]
+        assert not one.reader.at_eof()
+
+
+async def test_strangers_are_few_where_the_store_needs_the_descriptors(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jetcluster.mesh.mesh.FEW_STRANGERS", 2)
+    a = await start(node("a"))
+    async with Stranger(a), Stranger(a), Stranger(a) as three:
+        await asyncio.sleep(0.05)
+        assert not three.reader.at_eof(), "there are enough"
+        a.descriptors = DescriptorWatch(lambda: 10)  # every descriptor is one of the last
+        async with Stranger(a) as four:
+            assert await four.until_closed() == [Kind.REFUSED]
+    b = await start(node("b", route_to(a)))
+    await until(lambda: full(a, b))
+
+
+async def test_reconnect_after_a_cut(start: Start) -> None:
+    a = await start(node("a"))
+    b = await start(node("b", route_to(a)))
+    await until(lambda: full(a, b))
+    events: list[str] = []
+    for mesh in (a, b):
+        mesh.on_peers(
+            lambda peer, me=mesh.me.name: events.append(f"{me} up"),
+            lambda peer, me=mesh.me.name: events.append(f"{me} down"),
+        )
+    events.clear()
+    started = time.monotonic()
+    a.cut(b.me.peer_id)
+    assert events == ["a down"]
+    await until(lambda: events.count("a up") == 1 and events.count("b up") == 1)
+    assert time.monotonic() - started < 2.0
+    assert [event for event in events if event[0] == "a"] == ["a down", "a up"]
+    assert [event for event in events if event[0] == "b"] == ["b down", "b up"]
+
+
+async def test_learned_peers_find_each_other_again_without_the_seed(start: Start) -> None:
+    seed = await start(node("seed"))
+    b = await start(node("b", route_to(seed)))
+    c = await start(node("c", route_to(seed)))
+    await until(lambda: full(seed, b, c))
+    await seed.stop()
+    b.cut(c.me.peer_id)
+    await until(lambda: c.me.peer_id in b.peers and b.me.peer_id in c.peers)
+
+
+async def test_a_seed_that_starts_later_is_found(start: Start) -> None:
+    probe = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
+    port = probe.sockets[0].getsockname()[1]
+    probe.close()
+    await probe.wait_closed()
+    b = await start(node("b", Route("127.0.0.1", port)))
+    assert not b.settled
+    await asyncio.sleep(0.15)
+    a = await start(node("a", port=port))
+    await until(lambda: full(a, b))
+    assert b.settled
+
+
+async def test_frames_of_an_old_connection_never_follow_a_new_peer_up(start: Start) -> None:
+    """Cut at random moments under load: between a peer's `up` and `down` only that connection's frames arrive."""
+    a = await start(node("a"))
+    b = await start(node("b", route_to(a)))
+    await until(lambda: full(a, b))
+    events: list[Any] = []
+    era = 0
+
+    def a_up(_: object) -> None:
+        nonlocal era
+        era += 1
+
+    a.on_peers(a_up, lambda _: None)
+    b.on_peers(lambda _: events.append("up"), lambda _: events.append("down"))
+    b.on_raft = lambda peer, gid, entry: events.append(gid)
+    rng = SystemRng()
+    for _ in range(8):
+        await until(lambda: full(a, b))
+        for _ in range(rng.randrange(6)):
+            for number in range(200):
+                a.send_raft(b.me.peer_id, era, b"x" * (number * 10))
+            await asyncio.sleep(0)
+        (a if rng.randrange(2) else b).cut((b if a.peers else a).me.peer_id)
+        a.cut(b.me.peer_id)
+    await until(lambda: full(a, b))
+    states = [event for event in events if isinstance(event, str)]
+    assert states[:1] == ["up"]
+    assert all(one != other for one, other in itertools.pairwise(states))
+    current: set[int] = set()
+    seen: set[int] = set()
+    connected = False
+    for event in events:
+        if isinstance(event, str):
+            seen |= current
+            current = set()
+            connected = event == "up"
+        else:
+            assert connected
+            assert event not in seen
+            current.add(event)
+            assert len(current) == 1
+
+
+@pytest.mark.parametrize("restore", [False, True])
+async def test_a_silently_dead_connection_is_noticed_and_replaced(start: Start, restore: bool) -> None:
+    a = await start(node("a", stale_after=1.2))
+    proxy = Proxy(route_to(a))
+    try:
+        b = await start(node("b", await proxy.start(), stale_after=1.2, advertise=""))
+        await until(lambda: full(a, b))
+        for mesh in (a, b):  # or they would find each other around the proxy
+            for target in list(mesh._dialer._targets.values()):
+                if not target.configured:
+                    target.task.cancel()  # type: ignore[union-attr]
+        downs: list[float] = []
+        started = time.monotonic()
+        a.on_peers(lambda _: None, lambda _: downs.append(time.monotonic() - started))
+        b.on_peers(lambda _: None, lambda _: downs.append(time.monotonic() - started))
+        await asyncio.sleep(0.3)
+        assert downs == []
+        proxy.swallow = True
+        await until(lambda: len(downs) == 2)
+        assert max(downs) < 4.0
+        assert a.counters.stale + b.counters.stale >= 1
+        if restore:
+            proxy.swallow = False
+            await until(lambda: full(a, b))
+    finally:
+        await proxy.stop()
+
+
+async def test_idle_links_stay_up(start: Start) -> None:
+    a = await start(node("a", stale_after=1.3))
+    b = await start(node("b", route_to(a), stale_after=1.3))
+    await until(lambda: full(a, b))
+    await asyncio.sleep(1.8)
+    assert full(a, b)
+    assert a.counters.links_down == b.counters.links_down == 0
+    assert 0 < a.links[b.me.peer_id].stats.rtt < 0.5
+
+
+async def test_bytes_that_no_heartbeat_can_overtake_are_bounded(start: Start) -> None:
+    a = await start(node("a"))
+    b = await start(node("b", route_to(a)))
+    await until(lambda: full(a, b))
+    for link in (*a.links.values(), *b.links.values()):
+        assert isinstance(link, TcpLink)
+        assert link._transport is not None
+        sock = link._transport.get_extra_info("socket")
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            assert sock.getsockopt(socket.SOL_SOCKET, option) <= 2 * a.options.socket_buffer
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+async def test_requests_over_tcp(start: Start) -> None:
+    a = await start(node("a"))
+    b = await start(node("b", route_to(a)))
+    await until(lambda: full(a, b))
+
+    async def echo(peer: str, payload: bytes) -> bytes:
+        return payload
+
+    async def never(peer: str, payload: bytes) -> bytes:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    b.serve("echo", echo)
+    b.serve("never", never)
+    big = bytes(range(256)) * 20_000
+    assert await a.call(b.me.peer_id, "echo", big) == big
+    with pytest.raises(MeshError, match="no answer within"):
+        await a.call(b.me.peer_id, "never", b"", timeout=0.05)
+    waiting = asyncio.ensure_future(a.call(b.me.peer_id, "never", b"", timeout=10))
+    await asyncio.sleep(0.01)
+    b.cut(a.me.peer_id)
+    with pytest.raises(MeshError, match="lost the connection"):
+        await waiting
+
+
+async def test_interest_barrier_and_messages_over_tcp(start: Start) -> None:
+    boards = [FakeSwitchboard(), FakeSwitchboard(("$G", b"b.>", b"q", 2))]
+    a, b = node("a"), node("b")
+    loop = asyncio.get_running_loop()
+    adapters = [MeshInterest(mesh, board, mesh.clock, loop) for mesh, board in zip((a, b), boards, strict=True)]
+    await start(a)
+    await start(b)
+    b._dialer.start((route_to(a),))
+    await until(lambda: full(a, b))
+    await asyncio.gather(*(adapter.sync_interest(2.0) for adapter in adapters))
+    assert boards[0].remote == {b.me.peer_id: {("$G", b"b.>", b"q"): 2}}
+    for number in range(1000):
+        boards[0].change("$G", b"s.%d" % number, None, 1)
+    await adapters[0].sync_interest(2.0)
+    assert len(boards[1].remote[a.me.peer_id]) == 1000
+    link = boards[0].links[b.me.peer_id]
+    for number in range(2000):
+        link.send_msg("$G", b"b.x", b"", [b"q"], b"", b"%d" % number + b"x" * 2000)
+    await until(lambda: len(boards[1].messages) == 2000)
+    assert [int(message[6].rstrip(b"x")) for message in boards[1].messages] == list(range(2000))
+    assert boards[0].messages == []
+    assert isinstance(link, TcpLink)
+    assert link.stats.out_msgs == b.links[a.me.peer_id].stats.in_msgs == 2000
+    assert link.stats.out_bytes > 4_000_000
+    assert b.links[a.me.peer_id].stats.in_bytes > 4_000_000
+
+
+def mesh_tls(authority: Authority, name: str, hosts: tuple[str, ...] = ("localhost", "127.0.0.1")) -> MeshTls:
+    cert, key = map(str, authority.issue(name, hosts))
+    tls = TlsOptions(cert_file=cert, key_file=key, ca_file=str(authority.file))
+    return MeshTls(server_context(tls, mutual=True), client_context(tls))
+
+
+async def test_routes_whose_certificates_are_named(
+    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Pins and known hosts: who may be a route, also after they have changed."""
+    (tmp_path / "mesh").mkdir()
+    authority = Authority(tmp_path / "mesh")
+    plain = {name: mesh_tls(authority, name) for name in ("a", "b", "c")}
+    pins = {name: pin_of(tmp_path / "mesh" / f"{name}.pem") for name in plain}
+    only_b = replace(plain["a"], check=route_check([pins["b"]], ["nats://localhost:1"], None))
+    a = await start(node("a", tls=only_b))
+    await start(node("b", route_to(a), tls=plain["b"]))
+    await start(node("c", route_to(a), tls=plain["c"]))
+    await until(lambda: a.counters.refused > 0 and len(a.peers) == 1)
+    assert [peer.name for peer in a.peers.values()] == ["b"]
+    assert "certificate not pinned" in caplog.text
+    a.set_tls(replace(plain["a"], check=route_check([pins["c"]], None, None)))
+    await until(lambda: [peer.name for peer in a.peers.values()] == ["c"])
+    a.set_tls(replace(plain["a"], check=route_check([], ["nats://elsewhere:1"], None)))
+    await until(lambda: not a.peers)
+
+
+async def test_routes_with_tls(start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "other").mkdir()
+    authority, other = Authority(tmp_path), Authority(tmp_path / "other")
+    a = await start(node("a", tls=mesh_tls(authority, "a")))
+    b = await start(node("b", route_to(a), tls=mesh_tls(authority, "b")))
+    await until(lambda: full(a, b))
+    assert "has no authorization" not in caplog.text
+    frames: list[bytes] = []
+    a.on_raft = lambda peer, gid, frame: frames.append(frame)
+    large = bytes(2_000_000)
+    for text in (b"one", large, b"two"):
+        assert b.send_raft(a.me.peer_id, 1, text)
+    await until(lambda: frames == [b"one", large, b"two"])
+    await start(node("plain", route_to(a)))
+    await start(node("foreign", route_to(a), tls=mesh_tls(other, "foreign")))
+    misnamed = await start(node("c", tls=mesh_tls(authority, "c", ("elsewhere",))))
+    await start(node("d", route_to(misnamed), tls=mesh_tls(authority, "d")))
+    for told in (
+        "to the cluster port: TLS handshake error: the other end does not speak TLS",
+        "TLS handshake error: the other end's certificate is refused: ",
+        "IP address mismatch",
+    ):
+        await until(lambda told=told: told in caplog.text, what=told)
+    assert full(a, b)
+    assert not misnamed.peers
+
+
+async def test_client_urls_and_changed_info_reach_the_peers(start: Start) -> None:
+    a = await start(node("a"))
+    seen: list[tuple[str, ...]] = []
+    a.on_client_urls = seen.append
+    b = await start(node("b", route_to(a), me=info("b", client_url="0.0.0.0:4222")))
+    await until(lambda: seen == [("127.0.0.1:4222",)])
+    await until(lambda: full(a, b))
+    me = b.me
+    b.update_me(type(me)(me.peer_id, me.name, me.boot_id, me.cluster_url, "", me.tags, me.jetstream))
+    await until(lambda: seen == [("127.0.0.1:4222",), ()])
+
+
+async def test_stop_tells_listeners_and_peers_and_sends_what_is_queued(start: Start) -> None:
+    a = await start(node("a"))
+    b = await start(node("b", route_to(a)))
+    await until(lambda: full(a, b))
+    notes: list[bytes] = []
+    a.on_notice("bye", lambda peer, payload: notes.append(payload))
+    downs: list[str] = []
+    b.on_peers(lambda _: None, lambda peer: downs.append(peer.name))
+    b.notify(None, "bye", b"last words")
+    await b.stop()
+    assert downs == ["a"]
+    await until(lambda: a.peers == {})
+    assert notes == [b"last words"]
+    assert b._connections == set()
+
+
+@pytest.mark.parametrize(
+    ("advertise", "expected"),
+    [("", "127.0.0.1:{port}"), ("node1.example", "node1.example:{port}"), ("10.0.0.1:7000", "10.0.0.1:7000")],
+)
+async def test_the_advertised_address(start: Start, advertise: str, expected: str) -> None:
+    a = await start(node("a", advertise=advertise))
+    assert a._server is not None
+    assert a.me.cluster_url == expected.format(port=a._server.sockets[0].getsockname()[1])
+
+
+async def test_an_address_in_use_is_an_error(start: Start) -> None:
+    a = await start(node("a"))
+    taken = node("b", port=route_to(a).port)
+    with pytest.raises(OSError):
+        await taken.start()
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        test_three_nodes_form_a_full_mesh_from_one_seed_route,
+        test_nodes_that_dial_each_other_at_once_keep_one_connection_and_never_flap,
+        test_garbage_on_the_port_is_closed_and_harms_nobody,
+        test_reconnect_after_a_cut,
+        test_frames_of_an_old_connection_never_follow_a_new_peer_up,
+        test_requests_over_tcp,
+        test_interest_barrier_and_messages_over_tcp,
+        test_stop_tells_listeners_and_peers_and_sends_what_is_queued,
+    ],
+    ids=lambda scenario: scenario.__name__.removeprefix("test_"),
+)
+def test_on_uvloop(scenario: Callable[[Start], Awaitable[None]]) -> None:
+    """The loop that `jetcluster serve` runs on; the tests above run on asyncio's own."""
+
+    async def main() -> None:
+        async with starting() as start_one:
+            await scenario(start_one)
+
+    uvloop.run(main())
+
+
+@pytest.mark.parametrize("ids", [(LOW, HIGH), (HIGH, LOW)])
+async def test_raft_frames_sent_when_a_link_comes_up_do_not_overtake_the_handshake(
+    start: Start, ids: tuple[str, str]
+) -> None:
+    """A group greets its peers the moment the link is up; the other side may still wait for our INFO."""
+    first = await start(node("a", me=info("a", ids[0])))
+    second = node("b", route_to(first), me=info("b", ids[1]))
+    received: list[tuple[str, int, bytes]] = []
+    for mesh in (first, second):
+        mesh.on_raft = lambda peer, gid, frame: received.append((peer, gid, frame))
+        mesh.on_peers(lambda up, mesh=mesh: mesh.send_raft(up.peer_id, 5, b"hello") and None, lambda down: None)  # type: ignore[misc]
+    await start(second)
+    await until(lambda: len(received) == 2, what="both greetings")
+    assert sorted(received) == [(LOW, 5, b"hello"), (HIGH, 5, b"hello")]
+    assert [mesh.counters.malformed for mesh in (first, second)] == [0, 0]
+    assert [mesh.counters.links_down for mesh in (first, second)] == [0, 0]
+
+
+async def test_who_has_proven_nothing_cannot_say_that_a_node_was_left_out(start: Start) -> None:
+    """It would end the process: only a peer that knows the cluster's secret is believed."""
+    mesh = await start(node("one", authorization=Credentials("u", "p")))
+    said: list[str] = []
+    mesh.on_left_out = lambda age, text: said.append(text)
+    async with Stranger(mesh) as stranger:
+        stranger.writer.write(encode_refused(Reason.LEFT_OUT, "1 go away"))
+        await stranger.until_closed()
+    assert said == []

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from jetcluster.errors import ApiError
+from jetcluster.meta.placement import Candidate, PlacementRules, place
+
+THREE = [Candidate("n1"), Candidate("n2"), Candidate("n3")]
+
+
+def refusal(replicas: int, candidates: list[Candidate], wish: dict[str, Any] | None = None) -> str:
+    with pytest.raises(ApiError) as caught:
+        place("S", replicas, candidates, wish, "C1")
+    assert (caught.value.code, caught.value.err_code) == (400, 10005)
+    return caught.value.description
+
+
+def test_r3_takes_all_and_leads_from_one_of_them() -> None:
+    chosen = place("S", 3, THREE)
+    assert sorted(chosen.peers) == ["n1", "n2", "n3"]
+    assert chosen.leader in chosen.peers
+
+
+def test_the_least_loaded_and_the_online_come_first() -> None:
+    nodes = [Candidate("busy", replicas=9), Candidate("off", online=False), Candidate("a", replicas=1), Candidate("b")]
+    assert place("S", 1, nodes).peers == ("b",)
+    assert set(place("S", 3, nodes).peers) == {"a", "b", "busy"}
+
+
+def test_the_leader_is_the_one_that_leads_least() -> None:
+    nodes = [Candidate("n1", leaders=4), Candidate("n2", leaders=2), Candidate("n3", leaders=3)]
+    assert place("S", 3, nodes).leader == "n2"
+
+
+def test_an_offline_node_fills_up_while_a_majority_is_online() -> None:
+    nodes = [Candidate("n1"), Candidate("n2"), Candidate("n3", online=False, leaders=-1)]
+    chosen = place("S", 3, nodes)
+    assert set(chosen.peers) == {"n1", "n2", "n3"}
+    assert chosen.leader != "n3"
+
+
+def test_equal_nodes_take_turns() -> None:
+    hits = Counter(place(f"S{i}", 1, THREE).peers[0] for i in range(300))
+    assert min(hits.values()) > 60, hits
+
+
+@pytest.mark.parametrize(
+    ("replicas", "candidates", "wish", "text"),
+    [
+        (5, THREE, None, "no suitable peers for placement"),
+        (3, [Candidate("n1"), *(Candidate(p, online=False) for p in ("n2", "n3"))], None, ", peer offline"),
+        (1, [Candidate("n1", online=False)], None, ", peer offline"),
+        (1, THREE, {"tags": ["az:1"]}, ", tags not matched ['az:1']"),
+        (1, [Candidate("n1", tags=("az:1",))], {"tags": ["!az:1"]}, ", tags excluded ['az:1']"),
+        (1, THREE, {"cluster": "C2"}, ", jetstream not enabled in cluster"),
+        (1, [Candidate("n1", jetstream=False)], None, "no suitable peers for placement"),
+        (1, [Candidate("n1", tags=("!jetstream",))], None, "no suitable peers for placement"),
+    ],
+)
+def test_refusals(replicas: int, candidates: list[Candidate], wish: dict[str, Any] | None, text: str) -> None:
+    description = refusal(replicas, candidates, wish)
+    assert description.startswith("no suitable peers for placement")
+    assert description.endswith(text)
+
+
+def test_tags_choose_without_case() -> None:
+    nodes = [Candidate("n1", tags=("AZ:1",)), Candidate("n2", tags=("az:2", "ssd"))]
+    assert place("S", 1, nodes, {"tags": ["az:1"]}, "C1").peers == ("n1",)
+    assert place("S", 1, nodes, {"tags": ["!az:1", "SSD"], "cluster": "C1"}, "C1").peers == ("n2",)
+
+
+# --- jetstream { unique_tag, limits { max_ha_assets } }
+
+AZ = PlacementRules(unique_tag="az:")
+
+
+def test_replicas_are_apart_by_their_unique_tag() -> None:
+    nodes = [Candidate(f"n{i}", (f"AZ:{i // 2}", "ssd"), replicas=i) for i in range(6)]
+    for name in ("A", "B", "C"):
+        chosen = place(name, 3, nodes, rules=AZ).peers
+        assert {peer[1:] for peer in chosen} == {"0", "2", "4"}, "the least loaded one of each zone"
+
+
+def test_there_are_not_enough_zones() -> None:
+    nodes = [Candidate("n1", ("az:1",)), Candidate("n2", ("az:2",)), Candidate("n3", ("az:2",))]
+    with pytest.raises(ApiError, match="server tag not unique"):
+        place("S", 3, nodes, rules=AZ)
+    assert len(place("S", 2, nodes, rules=AZ).peers) == 2
+
+
+def test_a_node_without_the_tag_holds_nothing() -> None:
+    with pytest.raises(ApiError, match="server tag not unique"):
+        place("S", 1, [Candidate("n1", ("ssd",))], rules=AZ)
+    assert place("S", 1, [Candidate("n1"), Candidate("n2", ("az:1",))], rules=AZ).peers == ("n2",)
+
+
+def test_a_placement_that_names_such_a_tag_is_free_of_it() -> None:
+    nodes = [Candidate(f"n{i}", ("az:1",)) for i in range(3)]
+    assert len(place("S", 3, nodes, {"tags": ["az:1"]}, rules=AZ).peers) == 3
+    with pytest.raises(ApiError, match="server tag not unique"):
+        place("S", 3, nodes, {"tags": []}, rules=AZ)
+
+
+def test_what_holds_a_replica_already_counts() -> None:
+    nodes = [Candidate("n2", ("az:1",)), Candidate("n3", ("az:2",), replicas=9)]
+    assert place("S", 1, nodes, rules=AZ, beside=[Candidate("n1", ("az:1",))]).peers == ("n3",)
+
+
+def test_an_offline_zone_does_not_make_a_majority() -> None:
+    nodes = [Candidate("n1", ("az:1",)), *(Candidate(f"n{i}", (f"az:{i}",), online=False) for i in (2, 3))]
+    with pytest.raises(ApiError, match="no suitable peers"):
+        place("S", 3, nodes, rules=AZ)
+
+
+def test_a_node_that_is_full_gets_no_more_replicated_streams() -> None:
+    nodes = [Candidate("n1"), Candidate("n2"), Candidate("n3", full=True)]
+    with pytest.raises(ApiError, match="maximum number of HA assets reached"):
+        place("S", 3, nodes)
+    assert set(place("S", 2, nodes).peers) == {"n1", "n2"}
+    assert place("S", 1, [nodes[2]]).peers == ("n3",)
+    with pytest.raises(ApiError, match="maximum number of HA assets reached"):
+        place("S", 1, [nodes[2]], beside=[nodes[0]])

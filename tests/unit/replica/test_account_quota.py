@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jetcluster.clock import ManualTime
+from jetcluster.mesh.frames import FrameError
+from jetcluster.model.limits import AccountLimits
+from jetcluster.replica.account_quota import MAX_SIZE, NOTICE, TELL_SECONDS, WARN_SECONDS, AccountQuota
+from jetcluster.stream.answers import RefusedError
+from tests.unit.cluster.nodes import ListLog
+
+
+class FakeMesh:
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.receive: Any = None
+
+    def on_notice(self, name: str, callback: Any) -> None:
+        assert name == NOTICE
+        self.receive = callback
+
+    def notify(self, peer: str | None, name: str, payload: bytes) -> None:
+        self.sent.append(payload)
+
+
+class Node:
+    """A room with the limits of account A and of the node."""
+
+    def __init__(
+        self, *, storage: int = -1, memory: int = -1, node: int = -1, tiers: dict[str, AccountLimits] | None = None
+    ) -> None:
+        limits = self.limits = {"A": AccountLimits(max_storage=storage, max_memory=memory, tiers=tiers)}
+        self.time, self.mesh, self.log = ManualTime(), FakeMesh(), ListLog()
+        self.members = {"n1": 1, "n2": 1}
+        self.replicas: dict[int, Any] = {}
+        self.room = AccountQuota(lambda account: limits.get(account, AccountLimits()), lambda memory: node)
+        context: Any = SimpleNamespace(mesh=self.mesh, clock=self.time, log=self.log, nodes=lambda: self.members)
+        self.room.begin(context, self.replicas)
+
+    def stream(
+        self, size: int = 0, *, account: str = "A", copies: int = 1, memory: bool = False, led: bool = True
+    ) -> Any:
+        replica = SimpleNamespace(
+            assignment=SimpleNamespace(
+                gid=len(self.replicas), account=account, memory=memory, replicas=copies, name="S"
+            ),
+            store=SimpleNamespace(byte_count=size),
+            ingest=SimpleNamespace(pending_bytes=0),
+            leading=led,
+        )
+        self.replicas[len(self.replicas)] = replica
+        return replica
+
+    def taken(self, replica: Any, size: int, most: int = 1000) -> int:
+        """How many of `size` bytes get in, stored at once."""
+        for count in range(most):
+            try:
+                self.room.take(replica, size)
+            except RefusedError as error:
+                self.error = error.error
+                return count
+            replica.store.byte_count += size
+        return most
+
+
+def test_the_account_has_one_limit_for_all_its_streams() -> None:
+    node = Node(storage=1000)
+    one, two = node.stream(), node.stream()
+    assert node.taken(one, 90) == 11
+    assert (node.error.code, node.error.err_code) == (400, 10002)
+    assert node.taken(two, 90) == 0
+    assert node.taken(two, 10) == 1  # to the last byte
+    assert node.taken(node.stream(account="B"), 500, 9) == 9
+    assert node.taken(node.stream(memory=True), 500, 9) == 9
+    assert len(node.log.events("warning")) == 1
+
+
+def test_what_is_gone_makes_room_at_once() -> None:
+    node = Node(memory=1000)
+    stream = node.stream(memory=True)
+    assert node.taken(stream, 100) == 10
+    stream.store.byte_count = 0
+    assert node.taken(stream, 100) == 10
+
+
+def test_what_is_on_its_way_through_the_log_counts() -> None:
+    node = Node(storage=1000)
+    stream = node.stream()
+    for _ in range(10):
+        node.room.take(stream, 100)
+        stream.ingest.pending_bytes += 100
+    with pytest.raises(RefusedError):
+        node.room.take(stream, 1)
+
+
+def test_every_replica_counts_and_the_limit_once_per_replica() -> None:
+    node = Node(storage=1000)
+    wide, single = node.stream(copies=3), node.stream()
+    assert node.taken(wide, 100) == 10
+    assert node.taken(single, 1) == 0
+    node = Node(storage=1000)
+    single, wide = node.stream(900), node.stream(copies=3)
+    node.room.tick()
+    assert node.taken(wide, 100) == 7  # 900 + 3 * 700 = 3 * 1000
+
+
+def test_what_other_nodes_lead_counts_until_they_say_otherwise() -> None:
+    node = Node(storage=1000)
+    stream = node.stream(led=True)
+    node.mesh.receive("n2", json.dumps([["A", False, 950], ["A", True, 7], ["B", False, 9]]).encode())
+    assert node.taken(stream, 10) == 5
+    node.mesh.receive("n2", b"[]")
+    assert node.taken(stream, 10) == 95
+    node.mesh.receive("n2", json.dumps([["A", False, 950]]).encode())
+    node.members.pop("n2")  # removed from the cluster
+    node.room.tick()
+    stream.store.byte_count = 0
+    assert node.taken(stream, 10) == 100
+    for bad in (b"{", b"[[1]]", b"5", b'[["A", false, "x"]]', b'[["A", false, 1e999]]', b"[" * 100_000, b"{}[0]"):
+        with pytest.raises(FrameError):
+            node.mesh.receive("n1", bad)
+
+
+def test_other_nodes_are_told_what_is_led_here() -> None:
+    node = Node(storage=1000)
+    stream = node.stream(5, copies=3)
+    node.stream(7, led=False)
+    node.stream(9, account="B")
+    node.room.tick()
+    node.room.tick()
+    assert [json.loads(raw) for raw in node.mesh.sent] == [[["A", False, 15]]]
+    stream.store.byte_count = 6
+    node.room.tick()
+    assert len(node.mesh.sent) == 1  # not that often
+    node.time.advance(TELL_SECONDS)
+    node.room.tick()
+    assert json.loads(node.mesh.sent[-1]) == [["A", False, 18]]
+    node.time.advance(TELL_SECONDS + WARN_SECONDS)
+    node.room.tick()  # again without a change: a node may have come since
+    assert len(node.mesh.sent) == 3
+
+
+def test_the_node_has_a_limit_for_what_it_holds() -> None:
+    node = Node(node=1000)
+    node.stream(500, account="B", led=False)
+    node.room.tick()
+    assert node.taken(node.stream(), 100) == 5
+    assert (node.error.code, node.error.err_code) == (503, 10023)
+
+
+def test_a_tick_counts_again_only_what_was_stirred() -> None:
+    node = Node(storage=1000)
+    one, two, three = (node.stream(100) for _ in range(3))
+    node.room.tick()
+    assert node.room._led["A", False, 0] == 300
+    node.room.take(one, 50)
+    one.store.byte_count = 0
+    two.store.byte_count = 0
+    node.room.tick([one])
+    assert node.room._led["A", False, 0] == 200, "what was taken for it, and what it had, is gone"
+    assert node.room._held[False] == 200
+    node.room.forget(three.assignment.gid)
+    assert node.room._led["A", False, 0] == 100
+    two.leading = False
+    two.store.byte_count = 30
+    node.room.tick([two])
+    assert (node.room._led["A", False, 0], node.room._held[False]) == (0, 30)
+    node.room.forget(77)
+
+
+def test_each_tier_has_a_limit_of_its_own() -> None:
+    tiers = {"R1": AccountLimits(max_storage=1000), "R3": AccountLimits(max_storage=500)}
+    node = Node(storage=2500, tiers=tiers)
+    single, wide = node.stream(), node.stream(copies=3)
+    assert node.taken(wide, 100) == 5
+    assert node.error.err_code == 10002
+    assert node.taken(single, 100) == 10, "what the other tier has does not count"
+    assert node.taken(node.stream(copies=5), 1) == 0, "there is no such tier"
+    node.room.tick()
+    rows = [list(row) for row in json.loads(node.mesh.sent[-1])]
+    assert sorted(rows) == [["A", False, 1000, 1], ["A", False, 1500, 3]]
+
+
+def test_what_other_nodes_tell_of_a_tier() -> None:
+    node = Node(tiers={"R1": AccountLimits(max_storage=1000), "R3": AccountLimits(max_storage=500)})
+    node.mesh.receive("n2", b'[["A",false,900,1],["A",false,300,3],["A",false,7]]')
+    assert node.taken(node.stream(), 100) == 1
+    assert node.taken(node.stream(copies=3), 100) == 4
+
+
+TWO_TIERS = {"R1": AccountLimits(max_storage=1000), "R3": AccountLimits(max_storage=1000)}
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1)])
+def test_a_stream_that_gets_other_replicas_under_traffic_leaves_its_tier(before: int, after: int) -> None:
+    node = Node(tiers=TWO_TIERS)
+    stream = node.stream(copies=before)
+    node.room.take(stream, 500)
+    stream.ingest.pending_bytes = 500
+    stream.assignment.replicas = after  # applied between two ticks
+    node.room.take(stream, 100)
+    stream.ingest.pending_bytes = 600
+    assert node.room._led == {("A", False, before): 0, ("A", False, after): 600 * after}
+    node.room.tick([stream])
+    assert node.room._led == {("A", False, before): 0, ("A", False, after): 600 * after}
+    assert node.room._held[False] == 600
+    assert all(size >= 0 for _, _, size, _ in json.loads(node.mesh.sent[-1]))
+    assert node.taken(node.stream(copies=before), 100) == 10, "the tier that it left has all its room again"
+    assert node.taken(stream, 100) == 4, "and the one that it came to has what it brought with it less"
+
+
+@pytest.mark.parametrize("before", [None, TWO_TIERS])
+def test_an_account_that_gets_or_loses_tiers_is_counted_anew(before: dict[str, AccountLimits] | None) -> None:
+    node = Node(storage=1000, tiers=before)
+    busy, idle = node.stream(), node.stream(700)
+    node.room.tick()
+    node.room.take(busy, 100)
+    busy.ingest.pending_bytes = 100
+    node.limits["A"] = AccountLimits(max_storage=1000, tiers=None if before else TWO_TIERS)
+    node.room.take(busy, 50)
+    busy.ingest.pending_bytes = 150
+    node.room.tick([])  # nothing has happened in `idle`
+    assert node.room._led == {("A", False, 0 if before else 1): 850}
+    node.time.advance(TELL_SECONDS)
+    node.room.tick([])
+    assert json.loads(node.mesh.sent[-1]) == [["A", False, 850, *([] if before else [1])]]
+    assert node.taken(idle, 100) == 1
+
+
+def test_a_peer_that_has_miscounted_keeps_its_link() -> None:
+    node = Node(storage=1000)
+    node.mesh.receive("n2", b'[["A",false,-3400],["A",true,1%s]]' % (b"0" * 40))
+    assert node.room._elsewhere["n2"] == {("A", False, 0): 0, ("A", True, 0): MAX_SIZE}
+    assert node.taken(node.stream(), 100) == 10, "less than nothing makes no room"

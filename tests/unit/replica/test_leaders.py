@@ -1,0 +1,132 @@
+"""Hints about leaders (replica/leaders.py)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from jetcluster.clock import ManualTime
+from jetcluster.replica.leaders import MAX_ENTRIES_PER_NOTICE, LeaderTable
+from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from tests.unit.cluster.virtual_loop import virtual_time
+
+A, B, C = (name * 8 for name in "ABC")
+
+
+class Trio:
+    def __init__(self) -> None:
+        self.time = ManualTime()
+        self.network = MemoryNetwork(self.time, clock=self.time)
+        self.local: dict[str, dict[int, str]] = {peer: {} for peer in (A, B, C)}
+        self.meshes: dict[str, InMemoryMesh] = {}
+        self.tables: dict[str, LeaderTable] = {}
+        for peer in (A, B, C):
+            mesh = self.meshes[peer] = self.network.mesh(peer[0], peer)
+            self.tables[peer] = LeaderTable(mesh, self.local[peer].get)
+            mesh.start_now()
+        self.time.advance(0)
+
+    def __getitem__(self, peer: str) -> LeaderTable:
+        return self.tables[peer]
+
+
+def test_a_leader_tells_everybody_and_whoever_connects_later() -> None:
+    trio = Trio()
+    trio.network.isolate(C)
+    trio[A].lead(5, 1)
+    trio.time.advance(0)
+    assert [trio[peer].get(5) for peer in (A, B, C)] == [A, A, None]
+    trio.network.heal_all()
+    trio.time.advance(0)
+    assert trio[C].get(5) == A
+    assert trio[A].led_by_me() == (5,)
+
+
+def test_more_groups_than_fit_one_notice() -> None:
+    trio = Trio()
+    trio.network.isolate(C)
+    for gid in range(MAX_ENTRIES_PER_NOTICE + 3):
+        trio[A].lead(gid + 2, 1)
+    trio.network.heal_all()
+    trio.time.advance(0)
+    assert all(trio[C].get(gid + 2) == A for gid in range(MAX_ENTRIES_PER_NOTICE + 3))
+
+
+def test_a_later_term_wins_whatever_the_order() -> None:
+    trio = Trio()
+    trio[B].lead(5, 3)
+    trio[A].lead(5, 2)
+    trio.time.advance(0)
+    assert trio[C].get(5) == B
+
+
+def test_suspicion_does_not_forget_what_was_learned_meanwhile() -> None:
+    trio = Trio()
+    trio[A].lead(5, 1)
+    trio.time.advance(0)
+    asked = trio[C].hint(5)
+    assert asked is not None
+    trio[A].lead(5, 1)  # the same again: it was asked a moment before it was ready
+    trio.time.advance(0)
+    trio[C].suspect(5, asked)
+    assert trio[C].get(5) == A
+    newest = trio[C].hint(5)
+    assert newest is not None
+    trio[C].suspect(5, newest)
+    assert trio[C].get(5) is None
+
+
+def test_own_leadership_is_never_suspected() -> None:
+    trio = Trio()
+    trio[A].lead(5, 1)
+    hint = trio[A].hint(5)
+    assert hint is not None
+    trio[A].suspect(5, hint)
+    assert trio[A].get(5) == A
+    trio[A].follow(5, 2, None)
+    assert trio[A].get(5) is None and trio[A].led_by_me() == ()
+
+
+def test_a_lost_peer_leads_nothing_any_more() -> None:
+    trio = Trio()
+    trio[A].lead(5, 1)
+    trio[B].lead(6, 1)
+    trio.time.advance(0)
+    trio.network.isolate(A)
+    assert (trio[C].get(5), trio[C].get(6)) == (None, B)
+
+
+def test_the_own_replica_is_asked_when_nobody_told() -> None:
+    trio = Trio()
+    trio.local[C][9] = B
+    assert trio[C].get(9) == B
+    del trio.local[C][9]
+    trio[C].forget(9)
+    assert trio[C].get(9) is None
+
+
+def test_malformed_notices_are_ignored() -> None:
+    trio = Trio()
+    for payload in (b"x", b"\0" * 13, b"\0" * 12 * (MAX_ENTRIES_PER_NOTICE + 1)):
+        trio.meshes[A].notify(C, "lead", payload)
+    trio.time.advance(0)
+    assert trio[C]._leaders == {}
+
+
+@virtual_time
+async def test_waiting_ends_with_news_or_with_time_and_leaves_nothing() -> None:
+    trio = Trio()
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    waits = [loop.create_task(trio[C].wait(5, 2.0)) for _ in range(2)]
+    await asyncio.sleep(0.5)
+    trio[A].lead(5, 1)
+    trio.time.advance(0)
+    await asyncio.gather(*waits)
+    assert loop.time() - started == 0.5
+    await trio[C].wait(6, 1.0)
+    assert loop.time() - started == 1.5
+    cancelled = loop.create_task(trio[C].wait(7, 9.0))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
+    assert trio[C]._waiters == {}

@@ -1,0 +1,104 @@
+"""Steps towards the wanted members of a group (replica/members.py); whole clusters are in test_jetstream.py."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jetcluster.raft.api import GroupStatus, MembershipError, PeerStatus, Role
+from jetcluster.replica.members import follow_assignment, may_go
+
+
+class FakeGroup:
+    """A leader "A" with `voters`; records the changes asked for."""
+
+    def __init__(
+        self, voters: str, *, learners: str = "", up: str = "", behind: str = "", recovering: str = ""
+    ) -> None:
+        self.peers = tuple(voters)
+        self._others = [p for p in voters + learners if p != "A"]
+        self._learners, self._up, self._behind, self._recovering = learners, up, behind, recovering
+        self.asked: list[tuple[str, str]] = []
+
+    def status(self) -> GroupStatus:
+        peers = [
+            PeerStatus(
+                p,
+                100 if p in self._behind else 1000,
+                0.0,
+                p in self._up,
+                p not in self._learners,
+                p in self._recovering,
+            )
+            for p in self._others
+        ]
+        return GroupStatus(2, Role.LEADER, 1, "A", 1, 1000, 1000, 1000, 1000, peers)
+
+    def add_peer(self, peer: str) -> int:
+        self.asked.append(("add", peer))
+        return 1
+
+    def remove_peer(self, peer: str) -> int:
+        self.asked.append(("remove", peer))
+        return 1
+
+    def transfer(self, peer: str | None = None) -> bool:
+        self.asked.append(("transfer", peer or ""))
+        return True
+
+
+def steps(group: FakeGroup, wanted: str, online: str) -> list[tuple[str, str]]:
+    context: Any = SimpleNamespace(me="A", mesh=SimpleNamespace(peers=dict.fromkeys(p for p in online if p != "A")))
+    follow_assignment(context, group, tuple(wanted))  # type: ignore[arg-type]
+    return group.asked
+
+
+def test_nothing_to_do() -> None:
+    assert steps(FakeGroup("ABC", up="BC"), "CAB", "ABC") == []
+
+
+def test_the_lost_peer_goes_before_its_successor_comes() -> None:
+    assert steps(FakeGroup("ABC", up="B"), "ABD", "ABD") == [("remove", "C")]
+    assert steps(FakeGroup("AB", up="B"), "ABD", "ABD") == [("add", "D")]
+    assert steps(FakeGroup("AB", learners="D", up="BD"), "ABD", "ABD") == []
+
+
+def test_a_lost_learner_goes_first() -> None:
+    assert steps(FakeGroup("AB", learners="D", up="B"), "ABE", "ABE") == [("remove", "D")]
+
+
+def test_a_lost_peer_stays_while_the_others_do_not_carry_the_group() -> None:
+    assert steps(FakeGroup("ABC", up=""), "ABD", "AD") == [("add", "D")]
+    assert not may_go(FakeGroup("ABC", up=""), "C")  # type: ignore[arg-type]
+    assert not may_go(FakeGroup("ABC", up="B", behind="B"), "C")  # type: ignore[arg-type]
+    assert may_go(FakeGroup("ABC", up="B"), "C")  # type: ignore[arg-type]
+
+
+def test_an_absent_successor_is_not_added() -> None:
+    assert steps(FakeGroup("AB", up="B"), "ABD", "AB") == []
+
+
+def test_peers_that_are_there_go_last_and_the_leader_last_of_all() -> None:
+    assert steps(FakeGroup("ABC", up="BC"), "ABD", "ABCD") == [("add", "D")]
+    assert steps(FakeGroup("ABCD", up="BCD"), "ABD", "ABCD") == [("remove", "C")]
+    assert steps(FakeGroup("ABC", up="BC"), "B", "ABC") == [("remove", "C")]
+    assert steps(FakeGroup("AB", up="B"), "B", "ABC") == [("transfer", "")]
+
+
+def test_a_change_under_way_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = FakeGroup("AB", up="B")
+
+    def busy(peer: str) -> int:
+        raise MembershipError("another change is under way")
+
+    monkeypatch.setattr(group, "add_peer", busy)
+    assert steps(group, "ABD", "ABD") == []
+
+
+def test_a_voter_with_a_damaged_journal_does_not_carry_the_group() -> None:
+    group = FakeGroup("ABC", up="BC", recovering="C")
+    assert not may_go(group, "B")  # type: ignore[arg-type]
+    assert may_go(group, "C")  # type: ignore[arg-type]
+    assert steps(group, "AC", "ABC") == []

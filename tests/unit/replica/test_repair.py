@@ -1,0 +1,117 @@
+"""Damaged records are found by the scrub, and the replica is rebuilt (replica/repair.py, cluster/scrubber.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from jetcluster.cluster.scrubber import PASS_SECONDS
+from jetcluster.store import keys
+from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
+from tests.unit.cluster.virtual_loop import virtual_time
+
+MESSAGES = 40
+
+
+def rot(node: Node, kind: int = keys.BLOCK, pick: int = 5) -> None:
+    """Flips a bit of one record of the node's only stream, below everything that could notice."""
+    gid = node.replica("S").assignment.gid
+    start, end = keys.stream_prefix(kind, gid), keys.stream_end(kind, gid)
+    found = sorted(key for key in node.kv._values if start <= key < end)
+    key = found[pick % len(found)]
+    value = bytearray(node.kv._values[key])
+    value[-1] ^= 4
+    node.kv._values[key] = bytes(value)
+    node.replica("S").store._cache.drop_stream(gid)
+
+
+async def filled(cluster: Cluster) -> None:
+    await cluster.create("S")
+    await cluster.led("S")
+    for number in range(MESSAGES):
+        await cluster["A"].publish(b"s", b"%d" % number)
+    await cluster.equal("S")
+    await cluster.all_read("S")
+
+
+async def whole(cluster: Cluster, node: Node) -> None:
+    await cluster.until(lambda: node.replica("S").repair.repaired == 1, 3 * PASS_SECONDS, "it is rebuilt")
+    await cluster.equal("S")
+    await cluster.all_read("S")
+    for seq in range(1, MESSAGES + 1):
+        assert (await node.get(b"S", seq))[2] == b"%d" % (seq - 1)
+
+
+@virtual_time
+async def test_a_follower_with_a_rotten_record_that_nobody_reads_is_found_and_rebuilt() -> None:
+    async with Cluster(options=SMALL_LOG) as cluster:
+        await filled(cluster)
+        node = cluster.followers("S")[0]
+        told: list[dict[str, object]] = []
+        for account in ("$G", "$SYS"):
+            bus = node.accounts[account]
+            take = lambda _s, _r, _h, body, _o: told.append(json.loads(body))  # noqa: E731
+            bus.subscribe(b"$JS.EVENT.ADVISORY.STREAM.REPLICA_DAMAGED.S", take)
+        rot(node)
+        await whole(cluster, node)
+        assert node.replica("S").repair.found == 1 and node.replica("S").sound
+        assert "damaged replica was rebuilt" in node.log.events("warning")
+        assert [event.get("account") for event in told] == [None, "$G"]
+        assert {event["server"] for event in told} == {node.name}
+        await asyncio.sleep(4 * PASS_SECONDS)
+        assert all(n.js.scrubber.passes >= 2 and n.replica("S").repair.found <= 1 for n in cluster)
+
+
+@virtual_time
+async def test_a_leader_with_a_rotten_record_steps_aside_and_is_rebuilt() -> None:
+    async with Cluster(options=SMALL_LOG) as cluster:
+        await filled(cluster)
+        node = cluster.leader("S")
+        rot(node, keys.INFO)
+        await whole(cluster, node)
+        assert not node.replica("S").leading
+
+
+@pytest.mark.parametrize("places", [(3, 20), (7, 7)], ids=["different places", "the same place"])
+@pytest.mark.parametrize("leads", [True, False], ids=["the leader and a follower", "both followers"])
+@virtual_time
+async def test_two_of_three_are_repaired_from_the_one_that_is_whole(places: tuple[int, int], leads: bool) -> None:
+    async with Cluster(options=SMALL_LOG) as cluster:
+        await filled(cluster)
+        one, other = cluster.followers("S")
+        hurt = (cluster.leader("S"), one) if leads else (one, other)
+        for node, place in zip(hurt, places, strict=True):
+            rot(node, pick=place)
+        for node in hurt:
+            await whole(cluster, node)
+
+
+@virtual_time
+async def test_a_replica_keeps_what_it_has_while_no_other_one_is_whole() -> None:
+    """Each lacks something else: together they have everything."""
+    async with Cluster(options=SMALL_LOG) as cluster:
+        await filled(cluster)
+        for number, node in enumerate(cluster):
+            rot(node, pick=3 + 10 * number)
+        await asyncio.sleep(4 * PASS_SECONDS)
+        for node in cluster:
+            replica = node.replica("S")
+            assert replica.damaged and not replica.installing and replica.store.messages == MESSAGES
+            assert replica.repair.repaired == 0 and not node.reads("S")
+        for number, node in enumerate(cluster):  # the operator puts back what was there
+            rot(node, pick=3 + 10 * number)
+
+
+@virtual_time
+async def test_a_replica_alone_keeps_what_it_has() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S", 1)
+        node = await cluster.led("S")
+        for number in range(MESSAGES):
+            await cluster["A"].publish(b"s", b"%d" % number)
+        rot(node)
+        await asyncio.sleep(2 * PASS_SECONDS)
+        replica = node.replica("S")
+        assert replica.damaged and replica.store.messages == MESSAGES and replica.leading

@@ -1,0 +1,51 @@
+"""What STREAM.INFO tells of the other replicas (replica/replica_info.py)."""
+
+from __future__ import annotations
+
+import pytest
+
+from jetcluster.replica import exports, pull
+from jetcluster.replica.replica_info import replica_infos
+from jetcluster.store import transfer
+from tests.unit.cluster.nodes import SMALL_LOG, Cluster
+from tests.unit.cluster.virtual_loop import virtual_time
+
+
+@virtual_time
+async def test_lag_is_log_entries_and_messages_while_the_state_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "RANGE_BYTES", 500)
+    monkeypatch.setattr(exports, "LIST_COST", 500)
+    monkeypatch.setattr(pull, "CHUNK_BYTES", 700)
+    monkeypatch.setattr(pull, "AHEAD", 0)
+    async with Cluster(options=SMALL_LOG) as cluster:
+        await cluster.create("S")
+        away = cluster.followers("S")[0]
+        await cluster.equal("S")
+        leader = cluster.leader("S")
+
+        def info() -> tuple[int, bool]:
+            found = next(i for i in replica_infos(leader.context, leader.replica("S")) if i.peer == away.me)
+            return found.lag, found.current
+
+        await cluster.until(lambda: info()[0] == 0, what="the leader knows where all stand")
+        cluster.isolate(away.name)
+        for _ in range(5):
+            await leader.publish(b"s", b"m" * 100)
+        assert 5 <= info()[0] < 10 and not info()[1], "an entry for each, and the leader's own"
+        for _ in range(195):
+            await leader.publish(b"s", b"m" * 100)
+        for node in cluster:
+            await node.js.flusher.flush()  # only what is flushed may leave the log
+        assert leader.replica("S").group.status().first_index > 100
+        assert info() == (200, False), "all of them, for it has to fetch the state"
+        cluster.heal()
+        await cluster.until(lambda: leader.context.catchup.exports == 1, what="it fetches")
+        lags = []
+        while leader.context.catchup.exports:
+            lags.append(info())
+            await cluster.until(lambda: not leader.context.catchup.exports or info() != lags[-1], what="it goes on")
+        assert len(lags) > 10 and all(not current and lag > 0 for lag, current in lags)
+        assert [lag for lag, _ in lags] == sorted({lag for lag, _ in lags}, reverse=True)
+        assert lags[0][0] <= 200 and lags[-1][0] < 10
+        await cluster.equal("S")
+        await cluster.until(lambda: info() == (0, True), what="it is current")

@@ -1,0 +1,183 @@
+"""At most one commit per turn and few under load, refusal while it fails (replica/turn_commit.py)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from jetcluster.clock import ManualTime
+from jetcluster.raft.journal import JournalOptions
+from jetcluster.replica.turn_commit import HOLD_SECONDS, LOOK_SECONDS, RETRY_SECONDS, TurnCommit
+from jetcluster.store.kv import KvError, KvFullError
+from tests.unit.cluster.nodes import ACCOUNT, Cluster, CrashKv, ListLog
+from tests.unit.cluster.virtual_loop import virtual_time
+
+
+def test_many_marks_of_one_turn_are_one_commit() -> None:
+    time, kv = ManualTime(), CrashKv()
+    commit = TurnCommit(kv, time, ListLog())
+    for key in (b"a", b"b"):
+        kv.put(key, b"")
+        commit.mark()
+    assert kv.commits == 0
+    time.advance(0)
+    assert kv.commits == 1
+
+
+def test_turns_soon_after_a_commit_share_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    time, kv = ManualTime(), CrashKv()
+    commit = TurnCommit(kv, time, ListLog())
+    for n in range(3):
+        kv.put(b"%d" % n, b"")
+        commit.mark()
+        time.advance(0)
+        assert kv.commits == 1
+    time.advance(HOLD_SECONDS)
+    assert kv.commits == 2
+    time.advance(10 * HOLD_SECONDS)
+    kv.put(b"first after a pause", b"")
+    commit.mark()
+    time.advance(0)
+    assert kv.commits == 3
+    monkeypatch.setattr(CrashKv, "pressing", True)
+    kv.put(b"pressing", b"")
+    commit.mark()
+    time.advance(0)
+    assert kv.commits == 4
+
+
+def test_under_load_there_is_one_commit_per_hold() -> None:
+    time, kv = ManualTime(), CrashKv()
+    commit = TurnCommit(kv, time, ListLog())
+    for n in range(1000):
+        kv.put(b"%d" % n, b"")
+        commit.mark()
+        time.advance(HOLD_SECONDS / 100)
+    assert 10 <= kv.commits <= 11
+
+
+def test_a_failed_commit_is_repeated_and_told_once() -> None:
+    time, kv, log = ManualTime(), CrashKv(), ListLog()
+    commit = TurnCommit(kv, time, log)
+    kv.broken = True
+    kv.put(b"a", b"")
+    commit.mark()
+    time.advance(3 * RETRY_SECONDS)
+    assert commit.failing and len(log.events("error")) == 1
+    kv.broken = False
+    time.advance(RETRY_SECONDS)
+    assert not commit.failing and kv.commits == 1 and len(log.events("warning")) == 1
+
+
+def test_a_commit_that_has_to_wait_is_tried_again_until_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    time, kv, log = ManualTime(), CrashKv(), ListLog()
+    commit = TurnCommit(kv, time, log)
+    told: list[str] = []
+    commit.on_room, commit.on_due = (lambda: told.append("room")), (lambda: told.append("due"))
+    kv.waiting = True
+    kv.put(b"a", b"")
+    commit.mark()
+    time.advance(3.0)
+    assert kv.commits == 0 and not told and not commit.failing
+    kv.waiting = False
+    monkeypatch.setattr(CrashKv, "due", True)
+    time.advance(LOOK_SECONDS)
+    assert kv.commits == 1 and told == ["room", "due"]
+    time.advance(3.0)
+    assert told == ["room", "due"] and not log.lines
+
+
+def test_nothing_is_committed_after_stop() -> None:
+    time, kv = ManualTime(), CrashKv()
+    commit = TurnCommit(kv, time, ListLog())
+    kv.put(b"a", b"")
+    commit.mark()
+    commit.stop()
+    time.advance(10)
+    assert kv.commits == 0
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    ("error", "err_code"),
+    [(KvFullError("No space left on device"), 10077), (KvError("IO error: Input/output error"), 10008)],
+)
+async def test_publishes_are_refused_while_the_store_cannot_be_written_and_taken_again_after(
+    error: KvError, err_code: int
+) -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        leader = cluster.leader("S")
+        assert (await leader.publish(b"s"))["seq"] == 1
+        leader.kv.error, leader.kv.broken = error, True
+        assert (await leader.publish(b"s"))["seq"] == 2  # applied in memory; this commit is the first to fail
+        await cluster.until(lambda: leader.context.turn_commit.failing, what="it is noticed")
+        refused = await leader.publish(b"s")
+        assert refused["error"]["err_code"] == err_code
+        assert (await leader.get(b"S", 2))[1].startswith(b"NATS/1.0\r\n")  # reads go on
+        leader.kv.broken = False
+        await asyncio.sleep(2 * RETRY_SECONDS)
+        assert (await leader.publish(b"s"))["seq"] == 3
+
+
+@virtual_time
+async def test_replicas_apply_no_more_while_the_store_is_overloaded() -> None:
+    """Of streams: what the meta group decides counts still."""
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster["A"].publish(b"s")
+        await cluster.all_read("S")
+        node = cluster.followers("S")[0]
+        replica = node.replica("S")
+        node.kv.waiting = True
+        node.context.turn_commit.mark()
+        for number in range(20):
+            assert (await cluster.leader("S").publish(b"s"))["seq"] == number + 2
+        await asyncio.sleep(1)
+        assert replica.store.last_seq == 1 and replica.group.last_index > replica.machine.applied_index
+        another = asyncio.create_task(cluster.create("T"))
+        await cluster.until(lambda: node.js.assignment(ACCOUNT, "T") is not None, what="it hears of another stream")
+        node.kv.waiting = False
+        await another
+        await cluster.until(lambda: replica.store.last_seq == 21, what="it has applied all")
+        await cluster.equal("S")
+
+
+@virtual_time
+async def test_replicas_apply_again_when_the_store_was_overloaded_by_others() -> None:
+    """An import writes and commits by itself: no replica had applied anything that would be committed later."""
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster["A"].publish(b"s")
+        await cluster.all_read("S")
+        node = cluster.followers("S")[0]
+        replica = node.replica("S")
+        await asyncio.sleep(1)
+        node.kv.waiting = True
+        await cluster.leader("S").publish(b"s")
+        await asyncio.sleep(1)
+        assert replica.store.last_seq == 1
+        node.kv.waiting = False
+        await cluster.until(lambda: replica.store.last_seq == 2, 1.0, "it has applied all")
+
+
+@virtual_time
+async def test_the_journal_is_synced_before_the_store_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its sync interval: or a power failure leaves data that no log knows of."""
+    flushed: list[int] = []
+    async with Cluster("A", clustered=False, options=JournalOptions(sync_interval=3600.0)) as cluster:
+        await cluster.create("S", 1)
+        node = cluster["A"]
+
+        def flush_now(self: CrashKv) -> None:
+            flushed.append(node.raft.journal.synced)
+
+        for _ in range(3):
+            await node.publish(b"s")
+        written = node.raft.journal.open_seq
+        assert node.raft.journal.synced < written
+        monkeypatch.setattr(CrashKv, "flush_now", flush_now)
+        await node.js.flusher.flush()
+        assert len(flushed) == 1 and flushed[0] >= written
+        monkeypatch.undo()
