@@ -47,6 +47,8 @@ async def confirmed_commit(context: NodeContext, group: RaftGroup) -> int | None
 
 async def confirmed_last(context: NodeContext, gid: int) -> int | None:
     """The last sequence of a stream as its leader, proven to lead, has it; None when that cannot be had now."""
+    if context.leaders.get(gid) is None:
+        await context.leaders.wait(gid, RETRY_SECONDS)
     return await _ask(context, context.leaders.get(gid), LAST_METHOD, gid)
 
 
