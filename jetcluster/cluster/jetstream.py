@@ -94,6 +94,8 @@ class JetStream:
         self.unassigned: tuple[int, ...] = ()
         """Ids of streams that have data here, and that the meta group does not place here (monitoring)."""
         self._leftovers = Orphans(context.kv, context.raft)
+        if self._leftovers.damage:
+            context.log.error("records of deleted streams cannot be read", error=self._leftovers.damage)
         self._owners = owners
         self._limits = limits
         self.clustered = clustered
@@ -581,7 +583,9 @@ class JetStream:
     def _report_unassigned(self) -> None:
         """Once, when this node has applied what the meta group had decided so far."""
         group = self.meta.group
-        if self._unassigned_told or group is None or group.leader is None or group.applied_index < group.commit_index:
+        if self._unassigned_told or group is None or group.leader is None or group.lacks_state:
+            return
+        if group.applied_index < group.commit_index:
             return
         self._unassigned_told = True
         self.unassigned = tuple(self._leftovers.unassigned({*self.replicas, *self.broken}))
