@@ -329,6 +329,7 @@ class NodeJetStream:
 
     def _start_jetstream(self, directory: Path, identity: NodeIdentity) -> None:
         from jetcluster.cluster.jetstream import JetStream
+        from jetcluster.node.data_restarts import DataRestarts
         from jetcluster.raft.api import META_GROUP
         from jetcluster.replica.account_quota import AccountQuota
         from jetcluster.replica.catchup import CatchUp, SnapshotOwner
@@ -382,6 +383,7 @@ class NodeJetStream:
             placement_rules=self._placement_rules,
             max_buffered=max_buffered(self._options.jetstream),
         )
+        restarts = DataRestarts(directory, node.clock, self._log, node.start_again)
         try:
             self.jetstream = JetStream(
                 context,
@@ -390,7 +392,8 @@ class NodeJetStream:
                 clustered=self._options.is_clustered,
                 expected_nodes=lambda: self.mesh.expected_nodes if isinstance(self.mesh, NodeMesh) else 1,
                 settled=lambda: not isinstance(self.mesh, NodeMesh) or self.mesh.settled,
-                renew_data=self._renew_data,
+                renew_data=restarts.renew,
+                start_again=restarts.again,
                 save_cluster=lambda cluster_id, member: save_identity(
                     directory, replace(identity, cluster=cluster_id, member=member)
                 ),
@@ -422,22 +425,6 @@ class NodeJetStream:
                 text, damage=renewal.reason, kept=len(renewal.kept), fetched=len(renewal.left), quarantine=old
             )
         return kv
-
-    def _renew_data(self, reason: str) -> None:
-        """The node starts again in place, with another data store; a supervisor sees the same process."""
-        from jetcluster.node import data_renewal
-
-        directory = Path(self.store_dir)
-        if data_renewal.recently_renewed(directory, self._node.clock.time_ns() / 1e9):
-            self._log.error("the data store is damaged again: the disk may be failing", damage=reason)
-            return
-        try:
-            data_renewal.mark(directory, reason)
-        except OSError as error:
-            self._log.error("the damaged data store cannot be marked", error=str(error))
-            return
-        self._log.error("the data store is damaged: the server starts again and renews it", damage=reason)
-        self._node.start_again()
 
     def _open_raft(self, directory: Path) -> RaftNode:
         """The journal is read here: what it holds decides what this node may vouch for. Raises StorageError."""

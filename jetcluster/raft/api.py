@@ -136,6 +136,8 @@ class RaftGroup(Protocol):
     applied_index: int
     stopped: str
     """Why this replica stopped for good; "" while it works."""
+    fault: BaseException | None
+    """What was raised then, if that was the reason."""
     ready: bool
     """True on a leader whose own no-op is applied (see `StateMachine.on_role`)."""
     leaderless_since: float | None

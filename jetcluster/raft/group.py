@@ -58,6 +58,7 @@ class Group(Outbox):
         self.machine_index = applied_index
         """The newest command that the state machine was given; no-ops and configurations behind it are not told."""
         self.stopped = ""
+        self.fault: BaseException | None = None
         self.ready = False
         self.now: Callable[[], float] = node.clock.monotonic
         self.role = Role.FOLLOWER
@@ -264,6 +265,7 @@ class Group(Outbox):
     def fail(self, error: BaseException | str) -> None:
         """This replica can not go on safely: it stops, visibly, and the node lives."""
         self.node.counters.stopped_groups += 1
+        self.fault = error if isinstance(error, BaseException) else None
         reason = error if isinstance(error, str) else repr(error)
         self.node.report(self, f"stopped: {reason}")
         self.stop(reason)

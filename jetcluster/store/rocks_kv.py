@@ -24,6 +24,7 @@ from weakref import WeakSet
 
 from jetcluster import faults
 from jetcluster.store import keys
+from jetcluster.store.disk_probe import probe
 from jetcluster.store.kv import (
     EAGER_COMMITS,
     HELD_BYTES,
@@ -40,6 +41,7 @@ from jetcluster.store.kv import (
 )
 from jetcluster.store.progress import Progress
 from jetcluster.store.rocks_options import options_of
+from jetcluster.store.rocks_snapshot import RocksSnapshot, failure_of, pairs_of
 
 MEMTABLE = 32 << 20
 """On a small disk less: a full memtable needs that much room to be flushed."""
@@ -76,34 +78,6 @@ _WOULD_WAIT = "Result incomplete"
 _STALLS = ("rocksdb.is-write-stopped", "rocksdb.actual-delayed-write-rate")
 ROOM_CHECK = 1 << 20
 """The free space is looked up once per so many written bytes."""
-
-
-class RocksSnapshot:
-    """One iterator: RocksDB keeps what it saw when it was made. (rocksdict 0.3.29's own Snapshot shows later writes.)
-
-    One scan at a time. It pins table files that compaction has replaced meanwhile; do not keep it for long.
-    """
-
-    def __init__(self, cursor: Any, newer: OpenWrites | None) -> None:
-        """`newer`: what could not be committed."""
-        self._cursor = cursor
-        self._newer = newer
-
-    def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
-        if self._cursor is None:
-            raise KvError("the database was closed")
-        pairs = self._stored(start, end)
-        yield from pairs if self._newer is None else self._newer.over(pairs, start, end)
-
-    def _stored(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
-        for pair in _pairs(self._cursor, None, start):
-            if pair[0] >= end:
-                return
-            yield pair
-
-    def close(self) -> None:
-        """Scans raise KvError from here on."""
-        self._cursor = self._newer = None
 
 
 class RocksKv(Commits):
@@ -164,7 +138,7 @@ class RocksKv(Commits):
                 options.set_disable_auto_compactions(True)
             self._db = self._connect(options)
         except Exception as error:
-            raise type(_failure(error))(f"cannot open {path}: {error}") from error
+            raise type(failure_of(error))(f"cannot open {path}: {error}") from error
 
     def _connect(self, options: Any) -> Any:
         return self._rocks.Rdict(str(self._path), options)
@@ -183,9 +157,14 @@ class RocksKv(Commits):
                 self.damage = self.damage or f"{name} has {found} bytes, {size} were written"
 
     def _failed(self, error: Exception) -> KvError:
-        failure = _failure(error)
+        failure = failure_of(error)
         if isinstance(failure, KvDamagedError):
             self.damage = self.damage or str(failure)
+        return failure
+
+    def _refused(self, error: Exception) -> KvError:
+        failure = self._failed(error)
+        self.unwritable = "" if isinstance(failure, KvDamagedError) else str(failure)
         return failure
 
     def _unreadable(self, error: Exception) -> KvError:
@@ -200,6 +179,16 @@ class RocksKv(Commits):
     @property
     def failing(self) -> str:
         return self._progress.failing
+
+    async def probe(self) -> None:
+        if self.spare_bytes <= 0:
+            raise KvFullError("there is no room on the disk yet")
+        try:
+            for name in ("store.read", "store.write", "store.flush"):
+                faults.point(name)
+            await asyncio.to_thread(probe, self._path)
+        except OSError as error:
+            raise KvError(str(error)) from error
 
     def trouble(self) -> str:
         return self._progress.trouble()
@@ -350,7 +339,8 @@ class RocksKv(Commits):
             if self._owner_flushes and str(error).startswith(_WOULD_WAIT):
                 self._stalled = True
                 return False
-            raise self._failed(error) from error
+            raise self._refused(error) from error
+        self.unwritable = ""
         return True
 
     def _must_wait(self) -> bool:
@@ -388,7 +378,7 @@ class RocksKv(Commits):
     @property
     def spare_bytes(self) -> int:
         unflushed = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
-        return self._free_bytes() - self._reserve - unflushed - self._open.size - self.compaction_bytes() // 2
+        return self._free() - self._reserve - unflushed - self._open.size - self.compaction_bytes() // 2
 
     async def reclaim(self, ranges: list[tuple[bytes, bytes]]) -> None:
         async with self._flushing:
@@ -466,9 +456,15 @@ class RocksKv(Commits):
         names = ("rocksdb.cur-size-all-mem-tables", "rocksdb.block-cache-usage")
         return sum(self._db.property_int_value(name) or 0 for name in names)
 
+    def _free(self) -> int:
+        try:
+            return self._free_bytes()
+        except OSError as error:
+            raise KvError(str(error)) from error
+
     def _check_room(self, more: int) -> None:
         """Raises KvFullError unless what is in memory and `more` bytes could be flushed."""
-        free = self._free_bytes()
+        free = self._free()
         self._tight = free < 2 * (self._reserve + self.compaction_bytes())
         unflushed = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
         needed = min(self._reserve, unflushed + more + MARGIN)
@@ -483,7 +479,8 @@ class RocksKv(Commits):
             self._db.flush(True)
             faults.point("store.flush")
         except Exception as error:
-            raise self._failed(error) from error
+            raise self._refused(error) from error
+        self.unwritable = ""
 
     def compaction_bytes(self) -> int:
         """Free space that a compaction may need. Where it is missing nothing that was deleted can be freed any more:
@@ -574,27 +571,4 @@ class RocksKv(Commits):
             cursor = self._db.iter(bounds)
         except Exception as error:
             raise self._unreadable(error) from error
-        return _pairs(cursor, bounds, start, self._unreadable)
-
-
-def _pairs(
-    cursor: Any, bounds: Any, start: bytes, failed: Callable[[Exception], KvError] | None = None
-) -> Iterator[KeyValue]:
-    """`bounds` is only held: rocksdict's iterator points into it, and reads freed memory when it is gone first."""
-    try:
-        cursor.seek(start)
-        valid, key, value, step = cursor.valid, cursor.key, cursor.value, cursor.next
-        while valid():
-            yield key(), value()
-            step()
-        cursor.status()
-    except Exception as error:
-        raise (failed or _failure)(error) from error
-
-
-def _failure(error: Exception) -> KvError:
-    """rocksdict raises bare exceptions with RocksDB's status as text."""
-    text = str(error)
-    if text.startswith("Corruption"):
-        return KvDamagedError(text)
-    return KvFullError(text) if "No space left" in text else KvError(text)
+        return pairs_of(cursor, bounds, start, self._unreadable)

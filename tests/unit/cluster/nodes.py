@@ -84,6 +84,8 @@ class CrashKv(MemKv):
         self.broken = False
         """Commits and flushes fail, with `error`."""
         self.error: KvError = KvFullError("IO error: No space left on device")
+        self.sick = False
+        """The disk below takes nothing."""
         self.waiting = False
         """Commits have to wait, and what piles up is too much."""
         self._flushed: dict[bytes, bytes] = dict(values or {})
@@ -93,8 +95,14 @@ class CrashKv(MemKv):
 
     def commit(self) -> int:
         if self.broken:
+            self.unwritable = str(self.error)
             raise self.error
+        self.unwritable = ""
         return self.commits if self.waiting else super().commit()
+
+    async def probe(self) -> None:
+        if self.sick:
+            raise KvError("IO error: Input/output error")
 
     @property
     def open_bytes(self) -> int:
