@@ -211,7 +211,8 @@ class MetaReplica:
 
     @property
     def state_index(self) -> int:
-        return self.machine.applied_index
+        lost = self.group is not None and self.group.contradicted
+        return 0 if lost else self.machine.applied_index
 
     @property
     def wants_state(self) -> bool:
@@ -248,7 +249,7 @@ class MetaReplica:
     async def snapshot_end(self, index: int, term: int, config: Config) -> None:
         assert self.group is not None
         data, self._import = b"".join(value for _, value in self._import.scan(b"", b"\xff")), MemKv()
-        if index < self.machine.applied_index:
+        if index < self.state_index:
             raise MeshError("the meta log was faster")
         self.group.suspend()
         effects = self.machine.restore(data)

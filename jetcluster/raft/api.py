@@ -197,6 +197,12 @@ class RaftGroup(Protocol):
         offer that was on its way while another state was installed."""
         ...
 
+    @property
+    def contradicted(self) -> bool:
+        """The leader does not have what this replica counts as committed: a loss of power took it from a majority that
+        had not waited for the disk. The leader's state replaces the own one, and may be older."""
+        ...
+
     def fetches(self, peer: str, index: int) -> None:
         """`peer` fetches the state of `index` from this node, and was heard of just now: a leader keeps the log behind
         it for the peer, until that has caught up or is silent for long, or the disk wants the space."""

@@ -177,6 +177,11 @@ class Group(Outbox):
         """See `api.RaftGroup`."""
         return self.snapshots.needed or self.snapshots.offered
 
+    @property
+    def contradicted(self) -> bool:
+        """See `api.RaftGroup`."""
+        return bool(self.snapshots.contradicted)
+
     def fetches(self, peer: str, index: int) -> None:
         """See `api.RaftGroup`."""
         self.replicator.fetches(peer, index)
@@ -586,15 +591,5 @@ class Group(Outbox):
 
     def next_time(self) -> float | None:
         """When `on_time` is wanted next."""
-        times = [
-            t
-            for t in (
-                self.election.at,
-                self.snapshots.at,
-                self.replicator.check_at,
-                self.rejoin.at,
-                self.hand_over.until,
-            )
-            if t is not None
-        ]
-        return min(times, default=None)
+        parts = (self.election.at, self.snapshots.at, self.replicator.check_at, self.rejoin.at, self.hand_over.until)
+        return min((t for t in parts if t is not None), default=None)

@@ -230,6 +230,8 @@ class StreamReplica:
             raise DamagedError(self.store.first_seq, self.store.last_seq) from error
 
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
+        if self.group.contradicted:
+            self.reads.abort()
         self.reads.leave()
         if leader == self.context.me:
             # Only this replica could give the state that it lacks itself. Taking it from itself would wipe what is
@@ -246,7 +248,7 @@ class StreamReplica:
 
     @property
     def state_index(self) -> int:
-        return self.machine.applied_index
+        return 0 if self.group.contradicted else self.machine.applied_index
 
     def snapshot_export(self) -> Cut:
         if not self.trusted:
@@ -336,7 +338,7 @@ class StreamReplica:
     @property
     def trusted(self) -> bool:
         """It is sound, and nothing speaks against its being what the others have."""
-        return self.sound and not self.doubt
+        return self.sound and not self.doubt and not self.group.contradicted
 
     @property
     def vouches(self) -> bool:

@@ -184,11 +184,14 @@ class RocksKv(Commits):
         if self.spare_bytes <= 0:
             raise KvFullError("there is no room on the disk yet")
         try:
-            for name in ("store.read", "store.write", "store.flush"):
-                faults.point(name)
-            await asyncio.to_thread(probe, self._path)
+            await asyncio.to_thread(self._probe)
         except OSError as error:
             raise KvError(str(error)) from error
+
+    def _probe(self) -> None:
+        for name in ("store.read", "store.write", "store.flush"):
+            faults.point(name)
+        probe(self._path)
 
     def trouble(self) -> str:
         return self._progress.trouble()
