@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import ClusterOptions
-from jetcluster.file_modes import make_folder, tighten
+from jetcluster.file_modes import tighten
+from jetcluster.files import make_folder
 from jetcluster.mesh import left_out
 from jetcluster.mesh.api import MeshError, NodeInfo
 from jetcluster.mesh.core import MeshCore
