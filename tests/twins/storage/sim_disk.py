@@ -62,6 +62,8 @@ class SimDisk:
         self.hung = False
         self.flights: list[Flight] = []
         self.faults: list[Fault] = []
+        self.tampered = 0
+        """Counts rot and cuts."""
         self.locked: dict[str, object] = {}
         """Path of a lock file -> its holder, a process' own matter: RocksDB's."""
         self._flight: Flight | None = None
@@ -141,11 +143,13 @@ class SimDisk:
         """Changes the byte there, and `flips` - 1 more behind it."""
         file = self.file(path)
         old = file.read(offset, flips)
+        self.tampered += 1
         file.overwrite(offset, bytes(byte ^ (1 + self.rng.randrange(255)) for byte in old))
 
     def cut(self, path: object, size: int) -> None:
         file = self.file(path)
         file.cut(size)
+        self.tampered += 1
         self._reserve(file, -(-file.size // self.sector) * self.sector)
 
     def tree(self, path: object = "/") -> Iterator[tuple[str, SectorFile]]:
