@@ -18,9 +18,10 @@ UNKNOWN_MEMORY = 1 << 30
 class Capacity:
     """Looks at memory and disk once, at the start. `options` may change by a reload and is read at every question."""
 
-    def __init__(self, options: Options, directory: Path, files: Files = os) -> None:
+    def __init__(self, options: Options, directory: Path, memory: int | None = None, files: Files = os) -> None:
+        """`memory`: bytes of the machine, which is asked by default."""
         self._options = options
-        self._memory = physical_memory() // 4 * 3
+        self._memory = (physical_memory() if memory is None else memory) // 4 * 3
         self._disk = free_disk(directory, files) // 4 * 3
 
     @property

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 from jetcluster.files import (
     Files,
@@ -72,38 +72,44 @@ def settle(directory: Path, files: Files = os) -> None:
         sync(directory, files)
 
 
+class OpenStore(Protocol):
+    """Opens or makes the data store in a folder; see `store.rocks_kv.RocksKv`. Raises KvError and OSError."""
+
+    def __call__(self, path: Path, *, salvage: bool = False, owner_flushes: bool = False) -> RocksKv: ...
+
+
 def open_data(
-    directory: Path, *, renewable: bool, now: float, files: Files = os, rocks: Any = None
+    directory: Path, *, renewable: bool, now: float, files: Files = os, open_store: OpenStore = RocksKv
 ) -> tuple[RocksKv, Renewal | None]:
-    """The data store of the node, renewed first where that is needed; `renewable`: peers may have what is lost;
-    `rocks`: see `RocksKv`. Raises KvError and OSError."""
+    """The data store of the node, renewed first where that is needed; `renewable`: peers may have what is lost. Raises
+    KvError and OSError."""
     data = directory / DATA
     reason = read_text(data / MARKER, files).strip() if exists(data / MARKER, files) else ""
     if not reason or not renewable:
         try:
-            return _open_kept(data, files, rocks), None
+            return _open_kept(data, files, open_store), None
         except KvDamagedError as error:
             if not renewable:
                 raise
             reason = str(error)
-    renewal = _renew(directory, reason, int(now), files, rocks)
-    return _open_kept(data, files, rocks), renewal
+    renewal = _renew(directory, reason, int(now), files, open_store)
+    return _open_kept(data, files, open_store), renewal
 
 
-def _open_kept(data: Path, files: Files, rocks: Any) -> RocksKv:
+def _open_kept(data: Path, files: Files, open_store: OpenStore) -> RocksKv:
     """On a small disk RocksDB flushes by itself as well, early: where it did not, an import that was given up for want
     of room was seen to keep it."""
     make_folder(data, files)
     owner_flushes = total_bytes(data, files) >= SMALL_DISK
-    return RocksKv(data, owner_flushes=owner_flushes, files=files, rocks=rocks)
+    return open_store(data, owner_flushes=owner_flushes)
 
 
-def _renew(directory: Path, reason: str, stamp: int, files: Files, rocks: Any) -> Renewal:
+def _renew(directory: Path, reason: str, stamp: int, files: Files, open_store: OpenStore) -> Renewal:
     data, fresh = directory / DATA, directory / NEXT
     remove_tree(fresh, files)  # of an attempt that did not get as far as its marker
-    new = RocksKv(fresh, files=files, rocks=rocks)
+    new = open_store(fresh)
     try:
-        kept, left = _fill(new, data, files, rocks)
+        kept, left = _fill(new, data, open_store)
         new.flush_now()
     finally:
         new.close()
@@ -119,9 +125,9 @@ def _renew(directory: Path, reason: str, stamp: int, files: Files, rocks: Any) -
     return Renewal(reason, tuple(kept), tuple(left), old)
 
 
-def _fill(new: RocksKv, data: Path, files: Files, rocks: Any) -> tuple[list[int], list[int]]:
+def _fill(new: RocksKv, data: Path, open_store: OpenStore) -> tuple[list[int], list[int]]:
     try:
-        old = RocksKv(data, salvage=True, files=files, rocks=rocks)
+        old = open_store(data, salvage=True)
     except KvDamagedError:
         return [], []
     try:
