@@ -13,6 +13,7 @@ from itertools import count
 from typing import Final
 
 from jetcluster.consumer.pull_request import PullRequest
+from jetcluster.ordered import OrderedSet
 
 READY: Final = 0
 HELD: Final = 1
@@ -41,7 +42,7 @@ class PullQueue:
         """Requests with a max_bytes: what they get depends on each message."""
         self.replies: dict[bytes, int] = {}
         """Reply subject -> requests that wait with it."""
-        self.touched: set[bytes] = set()
+        self.touched: OrderedSet[bytes] = OrderedSet()
         """Reply subjects that came or went since somebody last looked."""
 
     def __len__(self) -> int:

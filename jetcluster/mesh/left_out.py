@@ -11,24 +11,25 @@ happened, and goes on.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
-from jetcluster.mesh.identity import write_durably
+from jetcluster.files import Files, read_text, write_durably
 
 FILE: Final = "LEFT-OUT"
 """In the JetStream folder."""
 
 
-def mark(directory: Path, text: str) -> None:
+def mark(directory: Path, text: str, files: Files = os) -> None:
     """Durable once this returns. Raises OSError."""
-    write_durably(directory / FILE, text)
+    write_durably(directory / FILE, text, files)
 
 
-def marked(directory: Path) -> str:
+def marked(directory: Path, files: Files = os) -> str:
     """Why this store must not be used; "" when it may be. Raises OSError."""
     try:
-        return (directory / FILE).read_text(errors="replace").strip()
+        return read_text(directory / FILE, files, errors="replace").strip()
     except FileNotFoundError:
         return ""
 

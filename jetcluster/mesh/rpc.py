@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from jetcluster.mesh.api import MeshError, MeshRefusedError
 from jetcluster.mesh.frames import encode_call, encode_error, encode_reply
+from jetcluster.ordered import OrderedSet
 
 if TYPE_CHECKING:
     from jetcluster.mesh.core import PeerLink
@@ -41,7 +42,7 @@ class Rpc:
         self._next_id = 0
         self._failed = 0
         self._waiting: dict[int, tuple[str, asyncio.Future[bytes]]] = {}
-        self._running: dict[str, set[asyncio.Task[None]]] = {}
+        self._running: dict[str, OrderedSet[asyncio.Task[None]]] = {}
 
     def serve(self, method: str, handler: Handler) -> None:
         if method in self._handlers:
@@ -81,7 +82,7 @@ class Rpc:
             raise MeshError(f"{method}: no answer within {timeout:g} s") from None
 
     def on_call(self, link: PeerLink, call_id: int, method: str, payload: bytes) -> None:
-        running = self._running.setdefault(link.peer_id, set())
+        running = self._running.setdefault(link.peer_id, OrderedSet())
         if len(running) >= MAX_RUNNING:
             link.send(encode_error(call_id, f"{method}: too many requests at once"))
             return

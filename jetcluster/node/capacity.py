@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from jetcluster.config.options import AccountJetStreamOptions, Options
+from jetcluster.files import Files, free_bytes
 from jetcluster.model.limits import AccountLimits, tier_replicas
 
 UNKNOWN_DISK = 1 << 40
@@ -18,10 +18,11 @@ UNKNOWN_MEMORY = 1 << 30
 class Capacity:
     """Looks at memory and disk once, at the start. `options` may change by a reload and is read at every question."""
 
-    def __init__(self, options: Options, directory: Path) -> None:
+    def __init__(self, options: Options, directory: Path, memory: int | None = None, files: Files = os) -> None:
+        """`memory`: bytes of the machine, which is asked by default."""
         self._options = options
-        self._memory = physical_memory() // 4 * 3
-        self._disk = free_disk(directory) // 4 * 3
+        self._memory = (physical_memory() if memory is None else memory) // 4 * 3
+        self._disk = free_disk(directory, files) // 4 * 3
 
     @property
     def max_memory(self) -> int:
@@ -102,9 +103,9 @@ def physical_memory() -> int:
         return UNKNOWN_MEMORY
 
 
-def free_disk(directory: Path) -> int:
+def free_disk(directory: Path, files: Files = os) -> int:
     try:
-        return shutil.disk_usage(directory).free
+        return free_bytes(directory, files)
     except OSError:
         return UNKNOWN_DISK
 

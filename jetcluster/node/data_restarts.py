@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from jetcluster.clock import Clock
+from jetcluster.files import Files, exists, read_text, write
 from jetcluster.node import data_renewal
 
 if TYPE_CHECKING:
@@ -19,20 +20,21 @@ COOL_DOWN: Final = 60.0
 
 
 class DataRestarts:
-    def __init__(self, directory: Path, clock: Clock, log: Log, start: Callable[[], None]) -> None:
+    def __init__(self, directory: Path, clock: Clock, files: Files, log: Log, start: Callable[[], None]) -> None:
         """`start` stops the process as on SIGTERM, and has it begin anew."""
         self._directory = directory
         self._clock = clock
+        self._files = files
         self._log = log
         self._start = start
 
     def renew(self, reason: str) -> None:
         """With another data store (`data_renewal`)."""
-        if data_renewal.recently_renewed(self._directory, self._now()):
+        if data_renewal.recently_renewed(self._directory, self._now(), self._files):
             self._log.error("the data store is damaged again: the disk may be failing", damage=reason)
             return
         try:
-            data_renewal.mark(self._directory, reason)
+            data_renewal.mark(self._directory, reason, self._files)
         except OSError as error:
             self._log.error("the damaged data store cannot be marked", error=str(error))
             return
@@ -43,13 +45,13 @@ class DataRestarts:
         """With the data store that there is, opened anew."""
         stamp = self._directory / AGAIN
         try:
-            last = stamp.read_text() if stamp.exists() else ""
+            last = read_text(stamp, self._files, errors="replace") if exists(stamp, self._files) else ""
             if last.isdecimal() and 0 <= self._now() - int(last) < COOL_DOWN:
                 self._log.warning(
                     "the data store failed again soon after a start: the disk may be failing", error=reason
                 )
                 return
-            stamp.write_text(str(int(self._now())))
+            write(stamp, str(int(self._now())).encode(), self._files)
         except OSError as error:
             self._log.error("the disk is not well", error=str(error))
             return

@@ -12,11 +12,10 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from jetcluster.clock import SystemClock, SystemRng
 from jetcluster.config.options import Options
-from jetcluster.health.descriptors import DescriptorWatch, raise_limit
 from jetcluster.logs import Logger
 from jetcluster.node.node_jetstream import NodeJetStream, StorageError
+from jetcluster.node.platform import Platform, SystemPlatform
 from jetcluster.node.server_options import server_options
 from jetcluster.node.stop_watch import StopWatch
 from jetcluster.node.system_account import SystemAccount
@@ -45,13 +44,21 @@ START_AGAIN = -1
 class Node:
     """A server process from the inside. `start` raises ListenError, StorageError or OSError."""
 
-    def __init__(self, options: Options, log: Logger, read_options: Callable[[], Options] | None = None) -> None:
-        """`read_options` reads the configuration again, for a reload; it raises ConfigError."""
+    def __init__(
+        self,
+        options: Options,
+        log: Logger,
+        read_options: Callable[[], Options] | None = None,
+        platform: Platform | None = None,
+    ) -> None:
+        """`read_options` reads the configuration again, for a reload; it raises ConfigError. `platform`: the operating
+        system by default."""
         self.options = options
         self.log = log
         self.read_options = read_options
-        self.clock = SystemClock()
-        self.rng = SystemRng()
+        self.platform = platform or SystemPlatform()
+        self.clock = self.platform.clock
+        self.rng = self.platform.rng
         self.server: Server
         self.operator: NodeOperator | None = None
         """None when the configuration has no operator."""
@@ -75,7 +82,7 @@ class Node:
 
     async def start(self) -> None:
         options, loop = self.options, asyncio.get_running_loop()
-        files = raise_limit()
+        files = self.platform.raise_limit()
         from jetcluster.auth.authenticator import Authenticator
 
         authenticator: Authenticator | None = None
@@ -87,7 +94,7 @@ class Node:
             authenticator = self.operator.authenticator(options)
         authenticator = authenticator or Authenticator(options)
         self.server = Server(server_options(options), authenticator, self.clock, self.rng, loop)
-        self.server.crowd.watch = DescriptorWatch()
+        self.server.crowd.watch = self.platform.descriptors()
         if self.operator is not None:
             self.server.look_up = self.operator.look_up
         self._handle_signals(loop)
@@ -361,22 +368,28 @@ def run(options: Options, log: Logger, read_options: Callable[[], Options] | Non
     except ImportError:
         runner = asyncio.Runner()
     watch = StopWatch(log)
+    node = Node(options, log, read_options)
+    node.on_stop = watch.start
     try:
         with runner:
-            return runner.run(_main(options, log, read_options, watch))
+            return runner.run(serve(node, _freeze))
     finally:
         watch.cancel()
 
 
-async def _main(options: Options, log: Logger, read_options: Callable[[], Options] | None, watch: StopWatch) -> int:
-    node = Node(options, log, read_options)
-    node.on_stop = watch.start
+async def serve(node: Node, started: Callable[[], None] = lambda: None) -> int:
+    """Starts the node, calls `started`, and returns the exit code once it has stopped."""
     try:
         await node.start()
     except (ListenError, StorageError, OSError) as error:
-        log.fatal(str(error))
+        node.log.fatal(str(error))
         return 1
-    gc.collect()
-    gc.freeze()
+    started()
     await node.stopped.wait()
     return START_AGAIN if node.again else node.exit_code
+
+
+def _freeze() -> None:
+    """What is there once a node has started stays."""
+    gc.collect()
+    gc.freeze()

@@ -90,7 +90,9 @@ class Journal:
         options: JournalOptions | None = None,
         on_fatal: Callable[[BaseException], None] | None = None,
         mark: Mark | None = None,
+        stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """`stopwatch`: seconds, read in the writer's thread."""
         self.options = options or JournalOptions()
         self.counters = JournalCounters()
         self.sync_latency = Latency()
@@ -111,6 +113,7 @@ class Journal:
         self._writer = writer
         self._timers = timers
         self._rng = rng
+        self._stopwatch = stopwatch
         self._on_fatal = on_fatal or _raise
         self._mark = mark if mark is not None else NoMark()
         self._marked = 0
@@ -368,10 +371,10 @@ class Journal:
             if batch.segment - 1 in self._seeds and batch.seq - 1 > self.synced:
                 self._disk.sync(batch.segment - 1)
             self._create(batch)
-        start = time.perf_counter()
+        start = self._stopwatch()
         self._disk.write(batch.segment, batch.offset, batch.chunks, batch.sync)
         if batch.sync:
-            self.sync_latency.observe(time.perf_counter() - start)
+            self.sync_latency.observe(self._stopwatch() - start)
         self._reached = batch.seq, batch.segment
 
     def _finish(self, last: SealedBatch | None) -> None:

@@ -21,6 +21,11 @@ class Writer(Protocol):
     def close(self) -> None: ...
 
 
+class WaitingWriter(Writer, Protocol):
+    @property
+    def waits(self) -> DiskWaits: ...
+
+
 class DiskWaits:
     """Jobs that came while another one was under way. The loop counts what comes, the thread what is done."""
 
