@@ -201,6 +201,8 @@ class FileDisk:
                 self._files.close(fd)
         self._unsynced.discard(number)
         self._unlink(self._path(number))
+        # Else a later segment's end may reach the disk before this one's, and what is left has a hole.
+        self._files.fsync(self._directory_fd)
 
     def _unlink(self, path: Path) -> None:
         with contextlib.suppress(FileNotFoundError):

@@ -505,6 +505,11 @@ class Journal:
         return self._seq if self._open.count else self._seq - 1
 
     @property
+    def newest_segment(self) -> int:
+        """That of batch `open_seq`."""
+        return self.segment if self._open.count or not self._fresh_segment else self.segment - 1
+
+    @property
     def synced(self) -> int:
         """The newest batch known to be durable."""
         return self._syncs.synced
