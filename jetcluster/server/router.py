@@ -530,12 +530,18 @@ class Router:
 
     def drop_leaf(self, link: LeafPeer) -> None:
         """Forgets a link that is gone."""
+        exhaust(self.dropping_leaf(link))
+
+    def dropping_leaf(self, link: LeafPeer) -> Iterator[None]:
+        """`drop_leaf`, a subject at a time. To other links it is one of those here until the end, as what they have
+        been told of it goes by that."""
+        self.far.drop_peer(link)
         if link in self.leaf_links:
             for subject, queue in list(self._remote.get(link, ())):
                 self.set_leaf_interest(link, subject, queue, 0)
+                yield
             self.leaf_links.remove(link)
         self._remote.pop(link, None)
-        self.far.drop_peer(link)
 
     # ---- messages of the mesh
 

@@ -33,11 +33,12 @@ async def started(node: Node) -> int:
         seen = len(node.log())
         try:
             await node.start()
-            return starts
         except HarnessError:
             if node.alive or BY_CHANCE not in node.log()[seen:] or starts == MOST_STARTS:
                 raise
-        starts += 1
+            starts += 1
+        else:
+            return starts
 
 
 @asynccontextmanager
