@@ -26,9 +26,10 @@ from jetcluster.server.server import Server
 if TYPE_CHECKING:
     from jetcluster.node.operator_mode import NodeOperator
 
-GC_THRESHOLDS = (50_000, 20, 50)
+GC_THRESHOLDS = (25_000, 8, 250)
 """Data-path objects die young by reference count; the collector's default of 700 allocations would run it thousands of
-times per second."""
+times per second. The loop stands while it runs, about 0.1 us for each object that has come to stay since the last time:
+one of the second generation looks at 200,000 of them (a million took 60 to 130 ms)."""
 _SIGNAL_NAMES = {
     signal.SIGINT: "interrupt",
     signal.SIGTERM: "terminated",

@@ -195,11 +195,11 @@ class LeafLink(LeafInput):
 
     def ended(self) -> None:
         self._forget_input()
+        was_joined, self.joined = self.joined, False
         if self._router is not None:
-            self._router.drop_leaf(self)
-        if self.joined:
+            self.server.removals.of_leaf(self._router, self)
+        if was_joined:
             log.info("Leafnode connection closed: %s account: %s", self.close_reason, self.account)
-        self.joined = False
         self.leafnodes.forget(self)
         if not self.over.done():
             self.over.set_result(None)

@@ -171,9 +171,13 @@ class Router:
             self._interest_changed(self.account, subject, None, count)
 
     def interests(self) -> Iterator[tuple[bytes, bytes | None, int]]:
-        """(subject, queue, count) of what this node wants; the count of plain interest is 1."""
-        for (subject, queue), count in list(self._interest.items()):
-            yield subject, queue, count if queue is not None else 1
+        """(subject, queue, count) of what this node wants; the count of plain interest is 1. May be left and taken up
+        again: each is told as it is then."""
+        for key in list(self._interest):
+            count = self._interest.get(key)
+            if count is not None:
+                subject, queue = key
+                yield subject, queue, count if queue is not None else 1
 
     def has_interest(self, subject: bytes) -> bool:
         if self.replies is not None and self.replies.is_mine(subject):
@@ -530,12 +534,18 @@ class Router:
 
     def drop_leaf(self, link: LeafPeer) -> None:
         """Forgets a link that is gone."""
+        exhaust(self.dropping_leaf(link))
+
+    def dropping_leaf(self, link: LeafPeer) -> Iterator[None]:
+        """`drop_leaf`, a subject at a time. To other links it is one of those here until the end, as what they have
+        been told of it goes by that."""
+        self.far.drop_peer(link)
         if link in self.leaf_links:
             for subject, queue in list(self._remote.get(link, ())):
                 self.set_leaf_interest(link, subject, queue, 0)
+                yield
             self.leaf_links.remove(link)
         self._remote.pop(link, None)
-        self.far.drop_peer(link)
 
     # ---- messages of the mesh
 

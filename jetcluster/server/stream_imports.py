@@ -116,7 +116,7 @@ class LeafShadow(Shadow):
     def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
         link = self.link
         local = self.names.local(subject)
-        if origin is link or local is TOO_LONG:
+        if origin is link or local is TOO_LONG or not link.joined:
             return False
         queues = [] if self.queue is None else [self.queue]
         link.send_msg(self.account, local, reply, queues, headers, payload)
