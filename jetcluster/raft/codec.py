@@ -272,7 +272,8 @@ def _bounded(numbers: tuple[int, ...]) -> tuple[int, ...]:
 
 def _termed(numbers: tuple[int, ...]) -> tuple[int, ...]:
     """Of a frame of a group, whose third field is its term."""
-    _bounded(numbers)
+    if max(numbers) > MAX_NUMBER:
+        raise CodecError(f"{max(numbers)} is no term and no index")
     if numbers[2] > MAX_TERM:
         raise CodecError(f"{numbers[2]} is no term")
     return numbers
@@ -354,7 +355,9 @@ def decode(frame: bytes) -> Message:
 
 def _decode_ack(frame: bytes) -> Ack:
     _, _, term, index, context, recovering = _exactly(_ACK, frame)
-    return Ack(term, index, context, _flag(recovering))
+    if recovering > 1:
+        raise CodecError(f"flag {recovering}")
+    return Ack(term, index, context, recovering == 1)
 
 
 def _decode_reject(frame: bytes) -> Reject:

@@ -102,6 +102,8 @@ class RaftNode:
         """Groups that had something to apply and were not allowed to."""
         self._turn_scheduled = False
         self._working = False
+        self._reading = False
+        """Frames of a read are being delivered; `end_of_batch` comes behind them."""
         self._wakes: list[tuple[float, int]] = []
         self._wake_handle: TimerHandle | None = None
         self._wake_at = float("inf")
@@ -289,6 +291,7 @@ class RaftNode:
             return self._on_control(peer, frame)
         group = self.groups.get(gid)
         if group is not None:
+            self._reading = True
             return self._delivery.deliver(group, peer, frame)
         if not self.admission.is_member(peer):
             self.admission.refuse(peer, gid)
@@ -374,7 +377,7 @@ class RaftNode:
     def mark(self, group: Group) -> None:
         """`group` has something to do in this turn."""
         self._dirty[group.gid] = group
-        if not self._turn_scheduled and not self._working:
+        if not (self._turn_scheduled or self._working or self._reading):
             self._schedule_turn()
 
     def hold(self, group: Group) -> None:
@@ -399,7 +402,8 @@ class RaftNode:
 
     def end_of_batch(self) -> None:
         """Does the work of all marked groups, once each; what they mark meanwhile waits for the next turn."""
-        if self._working or self._closed:
+        self._reading = False
+        if self._working or self._closed or not self._dirty:
             return
         self._working = True
         dirty, self._dirty = self._dirty, {}
@@ -418,6 +422,7 @@ class RaftNode:
             group = self.groups.get(log.gid)
             if group is not None and not group.stopped:
                 group.on_durable()
+                self._dirty[log.gid] = group
         self.end_of_batch()
 
     def report(self, group: Group, text: str) -> None:
@@ -503,7 +508,7 @@ class RaftNode:
             return
         under_way = 0
         for group in list(self.groups.values()):
-            if group.engine.leads() and not group.stopped and not self.may_lead(group.peers):
+            if group.engine.leading and not group.stopped and not self.may_lead(group.peers):
                 under_way += group.hand_over.give_way()
                 if under_way >= self.config.hand_overs:
                     break
@@ -531,7 +536,7 @@ class RaftNode:
                     group.lost_leader(peer)
         if silent:
             for group in self.led.endangered(self.is_alive):
-                if group.engine.leads() and not group.stopped:
+                if group.engine.leading and not group.stopped:
                     group.tick_engine()
 
     def tell_led(self, peer: str) -> None:
@@ -542,7 +547,7 @@ class RaftNode:
     def _send_digests(self, to: Iterable[str] | None = None) -> None:
         lists: dict[str, list[tuple[int, int, int]]] = {p: [] for p in to or self._peers if self.is_up(p)}
         for peers, groups in self.led.told(lists):
-            leads = [group for group in groups if group.engine.leads() and not group.stopped]
+            leads = [group for group in groups if group.engine.leading and not group.stopped]
             entries = [(group.gid, group.term, group.commit_index) for group in leads]
             for peer in peers:
                 lists[peer] += entries

@@ -159,7 +159,7 @@ def take_over(log: GroupLog, me: str, term: int, applied_index: int, applied_ter
 def _check_stuck(group: Group) -> None:
     if group.stopped:
         raise RescueError(f"the replica has stopped: {group.stopped}")
-    if group.leader is not None or group.engine.leads():
+    if group.leader is not None or group.engine.leading:
         raise RescueError(LEADER_KNOWN)
 
 

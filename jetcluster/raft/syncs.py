@@ -110,7 +110,8 @@ class Syncs:
     def _set(self, seq: int) -> None:
         self.synced = max(self.synced, seq)
         self._on_synced()
-        self._end()
+        if self._waiting:
+            self._end()
 
     def _end(self) -> None:
         waiting, self._waiting = self._waiting, []
