@@ -303,7 +303,9 @@ def _decode_append(frame: bytes) -> Append:
     size = len(frame)
     if size < _APPEND.size:
         raise CodecError("append: truncated")
-    _, _, term, prev_index, prev_term, commit, context, count = _termed(_APPEND.unpack_from(frame))
+    _, _, term, prev_index, prev_term, commit, context, count = _APPEND.unpack_from(frame)
+    if term > MAX_TERM or prev_index > MAX_NUMBER or commit > MAX_NUMBER:
+        raise CodecError(f"append: {term} is no term, or {prev_index} or {commit} no index")
     if count > MAX_ENTRIES:
         raise CodecError(f"append: {count} entries")
     if prev_term > term:
@@ -354,9 +356,11 @@ def decode(frame: bytes) -> Message:
 
 
 def _decode_ack(frame: bytes) -> Ack:
-    _, _, term, index, context, recovering = _exactly(_ACK, frame)
-    if recovering > 1:
-        raise CodecError(f"flag {recovering}")
+    if len(frame) != _ACK.size:
+        raise CodecError(f"ack: {len(frame)} bytes, expected {_ACK.size}")
+    _, _, term, index, context, recovering = _ACK.unpack(frame)
+    if term > MAX_TERM or index > MAX_NUMBER or recovering > 1:
+        raise CodecError(f"ack: {term} is no term, {index} no index, or {recovering} no flag")
     return Ack(term, index, context, recovering == 1)
 
 

@@ -183,6 +183,8 @@ class _NoPoller:
 class Engine(syncobj.SyncObj):  # type: ignore[misc]
     """One group's consensus core. `role`, `term`, `leader`, `leading` and `commit` are read by others, set here."""
 
+    _SyncObj__raftCommitIndex: int
+
     def __init__(
         self, me: str, others: Iterable[str], log: GroupLog, clock: Clock, outbox: Outbox, quorum_timeout: float
     ) -> None:
@@ -310,7 +312,9 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
     def commit_to(self, index: int) -> bool:
         """A majority, this node among it, has the log durably up to `index`: commits it, but entries of older terms
         only along with one of this term (Raft figure 8). Whether that is news."""
-        if index <= self.commit or self._log.term_at(index) != self.term:
+        log = self._log
+        term = log.last_term if index == log.last_index else log.term_at(index)
+        if index <= self.commit or term != self.term:
             return False
         self.commit = index
         self._SyncObj__raftCommitIndex = index
@@ -339,11 +343,15 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self, peer: str, term: int, commit: int, prev_index: int, prev_term: int, entries: list[Entry]
     ) -> None:
         """A batch that was checked by `append.plan`: `prev` matches and the first entry is new here."""
-        if prev_index == self._log.last_index and self._follows(peer, term):
+        log = self._log
+        if prev_index == log.last_index and peer == self.leader and term == self.term and self.role is Role.FOLLOWER:
             for command, _, entry_term, kind in entries:
-                self._log.append(kind, entry_term, b"" if kind == NOOP else command)
-            self._outbox.send_ack(peer, self._log.last_index)
-            self._hear_commit(commit)
+                log.append(kind, entry_term, b"" if kind == NOOP else command)
+            self._outbox.send_ack(peer, log.last_index)
+            commit = min(commit, log.last_index)
+            if commit > self.commit:
+                self.commit = commit
+                self._SyncObj__raftCommitIndex = commit
             return
         self._adopt(peer, term)
         self._feed(
@@ -361,20 +369,13 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
     def receive_leader(self, peer: str, term: int, commit: int) -> None:
         """`peer` leads `term`; `commit` is committed and verified to be in this log."""
         assert commit <= self._log.last_index
-        if self._follows(peer, term):
-            self._hear_commit(commit)
+        if peer == self.leader and term == self.term and self.role is Role.FOLLOWER:
+            if commit > self.commit:
+                self.commit = commit
+                self._SyncObj__raftCommitIndex = commit
             return
         self._adopt(peer, term)
         self._feed(peer, {"type": "append_entries", "term": term, "commit_index": commit, "entries": []})
-
-    def _follows(self, peer: str, term: int) -> bool:
-        return peer == self.leader and term == self.term and self.role is Role.FOLLOWER
-
-    def _hear_commit(self, commit: int) -> None:
-        commit = min(commit, self._log.last_index)
-        if commit > self.commit:
-            self.commit = commit
-            self._SyncObj__raftCommitIndex = commit
 
     def _adopt(self, leader: str, term: int) -> None:
         """Following the leader of a new term is as good as having voted for it; said so on disk, a replica that was

@@ -33,7 +33,7 @@ from jetcluster.raft.engine import Engine, Outbox
 from jetcluster.raft.grouplog import GroupLog, JournalDamageError
 from jetcluster.raft.handover import HandOver
 from jetcluster.raft.membership import Config, Members, is_quorum, quorum_index
-from jetcluster.raft.persist_before_send import PersistBeforeSend, is_durable
+from jetcluster.raft.persist_before_send import PersistBeforeSend
 from jetcluster.raft.read_index import ReadRounds
 from jetcluster.raft.receiver import Receiver
 from jetcluster.raft.rejoin import Rejoin
@@ -71,8 +71,9 @@ class Group(Outbox):
         self._uncommitted = 0
         self._timed = (0, 0.0)
         """(index, when) of a proposal whose commit is being timed; index 0: none is."""
-        self._held = PersistBeforeSend()
-        self._members = log.config
+        self.held = PersistBeforeSend()
+        self.followed = log.config
+        """The configuration that `follow_config` saw last."""
         self.members = frozenset(log.config.voters + log.config.learners)
         """Whose frames count, by the newest configuration of the log (`RaftNode` judges others)."""
         self._shut_out: tuple[str, ...] = ()
@@ -260,7 +261,7 @@ class Group(Outbox):
         self.reads.fail()
         self.replicator.stop()
         self.election.stop()
-        self._held.clear()
+        self.held.clear()
 
     def fail(self, error: BaseException | str) -> None:
         """This replica can not go on safely: it stops, visibly, and the node lives."""
@@ -303,9 +304,9 @@ class Group(Outbox):
     def follow_config(self) -> None:
         """The newest configuration of the log may be another one."""
         config = self.log.configs[-1][1]
-        if config is self._members:
+        if config is self.followed:
             return
-        self._members = config
+        self.followed = config
         self.members = frozenset(config.voters + config.learners)
         self.fence(self._shut_out)
         self.engine.set_voters(p for p in config.voters if p != self.me)
@@ -341,7 +342,7 @@ class Group(Outbox):
         self.role, self.term, self.leader = role, term, leader
         self._note_leader()
         if term != old_term:
-            self._held.keep_term(term)
+            self.held.keep_term(term)
         if led and (role is not Role.LEADER or term != old_term):
             self.ready = False
             self.hand_over.stop()
@@ -420,7 +421,7 @@ class Group(Outbox):
     def peer_down(self, peer: str) -> None:
         self._note_leader()
         self.replicator.peer_changed(peer, up=False)
-        self._held.drop_peer(peer)
+        self.held.drop_peer(peer)
         self.lost_leader(peer)
 
     def led_by(self, peer: str, term: int) -> None:
@@ -437,26 +438,25 @@ class Group(Outbox):
         term = self.engine.term
         frame = codec.encode_ack(term, index, receiver.context, log.damaged)
         receiver.context = 0
-        if is_durable(log, index, log.term_gseq):
+        if index <= log.written_index and log.term_gseq <= log.durable_gseq:
             self.node.send(peer, self.gid, frame)
         else:
-            self._held.add(term, index, log.term_gseq, peer, frame)
+            self.held.add(term, index, log.term_gseq, peer, frame)
 
     def send_vote(self, peer: str, term: int) -> None:
         frame = codec.encode_vote_reply(term, True)
-        self._held.add(self.engine.term, 0, self.log.term_gseq, peer, frame)
+        self.held.add(self.engine.term, 0, self.log.term_gseq, peer, frame)
         if self.election.at is not None:
             self.election.schedule(self.config.vote_timeout)
 
     def send_vote_request(self, peer: str, term: int, last_index: int, last_term: int) -> None:
         frame = codec.encode_vote(term, last_index, last_term)
-        self._held.add(self.engine.term, 0, self.log.term_gseq, peer, frame)
+        self.held.add(self.engine.term, 0, self.log.term_gseq, peer, frame)
 
     def on_durable(self) -> None:
         """The journal got further: what was held back may be true now. `work` comes next."""
-        if self._held.frames:
-            for peer, frame in self._held.release(self.log, self.engine.term):
-                self.node.send(peer, self.gid, frame)
+        for peer, frame in self.held.release(self.log, self.engine.term):
+            self.node.send(peer, self.gid, frame)
         if self.log.damaged:
             self.rejoin.check()
 

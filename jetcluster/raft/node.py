@@ -92,7 +92,7 @@ class RaftNode:
         not ask: it writes little, and what the node should do with the others is in it."""
         self.losses: list[str] = []
         """What groups without another replica lost to damage of the journal found at this start (monitoring)."""
-        self._transport = transport
+        self.send = transport.send_raft
         self._on_report = self.admission.report = self._delivery.report = on_report or (lambda gid, text: None)
         self._peers: dict[str, _PeerState] = {}
         self._dirty: dict[int, Group] = {}
@@ -292,6 +292,7 @@ class RaftNode:
         group = self.groups.get(gid)
         if group is not None:
             self._reading = True
+            self._dirty[gid] = group
             return self._delivery.deliver(group, peer, frame)
         if not self.admission.is_member(peer):
             self.admission.refuse(peer, gid)
@@ -328,9 +329,6 @@ class RaftNode:
             if group.leader == peer and group.gid not in led:
                 group.left_out = True
                 group.lost_leader(peer)
-
-    def send(self, peer: str, gid: int, frame: bytes) -> bool:
-        return self._transport.send_raft(peer, gid, frame)
 
     def is_up(self, peer: str) -> bool:
         state = self._peers.get(peer)
@@ -421,7 +419,8 @@ class RaftNode:
         for log in logs:
             group = self.groups.get(log.gid)
             if group is not None and not group.stopped:
-                group.on_durable()
+                if group.held.frames or log.damaged:
+                    group.on_durable()
                 self._dirty[log.gid] = group
         self.end_of_batch()
 
@@ -499,7 +498,7 @@ class RaftNode:
         times = health.time.wall_ns, health.time.trusted_ns
         frame = codec.encode_heartbeat(self._sequence, *times, health.well, self.levels.own)
         for peer in peers:
-            self._transport.send_raft(peer, _CONTROL_GID, frame)
+            self.send(peer, _CONTROL_GID, frame)
 
     def _give_way(self) -> None:
         """What this node leads and a voter that is well could lead goes there. Not before the others have had the time
@@ -552,7 +551,7 @@ class RaftNode:
             for peer in peers:
                 lists[peer] += entries
         for peer, entries in lists.items():
-            self._transport.send_raft(peer, _CONTROL_GID, codec.encode_digest(entries))
+            self.send(peer, _CONTROL_GID, codec.encode_digest(entries))
 
     def stir(self, group: Group) -> None:
         """`group` wants the next housekeeping to look at it."""

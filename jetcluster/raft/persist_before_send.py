@@ -5,11 +5,6 @@ from __future__ import annotations
 from jetcluster.raft.grouplog import GroupLog
 
 
-def is_durable(log: GroupLog, index: int, record: int) -> bool:
-    """Whether entries up to `index` and the group's journal record number `record` are on disk."""
-    return index <= log.written_index and record <= log.durable_gseq
-
-
 class PersistBeforeSend:
     """In order; bounded by the leader's window, since every ack answers a batch."""
 
@@ -29,7 +24,7 @@ class PersistBeforeSend:
             of_term, index, record, peer, frame = item
             if of_term != term:
                 continue
-            if index <= log.written_index and record <= log.durable_gseq:  # `is_durable`
+            if index <= log.written_index and record <= log.durable_gseq:
                 free.append((peer, frame))
             else:
                 self.frames.append(item)

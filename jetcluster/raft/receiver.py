@@ -151,8 +151,10 @@ class Receiver:
             group.snapshots.offered = False
         self.context = message.context
         group.engine.receive_append(peer, message.term, message.commit, planned.prev_index, planned.prev_term, entries)
-        group.follow_config()
-        self._after_append(peer, planned.prev_index + len(entries))
+        if group.log.configs[-1][1] is not group.followed:
+            group.follow_config()
+        if group.log.damaged:
+            self._verified(peer, planned.prev_index + len(entries))
 
     def _on_held(self, peer: str, message: codec.Append, verified: int) -> None:
         group = self._group
@@ -162,14 +164,13 @@ class Receiver:
         if message.context != codec.NO_REPLY:
             self.context = message.context
             group.send_ack(peer, verified)
-        self._after_append(peer, verified)
-
-    def _after_append(self, peer: str, verified: int) -> None:
-        group = self._group
         if group.log.damaged:
-            group.sync()
-            group.rejoin.on_verified(peer, verified)
-        group.node.mark(group)
+            self._verified(peer, verified)
+
+    def _verified(self, peer: str, index: int) -> None:
+        """The log equals that of the leader up to `index`."""
+        self._group.sync()
+        self._group.rejoin.on_verified(peer, index)
 
     def _contradicted(self, index: int) -> bool:
         """Is entry `index` committed for certain, so that no leader can have another one?"""

@@ -60,17 +60,24 @@ class Replicator:
     # -- sending
 
     def flush(self) -> None:
-        """Sends every peer what its window allows, and the newest read context."""
+        """Sends every peer what its window allows, the newest read context and the commit index."""
         if faults.active:
             faults.point("raft.flush")
         reads, last = self._group.reads, self._group.log.last_index
         context = reads.context_to_send() if reads.waiting else 0
+        commit = self._group.engine.commit
         for flow in self.flows.values():
             if flow.next <= last or flow.state != FlowState.REPLICATE:
                 self._fill(flow, context)
-            if context and flow.connected and flow.context_sent < context:
+            if not flow.connected:
+                continue
+            if context and flow.context_sent < context:
                 self.beat(flow, context)
-        self.push_commit()
+            # Who has not heard of the commit index with a batch hears of it now, before this node applies and acks. A
+            # client that is told "stored" over the link to its own node finds the message there: the commit came over
+            # the same link first.
+            if flow.sent_commit < commit and (flow.state == FlowState.REPLICATE or flow.probe_prev is not None):
+                self.beat(flow, codec.NO_REPLY)
 
     def _fill(self, flow: PeerProgress, context: int) -> None:
         group = self._group
@@ -134,7 +141,7 @@ class Replicator:
         else:  # where a probe stands the follower may not be, but it hears of the commit index all the same
             prev = flow.next - 1 if flow.probe_prev is None else flow.probe_prev
         prev = max(prev, log.base_index)
-        term = log.term_at(prev)
+        term = log.last_term if prev == log.last_index else log.term_at(prev)
         if term is None:
             return
         commit = group.engine.commit
@@ -148,16 +155,6 @@ class Replicator:
             else:
                 flow.context_sent = max(flow.context_sent, context)
 
-    def push_commit(self) -> None:
-        """Everybody who has not heard of the commit index with a batch hears of it now, before this node applies and
-        acks. A client that is told "stored" over the link to its own node finds the message there: the commit came
-        over the same link first."""
-        commit = self._group.engine.commit
-        for flow in self.flows.values():
-            told = flow.state == FlowState.REPLICATE or flow.probe_prev is not None
-            if flow.connected and told and flow.sent_commit < commit:
-                self.beat(flow, codec.NO_REPLY)
-
     # -- answers
 
     def on_ack(self, peer: str, message: codec.Ack) -> None:
@@ -168,7 +165,8 @@ class Replicator:
         if message.match > group.log.last_index:
             group.node.counters.refused_frames += 1
             return
-        self._recovering(flow, message.recovering)
+        if message.recovering or not flow.whole:
+            self._recovering(flow, message.recovering)
         flow.acked(message.match, group.now())
         if not message.recovering:
             group.engine.receive_match(peer, message.match)
@@ -176,7 +174,6 @@ class Replicator:
                 group.reads.on_answer(peer, message.context)
         if group.log.configs[-1][1].learners:
             group.changes.on_progress(flow)
-        group.node.mark(group)
 
     def on_reject(self, peer: str, message: codec.Reject) -> None:
         group = self._group

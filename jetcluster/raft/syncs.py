@@ -60,7 +60,10 @@ class Syncs:
         self._refused = False
         self._written, self._segment = batch.seq, batch.segment
         if batch.sync:
-            self._set(batch.seq)
+            self.synced = batch.seq
+            self._on_synced()
+            if self._waiting:
+                self._end()
         elif self._waiting:
             self._sync()
 
@@ -100,18 +103,14 @@ class Syncs:
             return
         if error is None:
             self._refused = False
-            self._set(seq)
+            self.synced = max(self.synced, seq)
+            self._on_synced()
+            self._end()
         elif isinstance(error, OSError) and error.errno in SHORTAGE:  # met before anything was asked of the disk
             self.sync_within(RETRY)
             self.refused()
         else:
             self._on_error(error)
-
-    def _set(self, seq: int) -> None:
-        self.synced = max(self.synced, seq)
-        self._on_synced()
-        if self._waiting:
-            self._end()
 
     def _end(self) -> None:
         waiting, self._waiting = self._waiting, []

@@ -335,7 +335,8 @@ class ConsumerHost:
         return known[0] if known is not None else 0
 
     def _send(self, session: int, body: bytes) -> bool:
-        self.replica.wake()  # it may get lost
+        if self.replica.resting:
+            self.replica.wake()  # it may get lost
         return self._exchange.send_turn(self.replica, session, body)
 
     def _check_awake(self) -> None:

@@ -194,7 +194,8 @@ class Admission:
         rules = self._rules
         if rules.sealed or (rules.max_msg_size and not _each_at_most(batch, rules.max_msg_size)):
             return False
-        if self._looks_at_all(batch):
+        # Storing a message without a `Nats-` header may still be more than that.
+        if rules.allow_msg_counter or (rules.kv_purge and batch.has_headers and KV_OPERATION in batch.raw):
             return False
         if not rules.discard_new:
             return True
@@ -204,11 +205,6 @@ class Admission:
         if rules.max_msgs and store.messages + batch.count > rules.max_msgs:
             return False
         return not rules.max_bytes or store.byte_count + batch.record_bytes(memory=rules.memory) <= rules.max_bytes
-
-    def _looks_at_all(self, batch: Batch) -> bool:
-        """Storing a message without a `Nats-` header may still be more than that."""
-        rules = self._rules
-        return rules.allow_msg_counter or (rules.kv_purge and batch.has_headers and KV_OPERATION in batch.raw)
 
     def _new_ids(self, batch: Batch, first_seq: int) -> list[tuple[int, bytes]] | None:
         """(sequence, id) of the messages with a Nats-Msg-Id, when every message would be stored and none has another

@@ -6,13 +6,15 @@ import sys
 import threading
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import jetcluster
 
-ROOT = str(Path(jetcluster.__file__).parent) + "/"
-_RESUMED = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
-"""Pieces of the function that they stand in."""
+ROOT: Final = str(Path(jetcluster.__file__).parent) + "/"
+_PIECES: Final = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
+"""Of the function that they stand in: no calls of their own."""
+_TWINS: Final = ("MemKv.", "MemoryDisk.", "InlineWriter.")
+"""Stand in for the data store and the disk: what they call of themselves is not the product's."""
 
 
 class Call(NamedTuple):
@@ -24,12 +26,12 @@ class Call(NamedTuple):
 
 
 class Recorder:
-    """Made before the threads that it is to hear of. `begin` and `end` may alternate."""
+    """To be installed before the threads that it is to hear of begin. `begin` and `end` may alternate."""
 
     def __init__(self) -> None:
         self._calls: list[tuple[CodeType, int]] = []
         self._listening = False
-        self._depth = threading.local()
+        self._stacks = threading.local()
 
     def install(self) -> None:
         threading.setprofile(self._event)
@@ -40,8 +42,8 @@ class Recorder:
         threading.setprofile(None)  # type: ignore[arg-type]
 
     def begin(self) -> None:
-        self._calls.clear()
-        self._depth = threading.local()
+        self._calls = []
+        self._stacks = threading.local()
         self._listening = True
 
     def end(self) -> list[Call]:
@@ -52,19 +54,18 @@ class Recorder:
         ]
 
     def _event(self, frame: FrameType, event: str, arg: Any) -> None:
-        if not self._listening:
-            return
         code = frame.f_code
-        if not code.co_filename.startswith(ROOT) or code.co_name in _RESUMED:
+        if not self._listening or not code.co_filename.startswith(ROOT) or code.co_name in _PIECES:
             return
+        stack: list[CodeType] = self._stacks.__dict__.setdefault("codes", [])
         if event == "call":
-            depth = getattr(self._depth, "now", 0)
-            self._calls.append((code, depth))
-            self._depth.now = depth + 1
-        elif event == "return":
-            self._depth.now = max(0, getattr(self._depth, "now", 0) - 1)
+            if not (stack and stack[-1].co_qualname.startswith(_TWINS)):
+                self._calls.append((code, len(stack)))
+            stack.append(code)
+        elif event == "return" and stack:
+            stack.pop()
 
 
-def files(calls: list[Call]) -> int:
-    """How many files they are in."""
-    return len({call.file for call in calls})
+def files(calls: list[Call]) -> list[str]:
+    """The files they are in, in the order of the first call."""
+    return list(dict.fromkeys(call.file for call in calls))

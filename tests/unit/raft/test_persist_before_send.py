@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from jetcluster.raft.persist_before_send import PersistBeforeSend, is_durable
+from jetcluster.raft.persist_before_send import PersistBeforeSend
 from tests.unit.raft.journals import Bench, fill
 
 
@@ -25,7 +25,6 @@ def test_a_frame_may_wait_for_a_record_instead_of_an_entry() -> None:
     log.set_term(2, "B")
     held = PersistBeforeSend()
     held.add(2, 0, log.term_gseq, "B", b"vote")
-    assert not is_durable(log, 0, log.term_gseq)
     assert list(held.release(log, 2)) == []
     bench.settle()
     assert list(held.release(log, 2)) == [("B", b"vote")]
