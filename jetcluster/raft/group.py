@@ -441,7 +441,7 @@ class Group(Outbox):
         if index <= log.written_index and log.term_gseq <= log.durable_gseq:
             self.node.send(peer, self.gid, frame)
         else:
-            self.held.add(term, index, log.term_gseq, peer, frame)
+            self.held.frames.append((term, index, log.term_gseq, peer, frame))
 
     def send_vote(self, peer: str, term: int) -> None:
         frame = codec.encode_vote_reply(term, True)

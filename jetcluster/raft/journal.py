@@ -128,6 +128,8 @@ class Journal:
         """The batch that is open ends its segment."""
         self._start = 0
         self._end = 0
+        self.queued_bytes = 0
+        """What waits for the disk."""
         self._fresh_segment = False
         self._seq = 1
         self._seed = 0
@@ -254,6 +256,7 @@ class Journal:
             opened.chunks.append(body)
         offset = self._end + records.RECORD_HEAD
         self._end = offset + len(body)
+        self.queued_bytes = self._end - self._start
         opened.count += 1
         opened.logs[log] = None
         if kind == records.TERM or kind == records.STATE:
@@ -271,10 +274,6 @@ class Journal:
 
     def append_compact(self, log: GroupLog, config: Config) -> None:
         self.append(log, records.COMPACT, 0, log.base_index, log.base_term, encode_config(config))
-
-    @property
-    def queued_bytes(self) -> int:
-        return self._end - self._start
 
     def _say_space(self, *, stuck: bool) -> None:
         self.stuck = stuck
@@ -337,6 +336,7 @@ class Journal:
         self._active.update(opened.logs)
         self._seq += 1
         self._fresh_segment = False
+        self.queued_bytes = 0
         self._open = OpenBatch()
         if self._end >= self.options.segment_bytes or self._roll:
             forced, self._roll = self._roll, False
@@ -400,6 +400,8 @@ class Journal:
         self.counters.batches += 1
         self.counters.bytes += batch.size
         self._syncs.written(batch)
+        if self.retention.doomed:
+            self.retention.delete_doomed()
         if not batch.sync and self.options.sync_interval is not None:
             self._syncs.sync_within(self.options.sync_interval)
         logs: list[GroupLog] = []

@@ -376,7 +376,8 @@ class RaftNode:
         """`group` has something to do in this turn."""
         self._dirty[group.gid] = group
         if not (self._turn_scheduled or self._working or self._reading):
-            self._schedule_turn()
+            self._turn_scheduled = True
+            self.timers.call_soon(self._turn)
 
     def hold(self, group: Group) -> None:
         """`group` has something to apply once it may."""
@@ -407,6 +408,8 @@ class RaftNode:
         dirty, self._dirty = self._dirty, {}
         self._stirred.update(dirty)
         for group in dirty.values():
+            if group.engine.commit <= group.applied_index and not group.engine.leading and not group.reads.waiting:
+                continue  # a follower with nothing to apply
             try:
                 group.work()
             except Exception as error:  # noqa: BLE001 - as in `delivery`

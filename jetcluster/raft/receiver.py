@@ -36,6 +36,8 @@ class Receiver:
             return wrong
         if isinstance(message, codec.Append):
             wrong = self._on_append(peer, message)
+        elif isinstance(message, codec.Ack) and message.term == group.term and group.engine.leading:
+            group.replicator.on_ack(peer, message)
         elif isinstance(message, codec.PreVote):
             self._group.election.on_pre_vote(peer, message)
         elif isinstance(message, codec.Vote):
@@ -59,9 +61,7 @@ class Receiver:
 
     def _on_answer(self, peer: str, message: codec.Message) -> None:
         """A message of this very term, to its leader."""
-        if isinstance(message, codec.Ack):
-            self._group.replicator.on_ack(peer, message)
-        elif isinstance(message, codec.Reject):
+        if isinstance(message, codec.Reject):
             self._group.replicator.on_reject(peer, message)
         elif isinstance(message, codec.SnapRequest):
             self._group.replicator.on_snap_request(peer)

@@ -34,7 +34,7 @@ class Syncs:
         on_synced: Callable[[], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """`on_error`: a sync has failed, so that nothing can be vouched for any more."""
+        """`on_synced`: more is durable, other than by `written`. `on_error`: a sync has failed, so that nothing can be vouched for any more."""
         self.synced = 0
         """The newest batch known to be durable."""
         self.closed = False
@@ -61,7 +61,6 @@ class Syncs:
         self._written, self._segment = batch.seq, batch.segment
         if batch.sync:
             self.synced = batch.seq
-            self._on_synced()
             if self._waiting:
                 self._end()
         elif self._waiting:

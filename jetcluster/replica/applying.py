@@ -83,24 +83,25 @@ class Applying:
         """The end of a turn in which commands were applied."""
         self._untold = False
         replica = self._replica
-        self._context.turn_commit.mark()
+        self._context.turn_commit.end_of_turn()
         try:
             replica.reads.applied(replica.machine.applied_index)
-            self._tell_consumers()
+            if replica.consumers.running and self._store.last_seq > self._told_seq:
+                self._tell_consumers()
         except Exception as error:  # noqa: BLE001 - as in `apply`
             self.failed("what follows from a command failed", error, replica.machine.applied_index)
 
     def _tell_consumers(self) -> None:
         first, last = self._told_seq + 1, self._store.last_seq
         self._told_seq = last
-        if last >= first:
-            self._replica.consumers.appended(first, last)
+        self._replica.consumers.appended(first, last)
 
     def _tell(self, index: int, command: bytes, result: Result) -> None:
         """Of a command that is no publish: whoever proposed it, and whom it concerns."""
         replica = self._replica
         kind = command[0] if command else 0
-        self._tell_consumers()
+        if self._store.last_seq > self._told_seq:
+            self._tell_consumers()
         if kind == commands.CONSUMER_TURN:
             return  # nobody waits for one, and `ConsumerHost` was told by the table
         replica.duties.applied(kind)

@@ -64,7 +64,7 @@ class Client(ClientLogin):
             return
         try:
             self._process(data)
-        except Exception:
+        except Exception:  # noqa: BLE001 - it is told there
             self._failed()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -113,7 +113,7 @@ class Client(ClientLogin):
     def _attempt(self, work: Callable[[_T], None], what: _T) -> None:
         try:
             work(what)
-        except Exception:
+        except Exception:  # noqa: BLE001 - it is told there
             self._failed()
 
     def _failed(self) -> None:

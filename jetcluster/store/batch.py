@@ -83,6 +83,7 @@ class Batch:
         "count",
         "encoded_bytes",
         "has_headers",
+        "single",
         "subject_count",
     )
 
@@ -90,6 +91,8 @@ class Batch:
     encoded_bytes: int
     """Length of `raw`."""
     has_headers: bool
+    single: list[bytes] | None
+    """`subjects` where there is only one."""
     subject_count: int
     """`len(subjects)`."""
 
@@ -164,6 +167,7 @@ class Batch:
         self._buffer = raw
         self._start = offset
         self._end = len(raw)
+        self._subjects: list[bytes] | None
         self.count = count
         self.encoded_bytes = len(raw) - offset
         self.has_headers = bool(flags & _HEADERS)
@@ -173,10 +177,10 @@ class Batch:
         if subject_count == 1:
             (size,) = _U16.unpack_from(raw, at)
             at += 2 + size
-            self._subjects: list[bytes] | None = [raw[at - size : at]]
+            self._subjects = self.single = [raw[at - size : at]]
         else:
             at, self._subject_lengths = self._column("H", subject_count, at)
-            self._subjects = None
+            self._subjects = self.single = None
             self._subjects_at = at
             at += sum(self._subject_lengths)
         self._index: array[int] | None = None
@@ -332,7 +336,7 @@ class Batch:
         """Sum of `record_size` over all messages; no step per message for one subject and no headers."""
         total = self._end - self._body + self.count * (MEMORY_RECORD if memory else FILE_RECORD)
         if self._index is None:
-            total += len((self._subjects or self.subjects)[0]) * self.count
+            total += len((self.single or self.subjects)[0]) * self.count
         else:
             lengths = [len(subject) for subject in self.subjects]
             total += sum(map(lengths.__getitem__, self._index))

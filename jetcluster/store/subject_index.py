@@ -184,7 +184,7 @@ class SubjectIndex:
 
     def add_block(self, batch: Batch, first: int, writes: dict[bytes, bytes]) -> None:
         """Postings, into `writes`, and counts of a block just added to the block table, all of it live."""
-        subjects = batch.subjects
+        subjects = batch.single or batch.subjects
         if self.lasts.open:
             self.lasts.added(subjects)
         if len(subjects) == batch.count:

@@ -21,7 +21,7 @@ _HEAD: Final = struct.Struct("<QH")
 
 
 class BatchParts:
-    __slots__ = ("_indexes", "pieces", "_store", "_term")
+    __slots__ = ("_indexes", "_store", "_term", "pieces")
 
     def __init__(self, store: MachineStore) -> None:
         """Continues with the rows of `store`."""
