@@ -101,6 +101,8 @@ class StreamReplica:
         self.mirrors = MirrorHost(context, self)
         self.leadership = Leadership(context, self)
         self.applying = Applying(context, self)
+        self.apply = self.applying.apply
+        """Of `raft.api.StateMachine`."""
         self.listening = Listening(
             self.bus, context.budget, lambda error: self.applying.failed("a subject cannot be listened to", error)
         )
@@ -143,7 +145,7 @@ class StreamReplica:
         if failing := self.context.turn_commit.failing:
             error = StorageFullError if self.context.turn_commit.full else RaftError
             raise error(f"the data store cannot be written: {failing}")
-        if self.leading:
+        if self.group.role is Role.LEADER:
             self.context.account_quota.take(self, len(command))
         if command[0] == commands.FAST_PUBLISH:
             understood = self.understood(command)
@@ -153,11 +155,6 @@ class StreamReplica:
         return self.group.propose(command)
 
     # ---- raft.api.StateMachine
-
-    def apply(self, index: int, term: int, command: bytes) -> None:
-        if self.resting:
-            self.wake()
-        self.applying.apply(index, term, command)
 
     def on_role(self, role: Role, term: int, leader: str | None) -> None:
         gid = self.assignment.gid

@@ -111,6 +111,7 @@ class RocksKv(Commits):
             import rocksdict as rocks
         self._rocks = rocks
         self._open = OpenWrites()
+        self.put_new = self._open.put_new
         self._eager = 0
         no_wal: Any = rocks.WriteOptions()
         no_wal.disable_wal = True  # an attribute; the published stubs call it a method
@@ -246,9 +247,6 @@ class RocksKv(Commits):
 
     def put(self, key: bytes, value: bytes) -> None:
         self._open.put(key, value)
-
-    def put_new(self, keys: Iterable[bytes], value: bytes) -> None:
-        self._open.put_new(keys, value)
 
     def delete(self, key: bytes) -> None:
         self._open.delete_each((key,))

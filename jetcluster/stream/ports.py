@@ -127,6 +127,14 @@ class MachineStore(ReadStore, Protocol):
     @property
     def slices(self) -> Slices: ...
 
+    dirty: bool
+    """The machine's state will be written in the next commit."""
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        """Messages, `byte_count`, first and last sequence."""
+        ...
+
     @property
     def num_subjects(self) -> int: ...
 
