@@ -1,4 +1,4 @@
-"""Who a connection is: CONNECT options -> account, user, permissions."""
+"""The authenticator: from the options of a CONNECT to an account, a user and permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who a client certificate names, and whether it is one of the pinned ones.
+"""The user that a client certificate names, and the check against pinned certificates.
 
 The names of a certificate are tried in this order, and the first one that a user has decides: e-mail addresses, DNS
 names and URIs of the subject alternative names; the distinguished name, its parts in any order (RFC 4514); the subject

@@ -1,4 +1,4 @@
-"""Where the JWTs of accounts are: in the configuration, in a directory, or with a web server.
+"""The resolvers of accounts' JWTs: in the configuration, in a directory, or at a web server.
 
 A file is `<account>.jwt`; a deleted account's is `<account>.jwt.deleted`. That is nats-server's layout: a directory of
 one can be taken over by the other.

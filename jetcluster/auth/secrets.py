@@ -34,8 +34,8 @@ class PasswordChecker:
 
     A bcrypt check takes 50 ms and more by design. Right passwords are remembered (as a keyed digest), so that a
     thousand clients that come back after a restart pay for one check per user and not one each; wrong ones as well, so
-    that who tries again and again costs one. Whoever must not wait,
-    as an event loop must not, does the `slow_part` in a thread first: what it finds is remembered until it is wanted.
+    that repeated tries cost one. A caller that must not wait, as an event loop must not, does the
+    `slow_part` in a thread first: what it finds is remembered until it is wanted.
     """
 
     def __init__(self, key: bytes | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What stands of the accounts' exports and imports: who may import what, and no circles.
+"""The checks of exports against imports: who may import what, and no circles.
 
 `settle` serves the configuration file, where each problem refuses the file, and account JWTs, where the import that has
 the problem is left out. Texts are nats-server's.

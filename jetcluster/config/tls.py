@@ -14,7 +14,7 @@ from jetcluster.config.tls_ciphers import CURVES, openssl_suites
 
 
 def server_context(tls: TlsOptions, *, mutual: bool = False) -> ssl.SSLContext:
-    """For the accepting end; `mutual` asks the other end for a certificate whatever `verify` says. Raises
+    """For the accepting end; `mutual` asks the other end for a certificate also without `verify`. Raises
     `ConfigError` when a file is missing or unusable."""
     context = AlertingContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION  # of TLS 1.2: costly for this end alone

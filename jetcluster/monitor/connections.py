@@ -150,7 +150,7 @@ class Guard(asyncio.Protocol):
         self._timer = None if self._transport is None else asyncio.get_running_loop().call_later(seconds, self.end)
 
     def end(self) -> None:
-        """At once, whatever is still to be written."""
+        """At once, with output that is still to be written dropped."""
         if self._transport is not None:
             self._transport.abort()
         self._connections.remove(self)

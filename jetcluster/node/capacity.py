@@ -1,4 +1,4 @@
-"""How much JetStream may use here: what the configuration says; else three quarters of what there is."""
+"""The space that JetStream may use on this machine: as configured, else three quarters of what there is."""
 
 from __future__ import annotations
 

@@ -167,8 +167,8 @@ class NodeJetStream:
 
     async def prepare(self) -> None:
         """Before clients are let in: the nodes that are there already are linked, and know this one's client port if it
-        is a fixed one. Whoever connects then is told of all of them at once; clients (and their tests) that lose this
-        server right afterwards know where else to go. A server that stands alone leads its streams."""
+        is a fixed one. A client that connects then is told of all of them at once: if it
+        loses this server right afterwards it knows where else to go. A server that stands alone leads its streams."""
         if isinstance(self.mesh, NodeMesh):
             await self.mesh.first_dials(MEET_SECONDS)
             if self._left_out:

@@ -32,7 +32,7 @@ _LONGEST_TIMER = 7 * 24 * 3600.0
 _LAST_SECOND = 253_402_300_799
 """Of the year 9999: what comes later has no name."""
 MAX_ASKED = 64
-"""Accounts that are looked for elsewhere at a time; whoever comes with one more is refused."""
+"""Accounts that are looked for elsewhere at a time; a login that needs one more is refused."""
 MISSED = 1.0
 """Seconds that an account which was not found is not looked for again."""
 
@@ -248,7 +248,7 @@ class NodeOperator:
         self._apply(key, shares=shares, jetstream=jetstream)
 
     def _apply(self, key: str, *, shares: bool, jetstream: bool) -> None:
-        """Limits of JetStream need nothing done: whoever decides by them reads the options."""
+        """Limits of JetStream need nothing done: the code that decides by them reads the options."""
         node = self._node
         options = (node.options.accounts or {}).get(key)
         if options is None:

@@ -1,4 +1,5 @@
-"""Makes one replica of a stream the whole stream, in the stores of stopped servers (`jetcluster rescue --keep`).
+"""The offline rescue of a stream: one replica becomes the whole stream, in the stores of stopped servers (`jetcluster
+rescue --keep`).
 
 That is safe together with what the servers do when they start again (`cluster.stream_rescue`): the kept replica is not
 used before the meta group has registered it, and the others are given up by the meta log. Order of what is written,
@@ -237,7 +238,7 @@ def _write(store: StoreView, change: Callable[[Journal], None], rng: Rng) -> Non
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(moved.wait(), LOOK)
                 moved.clear()
-                if journal.stuck:  # a server waits for room, whoever runs a command wants to hear of it
+                if journal.stuck:  # a server waits for room; a command reports it
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
         finally:
             journal.close()

@@ -1,6 +1,7 @@
-"""What requests of this configuration will need and is not there when "Server is ready" is said, since it would not fit
-into a start. It is built in small steps, and imported by a thread, right after that: no request has to pay for it, and
-the event loop goes on in between."""
+"""The work of a start that is done after "Server is ready", since it would not fit into the start: modules and models
+that requests of this configuration need. It is imported by a thread and built in small steps, so that no request has to
+pay for it and the event loop goes on in between.
+"""
 
 from __future__ import annotations
 

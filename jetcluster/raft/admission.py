@@ -1,13 +1,13 @@
-"""Whose frames count, and which. Everybody else may be linked, and is not listened to: whoever can reach the route
-port, or has its password, is no member of anything by that.
+"""`Admission`: the peers whose frames count, and which frames. All others may be linked and are not listened to: a peer
+that can reach the route port, or has its password, is no member of anything by that.
 
 - A member of a group is who the newest configuration of its log names, committed or not, and who belongs to the cluster
   as well: to the meta group, by the newest configuration in this node's log of it, or by the word of a voter
   (`vouched`), where this node's log lags.
 - Voters lead, stand for election and tell the time. A learner answers, no more: anybody who may join becomes one.
 - A voter of the cluster that has no vote in the group by this replica's log may have become one since. It is heard
-  while nobody leads whom this replica knows, which is so where it lags: whoever follows a leader hears of new ones from
-  it.
+  while nobody leads whom this replica knows, which is so where it lags: a replica that follows a leader hears of new
+  ones from it.
 
 The peer is always that of the link, never a field of a frame.
 """

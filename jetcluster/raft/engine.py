@@ -2,7 +2,7 @@
 
 What stays pysyncobj's: the role and term machine, granting and counting votes, accepting a batch of entries
 (truncate, append, commit index), match indexes, the commit rule, check-quorum, the no-op of a new leader, TimeoutNow.
-What never reaches it, because 0.3.17 gets it wrong (rows of raft-engine.md section 3): unverified or overlapping
+What never reaches it, because 0.3.17 gets it wrong (docs/reference/pysyncobj.md): unverified or overlapping
 batches (D1-D3, D18), its chunked big entries (D6), stale terms (D7, D8), repeated or foreign votes (D9, D21), its own
 membership changes (D5, D13), pickle (D14), its apply loop and queue (D15, D19, D20), its snapshots (D16), its timers.
 

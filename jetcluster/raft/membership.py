@@ -1,9 +1,9 @@
-"""Who belongs to a group: one value, written whole into the log at every change.
+"""`Config`: the members of a group as one value, written whole into the log at every change.
 
 pysyncobj logs a change as a difference ("add X") and replays or reverses it; its configuration after a restart is the
-constructor's list, and nothing stops several changes at once (raft-engine.md D5, D13). Here every configuration entry
-carries the complete new configuration, so the configuration of a log is simply that of its newest such entry, and a
-truncation falls back to the one before.
+constructor's list, and nothing stops several changes at once (docs/reference/pysyncobj.md: D5, D13). Here every
+configuration entry carries the complete new configuration, so the configuration of a log is simply that of its newest
+such entry, and a truncation falls back to the one before.
 """
 
 from __future__ import annotations

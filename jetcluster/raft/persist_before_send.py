@@ -1,4 +1,4 @@
-"""Frames that may not leave before what they say is on disk (raft-engine.md D10, D12)."""
+"""Frames that may not leave before what they say is on disk (docs/reference/pysyncobj.md: D10, D12)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PersistBeforeSend:
         self._frames = [f for f in self._frames if f[0] == term]
 
     def drop_peer(self, peer: str) -> None:
-        """Its connection is gone; whatever it still needs to hear it will ask for."""
+        """Its connection is gone; it asks again for what it still needs."""
         self._frames = [f for f in self._frames if f[3] != peer]
 
     def clear(self) -> None:

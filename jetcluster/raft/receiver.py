@@ -1,5 +1,5 @@
-"""What a replica does with each message: the term and membership rules (raft-engine.md D7, D8, D9, D21) first, then
-the checked and rewritten form of it for the core.
+"""`Receiver`: a replica's handling of each message: first the rules of terms and members (docs/reference/pysyncobj.md:
+D7, D8, D9, D21), then the checked and rewritten form for the core.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class Receiver:
             self._group.node.report(self._group, f"{peer} does not know the installed state at {index}")
         else:
             # Entries of a memory stream, and with a sync interval, are not waited for: a power failure may take
-            # committed ones of a majority, and whoever has kept more of them goes the way of the majority.
+            # committed ones of a majority, and a replica that kept more of them follows the majority.
             if not self._group.snapshots.wanted:
                 why = f"{peer} does not have committed entry {index}, which a loss of power may take: its state counts"
                 self._group.node.report(self._group, why)

@@ -1,4 +1,5 @@
-"""Puts what accounts share into their routers: mappings, stream imports, service imports. Again at each reload.
+"""The setting up of what accounts share: mappings, stream imports and service imports are put into their routers, again
+at each reload.
 
 Nothing here is on the way of a message but what an account has asked for: mappings and imports are takers in its index,
 so they are found by the lookup that finds all others.

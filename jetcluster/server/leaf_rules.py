@@ -1,4 +1,4 @@
-"""What may cross a leaf link of an account."""
+"""The rules of what may cross a leaf link of an account."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the client-facing server can be told: `ServerOptions`, and the shape of the authenticator it asks.
+"""`ServerOptions`: the options of the client-facing server, and the shape of the authenticator it asks.
 
 Defaults are nats-server's. `config` maps flags and files onto this.
 """

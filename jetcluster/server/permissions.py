@@ -1,4 +1,4 @@
-"""What the user of one connection may do, with the answers cached, and the reply subjects opened for it."""
+"""The rights of one connection's user, with the answers cached, and the reply subjects opened for it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What is taken out of a router's index when a client or a peer is gone, which must not keep the loop: there may be a
+"""The removal of routes from a router's index when a client or a peer is gone, without keeping the loop: there may be a
 million subscriptions. Few are taken out at once, many in steps, in turns with all else that asks the loop for time.
-They take nothing from the moment at which their owner is gone: no route has them any more."""
+They take nothing from the moment at which their owner is gone: no route has them any more.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Service imports: a request of one account is delivered in another, and what is answered comes back.
 
 The request travels on in the exporting account under the exported subject, with a reply subject made for it there,
-`_R_.<account's>.<request's>`. What comes to that subject, on whatever node it was sent, goes to the requester's own
+`_R_.<account's>.<request's>`. What comes to that subject, on any node, goes to the requester's own
 reply subject in its own account. Requests enter the other account on the node where they were published; its routes do
 the rest (precedent: processServiceImport in nats-server's client.go).
 """

@@ -54,7 +54,7 @@ class MappedSubject(Passage):
         super().__init__(mapping.source)
         self.order = order
         self.last = b""
-        """Where the last message went, b"" if it was lost: whoever asks where nobody answers is told that subject."""
+        """Where the last message went, b"" if it was lost: a requester whom nobody answers is told that subject."""
         self._router = router
         self._ways = mapping.of(cluster)
         only, weight = self._ways[0]

@@ -1,4 +1,4 @@
-"""What a user may do, as JWTs write it: in the user's own, or in the template of a scoped signing key."""
+"""A user's rights as JWTs write them: in the user's own, or in the template of a scoped signing key."""
 
 from __future__ import annotations
 
