@@ -4,7 +4,7 @@ RocksDB keeps many streams in one file and goes on reading damaged files when it
 more; so a replica that is rebuilt beside a damaged file would not last. The old files are moved to `quarantine/` and
 never deleted: they may hold the only copy of something.
 
-Order on disk: `data.next` is filled and flushed, and gets its marker of the store (`cluster.identity`) last; then
+Order on disk: `data.next` is filled and flushed, and gets its marker of the store (`mesh.identity`) last; then
 `data` goes to `quarantine/`, then `data.next` becomes `data`. `settle` finishes what a crash cuts off between the two.
 """
 

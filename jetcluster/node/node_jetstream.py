@@ -476,7 +476,7 @@ class NodeJetStream:
 
     def _was_left_out(self, age: int, said: str) -> None:
         """A voter of the cluster says, and has signed, that it was rescued without this node, `age` seconds ago
-        (`cluster.left_out`)."""
+        (`mesh.left_out`)."""
         group = self.jetstream.meta.group if self.jetstream is not None else None
         if self._left_out or not self.store_dir:
             return

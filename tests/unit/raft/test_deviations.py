@@ -647,7 +647,7 @@ def _learner_config() -> bytes:
 
 
 def test_healthy_pipelines_never_truncate_but_stock_does(stock_clock: StockClock) -> None:
-    """The in-process form of the feasibility study's `instrument_truncation.py`: random pacing, no faults at all."""
+    """Random pacing and no faults at all."""
     rng = SeededRng(3)
     nodes = {n: Stock(n, "ABC") for n in "ABC"}
     nodes["A"].campaign("B")
