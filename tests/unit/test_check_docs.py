@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -97,3 +99,15 @@ def test_the_tables_of_numbers_are_those_of_the_code() -> None:
     assert rows_of("Side tables") == {k: v for k, v in vars(ports).items() if k.startswith("SIDE_")}
     levels_text = (TOP / "docs/reference/log.md").read_text().split("## Levels\n")[1]
     assert [int(n) for n in re.findall(r"^\| (\d) \|", levels_text, re.MULTILINE)] == [*range(levels.LEVEL + 1)]
+
+
+def test_the_picture_of_the_rooms_is_that_of_the_layers() -> None:
+    project = tomllib.loads((TOP / "pyproject.toml").read_text())
+    layers = project["tool"]["importlinter"]["contracts"][0]["layers"]
+    rooms = [[name.strip().removeprefix("jetcluster.") for name in layer.split("|")] for layer in layers]
+    page = (TOP / "docs/architecture.md").read_text().split("## Rooms\n")[1].split("```")[1]
+    lines = [set(re.findall(r"(?:^|\s{2,})([a-z]+)\*?(?=\s{2,}|$)", line)) for line in page.strip().splitlines()]
+    places = [[next(i for i, line in enumerate(lines) if room in line) for room in layer] for layer in rooms]
+    assert all(max(above) <= min(below) for above, below in itertools.pairwise(places)), places
+    folders = {path.parent.name for path in (TOP / "jetcluster").glob("*/__init__.py")}
+    assert folders <= set().union(*lines)
