@@ -147,7 +147,7 @@ def what_may_be_lost(stream: StreamView, kept: ReplicaView) -> list[str]:
     if missing:
         at = rfc3339(kept.state.last_ts) if kept.state is not None and kept.state.last_ts else "the beginning"
         found.append(
-            f"whatever was acknowledged after entry {index} (term {term}) of {kept.name}, whose newest message is of "
+            f"all that was acknowledged after entry {index} (term {term}) of {kept.name}, whose newest message is of "
             f"{at}: only {', '.join(missing)} may have had it, whose stores are not here"
         )
     found += [f"on {kept.name}: {problem}" for problem in kept.problems]
