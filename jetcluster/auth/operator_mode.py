@@ -46,7 +46,7 @@ class AccountExpiredError(AuthError):
 
 
 class IssuerError(AuthError):
-    """Who signed the user's JWT may not, or not any more."""
+    """The signer of the user's JWT may not sign, or not any more."""
 
     live_text = ""
 

@@ -70,7 +70,7 @@ class _SubscribeList:
         )
 
     def denies(self, subject: bytes, queue: bytes | None) -> bool:
-        """Of a subscription, or of a delivery to one."""
+        """True when a `deny` entry takes a subscription, or a delivery to one."""
         return self.plain.takes(subject) or (queue is not None and _queue_in(queue, self._queues_for(subject)))
 
     def _queues_for(self, subject: bytes) -> list[bytes]:

@@ -36,7 +36,7 @@ class Resolver(Protocol):
 
 
 class MemoryResolver:
-    """What the configuration says, and nothing else."""
+    """The JWTs of the configuration, and no others."""
 
     def __init__(self, tokens: dict[str, str]) -> None:
         self._tokens = tokens
@@ -59,7 +59,7 @@ class Store:
 
     @property
     def digest(self) -> bytes:
-        """Of all that is kept: equal on servers that keep the same."""
+        """A digest of all that is kept: equal on servers that keep the same."""
         whole = 0
         with self._lock:
             for one in self._hashes.values():

@@ -20,7 +20,7 @@ _MAX_REMEMBERED = 4096
 
 @dataclass(slots=True, frozen=True)
 class SlowPart:
-    """What is to be computed for one password. Those with the same `key` compute the same."""
+    """The computation for one password. Those with the same `key` compute the same."""
 
     key: bytes
     compute: Callable[[], None]
@@ -55,7 +55,7 @@ class PasswordChecker:
         return self._compute(digest, stored, given)
 
     def slow_part(self, stored: str, given: str) -> SlowPart | None:
-        """What `matches` would have to compute, for a thread; None when it knows."""
+        """The computation that `matches` would need, for a thread; None when it knows."""
         if not _BCRYPT.match(stored):
             return None
         digest = self._digest(stored, given)

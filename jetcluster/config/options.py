@@ -208,7 +208,7 @@ class ClusterOptions:
 
 @dataclass(slots=True)
 class LeafUserOptions:
-    """Who may connect as a leaf, and to which account. With an nkey (then `user` is empty) it signs the nonce."""
+    """A user that may connect as a leaf, and its account. With an nkey (then `user` is empty) it signs the nonce."""
 
     user: str
     password: str

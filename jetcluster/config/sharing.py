@@ -90,7 +90,8 @@ class MappingDestination:
 
 @dataclass(slots=True)
 class MappingOptions:
-    """What clients publish to `source` goes to one of `destinations`; what their weights leave open stays as it is."""
+    """A mapping: what clients publish to `source` goes to one of `destinations`; what their weights leave open stays as
+    it is."""
 
     source: str
     destinations: list[MappingDestination] = field(default_factory=list)

@@ -86,8 +86,8 @@ def _load_authorities(context: ssl.SSLContext, tls: TlsOptions, purpose: ssl.Pur
 
 
 def name_to_check(host: str, configured: Sequence[str]) -> str:
-    """Whom the certificate of `host` must name. Servers tell of others by their addresses, which certificates seldom
-    have: then it is the first name among the hosts that are configured, as nats-server does it."""
+    """The name that the certificate of `host` must have. Servers tell of others by their addresses, which certificates
+    seldom have: then it is the first name among the hosts that are configured, as nats-server does it."""
     if not _is_address(host):
         return host
     return next((other for other in configured if not _is_address(other)), host)

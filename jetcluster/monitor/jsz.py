@@ -191,7 +191,7 @@ def meta_cluster(node: NodeView) -> Json:
 
 
 def log_bytes(group: Any) -> int:
-    """Of the group's entries in the journal."""
+    """The bytes of the group's entries in the journal."""
     log = getattr(group, "log", None)
     return int(log.bytes) if log is not None else 0
 

@@ -232,7 +232,7 @@ class NodeJetStream:
             self._relay.serve(self._relayed_accounts())
 
     def renew_tls(self, cluster: ClusterOptions) -> None:
-        """Of routes, out of a new configuration: for handshakes to come. Raises ConfigError."""
+        """Takes the TLS of routes out of a new configuration, for handshakes to come. Raises ConfigError."""
         if cluster.tls is not None and isinstance(self.mesh, NodeMesh):
             self.mesh.set_tls(mesh_tls(cluster, cluster.tls))
 

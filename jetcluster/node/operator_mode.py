@@ -79,7 +79,7 @@ class NodeOperator:
         return known
 
     def take_over(self, known: KnownAccounts) -> None:
-        """What `prepare` has made, before the connections are asked anew who they are."""
+        """Takes over what `prepare` has made, before the connections are asked anew who they are."""
         if not isinstance(self.resolver, Store):
             self.resolver = MemoryResolver(self._node.options.operator.preload)
         self.known.by_key = known.by_key

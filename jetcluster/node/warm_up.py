@@ -32,8 +32,9 @@ async def warm_up(options: Options) -> None:
 
 
 async def build_models() -> None:
-    """Of requests, one by one: a request that comes meanwhile builds its own and waits for no other. For the first one,
-    which has no fields, pydantic imports and looks for more than all others take: that is done in a thread."""
+    """Builds the models of requests, one by one: a request that comes meanwhile builds its own and waits for no other.
+    For the first one, which has no fields, pydantic imports and looks for more than all others take: that is done in a
+    thread."""
     base: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.model.base")
     await asyncio.to_thread(base.WireModel.model_rebuild)
     for model in base.models():

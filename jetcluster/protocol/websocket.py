@@ -283,7 +283,7 @@ def control(opcode: int, payload: bytes) -> bytes:
 
 
 def close_payload(code: int, text: str) -> bytes:
-    """What a close frame holds; the text is cut to what fits."""
+    """The payload of a close frame; the text is cut to what fits."""
     body = text.encode()[: MAX_CONTROL - 2].decode(errors="ignore").encode()
     return code.to_bytes(2) + body
 

@@ -31,7 +31,7 @@ MAX_TOLD = 256
 
 
 class Standing(Enum):
-    """What a peer is to a group."""
+    """The standing of a peer in a group."""
 
     STRANGER = 0
     LEARNER = 1
@@ -76,7 +76,7 @@ class Admission:
         return self.knows(peer) or any(peer in group.members for group in self._groups.values())
 
     def standing(self, group: Group, peer: str) -> Standing:
-        """What may `peer` say in `group`?"""
+        """The standing of `peer` in `group`."""
         if peer in group.peers:
             return Standing.VOTER if group.gid == META_GROUP or self.is_member(peer) else Standing.STRANGER
         if group.hears(peer) and self.is_voter(peer):

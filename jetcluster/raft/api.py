@@ -150,8 +150,9 @@ class RaftGroup(Protocol):
 
     @property
     def told_index(self) -> int:
-        """What somebody may have been told is stored, as far as this replica has heard: above `commit_index` while it
-        lacks entries that its leader has, because its disk is full or it was away. May go down again."""
+        """The index up to which somebody may have been told that entries are stored, as far as this replica has heard:
+        above `commit_index` while it lacks entries that its leader has, because its disk is full or it was away. May go
+        down again."""
         ...
 
     @property

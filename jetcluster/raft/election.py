@@ -76,7 +76,7 @@ class Election:
         self.schedule(group.config.retry)
 
     def may_stamp(self) -> bool:
-        """What a leader stamps must be the cluster's time, not only that of the own clock."""
+        """True when the time to stamp is the cluster's, not only that of the own clock."""
         group = self._group
         return group.node.may_stamp(group.log.config.voters, self._since)
 

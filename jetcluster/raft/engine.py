@@ -92,7 +92,7 @@ class Peer(Node):  # type: ignore[misc]
 
 
 class Outbox:
-    """What the base wants to send, as calls. `Group` implements it."""
+    """The messages that the base wants to send, as calls. `Group` implements it."""
 
     def send_vote_request(self, peer: str, term: int, last_index: int, last_term: int) -> None:
         raise NotImplementedError
@@ -241,7 +241,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         return int(self._SyncObj__raftCommitIndex)
 
     def noop_index(self) -> int:
-        """Of this node's newest leadership."""
+        """The index of the no-op of this node's newest leadership."""
         return self._SyncObj__noopIDx or 0
 
     def match_index(self, peer: str) -> int:
@@ -368,7 +368,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
             )
 
     def forget_match(self, peer: str) -> None:
-        """What `peer` acknowledged before is no longer on its disk (see `rejoin.py`)."""
+        """Forgets what `peer` acknowledged: it is no longer on its disk (see `rejoin.py`)."""
         self._SyncObj__raftMatchIndex[self._peer(peer)] = 0
 
     def receive_timeout_now(self, peer: str, term: int) -> None:

@@ -62,8 +62,8 @@ class Config:
         return replace(self, voters=voters, learners=learners)
 
     def rescued(self, voters: tuple[str, ...], learners: tuple[str, ...], number: int = 0) -> Config:
-        """What is left of this one: all other members are fenced off. `number`: of the rescue, where more of them are
-        known than this configuration tells of."""
+        """The configuration that is left of this one: all other members are fenced off. `number`: that of the rescue,
+        where more of them are known than this configuration tells of."""
         left = {*voters, *learners}
         lost = [p for p in (*self.fenced, *self.voters, *self.learners) if p not in left]
         fenced = tuple(dict.fromkeys(lost))[-MAX_MEMBERS:]

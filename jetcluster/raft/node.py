@@ -126,11 +126,11 @@ class RaftNode:
     # -- groups
 
     def knows(self, gid: int) -> bool:
-        """Whether the journal holds this group (from an earlier life)."""
+        """True when the journal holds this group (from an earlier life)."""
         return gid in self.journal.groups
 
     def rescues(self, gid: int) -> int:
-        """How often the group was rescued from a lost majority (`rescue.py`), as far as the journal knows."""
+        """Counts the rescues of the group from a lost majority (`rescue.py`), as far as the journal knows."""
         log = self.journal.groups.get(gid)
         return 0 if log is None else log.rescues
 

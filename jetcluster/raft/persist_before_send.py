@@ -8,7 +8,7 @@ from jetcluster.raft.grouplog import GroupLog
 
 
 def is_durable(log: GroupLog, index: int, record: int) -> bool:
-    """Whether entries up to `index` and the group's journal record number `record` are on disk."""
+    """True when entries up to `index` and the group's journal record number `record` are on disk."""
     return index <= log.durable_index and record <= log.durable_gseq
 
 
@@ -26,7 +26,7 @@ class PersistBeforeSend:
         self._frames.append((term, index, record, peer, frame))
 
     def release(self, log: GroupLog, term: int) -> Iterator[tuple[str, bytes]]:
-        """What may leave now. Frames of another term are dropped: a truncated tail's ack is stale by its term."""
+        """Frames that may leave now. Those of another term are dropped: a truncated tail's ack is stale by its term."""
         if not self._frames:
             return
         held, self._frames = self._frames, []

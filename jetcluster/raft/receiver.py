@@ -30,7 +30,7 @@ class Receiver:
         entries: the leader may have acked them by now."""
 
     def on_message(self, peer: str, message: codec.Message) -> str:
-        """What is wrong with it, if no member would send it; else ""."""
+        """Handles a message. Returns what is wrong with it, if no member would send it; else ""."""
         wrong = ""
         if self._group.stopped or peer in self._group.fenced:
             return wrong

@@ -60,7 +60,7 @@ class Standing(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int]:
-        """Of two logs the one with the greater place is the more advanced."""
+        """The place of a log: of two the one with the greater place is the more advanced."""
         return self.last_term, self.last_index
 
     @property
@@ -135,7 +135,7 @@ def force(
 def append_forced(
     log: GroupLog, me: str, term: int, voters: tuple[str, ...], learners: tuple[str, ...] = (), number: int = 0
 ) -> Config:
-    """What `force` and `take_over` put into a log. `term` is not below the log's own."""
+    """Puts into a log what `force` and `take_over` agree on. `term` is not below the log's own."""
     assert me in voters, "the first leader has a vote"
     assert term >= max(log.term, log.last_term), (term, log.term, log.last_term)
     if log.damaged:

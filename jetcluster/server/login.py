@@ -157,7 +157,7 @@ class ClientLogin(Connection):
 
     @property
     def certificate(self) -> PeerCertificate | None:
-        """What the client has shown. Raises CertificateError."""
+        """The certificate that the client has shown. Raises CertificateError."""
         from jetcluster.auth.certificates import certificate_of
 
         return certificate_of(self.transport)
@@ -173,7 +173,7 @@ class ClientLogin(Connection):
 
     @property
     def permissions(self) -> Permissions | None:
-        """What the authenticator gave this user; None: everything."""
+        """The rights that the authenticator gave this user; None: all."""
         return None if self._permissions is None else self._permissions.of_user
 
     def tell_lame_duck(self) -> None:
@@ -181,7 +181,7 @@ class ClientLogin(Connection):
         self.send(writer.info({**self.server.info_for(self, first=False), "ldm": True}))
 
     def client_info(self) -> dict[str, Any]:
-        """Who this is, as the `client` of an advisory has it."""
+        """The client, as the `client` of an advisory has it."""
         server = self.server
         info: dict[str, Any] = {
             "start": datetime.fromtimestamp(self.start_ns / 1e9, UTC).isoformat().replace("+00:00", "Z"),

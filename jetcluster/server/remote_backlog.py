@@ -33,7 +33,7 @@ class _Flow:
 
 
 class RemoteBacklog:
-    """Of one account."""
+    """The backlog of one account."""
 
     def __init__(self, account: str) -> None:
         self._account = account

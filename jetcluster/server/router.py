@@ -188,7 +188,7 @@ class Router:
         return self._open(subject).group(queue) is not None
 
     def others_with_interest(self, subject: bytes) -> int:
-        """How many other nodes of the cluster would get what is published to `subject`."""
+        """Counts the other nodes of the cluster that would get what is published to `subject`."""
         return len(self._open(subject).nodes)
 
     def _open(self, subject: bytes) -> Route:
@@ -201,7 +201,7 @@ class Router:
         return self._watches.add(subject, callback)
 
     def wanted_by(self, peer: RemotePeer) -> int:
-        """How many subscriptions a peer has told."""
+        """Counts the subscriptions that a peer has told."""
         return len(self._remote.get(peer, ()))
 
     # ---- messages
@@ -380,7 +380,7 @@ class Router:
         return self.awaited.add(reply, note)
 
     def mapping_of(self, subject: bytes) -> MappedSubject | None:
-        """What says where clients' messages to `subject` go instead."""
+        """The mapping that says where clients' messages to `subject` go instead."""
         if not self._shared:
             return None
         return cast("SharedRoute", self.literals.get(subject) or self.lookup(subject)).mapping

@@ -154,7 +154,7 @@ def describe(origin: Origin, share: bool) -> dict[str, Any]:
 
 
 class Response:
-    """What is waited for in an exporting account, on behalf of a requester of another one."""
+    """A response that is awaited in an exporting account, on behalf of a requester of another one."""
 
     __slots__ = ("_replies", "end_watch", "export", "importer", "link", "measurement", "reply", "since", "subject")
 

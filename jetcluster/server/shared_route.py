@@ -21,7 +21,7 @@ LONGEST_CACHED = 1024
 
 
 class SharedRoute(Route):
-    """What clients publish to a mapped subject meets the mapping alone; `open`, as for `exclusive` takers, is for the
+    """A route with a mapping, which alone clients' messages meet; `open`, as for `exclusive` takers, is for the
     server itself and for peers: what they send has been mapped where it came in."""
 
     __slots__ = ("bare", "mapping", "unmapped")

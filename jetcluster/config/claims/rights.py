@@ -51,7 +51,7 @@ class Rights:
         return any((mapped or ip) in ipaddress.ip_network(source, strict=False) for source in self.sources)
 
     def seconds_left(self, now: float) -> float | None:
-        """Of the window of time that is open, 0.0 without any windows; None when all are closed."""
+        """Seconds until the open window of time closes, 0.0 without any windows; None when all are closed."""
         if not self.times:
             return 0.0
         zone = _zone(self.locale)
