@@ -48,7 +48,7 @@ class NodeIdentity:
     member: bool = False
     """The meta group's log has been on this node's disk: a journal without it is not the one that the id stands for."""
     key: str = ""
-    """The node's public key (`cluster.node_key`); "" before it has one."""
+    """The node's public key (`mesh.node_key`); "" before it has one."""
 
     def with_key(self, key: str) -> NodeIdentity:
         return replace(self, key=key)

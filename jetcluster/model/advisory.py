@@ -177,7 +177,7 @@ class Advisories:
         event: dict[str, Any] = {"type": kind, "id": self._id(), "timestamp": rfc3339(self._clock.time_ns())}
         event |= fields
         if client is not None:
-            event["client"] = client  # R18: an extra key on action events
+            event["client"] = client  # an extra key on action events, which nats-server's lack
         if self._domain:
             event["domain"] = self._domain
         return dumps(event)

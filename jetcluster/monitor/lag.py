@@ -1,4 +1,4 @@
-"""How far replicas are behind their leader, in messages and in seconds.
+"""The lag of replicas behind their leader, in messages and in seconds.
 
 A leader knows which log entry a peer has. What that is in messages and in time comes from notes taken once per second:
 (when, newest entry, newest message) of each stream that is led here. So seconds are exact to about one.
@@ -72,8 +72,8 @@ class LagNotes:
                 del notes[1:-1:2]
 
     def of(self, replica: Any, match: int, missing: Callable[[], int | None]) -> Lag:
-        """Of a peer that has the log up to `match`. `missing`: messages that it has yet to fetch, when it fetches the
-        whole state."""
+        """The lag of a peer that has the log up to `match`. `missing`: messages that it has yet to fetch, when it
+        fetches the whole state."""
         group, now = replica.group, self._node.clock.monotonic()
         entries = max(group.commit_index - match, 0)
         if not entries:

@@ -1,4 +1,4 @@
-"""From the configuration to the leaf links of a node."""
+"""The leaf links of a node, built from its configuration."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """One node: puts the rooms together, runs them on one event loop, and takes them down again.
 
-Order of start: store and journal, mesh, JetStream, then the client listener, so that whoever can connect can be served.
+Order of start: store and journal, mesh, JetStream, then the client listener, so that who connects is served.
 "Server is ready" is the last line. Order of stop: clients, JetStream (leaderships go elsewhere first), mesh, store.
 """
 
@@ -151,7 +151,7 @@ class Node:
         self.stopped.set()
 
     async def _part_stops(self, stop: Coroutine[Any, Any, None]) -> None:
-        """Whatever goes wrong in one part, the others are stopped too and the process ends."""
+        """When one part fails, the others are stopped too and the process ends."""
         try:
             await stop
         except Exception as error:  # noqa: BLE001

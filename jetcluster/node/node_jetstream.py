@@ -171,8 +171,8 @@ class NodeJetStream:
 
     async def prepare(self) -> None:
         """Before clients are let in: the nodes that are there already are linked, and know this one's client port if it
-        is a fixed one. Whoever connects then is told of all of them at once; clients (and their tests) that lose this
-        server right afterwards know where else to go. A server that stands alone leads its streams."""
+        is a fixed one. A client that connects then is told of all of them at once: if it
+        loses this server right afterwards it knows where else to go. A server that stands alone leads its streams."""
         if isinstance(self.mesh, NodeMesh):
             await self.mesh.first_dials(MEET_SECONDS)
             if self._left_out:
@@ -238,7 +238,7 @@ class NodeJetStream:
             self._relay.serve(self._relayed_accounts())
 
     def renew_tls(self, cluster: ClusterOptions) -> None:
-        """Of routes, out of a new configuration: for handshakes to come. Raises ConfigError."""
+        """Takes the TLS of routes out of a new configuration, for handshakes to come. Raises ConfigError."""
         if cluster.tls is not None and isinstance(self.mesh, NodeMesh):
             self.mesh.set_tls(mesh_tls(cluster, cluster.tls))
 
@@ -481,7 +481,7 @@ class NodeJetStream:
 
     def _was_left_out(self, age: int, said: str) -> None:
         """A voter of the cluster says, and has signed, that it was rescued without this node, `age` seconds ago
-        (`cluster.left_out`)."""
+        (`mesh.left_out`)."""
         group = self.jetstream.meta.group if self.jetstream is not None else None
         if self._left_out or not self.store_dir:
             return

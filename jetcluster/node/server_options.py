@@ -1,4 +1,4 @@
-"""From the configuration to what the client-facing server reads."""
+"""`ServerOptions` of the client-facing server, built from the configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the configuration to the port for WebSocket clients."""
+"""The port for WebSocket clients, built from the configuration."""
 
 from __future__ import annotations
 

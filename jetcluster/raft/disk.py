@@ -1,4 +1,4 @@
-"""Where segments live: files, or memory that forgets what was not synced (the test twin).
+"""The disk under the journal's segments: files, or memory that forgets what was not synced (the test twin).
 
 `create`, `write`, `sync`, `wipe` and `delete` run in the journal's writer (a thread); `read` and `load` may run
 anywhere. All raise OSError.

@@ -1,10 +1,10 @@
 """One replica of one group: everything around pysyncobj's core.
 
-Messages are decoded by the node, pass the term and membership rules here (D7, D8, D9, D21), are checked and rewritten
-(`append.py`), and only then reach the core (`engine.py`). What leaves is held back until it is true on disk: an ack
-until the entries are durable, a vote and a vote request until the term record is (D12). Committed entries are applied
-in slices of bounded time, only as far as this node's own disk holds them, so that the applied index of the state
-machine can never overtake the log after a crash.
+Messages are decoded by the node, pass the term and membership rules here (docs/reference/pysyncobj.md: D7, D8, D9,
+D21), are checked and rewritten (`append.py`), and only then reach the core (`engine.py`). What leaves is held back
+until it is true on disk: an ack until the entries are durable, a vote and a vote request until the term record is
+(D12). Committed entries are applied in slices of bounded time, only as far as this node's own disk holds them, so that
+the applied index of the state machine can never overtake the log after a crash.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Group(Outbox):
         return self.hand_over.begin(peer)
 
     def resign(self) -> None:
-        """Leads no more, whoever does then: peers are told, and hold an election at once."""
+        """Leads no more, without naming a successor: peers are told, and hold an election at once."""
         if self.role is Role.LEADER and not self.stopped:
             self.engine.abdicate()
             self.sync()

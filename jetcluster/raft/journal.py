@@ -263,7 +263,7 @@ class Journal:
         opened.count += 1
         opened.logs[log] = None
         if kind == records.TERM or kind == records.STATE:
-            opened.sync = True  # a vote is never given on credit, whatever the sync interval
+            opened.sync = True  # a vote is never given on credit, with a sync interval neither
         elif self.options.sync_interval is None and (log.durable or kind != records.ENTRY):
             opened.sync = True  # entries of memory streams alone are only written: that outlives the process
         if not self._kick_scheduled:
@@ -319,7 +319,7 @@ class Journal:
         fresh = self._fresh_segment
         head_at = 1 if fresh else 0
         head_end = self._start + records.BATCH_HEAD + (records.SEGMENT_HEAD if fresh else 0)
-        # The first batch of a segment is written after the segment before it was synced, whatever the interval.
+        # The first batch of a segment is written after the segment before it was synced, with a sync interval as well.
         synced = self._seq - 1 if fresh else self._syncs.synced
         sync = fresh or opened.sync
         opened.chunks[head_at] = records.batch_head(
@@ -449,8 +449,8 @@ class Journal:
             self._submit(batch)
 
     def barrier(self, done: Callable[[], None]) -> None:
-        """Calls `done` in a later turn, once all that was appended before is on the disk, whatever the sync interval
-        and the kind of group: data that rests on it may be made durable then. Not later than when nothing can be
+        """Calls `done` in a later turn, once all that was appended before is on the disk, with any sync interval and
+        kind of group: data that rests on it may be made durable then. Not later than when nothing can be
         written (`Syncs.barrier`)."""
         coming = self._open.count > 0
         if coming:

@@ -128,7 +128,7 @@ class RaftNode:
     # -- groups
 
     def knows(self, gid: int) -> bool:
-        """Whether the journal holds this group (from an earlier life)."""
+        """True when the journal holds this group (from an earlier life)."""
         return gid in self.journal.groups
 
     def is_alone(self, gid: int, *, clustered: bool) -> bool:
@@ -143,7 +143,7 @@ class RaftNode:
         return log is not None and not log.base_index and not log.damaged
 
     def rescues(self, gid: int) -> int:
-        """How often the group was rescued from a lost majority (`rescue.py`), as far as the journal knows."""
+        """Counts the rescues of the group from a lost majority (`rescue.py`), as far as the journal knows."""
         log = self.journal.groups.get(gid)
         return 0 if log is None else log.rescues
 

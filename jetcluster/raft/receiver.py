@@ -1,5 +1,5 @@
-"""What a replica does with each message: the term and membership rules (raft-engine.md D7, D8, D9, D21) first, then
-the checked and rewritten form of it for the core.
+"""`Receiver`: a replica's handling of each message: first the rules of terms and members (docs/reference/pysyncobj.md:
+D7, D8, D9, D21), then the checked and rewritten form for the core.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Receiver:
             snapshots.contradicted = 0
 
     def on_message(self, peer: str, message: codec.Message) -> str:
-        """What is wrong with it, if no member would send it; else ""."""
+        """Handles a message. Returns what is wrong with it, if no member would send it; else ""."""
         wrong, group = "", self._group
         if group.stopped or peer in group.fenced:
             return wrong
@@ -214,7 +214,7 @@ class Receiver:
             self._group.node.report(self._group, f"{peer} does not know the installed state at {index}")
         else:
             # Entries of a memory stream, and with a sync interval, are not waited for: a power failure may take
-            # committed ones of a majority, and whoever has kept more of them goes the way of the majority.
+            # committed ones of a majority, and a replica that kept more of them follows the majority.
             self._group.snapshots.contradict(index)
 
     def _on_offer(self, peer: str, message: codec.SnapOffer) -> None:

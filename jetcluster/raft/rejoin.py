@@ -1,5 +1,5 @@
-"""A replica whose journal was damaged, or that is added to a group: how it gets there without ever answering for what
-it forgot. Who is added may have been a member before, and voters that were away then may still count on it.
+"""The return of a replica whose journal was damaged, or that is added to a group, without ever answering for what it
+forgot. A peer that is added may have been a member before, and voters that were away then may still count on it.
 
 It may have acknowledged entries and given votes that it no longer knows of. Until that cannot matter any more it
 neither votes nor campaigns, and marks its acks `recovering`, so that a leader sends it entries but does not count it.

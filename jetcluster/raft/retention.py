@@ -1,4 +1,4 @@
-"""`Retention` says what stays in the journal, and when its oldest segment may go.
+"""`Retention`: the rules of what stays in the journal, and when its oldest segment may go.
 
 An entry is live until its state machine holds it durably, or longer: a tail of each log is retained for slow followers,
 and a leader pins what peers need next that fetch its state or go on from its log (`Replicator`). Segments go oldest
@@ -50,7 +50,7 @@ class Retention:
         self.pins = PinLimits()
         self._journal = journal
         self._forget_to = 0
-        """Segments up to it are to go, whatever retention says."""
+        """Segments up to it are to go, also against retention."""
         self.doomed: list[tuple[int, int]] = []
         """(segment, number of the batch that makes it superfluous)."""
         self._kept = False

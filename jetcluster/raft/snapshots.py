@@ -1,7 +1,7 @@
 """A follower that needs another replica's state: asking for it, and continuing after `install`.
 
-The state travels outside the log and outside this package: the owner of the state machine fetches it. What
-pysyncobj's snapshots got wrong (raft-engine.md D16, D16b, D16c) is decided here: nothing older than the own state is
+The state travels outside the log and outside this package: the owner of the state machine fetches it. What pysyncobj's
+snapshots got wrong (docs/reference/pysyncobj.md: D16, D16b, D16c) is decided here: nothing older than the own state is
 installed, and a log that already holds the snapshot's last entry keeps what follows it.
 """
 
@@ -22,7 +22,7 @@ class Snapshots:
         self.at: float | None = None
         """When to ask the leader (again)."""
         self.wanted = False
-        """Something in the log below the applied index is missing, whatever the base says (see `require`)."""
+        """Something in the log below the applied index is missing, also if the base says otherwise (see `require`)."""
         self.contradicted = 0
         """The lowest committed entry in a relaxed log that a leader does not have; 0 when none does any more."""
         self.installed = 0

@@ -64,7 +64,7 @@ class StreamReplica:
         self.doubt: str = ""
         """Why it may be wrong: it differs from the leader's, and who is right is not known yet."""
         self.resting = False
-        """It is left out of the ticks (`cluster.rounds`)."""
+        """It is left out of the ticks (`replica.rounds`)."""
         self.divergences = 0
         """How often this replica was found to differ from its leader."""
         self.leader_since_ns = 0

@@ -320,7 +320,7 @@ class LeafLink(LeafInput):
         """Is the other end still who it was? With other permissions it has to connect anew."""
         try:
             identity = identify(self._login, self.nonce, self.ip, self._certificate)
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the answer is no
+        except Exception as error:  # noqa: BLE001 - any failure in there means no
             text = str(getattr(error, "live_text", "Authorization Violation"))
             log.info("leafnode cid %d refused: %s", self.cid, error)
             self.close(str(getattr(error, "live_reason", "Authentication Failure")), text or None)
@@ -556,7 +556,7 @@ def _json(text: bytes) -> dict[str, Any]:
 
 
 def is_at_least(version: str, least: str) -> bool:
-    """Of `2.14.5`, `v2.12.0-beta.1`; what is no version is none at all."""
+    """Compares versions such as `2.14.5` and `v2.12.0-beta.1`; other texts count as no version."""
     given, wanted = (re.match(r"v?(\d+)\.(\d+)\.(\d+)", text) for text in (version, least))
     if given is None or wanted is None:
         return wanted is None
