@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Generator
-from json.decoder import scanstring
+from json.decoder import scanstring  # type: ignore[attr-defined]  # typeshed leaves it out
 from typing import Any, Final
 
 WHOLE: Final = 32 * 1024
@@ -22,7 +22,7 @@ PORTION: Final = 256
 """Members that are read one by one in a step."""
 
 _SPACE = re.compile(r"[ \t\n\r]*")
-_scan = json.JSONDecoder().scan_once
+_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # the same
 
 _Steps = Generator[None, None, tuple[Any, int]]
 """A value and where the text goes on."""
