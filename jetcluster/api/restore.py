@@ -263,7 +263,7 @@ class Receiver:
         except ApiError as error:
             self._refuse(reply, error)
             return False
-        except Exception as error:  # noqa: BLE001 - whatever the archive holds, its sender gets an answer
+        except Exception as error:  # noqa: BLE001 - the sender of any archive gets an answer
             self._context.log.error("restore failed", stream=self._assignment.name, error=repr(error))  # noqa: TRY400
             self._refuse(reply, by_code(_FAILED, err="the archive cannot be taken in"))
             return False

@@ -93,7 +93,7 @@ class PullQueue:
         return found
 
     def each_head(self) -> Iterator[PullRequest]:
-        """The request that is next, level by level, as often as a level has requests: whoever asks lets it pass, ends
+        """The request that is next, level by level, as often as a level has requests: the caller lets it pass, ends
         it or takes it before the next step."""
         for level in self._levels:
             for _ in range(len(level)):

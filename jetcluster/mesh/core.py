@@ -186,7 +186,7 @@ class PeerLink:
 
 
 class MeshCore:
-    """Implements `mesh_api.Mesh` over whatever links the subclass brings up."""
+    """Implements `mesh_api.Mesh` over the links that the subclass brings up."""
 
     def __init__(self, me: NodeInfo, clock: Clock, max_frame: int, log: logging.Logger) -> None:
         self.me = me

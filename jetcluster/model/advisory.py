@@ -1,6 +1,6 @@
 """JetStream advisories: what is told on `$JS.EVENT.ADVISORY.>`.
 
-Rendering only. Whoever publishes asks `Bus.has_interest(subject)` first: an event nobody listens to is not built.
+Rendering only. The publisher asks `Bus.has_interest(subject)` first: an event nobody listens to is not built.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class ReadConfirmations:
                 self.waits.hold(wanted, answer, give_up)
 
     def _expire(self) -> None:
-        """Refuses whoever has waited for too long, also while a question is under way: nobody may answer it."""
+        """Refuses requests that have waited for too long, also while a question is under way: nobody may answer it."""
         self._timer = None
         now = self._clock.monotonic()
         late = [one for one in self._asked + self._coming if one[0] <= now]

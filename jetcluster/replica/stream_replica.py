@@ -137,7 +137,7 @@ class StreamReplica:
         """The group exists but has not begun: its first calls find this object complete."""
         self.group = group
         if self.installing:
-            group.suspend()  # before the process ended; whatever the log holds, there is no state to apply it to
+            group.suspend()  # before the process ended; there is no state to apply it to
         group.fence(self.assignment.fenced)
 
     def propose_data(self, command: bytes) -> int:
@@ -428,7 +428,7 @@ class StreamReplica:
         self.context.leaders.forget(self.assignment.gid)
 
     def _halt(self) -> None:
-        """Raft gave this replica up. Whoever publishes must not find it any more: its 503 would overtake the ack of the
+        """Raft gave this replica up. Publishers must not find it any more: its 503 would overtake the ack of the
         replica that leads now."""
         if not self._halted:
             self._halted = True
@@ -444,7 +444,7 @@ class StreamReplica:
 
     def diverged(self, index: int) -> None:
         """A majority had another state at `index`: this replica is not to be trusted, and rebuilt. The Raft group asks
-        for that until it is done, whoever leads by then; one that leads itself lets another one do it first."""
+        for that until it is done, under the next leader as well; one that leads itself lets another one do it first."""
         if not self.sound:
             return
         self.context.log.error(

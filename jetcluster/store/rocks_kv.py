@@ -103,7 +103,7 @@ class RocksKv(Commits):
         files: Files = os,
         rocks: Any = None,
     ) -> None:
-        """`salvage`: only to be read; opens with whatever files are there, and says of each read whether it is good."""
+        """`salvage`: only to be read; opens with the files that are there, and says of each read whether it is good."""
         super().__init__()
         self._path = path
         self._files = files
