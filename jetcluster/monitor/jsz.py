@@ -192,7 +192,7 @@ def meta_cluster(node: NodeView) -> Json:
 
 
 def log_bytes(group: Any) -> int:
-    """The bytes of the group's entries in the journal."""
+    """Of the group's entries in the journal."""
     log = getattr(group, "log", None)
     return int(log.bytes) if log is not None else 0
 

@@ -38,7 +38,7 @@ def subsz_steps(node: NodeView, query: Query) -> Steps[Json]:
 
 
 def index_statistics(node: NodeView, routers: list[Any]) -> Json:
-    """Statistics of the subject indexes of some accounts."""
+    """Of the subject indexes of some accounts."""
     indexes = [router.index for router in routers]
     misses = sum(index.matches for index in indexes)
     # The read loop's cached lookup counts nothing, it is the hottest line of the server. Every message from a client

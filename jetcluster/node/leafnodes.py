@@ -1,4 +1,4 @@
-"""The leaf links of a node, built from its configuration."""
+"""From the configuration to the leaf links of a node."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ class NodeOperator:
         self._apply(key, shares=shares, jetstream=jetstream)
 
     def _apply(self, key: str, *, shares: bool, jetstream: bool) -> None:
-        """Limits of JetStream need nothing done: the code that decides by them reads the options."""
+        """Limits of JetStream need nothing done: whoever decides by them reads the options."""
         node = self._node
         options = (node.options.accounts or {}).get(key)
         if options is None:

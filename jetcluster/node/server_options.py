@@ -1,4 +1,4 @@
-"""`ServerOptions` of the client-facing server, built from the configuration."""
+"""From the configuration to what the client-facing server reads."""
 
 from __future__ import annotations
 

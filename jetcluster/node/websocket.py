@@ -1,4 +1,4 @@
-"""The port for WebSocket clients, built from the configuration."""
+"""From the configuration to the port for WebSocket clients."""
 
 from __future__ import annotations
 

@@ -320,7 +320,7 @@ class LeafLink(LeafInput):
         """Is the other end still who it was? With other permissions it has to connect anew."""
         try:
             identity = identify(self._login, self.nonce, self.ip, self._certificate)
-        except Exception as error:  # noqa: BLE001 - any failure in there means no
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the answer is no
             text = str(getattr(error, "live_text", "Authorization Violation"))
             log.info("leafnode cid %d refused: %s", self.cid, error)
             self.close(str(getattr(error, "live_reason", "Authentication Failure")), text or None)

@@ -173,7 +173,7 @@ class ClientLogin(Connection):
 
     @property
     def permissions(self) -> Permissions | None:
-        """The rights that the authenticator gave this user; None: all."""
+        """What the authenticator gave this user; None: everything."""
         return None if self._permissions is None else self._permissions.of_user
 
     def tell_lame_duck(self) -> None:

@@ -1,4 +1,4 @@
-"""`ServerOptions`: the options of the client-facing server, and the shape of the authenticator it asks.
+"""What the client-facing server can be told: `ServerOptions`, and the shape of the authenticator it asks.
 
 Defaults are nats-server's. `config` maps flags and files onto this.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, frozen=True)
 class AccountLimits:
-    """Limits on the connections of one account; -1 is no limit of its own. Payload: bytes per message.
+    """What the connections of one account may take; -1 is no limit of its own. Payload: bytes per message.
     Subscriptions: per connection, as in nats-server."""
 
     connections: int = -1
@@ -98,7 +98,7 @@ class ServerOptions:
 
 
 class Permissions(Protocol):
-    """The rights of a user. Answers are cached per connection, so they must not depend on time."""
+    """What a user may do. Answers are cached per connection, so they must not depend on time."""
 
     def can_publish(self, subject: bytes) -> bool: ...
 
@@ -125,7 +125,7 @@ class AuthResult(Protocol):
 
 
 class Session(Protocol):
-    """The terms of one connection: limits (-1 is none), and what monitoring shows of a user with a JWT."""
+    """What holds for one connection: limits (-1 is none), and what monitoring shows of a user with a JWT."""
 
     @property
     def max_subscriptions(self) -> int: ...
