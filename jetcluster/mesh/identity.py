@@ -1,4 +1,4 @@
-"""A node's identity: a peer id that lives exactly as long as the node's store.
+"""Identity of a node: a peer id that lives exactly as long as the node's store.
 
 Raft counts votes by peer id, so an id must never outlive the votes and log entries it stands for. It is therefore kept
 next to them: a node whose store was wiped comes back under a new id and is a new member, never an old member that
