@@ -34,7 +34,8 @@ class Syncs:
         on_synced: Callable[[], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """`on_synced`: more is durable, other than by `written`. `on_error`: a sync has failed, so that nothing can be vouched for any more."""
+        """`on_synced`: more is durable, other than by `written`. `on_error`: a sync has failed, so that nothing can be
+        vouched for any more."""
         self.synced = 0
         """The newest batch known to be durable."""
         self.closed = False
