@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MOST_UNTOLD: Final = 4096
 """Messages of a turn after which consumers hear of them before its end: they may look at each."""
+_TURN: Final = bytes((commands.CONSUMER_TURN,))
+"""Nobody waits for one; `ConsumerHost` was told by the table."""
 LOGGED: Final = 10
 """Lines per replica; after that every thousandth."""
 
@@ -64,7 +66,7 @@ class Applying:
                     replica.ingest.on_applied(index, result)
                 if self._store.last_seq - self._told_seq > MOST_UNTOLD:
                     self._tell_consumers()
-            else:
+            elif command[:1] != _TURN or result is REFUSED:
                 self._tell(index, command, result)
         except FAULTS:
             raise
@@ -102,8 +104,6 @@ class Applying:
         kind = command[0] if command else 0
         if self._store.last_seq > self._told_seq:
             self._tell_consumers()
-        if kind == commands.CONSUMER_TURN:
-            return  # nobody waits for one, and `ConsumerHost` was told by the table
         replica.duties.applied(kind)
         if isinstance(result, JobStep):
             if result.done:

@@ -231,12 +231,13 @@ class ConsumerHost:
     def freed(self, state: ConsumerState) -> None:
         hosted = self.running.get(state.cid)
         if hosted is not None and hosted.owner.hungry:
-            self._wakes.soon(hosted.wakes)
+            hosted.wakes.soon()
 
     @_shielded
     def turn_applied(self, turn: Turn, result: TurnResult) -> None:
         if turn.owner == self._peer:
-            self._check_awake()
+            if self.context.pulse.stops(self.context.clock.monotonic()) != self._stops:
+                self._check_awake()
             self.turns.applied(turn, result)
 
     @_shielded
@@ -270,7 +271,7 @@ class ConsumerHost:
             hosted = self._filters.takers(set(stored.subjects))
         for one in hosted:
             if one.owner.hungry:
-                self._wakes.soon(one.wakes)
+                one.wakes.soon()
 
     def leader_changed(self) -> None:
         """There is another leader, or the link to it is there again, or broke."""
@@ -368,7 +369,8 @@ class ConsumerHost:
             self.turns.lose()
 
     def _may_run(self) -> bool:
-        self._check_awake()
+        if self.context.pulse.stops(self.context.clock.monotonic()) != self._stops:
+            self._check_awake()
         return self.turns.may_run
 
     def _take(self, state: ConsumerState) -> None:

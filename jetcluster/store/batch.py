@@ -254,7 +254,7 @@ class Batch:
     def columns(self, low: int, high: int) -> tuple[list[bytes], list[bytes], list[bytes]]:
         """Subjects, header blocks and payloads of messages low..high-1, 0 <= low < high <= count."""
         raw, count = self._buffer, high - low
-        subjects = self.subjects
+        subjects = self.single or self.subjects
         index = self._index
         found = subjects * count if index is None else [subjects[number] for number in index[low:high]]
         self._span(high - 1)  # for its bounds, and the offsets

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 from jetcluster.store import keys, transfer
-from jetcluster.store.api import Columns, DamagedError, Msg, StoreState, SubjectState
+from jetcluster.store.api import DamagedError, Msg, StoreState, SubjectState
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_cache import BlockCache, cache_of
 from jetcluster.store.block_reader import BlockReader
@@ -42,6 +42,9 @@ class BlockStore:
         self._reader = BlockReader(kv, stream, self._blocks, self._cache)
         self._matches = Matches(kept_of(kv))
         self._queries = Queries(self._reader, self._blocks, self._index, self._matches)
+        self.next_seqs = self._queries.next_seqs
+        self.read_columns = self._reader.read_columns
+        """As `read`, in columns: several times cheaper for neighbours, as nothing is made per message but slices."""
         self._views = Views(kv, stream, self._blocks, self._reader, self._queries)
         self._writer = BlockWriter(
             kv, stream, self._blocks, self._index, self._reader, self._cache, self._matches, memory
@@ -247,18 +250,9 @@ class BlockStore:
     def scan(self, filter: bytes, seq: int) -> Iterator[Msg]:
         return self._queries.scan(filter, seq)
 
-    def next_seqs(self, filters: Sequence[bytes], seq: int, want: int) -> list[int]:
-        """The first `want` sequences at or above `seq` whose subject matches one of `filters`, ascending. The filters
-        do not overlap."""
-        return self._queries.next_seqs(filters, seq, want)
-
     def read(self, seqs: Sequence[int]) -> list[Msg]:
         """The messages at the ascending `seqs`; those that are not stored are left out."""
         return self._reader.read(seqs)
-
-    def read_columns(self, seqs: Sequence[int]) -> Columns:
-        """As `read`, in columns: several times cheaper for neighbours, as nothing is made per message but slices."""
-        return self._reader.read_columns(seqs)
 
     def count(self, filter: bytes, seq: int) -> int:
         return self._queries.count(filter, seq)

@@ -198,6 +198,17 @@ class BlockTable:
             return range(low, high + 1)
         return [seq for seq in range(low, high + 1) if not bits >> (seq - first) & 1]
 
+    def first_live(self, seq: int, end: int, want: int) -> list[int]:
+        """The first `want` live sequences in seq..end-1, ascending."""
+        found: list[int] = []
+        at = self.from_seq(seq)
+        while at < len(self.firsts) and self.firsts[at] < end:
+            found += self.live_seqs(at, seq, end - 1)[: want - len(found)]
+            if len(found) >= want:
+                break
+            at = self.live_from(at + 1)
+        return found
+
     def next_live(self, seq: int) -> int | None:
         """Lowest live sequence >= `seq`."""
         at = self.from_seq(seq)

@@ -406,6 +406,8 @@ def decode(command: bytes) -> Command:
     try:
         if kind == PUBLISH:
             return Publish(ts, Batch(command, HEAD.size, False))
+        if kind == CONSUMER_TURN:
+            return Extended(ts, kind, command[HEAD.size :], False)
         return _decode_body(kind, ts, command)
     except UnknownBatchError as error:
         raise UnknownCommandError(f"kind {kind}: {error}") from error
