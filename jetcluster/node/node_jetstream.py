@@ -313,13 +313,8 @@ class NodeJetStream:
             trusted_network=cluster.trusted_network,
             max_frame=max_frame,
         )
-        return NodeMesh(
-            me,
-            mesh_options,
-            clock=self._node.clock,
-            rng=self._node.rng,
-            descriptors=self._platform.descriptors(),
-        )
+        platform = self._platform
+        return NodeMesh(me, mesh_options, clock=platform.clock, rng=platform.rng, descriptors=platform.descriptors())
 
     def _start_relay(self) -> None:
         from jetcluster.api.relay import ApiRelay
@@ -420,14 +415,10 @@ class NodeJetStream:
         from jetcluster.node.data_renewal import open_data
         from jetcluster.store.kv import KvError
 
+        platform = self._platform
         try:
-            kv, renewal = open_data(
-                directory,
-                renewable=self._options.is_clustered,
-                now=self._node.clock.time_ns() / 1e9,
-                files=self._platform.files,
-                open_store=self._platform.open_store,
-            )
+            now = platform.clock.time_ns() / 1e9
+            kv, renewal = open_data(directory, self._options.is_clustered, now, platform.files, platform.open_store)
         except (KvError, OSError) as error:
             raise StorageError(f"Can't start JetStream: {error}") from error
         if renewal is not None:

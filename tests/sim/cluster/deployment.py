@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any
 
 from jetcluster.config.load import load_text
 from jetcluster.config.options import Options
+from tests.sim.cluster.layout import CLIENT_PORT, Server, cluster
 from tests.sim.cluster.loop import Scheduler, SimLoop
 from tests.sim.cluster.machine import Machine
 from tests.sim.cluster.network import Address, Network
 from tests.sim.cluster.trace import Bridge, Trace
-
-CLIENT_PORT = 4222
-ROUTE_PORT = 6222
-SECRET = "routes"
 
 
 class Violation(AssertionError):
@@ -25,11 +22,11 @@ class Violation(AssertionError):
 
 
 class Deployment:
-    """`nodes`: how many. `failures` is what must not have happened: callbacks that raised, exceptions nobody saw."""
+    """`failures` is what must not have happened: callbacks that raised, exceptions nobody saw."""
 
-    def __init__(self, seed: int, nodes: int = 3, *, keep_trace: bool = False, config: str = "") -> None:
-        """`config`: more lines of every node's configuration."""
+    def __init__(self, seed: int, servers: Sequence[Server] = cluster(3), *, keep_trace: bool = False) -> None:
         self.seed = seed
+        self.servers = {server.name: server for server in servers}
         self.rng = Random(seed)
         self.scheduler = Scheduler()
         self.trace = Trace(self.scheduler, keep=keep_trace)
@@ -37,37 +34,16 @@ class Deployment:
         self.failures: list[str] = []
         self.machines: dict[str, Machine] = {}
         self.clients: dict[str, Machine] = {}
-        self._config = config
         self._tasks: list[asyncio.Task[Any]] = []
-        for number in range(1, nodes + 1):
-            self._add(f"n{number}", f"10.0.0.{number}")
+        for server in servers:
+            self.machines[server.name] = self._machine(server.name, server.ip, lambda one=server: self._options(one))
 
-    def _add(self, name: str, ip: str) -> Machine:
+    def _machine(self, name: str, ip: str, options: Callable[[], Options] | None) -> Machine:
         seed = self.rng.getrandbits(64)
-        machine = self.machines[name] = Machine(
-            name, ip, self.scheduler, self.network, self.trace, seed, lambda: self._options(name, ip), self.failed
-        )
-        return machine
+        return Machine(name, ip, self.scheduler, self.network, self.trace, seed, options, self.failed)
 
-    def _options(self, name: str, ip: str) -> Options:
-        routes = [
-            f'"nats://{SECRET}:{SECRET}@{machine.host.ip}:{ROUTE_PORT}"'
-            for machine in self.machines.values()
-            if machine.name != name
-        ]
-        text = f"""
-            server_name: {name}
-            listen: "{ip}:{CLIENT_PORT}"
-            jetstream {{ store_dir: "/data" }}
-            cluster {{
-              name: sim
-              listen: "{ip}:{ROUTE_PORT}"
-              authorization {{ user: {SECRET}, password: {SECRET} }}
-              routes: [{", ".join(routes)}]
-            }}
-            {self._config}
-        """
-        options, _ = load_text(text, f"{name}.conf", {})
+    def _options(self, server: Server) -> Options:
+        options, _ = load_text(server.text(list(self.servers.values())), f"{server.name}.conf", {})
         return options
 
     def failed(self, text: str) -> None:
@@ -79,9 +55,7 @@ class Deployment:
     def client(self, name: str) -> SimLoop:
         """A machine for a program that is no node; its process lives as long as the simulation."""
         ip = f"10.0.1.{len(self.clients) + 1}"
-        seed = self.rng.getrandbits(64)
-        machine = Machine(name, ip, self.scheduler, self.network, self.trace, seed, None, self.failed)
-        self.clients[name] = machine
+        machine = self.clients[name] = self._machine(name, ip, None)
         return machine.begin()
 
     def spawn(self, loop: SimLoop, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -89,9 +63,13 @@ class Deployment:
         self._tasks.append(task)
         return task
 
+    def members(self, cluster: str = "sim") -> list[str]:
+        """Names of the servers of one cluster."""
+        return [server.name for server in self.servers.values() if server.cluster == cluster]
+
     def addresses(self, *names: str) -> list[Address]:
-        """Of the client ports."""
-        return [(self.machines[name].host.ip, CLIENT_PORT) for name in names or self.machines]
+        """Of the client ports; of the main cluster's by default."""
+        return [(self.servers[name].ip, CLIENT_PORT) for name in names or self.members()]
 
     @property
     def running(self) -> list[Machine]:

@@ -23,44 +23,30 @@ STEP = 4e-6
 """Seconds of the processor that a turn takes, and each callback in it."""
 
 
-class Event:
-    """Something that is to happen at a time."""
-
-    __slots__ = ("args", "callback")
-
-    def __init__(self, callback: Callable[..., Any] | None, args: tuple[Any, ...]) -> None:
-        self.callback = callback
-        self.args = args
-
-    def cancel(self) -> None:
-        self.callback = None
-
-
 class Scheduler:
-    """Time of the whole simulation, seconds from 0."""
+    """Time of the whole simulation, seconds from 0. What was scheduled happens: who may change its mind asks then."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self._order = 0
-        self._heap: list[tuple[float, int, Event]] = []
+        self._heap: list[tuple[float, int, Callable[..., Any], tuple[Any, ...]]] = []
 
-    def at(self, when: float, callback: Callable[..., Any], *args: Any) -> Event:
-        event = Event(callback, args)
+    def at(self, when: float, callback: Callable[..., Any], *args: Any) -> None:
         self._order += 1
-        heapq.heappush(self._heap, (max(when, self.now), self._order, event))
-        return event
+        now = self.now
+        heapq.heappush(self._heap, (when if when > now else now, self._order, callback, args))
 
-    def after(self, seconds: float, callback: Callable[..., Any], *args: Any) -> Event:
-        return self.at(self.now + seconds, callback, *args)
+    def after(self, seconds: float, callback: Callable[..., Any], *args: Any) -> None:
+        self.at(self.now + seconds, callback, *args)
 
     def run(self, until: float) -> None:
         heap, pop = self._heap, heapq.heappop
-        while heap and heap[0][0] <= until:
-            self.now, _, event = pop(heap)
-            callback = event.callback
-            if callback is not None:
-                event.callback = None
-                callback(*event.args)
+        try:
+            while heap and heap[0][0] <= until:
+                self.now, _, callback, args = pop(heap)
+                callback(*args)
+        finally:
+            asyncio._set_running_loop(None)
         self.now = until
 
 
@@ -158,22 +144,21 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.turns += 1
         self._busy_until = self.scheduler.now + TURN + STEP * count
         asyncio._set_running_loop(self)
-        try:
-            for _ in range(count):
-                handle = ready.popleft()
-                callback = handle.callback
-                if callback is None:
-                    continue
-                try:
-                    if handle.context is None:
-                        callback(*handle.args)
-                    else:
-                        handle.context.run(callback, *handle.args)
-                except Exception as error:
-                    self._failed(f"a callback raised: {callback}", error)
-        finally:
-            asyncio._set_running_loop(None)
-        self._schedule()
+        while count and ready:  # a process that was killed in its turn has none left
+            count -= 1
+            handle = ready.popleft()
+            callback = handle.callback
+            if callback is None:
+                continue
+            try:
+                if handle.context is None:
+                    callback(*handle.args)
+                else:
+                    handle.context.run(callback, *handle.args)
+            except Exception as error:
+                self._failed(f"a callback raised: {callback}", error)
+        if ready:
+            self._schedule()
 
     def from_outside(self, callback: Callable[..., Any], *args: Any) -> None:
         """An event of the kernel: it comes with the next turn."""

@@ -15,11 +15,13 @@ from jetcluster.logs import Logger
 from jetcluster.node.node import START_AGAIN, Node, serve
 from jetcluster.store.rocks_kv import RocksKv
 from tests.sim.cluster.loop import Scheduler, SimLoop
-from tests.sim.cluster.network import Endpoints, Host, Network
+from tests.sim.cluster.network import Endpoints, Host, Network, SimTransport
 from tests.sim.cluster.trace import SimLog, Trace
 from tests.twins.storage import RocksModule, SimDisk, SimWriter
 
 EPOCH_NS = 1_700_000_000_000_000_000
+UPTIME = 100.0
+"""Seconds of the monotonic clocks when the simulation begins."""
 MEMORY = 8 << 30
 DESCRIPTORS = 65_536
 CALL = 50e-6
@@ -30,22 +32,26 @@ class MachineClock:
     """Both clocks of a machine. The monotonic one may run fast or slow, the wall clock may be off and jump."""
 
     def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self.rate = 1.0
-        """Seconds of this machine per true second."""
         self.wall_ahead = 0.0
         """Seconds; may be changed at any time."""
-        self.started = 100.0
-        """What the monotonic clock said when the simulation began."""
+        self._scheduler = scheduler
+        self._rate = 1.0
+        self._base = UPTIME
+        """What the monotonic clock would have said at the beginning, had it always run as it does now."""
+
+    def set_rate(self, rate: float) -> None:
+        """Seconds of this machine per true second, from now on. Timers that run go off when they would have."""
+        self._base += self._scheduler.now * (self._rate - rate)
+        self._rate = rate
 
     def monotonic(self) -> float:
-        return self.started + self._scheduler.now * self.rate
+        return self._base + self._scheduler.now * self._rate
 
     def time_ns(self) -> int:
-        return EPOCH_NS + int((self._scheduler.now * self.rate + self.wall_ahead) * 1e9)
+        return EPOCH_NS + int((self.monotonic() - UPTIME + self.wall_ahead) * 1e9)
 
     def true_delay(self, seconds: float) -> float:
-        return seconds / self.rate
+        return seconds / self._rate
 
 
 class SimPlatform:
@@ -131,6 +137,11 @@ class Machine:
     def ready(self) -> bool:
         """The node serves clients."""
         return self.node is not None and self.node._started and not self.node._stopping
+
+    @property
+    def transports(self) -> list[SimTransport]:
+        """Connections of the process."""
+        return list(self._endpoints.transports) if self._endpoints is not None else []
 
     # ---- the process
 

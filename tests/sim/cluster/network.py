@@ -32,18 +32,22 @@ Address = tuple[str, int]
 
 
 class Link:
-    """One direction between two machines; see `Network.link`. Seconds, bytes per second."""
+    """One direction between two machines; see `Network.link`."""
 
     def __init__(self, scheduler: Scheduler, rng: Random) -> None:
-        self.delay = 0.0002
-        self.jitter = 0.0003
-        self.loss = 0.0
-        self.rate = 120e6
+        self.calm()
         self.cut_since: float | None = None
         self._scheduler = scheduler
         self._rng = rng
         self._free_at = 0.0
         self._held: list[tuple[Callable[..., None], tuple[Any, ...], Lane]] = []
+
+    def calm(self) -> None:
+        """As at the beginning. Seconds, seconds, share of segments, bytes per second."""
+        self.delay = 0.0002
+        self.jitter = 0.0003
+        self.loss = 0.0
+        self.rate = 120e6
 
     def send(self, lane: Lane, size: int, callback: Callable[..., None], *args: Any) -> None:
         """Calls back once it has come over."""
@@ -151,6 +155,7 @@ class SimTransport(asyncio.Transport):
         self._eof_received = False
         self._eof_wanted = False
         self._eof_sent = False
+        self._forgotten = False
         self._closing = False
         self._made = False
 
@@ -244,7 +249,16 @@ class SimTransport(asyncio.Transport):
         if self._closing and not self._queue and not self.gone:
             self._loop.from_outside(self._finish, None)
 
+    def forget(self) -> None:
+        """The way to the other end is gone, as behind a firewall that forgot the connection: nobody is told, and what
+        is sent is lost."""
+        self._forgotten = True
+        if self.peer is not None:
+            self.peer._forgotten = True
+
     def _send(self, size: int, callback: Callable[..., None], *args: Any) -> None:
+        if self._forgotten:
+            return
         self.endpoints.network.link(self.own[0], self.other[0]).send(self._lane, size, callback, *args)
 
     def _resume_writing(self) -> None:
@@ -321,6 +335,8 @@ class SimTransport(asyncio.Transport):
     def _acknowledge(self, size: int) -> None:
         sender, link = self.peer, self.endpoints.network.link(self.own[0], self.other[0])
         assert sender is not None
+        if self._forgotten:
+            return
         if sender._queue or link.cut_since is not None:
             link.send(Lane(), 40, sender._taken, size)
         else:

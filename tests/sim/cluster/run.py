@@ -12,6 +12,7 @@ from random import Random
 
 from tests.sim.cluster import nemesis
 from tests.sim.cluster.deployment import Deployment, Violation
+from tests.sim.cluster.layout import LAYOUTS
 from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.workload import Workload, found
 
@@ -56,7 +57,7 @@ def run_seed(seed: int, *, scenario: Scenario | None = None, trace: bool = False
     warm_up()
     scenario = scenario or Scenario.of(seed)
     result = Result(scenario)
-    deployment = Deployment(seed, scenario.nodes, keep_trace=trace)
+    deployment = Deployment(seed, LAYOUTS[scenario.layout], keep_trace=trace)
     collecting = gc.isenabled()
     gc.disable()  # when it looks depends on the process; nothing may hang on that
     began = time.process_time()
@@ -92,9 +93,11 @@ def _first(group: BaseExceptionGroup[BaseException]) -> str:
 
 
 def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
-    for machine in deployment.machines.values():
-        machine.start()
     rng = Random(f"workloads {scenario.seed}")
+    for machine in deployment.machines.values():
+        machine.clock.set_rate(1.0 + rng.uniform(-200e-6, 200e-6))
+        machine.clock.wall_ahead = rng.uniform(-scenario.skew, scenario.skew)
+        machine.start()
     running: list[Workload] = [found()[name](deployment, Random(rng.getrandbits(64))) for name in scenario.workloads]
     try:
         for workload in running:

@@ -50,11 +50,11 @@ class Publish(Workload):
 
     async def _publish(self, number: int) -> None:
         session = await self.session(f"pub{number}")
-        count = 0
+        count, pace = 0, self.rng.choice((1.0, 4.0, 12.0))
         while not self.stopping:
             count += 1
             await self._publish_one(session, f"{number}-{count}")
-            await asyncio.sleep(self.rng.expovariate(10.0))
+            await asyncio.sleep(self.rng.expovariate(pace))
         await session.close()
 
     async def _publish_one(self, session: Session, text: str) -> None:
@@ -132,8 +132,8 @@ class Publish(Workload):
     # ---- afterwards
 
     async def check(self) -> None:
-        for machine in self.deployment.machines.values():
-            await self._check_replica(machine.name)
+        for name in self.deployment.members():
+            await self._check_replica(name)
         await self.until("the consumer has delivered everything", self._all_delivered, SETTLE)
 
     async def _all_delivered(self) -> bool:
