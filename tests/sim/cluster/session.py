@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from tests.sim.cluster.network import Address
 
-
 PING = 3.0
 """Seconds between two PINGs, and until one that is not answered ends the connection."""
 
