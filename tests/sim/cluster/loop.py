@@ -79,9 +79,18 @@ class Handle:
 
 
 class LoopClock(Protocol):
-    """The machine's monotonic clock, as its process reads it."""
+    """The machine's monotonic clock, as its process reads it, and the speed of its processor."""
+
+    spent: float
+    """Seconds of this turn that are over, as far as the process can tell: each look at the clock takes some."""
+    slowness: float
+    """How many times as long as usual everything takes."""
 
     def monotonic(self) -> float: ...
+    def now(self) -> float:
+        """The same, and no time goes by."""
+        ...
+
     def true_delay(self, seconds: float) -> float:
         """How long it really takes until that clock has gone on by `seconds`."""
         ...
@@ -139,10 +148,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._scheduled = False
         if not self.alive or self._paused:
             return
-        ready = self._ready
+        ready, clock = self._ready, self._clock
         count = len(ready)
         self.turns += 1
-        self._busy_until = self.scheduler.now + TURN + STEP * count
+        work = (TURN + STEP * count) * clock.slowness
+        clock.spent = 0.0
         asyncio._set_running_loop(self)
         while count and ready:  # a process that was killed in its turn has none left
             count -= 1
@@ -157,6 +167,8 @@ class SimLoop(asyncio.AbstractEventLoop):
                     handle.context.run(callback, *handle.args)
             except Exception as error:
                 self._failed(f"a callback raised: {callback}", error)
+        self._busy_until = self.scheduler.now + work + clock.spent
+        clock.spent = 0.0
         if ready:
             self._schedule()
 
@@ -191,14 +203,15 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> Handle:
-        handle = Handle(callback, args, context, self.time() + delay)
-        self.scheduler.after(max(self._clock.true_delay(delay), 0.0), self._due, handle)
+        clock, delay = self._clock, max(delay, 0.0)
+        handle = Handle(callback, args, context, clock.now() + delay)
+        self.scheduler.after(clock.spent + clock.true_delay(delay), self._due, handle)
         return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> Handle:
-        return self.call_later(when - self.time(), callback, *args, context=context)
+        return self.call_later(when - self._clock.now(), callback, *args, context=context)
 
     def _due(self, handle: Handle) -> None:
         if handle.callback is not None and self.alive:

@@ -20,6 +20,9 @@ from tests.sim.cluster.trace import SimLog, Trace
 from tests.twins.storage import RocksModule, SimDisk, SimWriter
 
 EPOCH_NS = 1_700_000_000_000_000_000
+LOOK = 20e-6
+"""Seconds of the processor from one look at the monotonic clock to the next: jobs that are to stop after a while
+(`jetcluster.budget`) look after each step."""
 UPTIME = 100.0
 """Seconds of the monotonic clocks when the simulation begins."""
 MEMORY = 8 << 30
@@ -29,11 +32,14 @@ CALL = 50e-6
 
 
 class MachineClock:
-    """Both clocks of a machine. The monotonic one may run fast or slow, the wall clock may be off and jump."""
+    """Both clocks of a machine, and its processor's speed. The monotonic clock may run fast or slow, the wall clock may
+    be off and jump."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.wall_ahead = 0.0
         """Seconds; may be changed at any time."""
+        self.spent = 0.0
+        self.slowness = 1.0
         self._scheduler = scheduler
         self._rate = 1.0
         self._base = UPTIME
@@ -45,10 +51,14 @@ class MachineClock:
         self._rate = rate
 
     def monotonic(self) -> float:
-        return self._base + self._scheduler.now * self._rate
+        self.spent += LOOK * self.slowness
+        return self._base + (self._scheduler.now + self.spent) * self._rate
+
+    def now(self) -> float:
+        return self._base + (self._scheduler.now + self.spent) * self._rate
 
     def time_ns(self) -> int:
-        return EPOCH_NS + int((self.monotonic() - UPTIME + self.wall_ahead) * 1e9)
+        return EPOCH_NS + int((self.now() - UPTIME + self.wall_ahead) * 1e9)
 
     def true_delay(self, seconds: float) -> float:
         return seconds / self._rate

@@ -130,6 +130,14 @@ async def half_open(deployment: Deployment, rng: Random) -> None:
     await asyncio.sleep(rng.uniform(0.5, 5.0))
 
 
+async def busy(deployment: Deployment, rng: Random) -> None:
+    """The processor of one machine is slow."""
+    clock = rng.choice(list(deployment.machines.values())).clock
+    clock.slowness = rng.choice([5.0, 20.0, 60.0])
+    await asyncio.sleep(rng.uniform(1.0, 8.0))
+    clock.slowness = 1.0
+
+
 async def clock_jump(deployment: Deployment, rng: Random) -> None:
     """The wall clock of one machine is set, forwards or back; sometimes it is set right later."""
     clock = rng.choice(list(deployment.machines.values())).clock
@@ -181,6 +189,7 @@ FAULTS: dict[str, Fault] = {
         half_open,
         slow_disk,
         hung_disk,
+        busy,
         clock_jump,
         clock_drift,
     )
