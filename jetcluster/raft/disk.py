@@ -216,7 +216,7 @@ class FileDisk:
                 self._files.close(fd)
         self._unsynced.discard(number)
         self._unlink(self._path(number))
-        # Else a later segment's end may reach the disk before this one's, and what is left has a hole.
+        # Before the next one goes: a file system that has them gone in another order leaves a gap that looks like loss.
         self._files.fsync(self._directory_fd)
 
     def _unlink(self, path: Path) -> None:
