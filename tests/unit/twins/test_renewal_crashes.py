@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jetcluster.clock import SeededRng
+from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.files import Files, exists, make_folder, names_in, read_text, write_durably
 from jetcluster.mesh.identity import load_identity
 from jetcluster.node import data_renewal
@@ -24,7 +24,7 @@ def damaged_store(seed: int) -> SimDisk:
     """One stream, and the mark that has its store renewed."""
     disk = SimDisk(SeededRng(seed), sector=512)
     make_folder(STORE, disk.files)
-    load_identity(STORE, "n", guarded=GUARDED, rng=SeededRng(seed), files=disk.files)
+    load_identity(STORE, "n", guarded=GUARDED, rng=SeededRng(seed), clock=ManualTime(), files=disk.files)
     kv = RocksKv(STORE / "data", files=disk.files, rocks=RocksModule(disk))
     kv.put(b"\x00meta", b"of the node")
     store = BlockStore(kv, STREAM, memory=False)
@@ -39,7 +39,7 @@ def damaged_store(seed: int) -> SimDisk:
 def start(disk: SimDisk, now: float) -> RocksKv:
     """As a node does."""
     settle(STORE, disk.files)
-    load_identity(STORE, "n", guarded=GUARDED, rng=SeededRng(1), files=disk.files)
+    load_identity(STORE, "n", guarded=GUARDED, rng=SeededRng(1), clock=ManualTime(), files=disk.files)
     return open_data(STORE, renewable=True, now=now, files=disk.files, rocks=RocksModule(disk))[0]
 
 
