@@ -97,7 +97,9 @@ class Retention:
             return
         limit = self._segments
         self._kept = False
-        while self.oldest < journal.restatement.complete:
+        # Without a group nothing is written anew: the newest batch stays, as it says which one that is.
+        end = min(journal.restatement.complete, journal.newest_segment)
+        while self.oldest < end:
             if self._is_held() and (journal.segment - self.oldest >= limit or self.oldest <= self._forget_to):
                 self._release(self._holders())
             if self._is_held():

@@ -172,22 +172,19 @@ def edit(tables: list[Table], next_number: int) -> bytes:
 
 
 def read_manifest(data: bytes, path: str) -> dict[str, Any]:
-    """The last entry that is whole: one at the end that is not was never synced. Raises RocksError."""
+    """The last entry. One that is cut off, or that sectors are missing of, was never synced. Raises RocksError."""
     found: dict[str, Any] | None = None
     at = 0
-    torn = False
     while at + _RECORD.size <= len(data):
         size, crc = _RECORD.unpack_from(data, at)
         body = data[at + _RECORD.size : at + _RECORD.size + size]
-        if not size or len(body) < size:
+        if not size or len(body) < size or b"\0" in body:
             break
-        at += _RECORD.size + size
         if zlib.crc32(body) != crc:
-            torn = True
-            continue
-        if torn:
+            found = None
             break
         found = json.loads(body)
-    if found is None or (torn and at < len(data.rstrip(b"\0"))):
+        at += _RECORD.size + size
+    if found is None:
         raise RocksError(f"Corruption: checksum mismatch  The file {path} may be corrupted.")
     return found

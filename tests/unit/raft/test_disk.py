@@ -87,6 +87,25 @@ def test_a_segment_that_could_not_be_made_leaves_nothing(tmp_path: Path, monkeyp
     disk.close()
 
 
+def test_after_a_failed_sync_nothing_is_vouched_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FileDisk(tmp_path, always_sync=False)
+    disk.create(1, 1_000)
+    disk.write(1, 0, [b"x"], False)
+
+    def broken(fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fdatasync", broken)
+        with pytest.raises(OSError, match="Input/output"):
+            disk.sync(1)
+    for work in (lambda: disk.sync(1), lambda: disk.write(1, 1, [b"y"], True), lambda: disk.write(1, 1, [b"y"], False)):
+        with pytest.raises(OSError, match="an earlier sync") as raised:
+            work()
+        assert raised.value.errno == errno.EIO, "not what is waited out"
+    disk.close()
+
+
 def test_fault_points(disk: Disk) -> None:
     disk.create(1, 10)
     for name, call in (
