@@ -126,6 +126,7 @@ class Machine:
         """Of the process that runs; None when none does."""
         self.node: Node | None = None
         self.paused = False
+        self.usual_slowness = 1.0
         self.starts = 0
         self.exits: list[int] = []
         """Exit codes of processes that ended by themselves."""

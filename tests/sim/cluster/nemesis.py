@@ -132,10 +132,10 @@ async def half_open(deployment: Deployment, rng: Random) -> None:
 
 async def busy(deployment: Deployment, rng: Random) -> None:
     """The processor of one machine is slow."""
-    clock = rng.choice(list(deployment.machines.values())).clock
-    clock.slowness = rng.choice([5.0, 20.0, 60.0])
+    machine = rng.choice(list(deployment.machines.values()))
+    machine.clock.slowness = rng.choice([5.0, 20.0, 60.0])
     await asyncio.sleep(rng.uniform(1.0, 8.0))
-    clock.slowness = 1.0
+    machine.clock.slowness = machine.usual_slowness
 
 
 async def clock_jump(deployment: Deployment, rng: Random) -> None:

@@ -97,6 +97,8 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
     for machine in deployment.machines.values():
         machine.clock.set_rate(1.0 + rng.uniform(-200e-6, 200e-6))
         machine.clock.wall_ahead = rng.uniform(-scenario.skew, scenario.skew)
+        machine.clock.slowness = machine.usual_slowness = scenario.processor
+        machine.disk.capacity = scenario.disk
         machine.start()
     running: list[Workload] = [found()[name](deployment, Random(rng.getrandbits(64))) for name in scenario.workloads]
     try:
