@@ -231,7 +231,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         return asyncio.Task(coro, loop=self, name=name or "task", context=context)  # type: ignore[arg-type]
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        self._failed(str(context.get("message")), context.get("exception"))
+        if self.alive:  # tasks of a process that is gone are never finished
+            self._failed(str(context.get("message")), context.get("exception"))
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         future = self.create_future()
