@@ -441,7 +441,7 @@ class Endpoints:
 
 
 class Network:
-    """`seen` is told of all bytes that come: from, to, data."""
+    """All links, open ports and machines by address."""
 
     def __init__(self, scheduler: Scheduler, rng: Random) -> None:
         self.scheduler = scheduler
@@ -450,6 +450,8 @@ class Network:
         self.bytes = 0
         self.segments = 0
         self.checksum = 0
+        self.watch: Callable[[Address, Address, bytes], None] | None = None
+        """Told of all bytes that come: from, to, data."""
         self._rng = rng
         self._links: dict[tuple[str, str], Link] = {}
 
@@ -469,6 +471,8 @@ class Network:
         self.bytes += len(data)
         self.segments += 1
         self.checksum = zlib.crc32(data, self.checksum)
+        if self.watch is not None:
+            self.watch(source, target, data)
 
     def knock(self, dialler: SimTransport, future: asyncio.Future[None]) -> None:
         """A SYN has come."""

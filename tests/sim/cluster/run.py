@@ -53,11 +53,17 @@ def warm_up() -> None:
     asyncio.run(build())
 
 
-def run_seed(seed: int, *, scenario: Scenario | None = None, trace: bool = False) -> Result:
+def run_seed(seed: int, *, scenario: Scenario | None = None, trace: bool = False, wire: bool = False) -> Result:
+    """`trace` keeps what happened in `Result.lines`, `wire` all that came over the network as well; the digest is that of
+    a run without."""
     warm_up()
     scenario = scenario or Scenario.of(seed)
     result = Result(scenario)
-    deployment = Deployment(seed, LAYOUTS[scenario.layout], keep_trace=trace)
+    deployment = Deployment(seed, LAYOUTS[scenario.layout], keep_trace=trace or wire)
+    if wire:
+        deployment.network.watch = lambda source, target, data: deployment.trace.show(
+            "wire", f"{source[0]}:{source[1]} > {target[0]}:{target[1]} {len(data)} {data[:96]!r}"
+        )
     collecting = gc.isenabled()
     gc.disable()  # when it looks depends on the process; nothing may hang on that
     began = time.process_time()
