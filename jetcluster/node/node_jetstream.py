@@ -37,7 +37,6 @@ from jetcluster.node.part_options import (
     route,
 )
 from jetcluster.server.listener import ListenError, host_port
-from jetcluster.stream.levels import LEVEL
 
 if TYPE_CHECKING:
     from jetcluster.api.context import ApiContext
@@ -474,7 +473,7 @@ class NodeJetStream:
         config = replace(usual, max_entry=max(usual.max_entry, self._options.max_payload + ENTRY_OVERHEAD))
         peer_id, health = self.mesh.me.peer_id, self._health()
         raft = RaftNode(
-            peer_id, self._journal, self.mesh, node.clock, node.rng, loop, config, self._raft_report, health, LEVEL
+            peer_id, self._journal, self.mesh, node.clock, node.rng, loop, config, self._raft_report, health, node.level
         )
         self.mesh.on_raft = raft.on_frame
         self.mesh.on_read_end = raft.end_of_batch

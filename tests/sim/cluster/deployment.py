@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from jetcluster.config.load import load_text
 from jetcluster.config.options import Options
+from jetcluster.logs import Logger
+from jetcluster.node.node import Node
+from jetcluster.node.platform import Platform
 from tests.sim.cluster.layout import CLIENT_PORT, Server, cluster
 from tests.sim.cluster.loop import Scheduler, SimLoop
 from tests.sim.cluster.machine import Machine
 from tests.sim.cluster.network import Address, Network
-from tests.sim.cluster.trace import Bridge, Trace
+from tests.sim.cluster.trace import Bridge, SimLog, Trace
 
 
 class Violation(AssertionError):
@@ -26,7 +30,8 @@ class Deployment:
 
     def __init__(self, seed: int, servers: Sequence[Server] = cluster(3), *, keep_trace: bool = False) -> None:
         self.seed = seed
-        self.servers = {server.name: server for server in servers}
+        self.servers: dict[str, Server] = {}
+        """By name; one that is replaced counts from the next start or reload (SIGHUP) of its node on."""
         self.rng = Random(seed)
         self.scheduler = Scheduler()
         self.trace = Trace(self.scheduler, keep=keep_trace)
@@ -36,15 +41,27 @@ class Deployment:
         self.clients: dict[str, Machine] = {}
         self._tasks: list[asyncio.Task[Any]] = []
         for server in servers:
-            self.machines[server.name] = self._machine(server.name, server.ip, lambda one=server: self._options(one))
+            self.add(server)
 
-    def _machine(self, name: str, ip: str, options: Callable[[], Options] | None) -> Machine:
+    def add(self, server: Server) -> Machine:
+        """One more machine, which is off; those there are know nothing of it until they start or reload."""
+        self.servers[server.name] = server
+        machine = self.machines[server.name] = self._machine(server.name, server.ip)
+        machine.make_node = functools.partial(self._node, server.name)
+        return machine
+
+    def _machine(self, name: str, ip: str) -> Machine:
         seed = self.rng.getrandbits(64)
-        return Machine(name, ip, self.scheduler, self.network, self.trace, seed, options, self.failed)
+        return Machine(name, ip, self.scheduler, self.network, self.trace, seed, self.failed)
 
-    def _options(self, server: Server) -> Options:
-        options, _ = load_text(server.text(list(self.servers.values())), f"{server.name}.conf", {})
-        return options
+    def _node(self, name: str, log: SimLog, platform: Platform) -> Node:
+        """As `servers` says it is now."""
+
+        def read() -> Options:
+            text = self.servers[name].text(list(self.servers.values()))
+            return load_text(text, f"{name}.conf", {})[0]
+
+        return Node(read(), cast(Logger, log), read, platform, self.servers[name].level)
 
     def failed(self, text: str) -> None:
         self.trace.add("!", text)
@@ -55,7 +72,7 @@ class Deployment:
     def client(self, name: str) -> SimLoop:
         """A machine for a program that is no node; its process lives as long as the simulation."""
         ip = f"10.0.1.{len(self.clients) + 1}"
-        machine = self.clients[name] = self._machine(name, ip, None)
+        machine = self.clients[name] = self._machine(name, ip)
         return machine.begin()
 
     def spawn(self, loop: SimLoop, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

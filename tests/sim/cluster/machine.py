@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 from jetcluster.clock import Rng, SeededRng
-from jetcluster.config.options import Options
 from jetcluster.health.descriptors import DescriptorWatch
-from jetcluster.logs import Logger
 from jetcluster.node.node import START_AGAIN, Node, serve
+from jetcluster.node.platform import Platform
 from jetcluster.store.rocks_kv import RocksKv
 from tests.sim.cluster.loop import Scheduler, SimLoop
 from tests.sim.cluster.network import Endpoints, Host, Network, SimTransport
@@ -105,7 +104,7 @@ class SimPlatform:
 
 
 class Machine:
-    """`options` makes the configuration of each start; `failed` is told of what must not happen."""
+    """`failed` is told of what must not happen."""
 
     def __init__(
         self,
@@ -115,16 +114,17 @@ class Machine:
         network: Network,
         trace: Trace,
         seed: int,
-        options: Callable[[], Options] | None,
         failed: Callable[[str], None],
     ) -> None:
         self.name = name
         self.host = Host(ip)
         self.clock = MachineClock(scheduler)
-        self.disk = SimDisk(SeededRng(seed))
+        self.disk: SimDisk
         self.loop: SimLoop | None = None
         """Of the process that runs; None when none does."""
         self.node: Node | None = None
+        self.make_node: Callable[[SimLog, Platform], Node]
+        """For each start; there is none where no node runs."""
         self.paused = False
         self.usual_slowness = 1.0
         self.starts = 0
@@ -134,7 +134,8 @@ class Machine:
         self._network = network
         self._trace = trace
         self._random = Random(seed)
-        self._options = options
+        self._capacity = 1 << 40
+        self.new_disk()
         self._failed = failed
         self._endpoints: Endpoints | None = None
         self._platform: SimPlatform | None = None
@@ -148,6 +149,12 @@ class Machine:
     def ready(self) -> bool:
         """The node serves clients."""
         return self.node is not None and self.node._started and not self.node._stopping
+
+    def new_disk(self, capacity: int | None = None) -> None:
+        """An empty one, of `capacity` bytes or as large as the one before. While no process runs."""
+        assert self.loop is None
+        self._capacity = capacity or self._capacity
+        self.disk = SimDisk(SeededRng(self._random.getrandbits(64)), capacity=self._capacity)
 
     @property
     def transports(self) -> list[SimTransport]:
@@ -167,12 +174,11 @@ class Machine:
 
     def start(self) -> None:
         """Starts the node."""
-        assert self._options is not None
         self.starts += 1
         self._trace.add(self.name, f"starts, for the {self.starts}. time")
         loop = self.begin()
         platform = self._platform = SimPlatform(self, SeededRng(self._random.getrandbits(64)))
-        self.node = Node(self._options(), cast(Logger, loop.log), None, platform)
+        self.node = self.make_node(loop.log, platform)
         self.run(self._serve(self.node))
 
     async def _serve(self, node: Node) -> None:

@@ -115,7 +115,7 @@ class SimServer:
         self.endpoints = endpoints
         self.factory = factory
         self.address = address
-        self.sockets = (SimSocket(address),)
+        self.sockets: tuple[SimSocket, ...] = (SimSocket(address),)
 
     def close(self) -> None:
         if self.endpoints.network.ports.get(self.address) is self:

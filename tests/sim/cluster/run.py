@@ -54,8 +54,8 @@ def warm_up() -> None:
 
 
 def run_seed(seed: int, *, scenario: Scenario | None = None, trace: bool = False, wire: bool = False) -> Result:
-    """`trace` keeps what happened in `Result.lines`, `wire` all that came over the network as well; the digest is that of
-    a run without."""
+    """`trace` keeps what happened in `Result.lines`, `wire` all that came over the network as well; the digest is the
+    same as without."""
     warm_up()
     scenario = scenario or Scenario.of(seed)
     result = Result(scenario)
@@ -104,7 +104,7 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
         machine.clock.set_rate(1.0 + rng.uniform(-200e-6, 200e-6))
         machine.clock.wall_ahead = rng.uniform(-scenario.skew, scenario.skew)
         machine.clock.slowness = machine.usual_slowness = scenario.processor
-        machine.disk.capacity = scenario.disk
+        machine.new_disk(scenario.disk)
         machine.start()
     running: list[Workload] = [found()[name](deployment, Random(rng.getrandbits(64))) for name in scenario.workloads]
     try:

@@ -145,12 +145,13 @@ class Publish(Workload):
         session = await self.session(f"check-{node}", node)
         last = max(self.acked, default=0)
 
+        stored: dict[int, str] = {}
+
         async def whole() -> bool:
-            nonlocal stored
-            stored = await self._contents(session)
+            stored.clear()
+            stored.update(await self._contents(session))
             return max(stored, default=0) >= last
 
-        stored: dict[int, str] = {}
         await self.until(f"{node} answers up to {last}", whole)
         for seq, text in self.acked.items():
             self.require(stored.get(seq) == text, f"{node}: {seq} is {stored.get(seq)}, {text} was acknowledged")
