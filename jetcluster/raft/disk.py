@@ -7,6 +7,7 @@ anywhere. All raise OSError.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 from typing import Protocol
@@ -79,6 +80,7 @@ class FileDisk:
         self._fds: dict[int, int] = {}
         self._plain_fds: dict[int, int] = {}
         self._unsynced: set[int] = set()
+        self._sync_failed = False
         make_folder(directory, files)
         self._directory_fd = self._files.open(directory, os.O_RDONLY | os.O_CLOEXEC)
         self._spare: int | None = None
@@ -140,6 +142,7 @@ class FileDisk:
     def write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None:
         if faults.active:
             faults.point("journal.write")
+        self._check_syncs()
         plain = self._always_sync and not sync
         fd = self._plain_fd(number) if plain else self._fds.get(number) or self._fd(number)
         for start in range(0, len(chunks), _MAX_CHUNKS):
@@ -160,8 +163,20 @@ class FileDisk:
             faults.point("journal.synced")
 
     def sync(self, number: int) -> None:
-        self._files.fdatasync(self._fd(number))
+        fd = self._fd(number)
+        self._check_syncs()
+        try:
+            self._files.fdatasync(fd)
+        except OSError:
+            self._sync_failed = True
+            raise
         self._unsynced.discard(number)
+
+    def _check_syncs(self) -> None:
+        """The pages of a sync that failed may be gone: one that succeeds after it says nothing, and the next batch must
+        not say that those before it are on the disk."""
+        if self._sync_failed:
+            raise OSError(errno.EIO, "an earlier sync of the journal failed")
 
     def wipe(self, number: int, offset: int) -> None:
         fd = self._fd(number)
@@ -203,7 +218,7 @@ class FileDisk:
                 self._files.close(fd)
         self._unsynced.discard(number)
         self._unlink(self._path(number))
-        # Else a later segment's end may reach the disk before this one's, and what is left has a hole.
+        # Before the next one goes: a file system that has them gone in another order leaves a gap that looks like loss.
         self._files.fsync(self._directory_fd)
 
     def _unlink(self, path: Path) -> None:
