@@ -502,6 +502,12 @@ class Journal:
         return self._seq if self._open.count else self._seq - 1
 
     @property
+    def newest(self) -> int:
+        """The segment of the batch `open_seq`."""
+        begun = self._open.count > 0 or not self._fresh_segment
+        return self.segment if begun else self.segment - 1
+
+    @property
     def synced(self) -> int:
         """The newest batch known to be durable."""
         return self._syncs.synced

@@ -97,7 +97,9 @@ class Retention:
             return
         limit = self._segments
         self._kept = False
-        while self.oldest < journal.restatement.complete:
+        # The newest segment that was begun on the disk stays, whatever is in it: the batches in it show that nothing
+        # that had been durable after them is missing.
+        while self.oldest < min(journal.restatement.complete, journal.newest):
             if self._is_held() and (journal.segment - self.oldest >= limit or self.oldest <= self._forget_to):
                 self._release(self._holders())
             if self._is_held():
