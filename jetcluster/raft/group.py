@@ -532,7 +532,7 @@ class Group(Outbox):
                     term = log.term_at(applied)
                     assert term is not None
                     machine_apply(applied, term, command)
-                    if self.stopped:
+                    if self.stopped or self.snapshots.wanted:  # or suspended: what follows needs another state
                         return
                 else:
                     self.applied_index = applied
