@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from jetcluster.replica.context import Log
 
 AGAIN: Final = "started-again"
-"""A file beside the data: when the last start of this kind was, in seconds since the Unix epoch."""
-COOL_DOWN: Final = 60.0
+"""A file beside the data: when the last starts of this kind were, in seconds since the Unix epoch, one a line."""
+COOL_DOWN: Final = 60
 """Seconds between two of them: clients lose their connections each time."""
+PERIOD, MOST = 3600, 3
+"""So many in so many seconds: what a start does not put right comes back with each."""
 
 
 class DataRestarts:
@@ -43,13 +45,15 @@ class DataRestarts:
         """With the data store that there is, opened anew."""
         stamp = self._directory / AGAIN
         try:
-            last = stamp.read_text() if stamp.exists() else ""
-            if last.isdecimal() and 0 <= self._now() - int(last) < COOL_DOWN:
-                self._log.warning(
-                    "the data store failed again soon after a start: the disk may be failing", error=reason
-                )
+            now = int(self._now())
+            lines = stamp.read_text().split() if stamp.exists() else []
+            # Not what a clock has written that was wrong.
+            recent = [int(line) for line in lines if line.isdecimal() and 0 <= now - int(line) < PERIOD]
+            if recent and (now - max(recent) < COOL_DOWN or len(recent) >= MOST):
+                text = "the data store failed again soon after a start: the disk may be failing"
+                self._log.warning(text, error=reason)
                 return
-            stamp.write_text(str(int(self._now())))
+            stamp.write_text("".join(f"{when}\n" for when in (*recent, now)))
         except OSError as error:
             self._log.error("the disk is not well", error=str(error))
             return
