@@ -57,6 +57,7 @@ from jetcluster.replica.context import NodeContext
 from jetcluster.replica.drift import DriftCheck
 from jetcluster.replica.proposals import OutcomeUnknownError
 from jetcluster.replica.read_confirm import COMMIT_METHOD, LAST_METHOD
+from jetcluster.replica.read_group import LAST
 from jetcluster.replica.rounds import TICK
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.stream.applier import FAULTS
@@ -83,6 +84,7 @@ class JetStream:
         settled: Callable[[], bool],
         save_cluster: Save = lambda cluster_id, member: None,
         renew_data: Callable[[str], None] = lambda reason: None,
+        start_again: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """`owners` is the table that `context.catchup` serves from. `settled` tells whether every configured route led
         somewhere (see `bootstrap`). `save_cluster` keeps the cluster's id; the one that was kept is in the mesh's own
@@ -93,7 +95,7 @@ class JetStream:
         """Streams whose replica could not be started here, and why; their data is left alone (monitoring)."""
         self.unassigned: tuple[int, ...] = ()
         """Ids of streams that have data here, and that the meta group does not place here (monitoring)."""
-        self._leftovers = Orphans(context.kv, context.raft)
+        self._leftovers = Orphans(context.kv, context.raft, context.log)
         self._owners = owners
         self._limits = limits
         self.clustered = clustered
@@ -145,7 +147,7 @@ class JetStream:
         self.scrubber = Scrubber(context, self.replicas)
         self.health_report = HealthReport(context, self.replicas)
         self._store_care = StoreCare(
-            context, self.replicas, self.broken, self.restart_safety, self.background, renew_data
+            context, self.replicas, self.broken, self.restart_safety, self.background, renew_data, start_again
         )
         self.joining = Joining(
             context,
@@ -324,6 +326,12 @@ class JetStream:
                 self.context.log.error("an assignment failed", effect=repr(effect)[:500], error=repr(error))  # noqa: TRY400
 
     def _take_effect(self, effect: Effect) -> None:
+        self._take_change(effect)
+        if isinstance(effect, StreamAssigned | StreamRemoved) and effect.assignment.name == LAST:
+            for replica in self.replicas.values():
+                replica.reads.take_alias()
+
+    def _take_change(self, effect: Effect) -> None:
         if isinstance(effect, StreamAssigned):
             self._assigned(effect.assignment)
         elif isinstance(effect, StreamUpdated):
@@ -357,8 +365,9 @@ class JetStream:
         except Exception as error:  # noqa: BLE001 - damage, disk trouble, a defect: the other streams go on
             self.broken[gid] = (assignment, str(error) or repr(error))
             self.context.raft.stop_group(gid)
-            text = self.broken[gid][1]
-            self.context.log.error("stream cannot be started", stream=assignment.name, error=text)  # noqa: TRY400
+            self._store_care.note(error)
+            text = "stream cannot be started"
+            self.context.log.error(text, stream=assignment.name, error=self.broken[gid][1])  # noqa: TRY400
             return
         self.replicas[gid] = replica
         self._owners[gid] = replica
@@ -471,7 +480,7 @@ class JetStream:
         commit: int | None = None
         again = 0.0
         while not self.context.meta_current:
-            if commit is not None and self._applied_meta() >= commit:
+            if commit is not None and (group := self.meta.group) is not None and group.applied_index >= commit:
                 self._meta_is_current()
             elif commit is None or self.context.clock.monotonic() >= again:
                 told = await self._commit_of_meta()
@@ -493,9 +502,6 @@ class JetStream:
             await asyncio.sleep(META_RETRY)
             return None
         return int(commit)
-
-    def _applied_meta(self) -> int:
-        return self.meta.group.applied_index if self.meta.group is not None else 0
 
     async def _serve_commit(self, peer: str, payload: bytes) -> bytes:
         """The commit index of a group that this node leads, proven to be current."""
@@ -574,6 +580,9 @@ class JetStream:
 
     def _look_at(self, gid: int) -> None:
         replica = self.replicas.get(gid)
+        group = self.meta.group if gid == META_GROUP else None if replica is None else replica.group
+        if group is not None:
+            self._store_care.note(group.fault)
         if replica is not None and not self._stopped:
             replica.wake()
             self._tick_of(gid, replica)
@@ -581,7 +590,9 @@ class JetStream:
     def _report_unassigned(self) -> None:
         """Once, when this node has applied what the meta group had decided so far."""
         group = self.meta.group
-        if self._unassigned_told or group is None or group.leader is None or group.applied_index < group.commit_index:
+        if self._unassigned_told or group is None or group.leader is None:
+            return
+        if group.lacks_state or group.applied_index < group.commit_index:
             return
         self._unassigned_told = True
         self.unassigned = tuple(self._leftovers.unassigned({*self.replicas, *self.broken}))

@@ -1,6 +1,6 @@
 """Asking the leader of a group, wherever it is by now.
 
-The node that a client is connected to sends a request to whoever leads the group; during an election it waits, and it
+The node that a client is connected to sends a request to the group's leader; during an election it waits, and it
 asks again when the one asked turns out not to lead. So a client sees one answer, late, instead of an error it would
 have to retry.
 """

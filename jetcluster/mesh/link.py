@@ -10,7 +10,7 @@ asks for one bounded chunk at a time (replica/catchup.py).
 Bounds: publishers wait (`protocol.valve`) from `LANE` bytes in the ordered lane on, but not for a silent peer; messages
 are dropped (core NATS delivers at most once) once half of `max_pending` waits; the link is closed when all of it does,
 or when the other end has taken nothing for `WRITE_DEADLINE`. For a peer that is no member nobody waits, and
-`STRANGERS_PENDING` is the bound: whoever has the routes' password could stop all publishers by reading slowly.
+`STRANGERS_PENDING` is the bound: a holder of the routes' password could stop all publishers by reading slowly.
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         if handshake.done:
             assert handshake.remote is not None
             self.peer_id = handshake.remote.peer_id
-            # Whoever sends PROOF then waits for INFO, which fits the smaller limit: no larger frame is in this read.
+            # The end that sends PROOF waits for INFO, which fits the smaller limit: no larger frame is in this read.
             self._reader.max_frame = self.core.max_frame
             self.mesh.authenticated(self)
 
@@ -377,7 +377,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self._loop.call_soon(self._flush)
 
     def flush(self) -> None:
-        """Hands what is queued to the transport now; whatever is sent later, urgent or not, comes after it."""
+        """Hands what is queued to the transport now; what is sent later, urgent or not, comes after it."""
         self._flush()
 
     def _flush(self) -> None:

@@ -172,7 +172,7 @@ def meta_cluster(node: NodeView) -> Json:
     if group.leader is not None:
         found |= {"leader": node_name(engine, group.leader), "peer": group.leader}
     if engine.meta.leading or group.leader is None:
-        # All but the leader. Without one everybody shows who is left, and who would have to come back. Whoever was left
+        # All but the leader. Without one everybody shows who is left, and who would have to come back. A server left
         # out of a rescue is shown until SERVER.REMOVE or a successor takes it off the list.
         machine = engine.meta.machine
         left_out = [peer for peer in machine.left_out if peer in machine.nodes]

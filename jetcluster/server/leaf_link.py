@@ -568,7 +568,7 @@ def _json(text: bytes) -> dict[str, Any]:
 
 
 def is_at_least(version: str, least: str) -> bool:
-    """Of `2.14.5`, `v2.12.0-beta.1`; what is no version is none at all."""
+    """Compares versions such as `2.14.5` and `v2.12.0-beta.1`; other texts count as no version."""
     given, wanted = (re.match(r"v?(\d+)\.(\d+)\.(\d+)", text) for text in (version, least))
     if given is None or wanted is None:
         return wanted is None

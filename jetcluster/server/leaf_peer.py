@@ -1,4 +1,4 @@
-"""What the router of an account sees of a leaf link, and the way of a message that came in on one.
+"""A leaf link as the router of its account sees it, and the way of a message that came in on one.
 
 A link has a hub's end and a spoke's end. The hub's end is like a client of this node: what the spoke wants is told to
 the mesh, and what it sends goes to the mesh. The spoke's end is this node's own affair: each node of a cluster that is

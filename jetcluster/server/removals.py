@@ -1,4 +1,4 @@
-"""What is taken out of a router's index when a client, a peer or a leaf link is gone, which must not keep the loop.
+"""The removal of routes from a router's index when a client, a peer or a leaf link is gone, without keeping the loop.
 
 There may be a million subscriptions. Few are taken out at once, many in steps, in turns with all else that asks the
 loop for time. They take nothing from the moment at which their owner is gone: no route has them any more.

@@ -192,7 +192,7 @@ class Router:
         return self._open(subject).group(queue) is not None
 
     def others_with_interest(self, subject: bytes) -> int:
-        """How many other nodes of the cluster would get what is published to `subject`."""
+        """Counts the other nodes of the cluster that would get what is published to `subject`."""
         return len(self._open(subject).nodes)
 
     def _open(self, subject: bytes) -> Route:
@@ -205,7 +205,7 @@ class Router:
         return self._watches.add(subject, callback)
 
     def wanted_by(self, peer: RemotePeer) -> int:
-        """How many subscriptions a peer has told."""
+        """Counts the subscriptions that a peer has told."""
         return len(self._remote.get(peer, ()))
 
     # ---- messages
@@ -330,11 +330,14 @@ class Router:
     def backlog(self, subject: bytes) -> int:
         """Bytes that the slowest taker of `subject` has not been sent yet: a connection of this node, or what other
         nodes have for their clients. Whoever publishes a lot to one reply subject waits while this is large: a client
-        would be closed as a slow consumer, and a congested link drops messages in the middle of an answer."""
+        would be closed as a slow consumer, and a congested link drops messages in the middle of an answer. -1 when
+        there is no taker."""
         if self.replies is not None and self.replies.is_mine(subject):
             response = self.replies.pending.get(subject)
-            return 0 if response is None else response.importer.backlog(response.reply)
+            return -1 if response is None else response.importer.backlog(response.reply)
         route = self._open(subject)
+        if not route.takers:
+            return -1
         waiting = [client.backlog for client in route.clients]
         waiting += [max(peer.pending, self.far.of(peer, subject)) for peer in route.peers]
         waiting += [self._group_backlog(group, subject) for group in route.queues]
@@ -384,7 +387,7 @@ class Router:
         return self.awaited.add(reply, note)
 
     def mapping_of(self, subject: bytes) -> MappedSubject | None:
-        """What says where clients' messages to `subject` go instead."""
+        """The mapping that says where clients' messages to `subject` go instead."""
         if not self._shared:
             return None
         return cast("SharedRoute", self.literals.get(subject) or self.lookup(subject)).mapping

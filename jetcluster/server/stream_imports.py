@@ -141,7 +141,7 @@ class _Import:
         self._back: SubjectTransform | None = imported.back()
 
     def remote_of(self, subject: bytes) -> bytes | None:
-        """What a subscription to `subject` wants of the exporting account; None for nothing."""
+        """The subject that a subscription to `subject` wants of the exporting account; None for none."""
         local = self.local
         if subject == local:
             return self.remote
