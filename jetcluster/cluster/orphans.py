@@ -1,7 +1,7 @@
-"""What a deleted stream leaves behind until it is gone for good, and data that nobody assigned to this node.
+"""Remains of a deleted stream until it is gone for good, and data that nobody assigned to this node.
 
 Nothing is deleted by inference. A stream's data goes when this node applies the meta log's deletion, and in the same
-write batch a tombstone is written. Order on disk, whatever a crash cuts short:
+write batch a tombstone is written. Order on disk, for a crash at any point:
 
 1. one batch: the stream's records are deleted and the tombstone is put. A restart that finds the tombstone does not
    start the stream, even if the meta state on disk is older and still assigns it; the meta log says so again.

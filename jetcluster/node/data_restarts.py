@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from jetcluster.clock import Clock
+from jetcluster.files import Files, exists, read_text, write
 from jetcluster.node import data_renewal
 
 if TYPE_CHECKING:
@@ -21,20 +22,21 @@ PERIOD, MOST = 3600, 3
 
 
 class DataRestarts:
-    def __init__(self, directory: Path, clock: Clock, log: Log, start: Callable[[], None]) -> None:
+    def __init__(self, directory: Path, clock: Clock, files: Files, log: Log, start: Callable[[], None]) -> None:
         """`start` stops the process as on SIGTERM, and has it begin anew."""
         self._directory = directory
         self._clock = clock
+        self._files = files
         self._log = log
         self._start = start
 
     def renew(self, reason: str) -> None:
         """With another data store (`data_renewal`)."""
-        if data_renewal.recently_renewed(self._directory, self._now()):
+        if data_renewal.recently_renewed(self._directory, self._now(), self._files):
             self._log.error("the data store is damaged again: the disk may be failing", damage=reason)
             return
         try:
-            data_renewal.mark(self._directory, reason)
+            data_renewal.mark(self._directory, reason, self._files)
         except OSError as error:
             self._log.error("the damaged data store cannot be marked", error=str(error))
             return
@@ -46,14 +48,14 @@ class DataRestarts:
         stamp = self._directory / AGAIN
         try:
             now = int(self._now())
-            lines = stamp.read_text().split() if stamp.exists() else []
+            lines = read_text(stamp, self._files, errors="replace").split() if exists(stamp, self._files) else []
             # Not what a clock has written that was wrong.
             recent = [int(line) for line in lines if line.isdecimal() and 0 <= now - int(line) < PERIOD]
             if recent and (now - max(recent) < COOL_DOWN or len(recent) >= MOST):
                 text = "the data store failed again soon after a start: the disk may be failing"
                 self._log.warning(text, error=reason)
                 return
-            stamp.write_text("".join(f"{when}\n" for when in (*recent, now)))
+            write(stamp, "".join(f"{when}\n" for when in (*recent, now)).encode(), self._files)
         except OSError as error:
             self._log.error("the disk is not well", error=str(error))
             return

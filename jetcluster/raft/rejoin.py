@@ -1,5 +1,5 @@
-"""A replica whose journal was damaged, or that is added to a group: how it gets there without ever answering for what
-it forgot. Who is added may have been a member before, and voters that were away then may still count on it.
+"""The return of a replica whose journal was damaged, or that is added to a group, without ever answering for what it
+forgot. A peer that is added may have been a member before, and voters that were away then may still count on it.
 
 It may have acknowledged entries and given votes that it no longer knows of. Until that cannot matter any more it
 neither votes nor campaigns, and marks its acks `recovering`, so that a leader sends it entries but does not count it.
@@ -57,7 +57,7 @@ class Rejoin:
             return
         self.at = None
         group = self._group
-        if not group.log.damaged or self._target is not None or group.leader is None or group.engine.leads():
+        if not group.log.damaged or self._target is not None or group.leader is None or group.engine.leading:
             return
         if self._verified_term == group.term:
             self._ask(group.leader)
@@ -109,5 +109,5 @@ class Rejoin:
             if leads and group.term == term:
                 group.send(peer, codec.encode_rejoin_reply(term, message.context, group.log.last_index))
 
-        if group.engine.leads() and message.term == term:
+        if group.engine.leading and message.term == term:
             group.reads.add(confirmed, exclude=peer)

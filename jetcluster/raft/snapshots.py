@@ -1,7 +1,7 @@
 """A follower that needs another replica's state: asking for it, and continuing after `install`.
 
-The state travels outside the log and outside this package: the owner of the state machine fetches it. What
-pysyncobj's snapshots got wrong (raft-engine.md D16, D16b, D16c) is decided here: nothing older than the own state is
+The state travels outside the log and outside this package: the owner of the state machine fetches it. What pysyncobj's
+snapshots got wrong (docs/reference/pysyncobj.md: D16, D16b, D16c) is decided here: nothing older than the own state is
 installed, and a log that already holds the snapshot's last entry keeps what follows it.
 """
 
@@ -22,7 +22,7 @@ class Snapshots:
         self.at: float | None = None
         """When to ask the leader (again)."""
         self.wanted = False
-        """Something in the log below the applied index is missing, whatever the base says (see `require`)."""
+        """Something in the log below the applied index is missing, also if the base says otherwise (see `require`)."""
         self.contradicted = 0
         """The lowest committed entry in a relaxed log that a leader does not have; 0 when none does any more."""
         self.installed = 0
@@ -55,7 +55,7 @@ class Snapshots:
             self.at = None
             return
         log = group.log
-        if group.engine.leads():
+        if group.engine.leading:
             # Somebody who has the state should lead; with nobody else there the owner has to decide.
             if not group.transfer() and group.now() - self._told > group.config.stateless_delay:
                 self._tell(group.me, log.base_index, log.base_term)
@@ -93,7 +93,7 @@ class Snapshots:
         held = log.term_at(index)
         equal = group.receiver.equal
         conflicts = held is not None and held != term
-        if conflicts and not log.relaxed and index <= group.engine.commit_index():
+        if conflicts and not log.relaxed and index <= group.engine.commit:
             group.fail(f"the installed state of {index} (term {term}) contradicts the committed entry of term {held}")
             return
         if conflicts and index <= equal:
@@ -113,7 +113,7 @@ class Snapshots:
                 if log.config_at(index) != config:  # what was known at the base was of before
                     log.set_members(config)
                     group.follow_config()
-        group.engine.restore(index, max(index, group.engine.commit_index()))
+        group.engine.restore(index, max(index, group.engine.commit))
         group.restored(index)
         if group.leader is not None and group.leader != group.me:
             self._continue(group.leader, max(index, log.base_index))

@@ -1,8 +1,8 @@
-"""Which node leads which group, as far as this node knows.
+"""The leaders of all groups, as far as this node knows them.
 
 Members of a group learn it from Raft; everybody else from the leader itself, which tells all peers when it takes over,
 tells a peer everything when a link comes up, and answers who asks for the leader of a group. A hint may be stale:
-whoever is asked by mistake says so, and the asker forgets it and asks all peers (`wait`).
+a node that is asked by mistake says so, and the asker forgets it and asks all peers (`wait`).
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class LeaderTable:
         self._leaders.pop(gid, None)
 
     def suspect(self, gid: int, hint: Hint) -> None:
-        """Whoever was asked because of `hint` does not lead (yet): forget it, unless something was learned since. The
-        same leader learned again counts: it may have been asked a moment before it was ready."""
+        """The node that was asked because of `hint` does not lead (yet): forget it, unless something was learned since.
+        The same leader learned again counts: it may have been asked a moment before it was ready."""
         if self._leaders.get(gid) is hint and gid not in self._mine:
             del self._leaders[gid]
 

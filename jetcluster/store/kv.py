@@ -103,7 +103,7 @@ class Kv(Protocol):
 
     def get(self, key: bytes) -> bytes | None: ...
     def put(self, key: bytes, value: bytes) -> None: ...
-    def put_new(self, keys: Iterable[bytes], value: bytes) -> None:
+    def put_new(self, pairs: dict[bytes, bytes]) -> None:
         """As `put` of each, for keys that were never there before, neither open nor committed. What is deleted again
         before it is committed is then never written at all."""
         ...
@@ -224,12 +224,11 @@ class OpenWrites:
         self.values[key] = value
         self.size += len(key) + (len(value) if value is not None else 0)
 
-    def put_new(self, keys: Iterable[bytes], value: bytes) -> None:
-        added = dict.fromkeys(keys, value)
-        self.values.update(added)
-        self._new.update(added)
-        self._unsorted += added
-        self.size += sum(map(len, added)) + len(added) * len(value)
+    def put_new(self, pairs: dict[bytes, bytes]) -> None:
+        self.values.update(pairs)
+        self._new.update(pairs)
+        self._unsorted += pairs
+        self.size += sum(map(len, pairs)) + sum(map(len, pairs.values()))
 
     def delete_each(self, keys: Iterable[bytes]) -> None:
         values, new = self.values, self._new

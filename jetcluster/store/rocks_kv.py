@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +23,9 @@ from typing import Any
 from weakref import WeakSet
 
 from jetcluster import faults
+from jetcluster.files import Files, make_folder
+from jetcluster.files import free_bytes as free_of
+from jetcluster.files import total_bytes as size_of
 from jetcluster.store import keys
 from jetcluster.store.disk_probe import probe
 from jetcluster.store.kv import (
@@ -83,8 +86,9 @@ ROOM_CHECK = 1 << 20
 class RocksKv(Commits):
     """Opens or makes the database in directory `path`. Raises KvError when that fails.
 
-    `free_bytes` tells the free space of the file system, `total_bytes` its size; the default asks the operating system.
+    `free_bytes` tells the free space of the file system, `total_bytes` its size; the default asks `files`.
     `owner_flushes`: RocksDB flushes nothing by itself, the owner does, not later than when `due`.
+    `rocks`: the module `rocksdict`, loaded here unless given, as a server without file streams need not load it.
     """
 
     def __init__(
@@ -96,16 +100,20 @@ class RocksKv(Commits):
         salvage: bool = False,
         owner_flushes: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
+        files: Files = os,
+        rocks: Any = None,
     ) -> None:
-        """`salvage`: only to be read; opens with whatever files are there, and says of each read whether it is good."""
+        """`salvage`: only to be read; opens with the files that are there, and says of each read whether it is good."""
         super().__init__()
         self._path = path
-        import rocksdict  # here, as a server without file streams need not load it
-
-        self._rocks = rocksdict
+        self._files = files
+        if rocks is None:
+            import rocksdict as rocks
+        self._rocks = rocks
         self._open = OpenWrites()
+        self.put_new = self._open.put_new
         self._eager = 0
-        no_wal: Any = rocksdict.WriteOptions()
+        no_wal: Any = rocks.WriteOptions()
         no_wal.disable_wal = True  # an attribute; the published stubs call it a method
         no_wal.no_slowdown = owner_flushes
         self._no_wal = no_wal
@@ -120,19 +128,19 @@ class RocksKv(Commits):
         self._held_back = False  # a compaction begins, and might flush what is written now
         self._flushing = asyncio.Lock()
         self._snapshots: WeakSet[RocksSnapshot] = WeakSet()
-        self._free_bytes = free_bytes or (lambda: shutil.disk_usage(path).free)
+        self._free_bytes = free_bytes or (lambda: free_of(path, files))
         self._unchecked = ROOM_CHECK
         self._tight = False
         """Little free space is left: what is deleted is to be freed at once."""
         self._garbage: dict[bytes, tuple[bytes, bytes]] = {}
         """While space is tight. Kind and stream -> the keys among which something was deleted since the last flush."""
         self._outdated: set[bytes] = set()
-        path.mkdir(0o700, parents=True, exist_ok=True)
-        total = shutil.disk_usage(path).total if total_bytes is None else total_bytes
+        make_folder(path, files)
+        total = size_of(path, files) if total_bytes is None else total_bytes
         self._reserve = min(RESERVE, total // 10)
         self._memtable, table_file = (min(most, max(total // 32, 1 << 20)) for most in (MEMTABLE, TABLE_FILE))
         try:
-            options = options_of(rocksdict, NO_LIMIT if owner_flushes else self._memtable, table_file)
+            options = options_of(rocks, NO_LIMIT if owner_flushes else self._memtable, table_file)
             if salvage:
                 options.set_paranoid_checks(False)
                 options.set_disable_auto_compactions(True)
@@ -149,7 +157,7 @@ class RocksKv(Commits):
         for file in self._db.live_files():
             name, size = str(file["name"]).lstrip("/"), int(file["size"])
             try:
-                found = (self._path / name).stat().st_size
+                found = self._files.stat(self._path / name).st_size
             except FileNotFoundError:
                 # Unless a compaction has just replaced it.
                 found = size if all(str(f["name"]).lstrip("/") != name for f in self._db.live_files()) else 0
@@ -239,9 +247,6 @@ class RocksKv(Commits):
 
     def put(self, key: bytes, value: bytes) -> None:
         self._open.put(key, value)
-
-    def put_new(self, keys: Iterable[bytes], value: bytes) -> None:
-        self._open.put_new(keys, value)
 
     def delete(self, key: bytes) -> None:
         self._open.delete_each((key,))

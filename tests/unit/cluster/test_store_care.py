@@ -143,7 +143,7 @@ async def test_a_replica_that_a_failing_disk_stopped_comes_back_with_a_start(mon
         def fails(*_: object) -> None:
             raise FAILED
 
-        monkeypatch.setattr(node.replica("S").applying, "apply", fails)
+        monkeypatch.setattr(node.replica("S"), "apply", fails)
         await cluster["A"].publish_again(b"s")
         await cluster.until(lambda: node.replica("S").failed != "", what="it stopped")
         await cluster.until(lambda: asked != [], what="a start is asked for")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from jetcluster.clock import ManualTime
@@ -11,7 +12,7 @@ from tests.unit.cluster.nodes import ListLog
 
 def test_not_twice_within_a_minute_and_not_while_the_disk_takes_nothing(tmp_path: Path) -> None:
     time, log, started = ManualTime(), ListLog(), list[int]()
-    restarts = DataRestarts(tmp_path, time, log, lambda: started.append(1))
+    restarts = DataRestarts(tmp_path, time, os, log, lambda: started.append(1))
     restarts.again("IO error")
     restarts.again("IO error")
     assert len(started) == 1
@@ -26,7 +27,7 @@ def test_not_twice_within_a_minute_and_not_while_the_disk_takes_nothing(tmp_path
     time.advance(PERIOD)
     restarts.again("IO error")
     assert len(started) == 4
-    elsewhere = DataRestarts(tmp_path / "gone", time, log, lambda: started.append(1))
+    elsewhere = DataRestarts(tmp_path / "gone", time, os, log, lambda: started.append(1))
     elsewhere.again("IO error")
     assert len(started) == 4 and "the disk is not well" in log.events("error")
 
@@ -35,14 +36,14 @@ def test_a_stamp_of_a_clock_that_was_wrong_does_not_count(tmp_path: Path) -> Non
     time, started = ManualTime(), list[int]()
     for stamp in (str(time.time_ns() // 10**9 + 10**6), "not a number", ""):
         (tmp_path / "started-again").write_text(stamp)
-        DataRestarts(tmp_path, time, ListLog(), lambda: started.append(1)).again("IO error")
+        DataRestarts(tmp_path, time, os, ListLog(), lambda: started.append(1)).again("IO error")
     assert len(started) == 3
 
 
 def test_a_damaged_store_is_marked_and_renewed_once(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     time, log, started = ManualTime(), ListLog(), list[int]()
-    restarts = DataRestarts(tmp_path, time, log, lambda: started.append(1))
+    restarts = DataRestarts(tmp_path, time, os, log, lambda: started.append(1))
     restarts.renew("bad")
     assert len(started) == 1 and (tmp_path / "data" / "DAMAGED").read_text().strip() == "bad"
     (tmp_path / "quarantine" / f"data-{time.time_ns() // 10**9}").mkdir(parents=True)
