@@ -89,6 +89,14 @@ class Kv(Protocol):
         """Why the last commit, the last flush, or a read of the last seconds failed; "" when none did."""
         ...
 
+    unwritable: str
+    """Why the store below did not take the last commit or flush, if not for damage; "" when it did. It may go on
+    refusing all writes when the disk is well again, until it is opened anew."""
+
+    async def probe(self) -> None:
+        """Makes something durable beside the files of the store. Raises KvError when the disk does not take it."""
+        ...
+
     def trouble(self) -> str:
         """What is wrong at the moment, for the node's health: what fails, or has taken too long. "" when nothing is."""
         ...
@@ -366,6 +374,7 @@ class Commits:
         self.durable = 0
         self.wants_flush = False
         self.damage = ""
+        self.unwritable = ""
         self._hooks: list[Callable[[], None]] = []
         self._callbacks: list[Callable[[int], None]] = []
 
@@ -387,6 +396,9 @@ class Commits:
 
     def trouble(self) -> str:
         return ""
+
+    async def probe(self) -> None:
+        """There is no disk."""
 
     def at_commit(self, hook: Callable[[], None]) -> None:
         self._hooks.append(hook)

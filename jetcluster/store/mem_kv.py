@@ -1,4 +1,4 @@
-"""`MemKv`: the twin of `RocksKv` in memory, for memory streams and for tests."""
+"""`MemKv`: the twin of `RocksKv` in memory, for a state that is being fetched (the meta group's) and for tests."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class StreamMachine:
         self.fast: FastRows
         """How far the fast-ingest batches have come."""
         self.asked: Asked
-        """Requests that came with a number, for whoever asks again."""
+        """Requests that came with a number, for requesters that ask again."""
         self._extension = extension
         self._first_seq = 0
         """Of the store, after the last command."""
