@@ -107,6 +107,8 @@ class Applying:
             replica.reads.applied(replica.machine.applied_index)
             if replica.consumers.running and self._store.last_seq > self._told_seq:
                 self._tell_consumers()
+        except FAULTS as error:
+            replica.group.fail(error)
         except Exception as error:  # noqa: BLE001 - as in `apply`
             self.failed("what follows from a command failed", error, replica.machine.applied_index)
 

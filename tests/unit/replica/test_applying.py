@@ -189,3 +189,40 @@ async def test_an_assignment_that_fails_stops_neither_the_meta_group_nor_other_s
             assert node.js.meta.group is not None and not node.js.meta.group.stopped
             assert node.replica("T").machine.rules.max_msgs == 7
             assert "an assignment failed" in node.log.events("error")
+
+
+@virtual_time
+async def test_consumers_hear_once_per_turn_of_what_was_stored_and_after_the_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Cluster("A", clustered=False) as cluster:
+        await cluster.create("S", 1)
+        node = cluster["A"]
+        await consumer(node, "c")
+        await cluster.until(lambda: host(node).hosted == 1, what="an owner")
+        told: list[object] = []
+        node.bus.subscribe(b"acks", lambda subject, reply, headers, payload, origin: told.append(payload))
+        monkeypatch.setattr(host(node), "appended", lambda first, last: told.append((first, last)))
+        for _ in range(3):
+            node.bus.publish(b"s", b"x", b"acks")
+            node.replica("S").ingest.flush()  # a command each
+        await asyncio.sleep(0.1)
+        acks = [b'{"stream":"S","seq":%d}' % seq for seq in (1, 2, 3)]
+        assert told == [*acks, (1, 3)]
+
+
+@virtual_time
+async def test_what_says_something_about_this_machine_stops_the_replica_also_at_the_end_of_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Cluster("A", clustered=False) as cluster:
+        await cluster.create("S", 1)
+        replica = cluster["A"].replica("S")
+
+        def fail(index: int) -> None:
+            raise KvError("corruption")
+
+        monkeypatch.setattr(replica.reads, "applied", fail)
+        assert (await cluster["A"].publish(b"s", b"x"))["seq"] == 1
+        await cluster.until(lambda: bool(replica.failed), what="it stops")
+        assert "corruption" in replica.failed
