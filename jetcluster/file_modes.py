@@ -1,5 +1,5 @@
-"""Who may read what a server writes: messages, keys and tokens its own user alone, the log and the pid and ports files
-whoever the umask lets.
+"""The modes of the files that a server writes: messages, keys and tokens are for its own user alone, the log and the
+pid and ports files for those whom the umask lets.
 
 The umask is the one way to the files that RocksDB makes, some of them in its own threads. It is the process's, so that
 it is set where the process begins (`keep_private`), and what is for others gets its mode by name.

@@ -1,4 +1,4 @@
-"""Where the JWTs of accounts are: in the configuration, in a directory, or with a web server.
+"""The resolvers of accounts' JWTs: in the configuration, in a directory, or at a web server.
 
 A file is `<account>.jwt`; a deleted account's is `<account>.jwt.deleted`. That is nats-server's layout: a directory of
 one can be taken over by the other.
@@ -37,7 +37,7 @@ class Resolver(Protocol):
 
 
 class MemoryResolver:
-    """What the configuration says, and nothing else."""
+    """The JWTs of the configuration, and no others."""
 
     def __init__(self, tokens: dict[str, str]) -> None:
         self._tokens = tokens
@@ -60,7 +60,7 @@ class Store:
 
     @property
     def digest(self) -> bytes:
-        """Of all that is kept: equal on servers that keep the same."""
+        """A digest of all that is kept: equal on servers that keep the same."""
         whole = 0
         with self._lock:
             for one in self._hashes.values():

@@ -1,4 +1,4 @@
-"""Who a node is: a peer id that lives exactly as long as the node's store.
+"""Identity of a node: a peer id that lives exactly as long as the node's store.
 
 Raft counts votes by peer id, so an id must never outlive the votes and log entries it stands for. It is therefore kept
 next to them: a node whose store was wiped comes back under a new id and is a new member, never an old member that
@@ -48,7 +48,7 @@ class NodeIdentity:
     member: bool = False
     """The meta group's log has been on this node's disk: a journal without it is not the one that the id stands for."""
     key: str = ""
-    """The node's public key (`cluster.node_key`); "" before it has one."""
+    """The node's public key (`mesh.node_key`); "" before it has one."""
 
     def with_key(self, key: str) -> NodeIdentity:
         return replace(self, key=key)

@@ -37,7 +37,7 @@ def marked(directory: Path, files: Files = os) -> str:
 def advice(directory: Path, said: str) -> str:
     """For the log of the node that was left out."""
     return (
-        f"this store is of before: {said}. The node must not come back with it, whatever it promised is void. Move "
+        f"this store is of before: {said}. The node must not come back with it, all that it promised is void. Move "
         f"{directory} away: it then starts empty, as a new member that takes the place of the old one. What only this "
         'store has is still in it (docs/membership.md, "A majority is lost")'
     )

@@ -229,7 +229,7 @@ class NodeMesh(MeshCore):
         await self._rpc.stop()
 
     async def first_dials(self, seconds: float) -> None:
-        """Returns when every configured route was dialled once, whatever came of it, or after `seconds`."""
+        """Returns when every configured route was dialled once, with or without success, or after `seconds`."""
         await self._dialer.first_dials(seconds)
 
     @property

@@ -1,11 +1,11 @@
-"""By what a node is known to the others: an Ed25519 key beside its peer id, which never leaves its store.
+"""A node's key: an Ed25519 key beside its peer id, by which the others know it, and which never leaves its store.
 
 A peer id is no secret, and the password of the routes is everybody's who runs a node. So each end of a new link signs
 both greetings, which hold the ids, the names and a fresh nonce of either side: what was signed for one link proves
 nothing on another. The meta group's list of nodes keeps each member's public key, that with which it came first; from
 then on nobody is linked under its peer id who cannot sign with it.
 
-What is signed does not cover what comes after: whoever sits on the way between two nodes can change it, unless the
+What is signed does not cover what comes after: a process on the way between two nodes can change it, unless the
 routes have TLS.
 """
 

@@ -104,7 +104,7 @@ class Rpc:
         """Fails the calls that wait for `peer`. Handlers run on: what they do may be half done; their answer is
         dropped with the link."""
         if not self._running.get(peer):
-            self._running.pop(peer, None)  # whoever comes under ever new names is not remembered
+            self._running.pop(peer, None)  # a peer under ever new names is not remembered
         for asked, future in self._waiting.values():
             if asked == peer and not future.done():
                 future.set_exception(MeshError(f"lost the connection to {peer}"))
@@ -135,7 +135,7 @@ class Rpc:
             reply = await handler(peer, payload)
         except MeshError:
             raise
-        except Exception as error:  # whatever it is, the caller must hear of it
+        except Exception as error:  # the caller must hear of any failure
             self._failed += 1
             if self._failed <= LOGGED_FAILURES or self._failed % 1000 == 0:  # a flood of them is not made worse
                 self._log.exception("Request %s of peer %s failed (%d so far)", method, peer, self._failed)

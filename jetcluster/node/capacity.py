@@ -1,4 +1,4 @@
-"""How much JetStream may use here: what the configuration says; else three quarters of what there is."""
+"""The space that JetStream may use on this machine: as configured, else three quarters of what there is."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Capacity:
         return configured if configured >= 0 else self._disk
 
     def own_limits(self, account: str) -> AccountLimits:
-        """What the configuration says of one account: `limits` of `$JS.API.INFO`."""
+        """The configured limits of one account: `limits` of `$JS.API.INFO`."""
         own = self._configured(account)
         return self._limits(own, own.max_memory, own.max_store, self._tiers(own, 0))
 
     def limits(self, account: str, nodes: Callable[[], int]) -> AccountLimits:
-        """What is decided by: the account's limits, and no more than `nodes` servers like this one hold together.
+        """The limits in force: the account's, and no more than `nodes` servers like this one hold together.
 
         How full each single node is plays no part yet (meta's reservations are per account, not per node).
         """

@@ -1,10 +1,10 @@
-"""A data store whose files are damaged is replaced at a start: sound streams are copied, the others come from peers.
+"""The replacement of a data store with damaged files at a start: sound streams are copied, the others come from peers.
 
 RocksDB keeps many streams in one file and goes on reading damaged files when it compacts, until it takes no writes any
 more; so a replica that is rebuilt beside a damaged file would not last. The old files are moved to `quarantine/` and
 never deleted: they may hold the only copy of something.
 
-Order on disk: `data.next` is filled and flushed, and gets its marker of the store (`cluster.identity`) last; then
+Order on disk: `data.next` is filled and flushed, and gets its marker of the store (`mesh.identity`) last; then
 `data` goes to `quarantine/`, then `data.next` becomes `data`. `settle` finishes what a crash cuts off between the two.
 """
 

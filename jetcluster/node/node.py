@@ -1,6 +1,6 @@
 """One node: puts the rooms together, runs them on one event loop, and takes them down again.
 
-Order of start: store and journal, mesh, JetStream, then the client listener, so that whoever can connect can be served.
+Order of start: store and journal, mesh, JetStream, then the client listener, so that who connects is served.
 "Server is ready" is the last line. Order of stop: clients, JetStream (leaderships go elsewhere first), mesh, store.
 """
 
@@ -27,9 +27,10 @@ from jetcluster.stream.levels import LEVEL
 if TYPE_CHECKING:
     from jetcluster.node.operator_mode import NodeOperator
 
-GC_THRESHOLDS = (50_000, 20, 50)
+GC_THRESHOLDS = (25_000, 8, 250)
 """Data-path objects die young by reference count; the collector's default of 700 allocations would run it thousands of
-times per second."""
+times per second. The loop stands while it runs, about 0.1 us for each object that has come to stay since the last time:
+one of the second generation looks at 200,000 of them (a million took 60 to 130 ms)."""
 _SIGNAL_NAMES = {
     signal.SIGINT: "interrupt",
     signal.SIGTERM: "terminated",
@@ -153,7 +154,7 @@ class Node:
         self.stopped.set()
 
     async def _part_stops(self, stop: Coroutine[Any, Any, None]) -> None:
-        """Whatever goes wrong in one part, the others are stopped too and the process ends."""
+        """When one part fails, the others are stopped too and the process ends."""
         try:
             await stop
         except Exception as error:  # noqa: BLE001

@@ -170,8 +170,8 @@ class NodeJetStream:
 
     async def prepare(self) -> None:
         """Before clients are let in: the nodes that are there already are linked, and know this one's client port if it
-        is a fixed one. Whoever connects then is told of all of them at once; clients (and their tests) that lose this
-        server right afterwards know where else to go. A server that stands alone leads its streams."""
+        is a fixed one. A client that connects then is told of all of them at once: if it
+        loses this server right afterwards it knows where else to go. A server that stands alone leads its streams."""
         if isinstance(self.mesh, NodeMesh):
             await self.mesh.first_dials(MEET_SECONDS)
             if self._left_out:
@@ -229,13 +229,15 @@ class NodeJetStream:
             context = self.jetstream.context
             self._api_context.compat = context.compat = self._options.compat
             context.batch_quota.limits = batch_limits(self._options.jetstream, self._options.compat)
+        if self.jetstream is not None:
+            self.jetstream.context.account_quota.limits_changed()
         if "accounts" in changed and self._api_context is not None:
             self._serve_accounts(self._api_context)
         if "accounts" in changed and self._relay is not None:
             self._relay.serve(self._relayed_accounts())
 
     def renew_tls(self, cluster: ClusterOptions) -> None:
-        """Of routes, out of a new configuration: for handshakes to come. Raises ConfigError."""
+        """Takes the TLS of routes out of a new configuration, for handshakes to come. Raises ConfigError."""
         if cluster.tls is not None and isinstance(self.mesh, NodeMesh):
             self.mesh.set_tls(mesh_tls(cluster, cluster.tls))
 
@@ -334,6 +336,7 @@ class NodeJetStream:
 
     def _start_jetstream(self, directory: Path, identity: NodeIdentity) -> None:
         from jetcluster.cluster.jetstream import JetStream
+        from jetcluster.node.data_restarts import DataRestarts
         from jetcluster.raft.api import META_GROUP
         from jetcluster.replica.account_quota import AccountQuota
         from jetcluster.replica.catchup import CatchUp, SnapshotOwner
@@ -387,6 +390,7 @@ class NodeJetStream:
             placement_rules=self._placement_rules,
             max_buffered=max_buffered(self._options.jetstream),
         )
+        restarts = DataRestarts(directory, node.clock, self._platform.files, self._log, node.start_again)
         try:
             self.jetstream = JetStream(
                 context,
@@ -395,7 +399,8 @@ class NodeJetStream:
                 clustered=self._options.is_clustered,
                 expected_nodes=lambda: self.mesh.expected_nodes if isinstance(self.mesh, NodeMesh) else 1,
                 settled=lambda: not isinstance(self.mesh, NodeMesh) or self.mesh.settled,
-                renew_data=self._renew_data,
+                renew_data=restarts.renew,
+                start_again=restarts.again,
                 save_cluster=lambda cluster_id, member: save_identity(
                     directory, replace(identity, cluster=cluster_id, member=member), self._platform.files
                 ),
@@ -427,22 +432,6 @@ class NodeJetStream:
                 text, damage=renewal.reason, kept=len(renewal.kept), fetched=len(renewal.left), quarantine=old
             )
         return kv
-
-    def _renew_data(self, reason: str) -> None:
-        """The node starts again in place, with another data store; a supervisor sees the same process."""
-        from jetcluster.node import data_renewal
-
-        directory, files = Path(self.store_dir), self._platform.files
-        if data_renewal.recently_renewed(directory, self._node.clock.time_ns() / 1e9, files):
-            self._log.error("the data store is damaged again: the disk may be failing", damage=reason)
-            return
-        try:
-            data_renewal.mark(directory, reason, files)
-        except OSError as error:
-            self._log.error("the damaged data store cannot be marked", error=str(error))
-            return
-        self._log.error("the data store is damaged: the server starts again and renews it", damage=reason)
-        self._node.start_again()
 
     def _open_raft(self, directory: Path) -> RaftNode:
         """The journal is read here: what it holds decides what this node may vouch for. Raises StorageError."""
@@ -482,7 +471,7 @@ class NodeJetStream:
 
     def _was_left_out(self, age: int, said: str) -> None:
         """A voter of the cluster says, and has signed, that it was rescued without this node, `age` seconds ago
-        (`cluster.left_out`)."""
+        (`mesh.left_out`)."""
         group = self.jetstream.meta.group if self.jetstream is not None else None
         if self._left_out or not self.store_dir:
             return

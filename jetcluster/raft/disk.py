@@ -1,4 +1,4 @@
-"""Where segments live: files, or memory that forgets what was not synced (the test twin).
+"""The disk under the journal's segments: files, or memory that forgets what was not synced (the test twin).
 
 `create`, `write`, `sync`, `wipe` and `delete` run in the journal's writer (a thread); `read` and `load` may run
 anywhere. All raise OSError.
@@ -140,10 +140,11 @@ class FileDisk:
         self._fds[number] = fd
 
     def write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None:
-        faults.point("journal.write")
+        if faults.active:
+            faults.point("journal.write")
         self._check_syncs()
         plain = self._always_sync and not sync
-        fd = self._plain_fd(number) if plain else self._fd(number)
+        fd = self._plain_fd(number) if plain else self._fds.get(number) or self._fd(number)
         for start in range(0, len(chunks), _MAX_CHUNKS):
             part = chunks[start : start + _MAX_CHUNKS]
             size = sum(map(len, part))
@@ -158,7 +159,8 @@ class FileDisk:
             self._unsynced.add(number)
         elif number in self._unsynced or not self._always_sync:
             self.sync(number)  # O_DSYNC is about its own bytes only
-        faults.point("journal.synced")
+        if faults.active:
+            faults.point("journal.synced")
 
     def sync(self, number: int) -> None:
         fd = self._fd(number)
@@ -268,7 +270,8 @@ class MemoryDisk:
         self._synced[number] = bytearray(size)
 
     def write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None:
-        faults.point("journal.write")
+        if faults.active:
+            faults.point("journal.write")
         data = b"".join(chunks)
         file = self._files[number]
         end = offset + len(data)
@@ -282,7 +285,8 @@ class MemoryDisk:
         self._unsynced.append((number, offset, end))
         if sync:
             self.sync(number)
-        faults.point("journal.synced")
+        if faults.active:
+            faults.point("journal.synced")
 
     def sync(self, number: int) -> None:
         if number not in self._files:

@@ -43,7 +43,7 @@ _NO_LIMITS = AccountLimits()
 
 @dataclass(slots=True, frozen=True)
 class ClosedClient:
-    """What monitoring shows of a connection that is gone. Times: nanoseconds since the epoch."""
+    """A connection that is gone, as monitoring shows it. Times: nanoseconds since the epoch."""
 
     cid: int
     ip: str

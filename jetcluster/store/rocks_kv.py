@@ -27,6 +27,7 @@ from jetcluster.files import Files, make_folder
 from jetcluster.files import free_bytes as free_of
 from jetcluster.files import total_bytes as size_of
 from jetcluster.store import keys
+from jetcluster.store.disk_probe import probe
 from jetcluster.store.kv import (
     EAGER_COMMITS,
     HELD_BYTES,
@@ -102,7 +103,7 @@ class RocksKv(Commits):
         files: Files = os,
         rocks: Any = None,
     ) -> None:
-        """`salvage`: only to be read; opens with whatever files are there, and says of each read whether it is good."""
+        """`salvage`: only to be read; opens with the files that are there, and says of each read whether it is good."""
         super().__init__()
         self._path = path
         self._files = files
@@ -110,6 +111,7 @@ class RocksKv(Commits):
             import rocksdict as rocks
         self._rocks = rocks
         self._open = OpenWrites()
+        self.put_new = self._open.put_new
         self._eager = 0
         no_wal: Any = rocks.WriteOptions()
         no_wal.disable_wal = True  # an attribute; the published stubs call it a method
@@ -168,6 +170,11 @@ class RocksKv(Commits):
             self.damage = self.damage or str(failure)
         return failure
 
+    def _refused(self, error: Exception) -> KvError:
+        failure = self._failed(error)
+        self.unwritable = "" if isinstance(failure, KvDamagedError) else str(failure)
+        return failure
+
     def _unreadable(self, error: Exception) -> KvError:
         failure = self._failed(error)
         self._progress.read_failed(failure)
@@ -180,6 +187,19 @@ class RocksKv(Commits):
     @property
     def failing(self) -> str:
         return self._progress.failing
+
+    async def probe(self) -> None:
+        if self.spare_bytes <= 0:
+            raise KvFullError("there is no room on the disk yet")
+        try:
+            await asyncio.to_thread(self._probe)
+        except OSError as error:
+            raise KvError(str(error)) from error
+
+    def _probe(self) -> None:
+        for name in ("store.read", "store.write", "store.flush"):
+            faults.point(name)
+        probe(self._path)
 
     def trouble(self) -> str:
         return self._progress.trouble()
@@ -227,9 +247,6 @@ class RocksKv(Commits):
 
     def put(self, key: bytes, value: bytes) -> None:
         self._open.put(key, value)
-
-    def put_new(self, keys: Iterable[bytes], value: bytes) -> None:
-        self._open.put_new(keys, value)
 
     def delete(self, key: bytes) -> None:
         self._open.delete_each((key,))
@@ -330,7 +347,8 @@ class RocksKv(Commits):
             if self._owner_flushes and str(error).startswith(_WOULD_WAIT):
                 self._stalled = True
                 return False
-            raise self._failed(error) from error
+            raise self._refused(error) from error
+        self.unwritable = ""
         return True
 
     def _must_wait(self) -> bool:
@@ -368,7 +386,7 @@ class RocksKv(Commits):
     @property
     def spare_bytes(self) -> int:
         unflushed = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
-        return self._free_bytes() - self._reserve - unflushed - self._open.size - self.compaction_bytes() // 2
+        return self._free() - self._reserve - unflushed - self._open.size - self.compaction_bytes() // 2
 
     async def reclaim(self, ranges: list[tuple[bytes, bytes]]) -> None:
         async with self._flushing:
@@ -446,9 +464,15 @@ class RocksKv(Commits):
         names = ("rocksdb.cur-size-all-mem-tables", "rocksdb.block-cache-usage")
         return sum(self._db.property_int_value(name) or 0 for name in names)
 
+    def _free(self) -> int:
+        try:
+            return self._free_bytes()
+        except OSError as error:
+            raise KvError(str(error)) from error
+
     def _check_room(self, more: int) -> None:
         """Raises KvFullError unless what is in memory and `more` bytes could be flushed."""
-        free = self._free_bytes()
+        free = self._free()
         self._tight = free < 2 * (self._reserve + self.compaction_bytes())
         unflushed = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
         needed = min(self._reserve, unflushed + more + MARGIN)
@@ -463,7 +487,8 @@ class RocksKv(Commits):
             self._db.flush(True)
             faults.point("store.flush")
         except Exception as error:
-            raise self._failed(error) from error
+            raise self._refused(error) from error
+        self.unwritable = ""
 
     def compaction_bytes(self) -> int:
         """Free space that a compaction may need. Where it is missing nothing that was deleted can be freed any more:

@@ -1,4 +1,4 @@
-"""`RocksSnapshot`: what the data store held at one time, and how RocksDB's cursors and errors are read."""
+"""A fixed view of RocksDB and its errors: what `RocksKv` shares with its snapshots."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class RocksSnapshot:
 def pairs_of(
     cursor: Any, bounds: Any, start: bytes, failed: Callable[[Exception], KvError] | None = None
 ) -> Iterator[KeyValue]:
-    """`bounds` is only held: rocksdict's iterator points into it, and reads freed memory when it is gone first."""
+    """Pairs from `start` on. `bounds` is only held: rocksdict's iterator points into it, and reads freed memory when it
+    is gone first."""
     try:
         cursor.seek(start)
         valid, key, value, step = cursor.valid, cursor.key, cursor.value, cursor.next
@@ -52,7 +53,7 @@ def pairs_of(
 
 
 def failure_of(error: Exception) -> KvError:
-    """rocksdict raises bare exceptions with RocksDB's status as text."""
+    """The KvError for what rocksdict raised: it has bare exceptions with RocksDB's status as text."""
     text = str(error)
     if text.startswith("Corruption"):
         return KvDamagedError(text)
