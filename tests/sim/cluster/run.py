@@ -112,19 +112,16 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
     running: list[Workload] = [found()[name](deployment, Random(rng.getrandbits(64))) for name in scenario.workloads]
     try:
         for workload in running:
-            deployment.run_until_done(deployment.spawn(workload.loop, workload.prepare()), START)
+            deployment.run_until_done(
+                deployment.spawn(workload.loop, workload.prepare(), f"{workload.name} begins"), START
+            )
         Invariants(deployment).begin()
-        tasks = [deployment.spawn(workload.loop, workload.work()) for workload in running]
+        tasks = [
+            deployment.spawn(workload.loop, workload.work(), f"{workload.name} ends its work") for workload in running
+        ]
         control = deployment.client("nemesis")
-        raging = nemesis.rage(
-            deployment,
-            Random(rng.getrandbits(64)),
-            scenario.faults,
-            seconds=scenario.seconds,
-            rest=scenario.rest,
-            at_once=scenario.at_once,
-        )
-        deployment.run_until_done(deployment.spawn(control, raging), FAULTS)
+        raging = nemesis.rage(deployment, Random(rng.getrandbits(64)), scenario.rage)
+        deployment.run_until_done(deployment.spawn(control, raging, "the faults"), FAULTS)
         deployment.spawn(control, liveness.supervise(deployment))
         settling = deployment.spawn(control, liveness.settle(deployment))
         for workload in running:
@@ -133,7 +130,9 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
             deployment.run_until_done(task, STOP)
         deployment.run_until_done(settling, liveness.SETTLES + 1.0)
         for workload in running:
-            deployment.run_until_done(deployment.spawn(workload.loop, workload.check()), CHECK)
+            deployment.run_until_done(
+                deployment.spawn(workload.loop, workload.check(), f"{workload.name} is checked"), CHECK
+            )
     finally:
         for workload in running:
             for what, number in workload.counts.items():

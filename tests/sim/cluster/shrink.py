@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from jetcluster.stream.levels import LEVEL
+from tests.sim.cluster.nemesis import Rage
 from tests.sim.cluster.run import run_seed
 from tests.sim.cluster.scenario import Scenario
 
@@ -44,24 +46,24 @@ def shrink(scenario: Scenario, run: Run = fails, tell: Callable[[str], None] = l
 
 def _smaller(scenario: Scenario) -> Iterator[Scenario]:
     """With one thing less, the largest steps first."""
-    if scenario.faults:
-        yield replace(scenario, faults=())
-    yield from (replace(scenario, faults=(fault,)) for fault in scenario.faults if len(scenario.faults) > 2)
-    for fault in scenario.faults:
-        yield replace(scenario, faults=tuple(other for other in scenario.faults if other != fault))
+    yield from (replace(scenario, rage=rage) for rage in _calmer(scenario.rage))
     for workload in scenario.workloads if len(scenario.workloads) > 1 else ():
         yield replace(scenario, workloads=tuple(other for other in scenario.workloads if other != workload))
-    plain = {
-        "layout": "three",
-        "skew": 0.0,
-        "processor": 1.0,
-        "at_once": 1,
-        "disk": 1 << 30,
-        "levels": scenario.levels[:1],
-    }
+    plain = {"layout": "three", "skew": 0.0, "processor": 1.0, "disk": 1 << 30, "levels": (LEVEL,)}
     for name, value in plain.items():
         if getattr(scenario, name) != value:
             yield replace(scenario, **{name: value})  # type: ignore[arg-type]
+
+
+def _calmer(rage: Rage) -> Iterator[Rage]:
+    faults = rage.faults
+    if faults:
+        yield replace(rage, faults=())
+    yield from (replace(rage, faults=(fault,)) for fault in faults if len(faults) > 2)
+    for fault in faults:
+        yield replace(rage, faults=tuple(other for other in faults if other != fault))
+    if rage.hands > 1:
+        yield replace(rage, hands=1)
     for seconds in (2.0, 5.0, 10.0, 20.0):
-        if seconds < scenario.seconds:
-            yield replace(scenario, seconds=seconds)
+        if seconds < rage.seconds:
+            yield replace(rage, seconds=seconds)

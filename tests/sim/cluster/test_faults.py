@@ -15,7 +15,7 @@ from tests.sim.cluster.deployment import Deployment, Violation
 from tests.sim.cluster.disk_faults import expendable
 from tests.sim.cluster.invariants import Invariants, Replica, replicas
 from tests.sim.cluster.layout import LAYOUTS
-from tests.sim.cluster.nemesis import FAULTS
+from tests.sim.cluster.nemesis import FAULTS, Rage
 from tests.sim.cluster.run import run_seed, warm_up
 from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.shrink import kind, shrink
@@ -29,11 +29,8 @@ def test_a_cluster_gets_over(fault: str) -> None:
         Scenario.of(1),
         layout="three",
         workloads=("publish",),
-        faults=(fault,),
+        rage=Rage(faults=(fault,), hands=1, seconds=6.0, rest=2.0),
         processor=1.0,
-        seconds=6.0,
-        rest=2.0,
-        at_once=1,
         levels=(0, 3) if fault == "upgrade" else (3,),
     )
     assert run_seed(1, scenario=scenario).failure == ""
@@ -126,15 +123,16 @@ def test_data_is_damaged_on_one_machine_and_only_where_a_majority_has_it(deploym
 
 
 def test_what_does_not_matter_is_left_out() -> None:
-    scenario = replace(Scenario.of(3), faults=("kill", "pause", "rot"), skew=30.0, layout="five", at_once=2)
+    rage = Rage(("kill", "pause", "rot"), hands=2, seconds=30.0, rest=1.0)
+    scenario = replace(Scenario.of(3), rage=rage, skew=30.0, layout="five")
 
     def run(tried: Scenario) -> str:
-        return f"at {tried.seconds}: lost 7" if "pause" in tried.faults and tried.layout == "five" else ""
+        return f"at {tried.rage.seconds}: lost 7" if "pause" in tried.rage.faults and tried.layout == "five" else ""
 
     found = shrink(scenario, run)
     assert found is not None
-    assert (found.faults, found.skew, found.layout, found.at_once) == (("pause",), 0.0, "five", 1)
-    assert found.seconds == 2.0
+    assert found.rage == Rage(("pause",), hands=1, seconds=2.0, rest=1.0)
+    assert (found.skew, found.layout) == (0.0, "five")
     assert shrink(scenario, lambda tried: "") is None
 
 
