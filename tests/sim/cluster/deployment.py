@@ -37,6 +37,8 @@ class Deployment:
         self.trace = Trace(self.scheduler, keep=keep_trace)
         self.network = Network(self.scheduler, Random(self.rng.getrandbits(64)))
         self.failures: list[str] = []
+        self.power_failures: list[float] = []
+        """When machines lost power."""
         self.machines: dict[str, Machine] = {}
         self.clients: dict[str, Machine] = {}
         self._tasks: list[asyncio.Task[Any]] = []
@@ -47,6 +49,7 @@ class Deployment:
         """One more machine, which is off; those there are know nothing of it until they start or reload."""
         self.servers[server.name] = server
         machine = self.machines[server.name] = self._machine(server.name, server.ip)
+        machine.power_failures = self.power_failures
         machine.make_node = functools.partial(self._node, server.name)
         return machine
 

@@ -10,7 +10,7 @@ import traceback
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.sim.cluster import nemesis
+from tests.sim.cluster import nemesis, replicas
 from tests.sim.cluster.deployment import Deployment, Violation
 from tests.sim.cluster.layout import LAYOUTS
 from tests.sim.cluster.scenario import Scenario
@@ -117,8 +117,11 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
             workload.stopping = True
         for task in tasks:
             deployment.run_until_done(task, STOP)
+        watching = deployment.client("watch")
+        deployment.run_until_done(deployment.spawn(watching, replicas.settle(deployment)), 2 * replicas.SETTLE)
         for workload in running:
             deployment.run_until_done(deployment.spawn(workload.loop, workload.check()), CHECK)
+        deployment.run_until_done(deployment.spawn(watching, replicas.settle(deployment)), 2 * replicas.SETTLE)
     finally:
         for workload in running:
             for what, number in workload.counts.items():
