@@ -96,8 +96,8 @@ class Chain:
 
 
 class Kept:
-    """What limits and rollups leave of a stream in which nothing is unknown: each message, as it is stored, takes others
-    away. `per_subject`: so many of each subject stay."""
+    """The messages that limits and rollups leave of a stream in which nothing is unknown: each one, as it is stored,
+    takes others away. `per_subject`: so many of each subject stay."""
 
     def __init__(self, per_subject: int) -> None:
         self._per_subject = per_subject
