@@ -171,18 +171,21 @@ class Deliveries:
     def __init__(self, max_deliver: int = 0, max_ack_pending: int = 0) -> None:
         self.texts: dict[int, str] = {}
         """By sequence: what was delivered."""
-        self.confirmed: set[int] = set()
+        self.confirmed: dict[int, float] = {}
+        """The last delivery of the consumer that was decided when the ack was confirmed."""
         self.exhausted: set[int] = set()
         """Delivered for the last time."""
         self._max_deliver = max_deliver
         self._max_ack_pending = max_ack_pending
         self._seen: set[tuple[int, int]] = set()
         self._consumer_seqs: dict[int, int] = {}
-        self._open: set[int] = set()
+        self._done: set[int] = set()
+        """An ack went out for these. What comes of them again may have been under way."""
 
     def take(self, seq: int, text: str, count: int, consumer_seq: int) -> None:
         """`count`: the which delivery of the message it is; `consumer_seq`: the which of the consumer's."""
-        require(seq not in self.confirmed, f"{seq} came again after its ack was confirmed")
+        again = consumer_seq > self.confirmed.get(seq, math.inf)
+        require(not again, f"{seq} came again after its ack was confirmed")
         known = self.texts.setdefault(seq, text)
         require(known == text, f"{seq} was delivered as {known} and as {text}")
         require((seq, count) not in self._seen, f"delivery {count} of {seq} came twice")
@@ -193,27 +196,20 @@ class Deliveries:
             require(count <= self._max_deliver, f"{seq} came for the {count}. time of {self._max_deliver}")
             if count == self._max_deliver:
                 self.exhausted.add(seq)
-        if seq in self.exhausted:
-            self._open.discard(seq)
-        else:
-            self._open.add(seq)
-        waiting = len(self._open)
+        waiting = len(self.texts.keys() - self._done - self.exhausted)
         require(
             not self._max_ack_pending or waiting <= self._max_ack_pending, f"{waiting} messages wait for their acks"
         )
 
-    def acking(self, seq: int) -> None:
-        """An ack goes out: it may count or not."""
-        self._open.discard(seq)
+    def acking(self, seq: int, *, below: bool = False) -> None:
+        """An ack goes out, also for all `below`: it may count or not."""
+        self._done |= {one for one in self.texts if one <= seq} if below else {seq}
 
-    def confirm(self, seq: int) -> None:
-        """The server has said that it has the ack."""
-        self.confirmed.add(seq)
-        self._open.discard(seq)
-
-    def forgive(self) -> None:
-        """What was known of the consumer may be lost."""
-        self.__init__(self._max_deliver, self._max_ack_pending)  # type: ignore[misc]
+    def confirm(self, seq: int, decided: int = 0, *, below: bool = False) -> None:
+        """The server has said that it has the ack. `decided`: the last delivery of the consumer's that was decided by
+        then, which may still be under way."""
+        for one in [one for one in self.texts if one <= seq] if below else [seq]:
+            self.confirmed.setdefault(one, decided)
 
     def complete(self, seqs: Iterable[int]) -> None:
         missing = [seq for seq in seqs if seq not in self.texts]

@@ -42,6 +42,16 @@ def replicas(deployment: Deployment, stream: str, cluster: str = "sim") -> dict[
     }
 
 
+def decided(deployment: Deployment, stream: str, consumer: str) -> int:
+    """The last delivery of a consumer, in its own count, that any replica knows of."""
+    found = 0
+    for replica in replicas(deployment, stream).values():
+        for one in replica.consumers.table.by_cid.values():
+            if one.name == consumer:
+                found = max(found, one.delivered_cseq)
+    return found
+
+
 def contents(replica: StreamReplica) -> Contents:
     """Messages, side rows (table, key, value) and the rolling hash."""
     store = replica.store

@@ -12,11 +12,13 @@ import importlib
 import json
 import pkgutil
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, ClassVar, NamedTuple
 
 from tests.sim.cluster import workloads
 from tests.sim.cluster.deployment import Deployment, Violation
+from tests.sim.cluster.machine import EPOCH_NS
 from tests.sim.cluster.session import ApiError, Disconnected, Msg, NoResponders, Session
 
 PASSING = (Disconnected, NoResponders, ApiError, TimeoutError)
@@ -56,6 +58,11 @@ class Workload:
     def now(self) -> float:
         """True seconds since the simulation began, which no machine knows."""
         return self.deployment.scheduler.now
+
+    def wall(self, ahead: float) -> str:
+        """RFC 3339: what clocks that are right say in so many seconds."""
+        at = datetime.fromtimestamp(EPOCH_NS / 1e9, UTC) + timedelta(seconds=self.now + ahead)
+        return at.isoformat().replace("+00:00", "Z")
 
     @property
     def members(self) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 
+from tests.sim.cluster import replicas
 from tests.sim.cluster.judges import Deliveries, Log
 from tests.sim.cluster.session import ApiError, Msg
 from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload
@@ -102,7 +103,7 @@ class Publish(Workload):
         self.deliveries.acking(told.seq)
         await self.reader.request(msg.reply, b"+ACK", seconds=1.0)
         if not self.window:
-            self.deliveries.confirm(told.seq)
+            self.deliveries.confirm(told.seq, replicas.decided(self.deployment, self.stream, CONSUMER))
 
     # ---- afterwards
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.sim.cluster.judges import Registers
-from tests.sim.cluster.session import ApiError, Msg, Session
+from tests.sim.cluster.session import ApiError, Msg
 from tests.sim.cluster.workload import PASSING, Workload
 
 STREAM = "KV_sim"
@@ -114,9 +114,7 @@ class _Client:
     async def _get(self, key: str) -> None:
         workload, newest = self.workload, self.workload.judge.newest(key)
         try:
-            answer = await self.session.api(
-                f"STREAM.MSG.GET.{STREAM}", {"last_by_subj": f"$KV.sim.{key}"}, seconds=2.0
-            )
+            answer = await self.session.api(f"STREAM.MSG.GET.{STREAM}", {"last_by_subj": f"$KV.sim.{key}"}, seconds=2.0)
         except ApiError as error:
             if error.err_code == NOT_FOUND:
                 workload.judge.read(key, newest, 0, "")
