@@ -10,6 +10,9 @@ from tests.sim.cluster.deployment import Deployment
 from tests.sim.cluster.machine import Machine
 from tests.sim.cluster.network import Link
 
+STORED = b'"seq":'
+"""In the answer to a publish."""
+
 
 def one(deployment: Deployment, rng: Random) -> Machine | None:
     """A process that runs and does not stand still."""
@@ -25,6 +28,7 @@ def start(machine: Machine) -> None:
 
 async def kill(deployment: Deployment, rng: Random) -> None:
     """`kill -9`; it is started again soon."""
+    await _the_moment(deployment, rng)
     machine = one(deployment, rng)
     if machine is not None:
         machine.kill()
@@ -32,8 +36,23 @@ async def kill(deployment: Deployment, rng: Random) -> None:
         start(machine)
 
 
+async def _the_moment(deployment: Deployment, rng: Random) -> None:
+    """Returns at any time, or right when a client is told that a message is stored: that is when nothing may be lost
+    that is not on disk."""
+    if rng.random() < 0.4:
+        return
+    told = asyncio.get_running_loop().create_future()
+    deployment.network.awaited.append((STORED, lambda: told.done() or told.set_result(None)))
+    try:
+        async with asyncio.timeout(2.0):
+            await told
+    except TimeoutError:
+        return
+
+
 async def power(deployment: Deployment, rng: Random) -> None:
     """A machine loses power, and with it what was not synced."""
+    await _the_moment(deployment, rng)
     machine = one(deployment, rng)
     if machine is not None:
         machine.lose_power()
@@ -43,6 +62,7 @@ async def power(deployment: Deployment, rng: Random) -> None:
 
 async def blackout(deployment: Deployment, rng: Random) -> None:
     """All machines lose power at once."""
+    await _the_moment(deployment, rng)
     for machine in deployment.machines.values():
         machine.lose_power()
     await asyncio.sleep(rng.uniform(0.5, 3.0))

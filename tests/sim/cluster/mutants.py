@@ -9,6 +9,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -95,8 +96,10 @@ def _simulate(root: Path, seconds: float, start: int) -> Verdict:
     said, _ = process.communicate()
     lines = said.strip().splitlines()
     found = re.search(r"(\d+) seeds, ([0-9.]+) s$", lines[-1]) if lines else None
-    if found is None:  # it could not even be imported, or was ended by its limit
-        return Verdict(killed=True, seeds=0, cpu=0.0, said="\n".join(lines[-3:])[-300:])
+    if found is None and process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+        return Verdict(killed=True, seeds=0, cpu=seconds, said="of a loop that does not end")
+    if found is None:
+        raise RuntimeError(f"the copy does not run: {said[-1000:]}")
     cpu = float(found.group(2))
     return Verdict(process.returncode == 1, int(found.group(1)), cpu, lines[-2][:300] if len(lines) > 1 else "")
 

@@ -455,6 +455,8 @@ class Network:
         self.checksum = 0
         self.watch: Callable[[Address, Address, bytes], None] | None = None
         """Told of all bytes that come: from, to, data."""
+        self.awaited: list[tuple[bytes, Callable[[], None]]] = []
+        """Told, once, when something comes that holds certain bytes."""
         self._rng = rng
         self._links: dict[tuple[str, str], Link] = {}
 
@@ -476,6 +478,11 @@ class Network:
         self.checksum = zlib.crc32(data, self.checksum)
         if self.watch is not None:
             self.watch(source, target, data)
+        if self.awaited:
+            found = [one for one in self.awaited if one[0] in data]
+            self.awaited = [one for one in self.awaited if one not in found]
+            for _, callback in found:
+                callback()
 
     def knock(self, dialler: SimTransport, future: asyncio.Future[None]) -> None:
         """A SYN has come."""

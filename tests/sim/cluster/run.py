@@ -10,7 +10,7 @@ import traceback
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from tests.sim.cluster import liveness, nemesis
+from tests.sim.cluster import liveness, nemesis, replicas
 from tests.sim.cluster.deployment import Deployment, Violation
 from tests.sim.cluster.invariants import Invariants
 from tests.sim.cluster.layout import LAYOUTS
@@ -129,10 +129,13 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
         for task in tasks:
             deployment.run_until_done(task, STOP)
         deployment.run_until_done(settling, liveness.SETTLES + 1.0)
+        most = 2 * replicas.SETTLE
+        deployment.run_until_done(deployment.spawn(control, replicas.settle(deployment), "all settles"), most)
         for workload in running:
             deployment.run_until_done(
                 deployment.spawn(workload.loop, workload.check(), f"{workload.name} is checked"), CHECK
             )
+        deployment.run_until_done(deployment.spawn(control, replicas.settle(deployment), "all settles again"), most)
     finally:
         for workload in running:
             for what, number in workload.counts.items():
