@@ -2,7 +2,7 @@
 
 Plain slotted dataclasses: the reader checks every type before it assigns.
 
-Sizes are bytes, times are seconds. Fields that `server.options.ServerOptions` has too carry the same name and default.
+Sizes are bytes, times are seconds, defaults are nats-server's.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import asyncio
 import gc
 import signal
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import SystemClock, SystemRng
@@ -17,7 +18,7 @@ from jetcluster.config.options import Options
 from jetcluster.health.descriptors import DescriptorWatch, raise_limit
 from jetcluster.logs import Logger
 from jetcluster.node.node_jetstream import NodeJetStream, StorageError
-from jetcluster.node.server_options import server_options
+from jetcluster.node.part_options import tls_context
 from jetcluster.node.stop_watch import StopWatch
 from jetcluster.node.system_account import SystemAccount
 from jetcluster.node.warm_up import import_pydantic, warm_up
@@ -86,7 +87,9 @@ class Node:
             self.operator.start()
             authenticator = self.operator.authenticator(options)
         authenticator = authenticator or Authenticator(options)
-        self.server = Server(server_options(options), authenticator, self.clock, self.rng, loop)
+        self.server = Server(
+            replace(options), authenticator, self.clock, self.rng, loop, tls_context(options.tls)
+        )  # a copy: a reload changes this object in place, and the server compares
         self.server.crowd.watch = DescriptorWatch()
         if self.operator is not None:
             self.server.look_up = self.operator.look_up
@@ -211,18 +214,18 @@ class Node:
 
     async def _start_websocket(self) -> None:
         if self.options.websocket.port:
-            from jetcluster.node.websocket import ws_port_of
+            from jetcluster.server.ws_port import WsPort
 
-            port = self.server.ws_port = ws_port_of(self)
+            port = self.server.ws_port = WsPort(self.server, tls_context(self.options.websocket.tls))
             await port.start()
             if self.jetstream is not None:
                 self.jetstream.ws_listener_is_up(port)
 
     async def _start_leafnodes(self) -> None:
         if self.options.leafnodes.port or self.options.leafnodes.remotes:
-            from jetcluster.node.leafnodes import leafnodes_of
+            from jetcluster.server.leafnodes import LeafNodes
 
-            self.leafnodes = leafnodes_of(self)
+            self.leafnodes = LeafNodes(self.server)
             await self.leafnodes.start()
             if self.jetstream is not None:
                 self.jetstream.leaf_listener_is_up(self.leafnodes)

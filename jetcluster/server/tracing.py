@@ -16,8 +16,8 @@ from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Com
 from jetcluster.server.listener import host_port
 
 if TYPE_CHECKING:
+    from jetcluster.config.options import Options
     from jetcluster.server.connection import Connection
-    from jetcluster.server.options import ServerOptions
 
 log = logging.getLogger("jetcluster.server")
 
@@ -41,7 +41,7 @@ class Traced(Protocol):
 
 
 class Tracer:
-    def __init__(self, options: ServerOptions) -> None:
+    def __init__(self, options: Options) -> None:
         self._headers_only = options.trace_headers
         self._most = options.max_traced_msg_len
 
