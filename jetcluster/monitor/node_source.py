@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from jetcluster.budget import LoopBudget, Steps
 from jetcluster.monitor.accountz import accountz
@@ -85,4 +85,4 @@ def source_of(node: NodeView) -> NodeSource:
     """The one of this node: HTTP and the system account show the same counters."""
     if node.monitor_source is None:
         node.monitor_source = NodeSource(node)
-    return cast(NodeSource, node.monitor_source)
+    return node.monitor_source

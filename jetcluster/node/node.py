@@ -26,7 +26,10 @@ from jetcluster.server.listener import ListenError, host_port
 from jetcluster.server.server import Server
 
 if TYPE_CHECKING:
+    from jetcluster.monitor.node_source import NodeSource
+    from jetcluster.monitor.start import Monitor
     from jetcluster.node.operator_mode import NodeOperator
+    from jetcluster.server.leafnodes import LeafNodes
 
 GC_THRESHOLDS = (50_000, 20, 50)
 """Data-path objects die young by reference count; the collector's default of 700 allocations would run it thousands of
@@ -57,10 +60,10 @@ class Node:
         self.operator: NodeOperator | None = None
         """None when the configuration has no operator."""
         self.jetstream: NodeJetStream | None = None
-        self.leafnodes: Any = None
-        """`server.leafnodes.LeafNodes`, None when none are configured."""
-        self.monitor: Any = None
-        self.monitor_source: Any = None
+        self.leafnodes: LeafNodes | None = None
+        """None when none are configured."""
+        self.monitor: Monitor | None = None
+        self.monitor_source: NodeSource | None = None
         self.config_load_ns = 0
         self.system: SystemAccount | None = None
         self.exit_code = 0
