@@ -14,7 +14,8 @@ from jetcluster.model.codec import encoding
 from jetcluster.monitor.exposition import CONTENT_TYPE
 from jetcluster.monitor.expvarz import expvarz
 from jetcluster.monitor.metrics import Metrics
-from jetcluster.monitor.source import Json, MonitorSource, Query, QueryError, flag
+from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.source import Json, Query, QueryError, flag
 from jetcluster.monitor.stacksz import stacksz
 
 log = get_logger("monitor")
@@ -42,7 +43,7 @@ _PAGES = {
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
-def application(source: MonitorSource, metrics: Metrics, base_path: str = "") -> web.Application:
+def application(source: NodeSource, metrics: Metrics, base_path: str = "") -> web.Application:
     """Paths get `base_path` in front (`http_base_path`)."""
     prefix = "/" + base_path.strip("/") if base_path.strip("/") else ""
     names = ("varz", "connz", "routez", "leafz", "gatewayz", "accountz", "accstatz", "raftz", "subsz", "jsz")
@@ -73,7 +74,7 @@ async def _unknown(request: web.Request) -> web.Response:
     return _text(404, "404 page not found\n")
 
 
-def _named(source: MonitorSource, name: str) -> Callable[[Query], Steps[Json]]:
+def _named(source: NodeSource, name: str) -> Callable[[Query], Steps[Json]]:
     return lambda query: source.in_steps(name, query)
 
 
@@ -105,7 +106,7 @@ def _json_response(status: int, body: bytes) -> web.Response:
     return web.Response(status=status, body=body, content_type="application/json", headers=_HEADERS)
 
 
-def _json(source: MonitorSource, path: str, answer: Callable[[Query], Steps[Json]]) -> Handler:
+def _json(source: NodeSource, path: str, answer: Callable[[Query], Steps[Json]]) -> Handler:
     async def handle(request: web.Request) -> web.Response:
         source.count_request(path)
         try:
@@ -122,7 +123,7 @@ def _json(source: MonitorSource, path: str, answer: Callable[[Query], Steps[Json
     return handle
 
 
-def _health(source: MonitorSource, path: str) -> Handler:
+def _health(source: NodeSource, path: str) -> Handler:
     async def handle(request: web.Request) -> web.Response:
         source.count_request(path)
         try:
@@ -139,7 +140,7 @@ def _health(source: MonitorSource, path: str) -> Handler:
     return handle
 
 
-def _stacks(source: MonitorSource, path: str) -> Handler:
+def _stacks(source: NodeSource, path: str) -> Handler:
     async def handle(request: web.Request) -> web.Response:
         source.count_request(path)
         return _text(200, stacksz())
@@ -147,7 +148,7 @@ def _stacks(source: MonitorSource, path: str) -> Handler:
     return handle
 
 
-def _metrics(source: MonitorSource, path: str, metrics: Metrics) -> Handler:
+def _metrics(source: NodeSource, path: str, metrics: Metrics) -> Handler:
     async def handle(request: web.Request) -> web.Response:
         source.count_request(path)
         try:
@@ -162,7 +163,7 @@ def _metrics(source: MonitorSource, path: str, metrics: Metrics) -> Handler:
     return handle
 
 
-def _index(source: MonitorSource) -> Handler:
+def _index(source: NodeSource) -> Handler:
     async def handle(request: web.Request) -> web.Response:
         source.count_request("/")
         base = request.path.rstrip("/")
