@@ -7,6 +7,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.jetcluster-installed
+DOCS_STAMP := $(VENV)/.jetcluster-docs-installed
 WORKERS ?= 2
 SECONDS_OF_CHAOS ?= 60
 # Tests of real processes wait a third of their time, so three files run at a time, the long ones first.
@@ -51,7 +52,7 @@ format: install ## format and fix what ruff can fix
 test: install ## every test this machine can run; says which groups it cannot and why
 	@failed=0; export JETCLUSTER_FAILURES=$$(mktemp); \
 	missed() { failed=1; echo "group: $$1" >> "$$JETCLUSTER_FAILURES"; }; \
-	echo "== unit and transcripts"; $(BIN)/pytest -q -n $(WORKERS) tests/unit tests/transcripts || missed "unit and transcripts"; \
+	echo "== unit and transcripts"; $(BIN)/pytest -q -n $(WORKERS) tests/unit tests/path tests/transcripts || missed "unit and transcripts"; \
 	echo "== simulation"; $(BIN)/pytest -q -n $(WORKERS) tests/sim || missed "simulation"; \
 	echo "== processes and real clients, $(FILES) files at a time"; \
 	$(BIN)/pytest -q -n $(FILES) --dist loadfile --no-loadscope-reorder $(LONG) \
@@ -63,7 +64,7 @@ test: install ## every test this machine can run; says which groups it cannot an
 	scripts/groups.sh; sed "s/^/FAILED /" "$$JETCLUSTER_FAILURES"; rm -f "$$JETCLUSTER_FAILURES"; exit $$failed
 
 unit: install ## the fast tests only
-	$(BIN)/pytest -q -n $(WORKERS) tests/unit tests/transcripts
+	$(BIN)/pytest -q -n $(WORKERS) tests/unit tests/path tests/transcripts
 
 sim: install ## deterministic simulation of the Raft engine, many seeds
 	$(BIN)/pytest -q -n $(WORKERS) tests/sim
@@ -95,8 +96,13 @@ chaos: install tools ## faults under load, every acked message accounted for on 
 image: ## the container image `jetcluster` (deploy/build-image.sh: also where no registry can be reached)
 	@deploy/build-image.sh
 
-docs: install ## checks every relative link of the Markdown pages
+docs: $(DOCS_STAMP) ## checks every reference of pages, docstrings and comments; builds the site into build/site
 	$(BIN)/python -m scripts.check_docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet -e '.[docs]'
+	@touch $@
 
 clean: ## removes the environment, tools, caches and bench data
 	rm -rf .venv .tools .bench .demo .chaos .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

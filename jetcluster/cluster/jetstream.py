@@ -83,6 +83,7 @@ class JetStream:
         settled: Callable[[], bool],
         save_cluster: Save = lambda cluster_id, member: None,
         renew_data: Callable[[str], None] = lambda reason: None,
+        start_again: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """`owners` is the table that `context.catchup` serves from. `settled` tells whether every configured route led
         somewhere (see `bootstrap`). `save_cluster` keeps the cluster's id; the one that was kept is in the mesh's own
@@ -94,6 +95,8 @@ class JetStream:
         self.unassigned: tuple[int, ...] = ()
         """Ids of streams that have data here, and that the meta group does not place here (monitoring)."""
         self._leftovers = Orphans(context.kv, context.raft)
+        if self._leftovers.damage:
+            context.log.error("records of deleted streams cannot be read", error=self._leftovers.damage)
         self._owners = owners
         self._limits = limits
         self.clustered = clustered
@@ -145,7 +148,7 @@ class JetStream:
         self.scrubber = Scrubber(context, self.replicas)
         self.health_report = HealthReport(context, self.replicas)
         self._store_care = StoreCare(
-            context, self.replicas, self.broken, self.restart_safety, self.background, renew_data
+            context, self.replicas, self.broken, self.restart_safety, self.background, renew_data, start_again
         )
         self.joining = Joining(
             context,
@@ -357,6 +360,7 @@ class JetStream:
         except Exception as error:  # noqa: BLE001 - damage, disk trouble, a defect: the other streams go on
             self.broken[gid] = (assignment, str(error) or repr(error))
             self.context.raft.stop_group(gid)
+            self._store_care.note(error)
             text = self.broken[gid][1]
             self.context.log.error("stream cannot be started", stream=assignment.name, error=text)  # noqa: TRY400
             return
@@ -574,6 +578,9 @@ class JetStream:
 
     def _look_at(self, gid: int) -> None:
         replica = self.replicas.get(gid)
+        group = self.meta.group if gid == META_GROUP else None if replica is None else replica.group
+        if group is not None:
+            self._store_care.note(group.fault)
         if replica is not None and not self._stopped:
             replica.wake()
             self._tick_of(gid, replica)
@@ -581,7 +588,9 @@ class JetStream:
     def _report_unassigned(self) -> None:
         """Once, when this node has applied what the meta group had decided so far."""
         group = self.meta.group
-        if self._unassigned_told or group is None or group.leader is None or group.applied_index < group.commit_index:
+        if self._unassigned_told or group is None or group.leader is None or group.lacks_state:
+            return
+        if group.applied_index < group.commit_index:
             return
         self._unassigned_told = True
         self.unassigned = tuple(self._leftovers.unassigned({*self.replicas, *self.broken}))

@@ -14,6 +14,7 @@ from jetcluster.consumer.pull_dispatch import PullDispatch
 from jetcluster.consumer.pull_request import BadRequestError, PullRequest
 from jetcluster.consumer.shipment import Shipment
 from jetcluster.consumer.turn import ADVANCE, DELIVER, PIN, REDELIVER, UNWAIT, WAIT, Value
+from jetcluster.ordered import OrderedSet
 from jetcluster.store.api import DamagedError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class PullDelivery:
         self._dispatch = PullDispatch(owner)
         self.queue = self._dispatch.queue
         self.priority = self._dispatch.priority
-        self._announced: set[bytes] = set()
+        self._announced: OrderedSet[bytes] = OrderedSet()
         """Reply subjects that the log knows as waiting, or will once what is in flight is applied."""
         self._reap_at = 0
         self._reaped = 0
@@ -47,7 +48,7 @@ class PullDelivery:
 
     @property
     def hungry(self) -> bool:
-        return len(self.queue) > 0
+        return self.queue.size > 0
 
     @property
     def in_use(self) -> bool:
@@ -83,8 +84,9 @@ class PullDelivery:
     def reset(self) -> None:
         owner = self._owner
         self._dispatch.reset()
-        self._announced = set(owner.state.waiting)
-        self.queue.touched.update(self._announced, self.queue.replies)
+        self._announced = OrderedSet(owner.state.waiting)
+        self.queue.touched.update(self._announced)
+        self.queue.touched.update(OrderedSet(self.queue.replies))
         owner.run_soon()
 
     # -- requests ---------------------------------------------------------------------------------------------------
@@ -94,13 +96,12 @@ class PullDelivery:
         if not reply:
             return
         owner = self._owner
-        owner.touch()
+        now = owner.used_at = owner.clock.time_ns()
         try:
             request = PullRequest.decode(reply, body)
         except BadRequestError as error:
             self._dispatch.tell(reply, statuses.bad_request(str(error)))
             return
-        now = owner.clock.time_ns()
         refusal = self._refusal(request, now)
         if refusal:
             if refusal != statuses.MAX_WAITING or not request.heartbeat:
@@ -119,14 +120,15 @@ class PullDelivery:
             self._reap_at = now + REAP
             self._wake(self._reap_at)
         self.queue.add(request)
-        self._wake(self.queue.alarm)
+        if alarm := self.queue.alarm:
+            owner.wake_at(alarm)
         owner.run_soon()
 
     def _there(self) -> int:
         """Messages that could be delivered. A bus callback must not raise: the run finds again what is damaged."""
         selection = self._owner.selection
         try:
-            return selection.left + len(selection.redelivery)
+            return selection.left + len(selection.redelivery.order)
         except DamagedError:
             return max(1, self.queue.wanted)
 
@@ -150,18 +152,18 @@ class PullDelivery:
                 self._reap()  # those whose clients are gone do not count
                 if there < self.queue.wanted:
                     return statuses.REQUESTS_PENDING
-        if rules.max_waiting and len(self.queue) >= rules.max_waiting:
+        if rules.max_waiting and self.queue.size >= rules.max_waiting:
             if now - self._reaped > _SECOND:
                 self._expire(now)
                 self._reap()
-            if len(self.queue) >= rules.max_waiting:
+            if self.queue.size >= rules.max_waiting:
                 return statuses.MAX_WAITING
         return b""
 
     # -- deliveries -------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        if self.queue:
+        if self.queue.size:
             self._dispatch.deliver(self._owner.clock.time_ns())
         if self.queue.touched:
             self._announce()
@@ -191,7 +193,8 @@ class PullDelivery:
     def _announce(self) -> None:
         """Puts into the log who began to wait and who does not wait any more."""
         queue, owner = self.queue, self._owner
-        self._wake(queue.alarm)  # some may wait again
+        if queue.size and (alarm := queue.alarm):
+            owner.wake_at(alarm)  # some may wait again
         for reply in queue.touched:
             waits = owner.replicated and reply in queue.replies
             if waits and reply not in self._announced:
@@ -229,7 +232,7 @@ class PullDelivery:
             self._reap()
             self._reap_at = now + REAP if self.queue else 0
             if len(self._announced) != len(self.queue.replies):  # the stream has got replicas, or has none any more
-                self.queue.touched.update(self.queue.replies)
+                self.queue.touched.update(OrderedSet(self.queue.replies))
         for group in self.priority.overdue(now):
             self.unpin(group, "timeout")
         self._dispatch.tick(now)
@@ -244,7 +247,7 @@ class PullDelivery:
         for request in self.queue.due(now):
             if request.expires_at and now >= request.expires_at:
                 self._dispatch.end(request, statuses.TIMEOUT)
-                owner.touch()  # its client comes back now, or has the whole inactive_threshold to do so
+                owner.used_at = now  # its client comes back now, or has the whole inactive_threshold to do so
                 continue
             if request.heartbeat and now >= request.beat_at:
                 request.beat_at = now + request.heartbeat

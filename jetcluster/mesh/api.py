@@ -57,7 +57,7 @@ class Mesh(Protocol):
     def send_raft(self, peer: str, gid: int, frame: bytes) -> bool: ...
 
     def serve(self, method: str, handler: Callable[[str, bytes], Awaitable[bytes]], *, strangers: bool = False) -> None:
-        """Answers `call(method)` from members of the cluster, and with `strangers` from whoever is linked:
+        """Answers `call(method)` from members of the cluster, and with `strangers` from any linked process:
         handler(peer_id, payload) -> reply payload. Raising answers an error."""
         ...
 

@@ -35,7 +35,7 @@ class Health:
 
 
 def at_once(steps: Steps[T]) -> T:
-    """What `steps` return, without a pause: for pages that are known to be short."""
+    """Runs `steps` without a pause and returns their result: for pages that are known to be short."""
     while True:
         try:
             next(steps)

@@ -91,7 +91,7 @@ class Uploads:
             self._settle(upload)
 
     def close(self) -> None:
-        """Not the leader any more: whatever comes back is not looked at."""
+        """Not the leader any more: what comes back is not looked at."""
         self._closed = True
         self.by_nonce.clear()
         self._waiting.clear()
@@ -306,7 +306,7 @@ class Uploads:
             self._fail(upload, by_code(UPLOAD_NOT_FOUND), remember=False)
 
     def _settle(self, upload: Upload) -> None:
-        """Whatever can be decided now: the end of a full upload, chunks that waited."""
+        """Decides what can be decided now: the end of a full upload, chunks that waited."""
         if upload.undecided():
             return
         if upload.state is State.OPEN and upload.full:

@@ -2,7 +2,7 @@
 
 Single-server changes as in section 4.1 of the Raft dissertation, with the correction that its author published in
 2015: a leader starts one only after an entry of its own term is committed. pysyncobj never sets the variable that
-should keep changes apart (raft-engine.md D5).
+should keep changes apart (docs/reference/pysyncobj.md, D5).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Changes:
 
     def _check(self) -> Config:
         group = self._group
-        if not group.engine.leads():
+        if not group.engine.leading:
             raise NotLeaderError(group.leader)
         if not group.ready:
             raise MembershipError("the leader's first entry is not committed yet")
-        if group.log.config_index > group.engine.commit_index():
+        if group.log.config_index > group.engine.commit:
             raise MembershipError("another change is under way")
         return group.log.config
 
@@ -75,7 +75,7 @@ class Changes:
             and flow.state == FlowState.REPLICATE
             and not flow.recovering
             and group.ready
-            and group.log.config_index <= group.engine.commit_index()
+            and group.log.config_index <= group.engine.commit
             and flow.caught_up(
                 group.log.last_index, group.now(), group.config.promote_lag, group.config.promote_seconds
             )

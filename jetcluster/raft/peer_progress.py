@@ -2,8 +2,8 @@
 
 States as in etcd's raft (tracker/progress.go): PROBE sends one batch and waits for the answer, REPLICATE sends
 optimistically within a window, SNAPSHOT waits until the peer has fetched the state. pysyncobj has none of this: it
-rewinds its pipeline at every success (raft-engine.md D1), advances although nothing was sent (D19), and answers every
-rejection with a full resend, which multiplies (the "message storm" of section 4).
+rewinds its pipeline at every success (docs/reference/pysyncobj.md, D1), advances although nothing was sent (D19), and
+answers every rejection with a full resend, which multiplies (D18).
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class _Scan:
             self._vouched(Damage(number, len(data), head.size, why))
 
     def _vouched(self, damage: Damage) -> None:
-        """Something is missing that had been durable, nobody knows what: no torn tail, whatever it looks like."""
+        """Something is missing that had been durable, nobody knows what: no torn tail, even if it looks like one."""
         bad, self.pending = self.pending, None
         if bad is not None:
             self._damaged(_damage_of(bad), bad.salvaged)
@@ -245,7 +245,7 @@ class _Scan:
             self.top_known = True
 
     def _acquit(self) -> None:
-        """Every lost record was missed by a group: those that miss none have lost none, whatever came after."""
+        """Every lost record was missed by a group: those that miss none have lost none, also of what came after."""
         for group in self.result.groups.values():
             group.suspect = False
             if not group.damaged:
@@ -360,7 +360,7 @@ def _replay_state(group: RecoveredGroup, record: Record) -> None:
     damaged = bool(state.flags & records.DAMAGED_FLAG)
     crc = _terms_crc(group)
     if crc == state.log_crc:
-        # Everything that the log held then is here, whatever was lost before.
+        # Everything that the log held then is here, also when something was lost before.
         group.damaged, group.suspect, group.trusted = damaged, False, None
         group.joining = damaged and bool(state.flags & records.JOINING_FLAG)
     elif crc is not None:

@@ -1,17 +1,18 @@
-"""A group whose majority is gone for good gets another configuration: the voters that are left, or one of them.
+"""The rescue of a group whose majority is gone for good: another configuration, of the voters that are left or of one
+of them.
 
-Raft cannot decide this: whoever is missing may be alive elsewhere, lead, and go on. So an operator says so, and this is
+Raft cannot decide this: a missing voter may be alive elsewhere, lead, and go on. So an operator says so, and this is
 what makes it safe as far as that is true (docs/membership.md, "A majority is lost"):
 
 1. **promise**: everybody who is left gives his vote of one and the same new term to the one whose log is the most
    advanced, durably. The term is `TERM_STEP` above all that they know: no election among the missing reaches it by
-   itself, and whatever they win later is of a still higher term, so that the two can be told apart. A rescue that ends
+   itself, and one that they win later is of a still higher term, so that the two can be told apart. A rescue that ends
    here has changed nothing but a term.
 2. **force**: that one appends the new configuration to its log, in that term, durably. It is an entry like any other:
    who has it counts by it, and the next election, by its rules, makes the others take it over. By Raft's own rule for
    votes the most advanced log of the survivors holds all that any of them knows to be committed.
 3. The configuration names those whom it leaves out (`Config.fenced`). Every replica that has it in its log ignores
-   their frames, whatever their term: coming back with their old logs they can be a majority of the old configuration.
+   their frames, of any term: coming back with their old logs they can be a majority of the old configuration.
 
 A damaged journal may be the most advanced one: what it still holds is a prefix of what it held. It is healed by 2,
 since what it had promised and forgot was promised to those who are left out.
@@ -24,7 +25,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jetcluster.raft.api import RaftError
 from jetcluster.raft.codec import CONFIG, MAX_TERM, REGULAR
 from jetcluster.raft.membership import Config, encode_config
-from jetcluster.raft.persist_before_send import is_durable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +59,7 @@ class Standing(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int]:
-        """Of two logs the one with the greater place is the more advanced."""
+        """The place of a log: of two the one with the greater place is the more advanced."""
         return self.last_term, self.last_index
 
     @property
@@ -108,7 +108,7 @@ def promise(group: Group, term: int, candidate: str) -> None:
 
 def promised(group: Group, term: int, candidate: str) -> bool:
     log = group.log
-    return (log.term, log.voted_for) == (term, candidate) and is_durable(log, 0, log.term_gseq)
+    return (log.term, log.voted_for) == (term, candidate) and log.term_gseq <= log.durable_gseq
 
 
 def force(
@@ -134,8 +134,8 @@ def force(
 def append_forced(
     log: GroupLog, me: str, term: int, voters: tuple[str, ...], learners: tuple[str, ...] = (), number: int = 0
 ) -> Config:
-    """What `force` and `take_over` put into a log. `term` is not below the log's own."""
-    assert me in voters, "whoever is to lead first has a vote"
+    """Puts into a log what `force` and `take_over` agree on. `term` is not below the log's own."""
+    assert me in voters, "the first leader has a vote"
     assert term >= max(log.term, log.last_term), (term, log.term, log.last_term)
     if log.damaged:
         log.heal()
@@ -159,7 +159,7 @@ def take_over(log: GroupLog, me: str, term: int, applied_index: int, applied_ter
 def _check_stuck(group: Group) -> None:
     if group.stopped:
         raise RescueError(f"the replica has stopped: {group.stopped}")
-    if group.leader is not None or group.engine.leads():
+    if group.leader is not None or group.engine.leading:
         raise RescueError(LEADER_KNOWN)
 
 

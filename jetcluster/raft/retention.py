@@ -1,4 +1,4 @@
-"""`Retention` says what stays in the journal, and when its oldest segment may go.
+"""`Retention`: the rules of what stays in the journal, and when its oldest segment may go.
 
 An entry is live until its state machine holds it durably, or longer: a tail of each log is retained for slow followers,
 and a leader pins what peers need next that fetch its state or go on from its log (`Replicator`). Segments go oldest
@@ -50,8 +50,8 @@ class Retention:
         self.pins = PinLimits()
         self._journal = journal
         self._forget_to = 0
-        """Segments up to it are to go, whatever retention says."""
-        self._doomed: list[tuple[int, int]] = []
+        """Segments up to it are to go, also against retention."""
+        self.doomed: list[tuple[int, int]] = []
         """(segment, number of the batch that makes it superfluous)."""
         self._kept = False
         """Pins hold the oldest segment."""
@@ -97,13 +97,15 @@ class Retention:
             return
         limit = self._segments
         self._kept = False
-        while self.oldest < journal.restatement.complete:
+        # Without a group nothing is written anew: the newest batch stays, as it says which one that is.
+        end = min(journal.restatement.complete, journal.newest_segment)
+        while self.oldest < end:
             if self._is_held() and (journal.segment - self.oldest >= limit or self.oldest <= self._forget_to):
                 self._release(self._holders())
             if self._is_held():
                 break
             # What makes it superfluous (STATE, COMPACT, CARRY) must be durable before it goes.
-            self._doomed.append((self.oldest, journal.open_seq))
+            self.doomed.append((self.oldest, journal.open_seq))
             self.oldest += 1
         if self._kept:
             self._unflushed = sum(log.bytes_after(log.compactable) for log in journal.groups.values())
@@ -114,8 +116,8 @@ class Retention:
         self._forget_to = segment
 
     def delete_doomed(self) -> None:
-        while self._doomed and self._doomed[0][1] <= self._journal.synced:
-            self._journal.delete(self._doomed.pop(0)[0])
+        while self.doomed and self.doomed[0][1] <= self._journal.synced:
+            self._journal.delete(self.doomed.pop(0)[0])
 
     def _is_held(self) -> bool:
         """Some log has entries in the oldest segment. The one that had them last time mostly still has."""

@@ -1,4 +1,4 @@
-"""`Syncs`: what of the journal outlives a power failure, and who waits for more of it.
+"""`Syncs`: how much of the journal outlives a power failure, and those who wait for more of it.
 
 Most batches are durable when their write returns. Those of memory streams, and all with a sync interval, are only
 written then; a sync of the segment that was written last covers them, since the first batch of a segment is written
@@ -34,7 +34,8 @@ class Syncs:
         on_synced: Callable[[], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """`on_error`: a sync has failed, so that nothing can be vouched for any more."""
+        """`on_synced`: more is durable, other than by `written`. `on_error`: a sync has failed, so that nothing can be
+        vouched for any more."""
         self.synced = 0
         """The newest batch known to be durable."""
         self.closed = False
@@ -60,7 +61,9 @@ class Syncs:
         self._refused = False
         self._written, self._segment = batch.seq, batch.segment
         if batch.sync:
-            self._set(batch.seq)
+            self.synced = batch.seq
+            if self._waiting:
+                self._end()
         elif self._waiting:
             self._sync()
 
@@ -70,7 +73,7 @@ class Syncs:
         self._end()
 
     def sync_within(self, seconds: float) -> None:
-        """Whatever is written now, or until then."""
+        """All that is written now, or until then."""
         if not self._planned:
             self._planned = True
             self._timers.call_later(seconds, self._sync)
@@ -100,17 +103,14 @@ class Syncs:
             return
         if error is None:
             self._refused = False
-            self._set(seq)
+            self.synced = max(self.synced, seq)
+            self._on_synced()
+            self._end()
         elif isinstance(error, OSError) and error.errno in SHORTAGE:  # met before anything was asked of the disk
             self.sync_within(RETRY)
             self.refused()
         else:
             self._on_error(error)
-
-    def _set(self, seq: int) -> None:
-        self.synced = max(self.synced, seq)
-        self._on_synced()
-        self._end()
 
     def _end(self) -> None:
         waiting, self._waiting = self._waiting, []

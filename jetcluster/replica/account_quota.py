@@ -23,6 +23,7 @@ from jetcluster.records import dataclass
 from jetcluster.stream.answers import RefusedError
 
 if TYPE_CHECKING:
+    from jetcluster.meta.state import Assignment
     from jetcluster.replica.context import NodeContext
     from jetcluster.replica.stream_replica import StreamReplica
 
@@ -40,9 +41,17 @@ Key = tuple[str, bool, int]
 
 @dataclass(slots=True)
 class _Share:
+    """What a replica here is counted with, and the bounds that were worked out for it."""
+
     key: Key
+    assignment: Assignment
+    copies: int
     led: int
     held: int
+    limit: int
+    """Bytes of the account, all replicas counted; -1: none."""
+    node: int
+    """Bytes that this node may hold of the kind; -1: any number."""
 
 
 class AccountQuota:
@@ -64,7 +73,7 @@ class AccountQuota:
         self._held: Counter[bool] = Counter()
         """Bytes of the replicas here, by storage; never less."""
         self._shares: dict[int, _Share] = {}
-        """What each replica here is counted with."""
+        """By group."""
         self._elsewhere: dict[str, Counter[Key]] = {}
         self._told: Counter[Key] = Counter()
         self._tell_at = 0.0
@@ -76,34 +85,32 @@ class AccountQuota:
 
     def take(self, replica: StreamReplica, size: int) -> None:
         """Counts `size` bytes that are about to be proposed. Raises RefusedError, and counts nothing then."""
-        memory, copies = replica.assignment.memory, replica.assignment.replicas
-        limits, tier = self._limits(replica.assignment.account), 0
-        if limits.tiers is not None:
-            limits, tier = limits.tiers.get(f"R{copies}", _NOTHING), copies
-        key = replica.assignment.account, memory, tier
-        share = self._shares.get(replica.assignment.gid)
-        if share is not None and share.key != key:  # num_replicas was changed, or the account has got or lost tiers
-            self._count_one(replica)
-        limit = limits.max_memory if memory else limits.max_storage
-        if limit >= 0 and self._account(key) + size * copies > limit * copies:
+        assignment = replica.assignment
+        share = self._shares.get(assignment.gid)
+        if share is None or share.assignment is not assignment:
+            share = self._count_one(replica)
+        weight = size * share.copies
+        memory = share.key[1]
+        if share.limit >= 0 and self._account(share.key) + weight > share.limit:
             self._count()  # what was counted may be gone again
-            if self._account(key) + size * copies > limit * copies:
-                self._warn(key[0], "JetStream account limits exceeded")
+            share = self._shares.get(assignment.gid) or self._count_one(replica)
+            if share.limit >= 0 and self._account(share.key) + weight > share.limit:
+                self._warn(share.key[0], "JetStream account limits exceeded")
                 raise RefusedError(_ACCOUNT_FULL)
-        node = self._node(memory)
-        if node >= 0 and self._held[memory] + size > node:
+        if 0 <= share.node < self._held[memory] + size:
             self._count()
-            if self._held[memory] + size > node:
+            share = self._shares.get(assignment.gid) or self._count_one(replica)
+            if 0 <= share.node < self._held[memory] + size:
                 self._warn("", "JetStream resource limits of this server exceeded")
                 raise RefusedError(_NODE_FULL)
-        self._led[key] += size * copies
+        self._led[share.key] += weight
         self._held[memory] += size
-        share = self._shares.get(replica.assignment.gid)
-        if share is not None:
-            share.led += size * copies
-            share.held += size
-        else:
-            self._shares[replica.assignment.gid] = _Share(key, size * copies, size)
+        share.led += weight
+        share.held += size
+
+    def limits_changed(self) -> None:
+        """Of accounts, or of the node: they are asked for once per replica, and not for each message."""
+        self._count()
 
     def forget(self, gid: int) -> None:
         """The replica is gone."""
@@ -123,7 +130,7 @@ class AccountQuota:
                 self._count_one(replica)
         now = context.clock.monotonic()
         if any((self._limits(key[0]).tiers is None) == (key[2] > 0) for key in self._led):
-            self._count()  # another JWT of the account; streams where nothing happens are not among the stirred
+            self._count()  # the account got tiers; streams where nothing happens are not among the stirred
         told = Counter({key: max(0, size) for key, size in self._led.items() if self._limited(key)})
         if now >= self._tell_at and (told != self._told or now >= self._tell_at + WARN_SECONDS):
             self._tell_at, self._told = now + TELL_SECONDS, told
@@ -149,29 +156,29 @@ class AccountQuota:
             limits = limits.tiers.get(f"R{key[2]}", _NOTHING)
         return limits.max_memory if key[1] else limits.max_storage
 
-    def _key(self, replica: StreamReplica) -> Key:
-        assignment = replica.assignment
-        limits = self._limits(assignment.account)
-        return assignment.account, assignment.memory, assignment.replicas if limits.tiers is not None else 0
-
     def _count(self) -> None:
         self._led, self._held = Counter(), Counter()
         self._shares.clear()
         for replica in self._replicas.values():
             self._count_one(replica)
 
-    def _count_one(self, replica: StreamReplica) -> None:
+    def _count_one(self, replica: StreamReplica) -> _Share:
         assignment = replica.assignment
         self.forget(assignment.gid)
-        size = replica.store.byte_count + replica.ingest.pending_bytes
-        key = self._key(replica)
-        share = self._shares[assignment.gid] = _Share(key, size * assignment.replicas if replica.leading else 0, size)
-        self._held[assignment.memory] += size
-        if share.led:
-            self._led[key] += share.led
+        memory, copies = assignment.memory, assignment.replicas
+        tier = copies if self._limits(assignment.account).tiers is not None else 0
+        key = assignment.account, memory, tier
+        limit, size = self._limit(key), replica.store.byte_count + replica.ingest.pending_bytes
+        led = size * copies if replica.leading else 0
+        most = limit * copies if limit >= 0 else -1
+        share = self._shares[assignment.gid] = _Share(key, assignment, copies, led, size, most, self._node(memory))
+        self._held[memory] += size
+        if led:
+            self._led[key] += led
+        return share
 
     def _on_notice(self, peer: str, payload: bytes) -> None:
-        """Whatever is not in the peer's newest list is not taken any more."""
+        """What is not in the peer's newest list is not taken any more."""
         try:
             rows = json.loads(payload)
             # A size that cannot be is the peer's miscount, nothing to end its link for.

@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from jetcluster.ordered import OrderedSet
+
 if TYPE_CHECKING:
     from jetcluster.replica.context import Log
 
 
 class Background:
     def __init__(self, log: Log) -> None:
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._log = log
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import Clock
 from jetcluster.mesh.api import Mesh, MeshError, MeshRefusedError
+from jetcluster.ordered import OrderedSet
 from jetcluster.records import dataclass
 from jetcluster.replica.exports import ASK_RANGES, ASK_READ, CHUNK_BYTES, RANGES, READ, SLICE, Spans, rest
 from jetcluster.store.kv import Snapshot
@@ -64,7 +65,7 @@ class Transfer:
         self._clock = clock
         self._pull = pull
         self._id = export_id.encode()
-        self._tasks: set[asyncio.Task[bytes]] = set()
+        self._tasks: OrderedSet[asyncio.Task[bytes]] = OrderedSet()
         self._wanted: list[Wanted] = []
         self._wanted_bytes = 0
         self._under_way: deque[tuple[list[Wanted], asyncio.Task[bytes]]] = deque()

@@ -47,6 +47,8 @@ async def confirmed_commit(context: NodeContext, group: RaftGroup) -> int | None
 
 async def confirmed_last(context: NodeContext, gid: int) -> int | None:
     """The last sequence of a stream as its leader, proven to lead, has it; None when that cannot be had now."""
+    if context.leaders.get(gid) is None:
+        await context.leaders.wait(gid, RETRY_SECONDS)
     return await _ask(context, context.leaders.get(gid), LAST_METHOD, gid)
 
 
@@ -73,7 +75,7 @@ class ReadConfirmations:
         self._timers = timers
         self._ask = ask
         self._reached = reached
-        self._waits = ReadWaits(clock, timers)
+        self.waits = ReadWaits(clock, timers)
         self._coming: list[_Waiting] = []
         self._asked: list[_Waiting] = []
         """Those whom the question that is under way is for; who comes later needs a newer answer."""
@@ -94,8 +96,7 @@ class ReadConfirmations:
 
     def advanced(self) -> None:
         """More is here."""
-        if len(self._waits):
-            self._waits.applied(self._reached())
+        self.waits.applied(self._reached())
 
     def clear(self) -> None:
         """Refuses and gives up on everything now."""
@@ -109,7 +110,7 @@ class ReadConfirmations:
             self._timer = None
         for _, _, _, refuse in waiting:
             refuse()
-        self._waits.clear()
+        self.waits.clear()
 
     async def _run(self) -> None:
         me = self._task
@@ -130,10 +131,10 @@ class ReadConfirmations:
             if wanted <= self._reached():
                 answer()
             else:
-                self._waits.hold(wanted, answer, give_up)
+                self.waits.hold(wanted, answer, give_up)
 
     def _expire(self) -> None:
-        """Refuses whoever has waited for too long, also while a question is under way: nobody may answer it."""
+        """Refuses requests that have waited for too long, also while a question is under way: nobody may answer it."""
         self._timer = None
         now = self._clock.monotonic()
         late = [one for one in self._asked + self._coming if one[0] <= now]

@@ -64,7 +64,7 @@ class StreamReplica:
         self.doubt: str = ""
         """Why it may be wrong: it differs from the leader's, and who is right is not known yet."""
         self.resting = False
-        """It is left out of the ticks (`cluster.rounds`)."""
+        """It is left out of the ticks (`replica.rounds`)."""
         self.divergences = 0
         """How often this replica was found to differ from its leader."""
         self.leader_since_ns = 0
@@ -101,6 +101,8 @@ class StreamReplica:
         self.mirrors = MirrorHost(context, self)
         self.leadership = Leadership(context, self)
         self.applying = Applying(context, self)
+        self.apply = self.applying.apply
+        """Of `raft.api.StateMachine`."""
         self.listening = Listening(
             self.bus, context.budget, lambda error: self.applying.failed("a subject cannot be listened to", error)
         )
@@ -135,7 +137,7 @@ class StreamReplica:
         """The group exists but has not begun: its first calls find this object complete."""
         self.group = group
         if self.installing:
-            group.suspend()  # before the process ended; whatever the log holds, there is no state to apply it to
+            group.suspend()  # before the process ended; there is no state to apply it to
         group.fence(self.assignment.fenced)
 
     def propose_data(self, command: bytes) -> int:
@@ -143,7 +145,7 @@ class StreamReplica:
         if failing := self.context.turn_commit.failing:
             error = StorageFullError if self.context.turn_commit.full else RaftError
             raise error(f"the data store cannot be written: {failing}")
-        if self.leading:
+        if self.group.role is Role.LEADER:
             self.context.account_quota.take(self, len(command))
         if command[0] == commands.FAST_PUBLISH:
             understood = self.understood(command)
@@ -153,11 +155,6 @@ class StreamReplica:
         return self.group.propose(command)
 
     # ---- raft.api.StateMachine
-
-    def apply(self, index: int, term: int, command: bytes) -> None:
-        if self.resting:
-            self.wake()
-        self.applying.apply(index, term, command)
 
     def on_role(self, role: Role, term: int, leader: str | None) -> None:
         gid = self.assignment.gid
@@ -230,6 +227,8 @@ class StreamReplica:
             raise DamagedError(self.store.first_seq, self.store.last_seq) from error
 
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
+        if self.group.contradicted:
+            self.reads.abort()
         self.reads.leave()
         if leader == self.context.me:
             # Only this replica could give the state that it lacks itself. Taking it from itself would wipe what is
@@ -246,7 +245,7 @@ class StreamReplica:
 
     @property
     def state_index(self) -> int:
-        return self.machine.applied_index
+        return 0 if self.group.contradicted else self.machine.applied_index
 
     def snapshot_export(self) -> Cut:
         if not self.trusted:
@@ -336,7 +335,7 @@ class StreamReplica:
     @property
     def trusted(self) -> bool:
         """It is sound, and nothing speaks against its being what the others have."""
-        return self.sound and not self.doubt
+        return self.sound and not self.doubt and not self.group.contradicted
 
     @property
     def vouches(self) -> bool:
@@ -429,7 +428,7 @@ class StreamReplica:
         self.context.leaders.forget(self.assignment.gid)
 
     def _halt(self) -> None:
-        """Raft gave this replica up. Whoever publishes must not find it any more: its 503 would overtake the ack of the
+        """Raft gave this replica up. Publishers must not find it any more: its 503 would overtake the ack of the
         replica that leads now."""
         if not self._halted:
             self._halted = True
@@ -445,7 +444,7 @@ class StreamReplica:
 
     def diverged(self, index: int) -> None:
         """A majority had another state at `index`: this replica is not to be trusted, and rebuilt. The Raft group asks
-        for that until it is done, whoever leads by then; one that leads itself lets another one do it first."""
+        for that until it is done, under the next leader as well; one that leads itself lets another one do it first."""
         if not self.sound:
             return
         self.context.log.error(

@@ -195,11 +195,11 @@ class LeafLink(LeafInput):
 
     def ended(self) -> None:
         self._forget_input()
+        was_joined, self.joined = self.joined, False
         if self._router is not None:
-            self._router.drop_leaf(self)
-        if self.joined:
+            self.server.removals.of_leaf(self._router, self)
+        if was_joined:
             log.info("Leafnode connection closed: %s account: %s", self.close_reason, self.account)
-        self.joined = False
         self.leafnodes.forget(self)
         if not self.over.done():
             self.over.set_result(None)
@@ -558,7 +558,7 @@ def _json(text: bytes) -> dict[str, Any]:
 
 
 def is_at_least(version: str, least: str) -> bool:
-    """Of `2.14.5`, `v2.12.0-beta.1`; what is no version is none at all."""
+    """Compares versions such as `2.14.5` and `v2.12.0-beta.1`; other texts count as no version."""
     given, wanted = (re.match(r"v?(\d+)\.(\d+)\.(\d+)", text) for text in (version, least))
     if given is None or wanted is None:
         return wanted is None

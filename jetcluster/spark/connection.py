@@ -1,7 +1,7 @@
 """`Connection`: the blocking NATS client of Spark's drivers and executors, and of the command line.
 
 Executors are forked, single-threaded and may be killed at any time, so there is no event loop, no thread and nothing
-to close in order: one socket, read when somebody waits. A connection that breaks is not mended; whoever uses it makes
+to close in order: one socket, read when somebody waits. A connection that breaks is not mended; its user makes
 another one and knows where to go on.
 
 Ways to use it: `request` and `api` for one answer, `gather` for an answer of many messages (batched Direct Get),

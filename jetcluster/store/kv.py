@@ -89,13 +89,21 @@ class Kv(Protocol):
         """Why the last commit, the last flush, or a read of the last seconds failed; "" when none did."""
         ...
 
+    unwritable: str
+    """Why the store below did not take the last commit or flush, if not for damage; "" when it did. It may go on
+    refusing all writes when the disk is well again, until it is opened anew."""
+
+    async def probe(self) -> None:
+        """Makes something durable beside the files of the store. Raises KvError when the disk does not take it."""
+        ...
+
     def trouble(self) -> str:
         """What is wrong at the moment, for the node's health: what fails, or has taken too long. "" when nothing is."""
         ...
 
     def get(self, key: bytes) -> bytes | None: ...
     def put(self, key: bytes, value: bytes) -> None: ...
-    def put_new(self, keys: Iterable[bytes], value: bytes) -> None:
+    def put_new(self, pairs: dict[bytes, bytes]) -> None:
         """As `put` of each, for keys that were never there before, neither open nor committed. What is deleted again
         before it is committed is then never written at all."""
         ...
@@ -216,12 +224,11 @@ class OpenWrites:
         self.values[key] = value
         self.size += len(key) + (len(value) if value is not None else 0)
 
-    def put_new(self, keys: Iterable[bytes], value: bytes) -> None:
-        added = dict.fromkeys(keys, value)
-        self.values.update(added)
-        self._new.update(added)
-        self._unsorted += added
-        self.size += sum(map(len, added)) + len(added) * len(value)
+    def put_new(self, pairs: dict[bytes, bytes]) -> None:
+        self.values.update(pairs)
+        self._new.update(pairs)
+        self._unsorted += pairs
+        self.size += sum(map(len, pairs)) + sum(map(len, pairs.values()))
 
     def delete_each(self, keys: Iterable[bytes]) -> None:
         values, new = self.values, self._new
@@ -367,6 +374,7 @@ class Commits:
         self.durable = 0
         self.wants_flush = False
         self.damage = ""
+        self.unwritable = ""
         self._hooks: list[Callable[[], None]] = []
         self._callbacks: list[Callable[[int], None]] = []
 
@@ -388,6 +396,9 @@ class Commits:
 
     def trouble(self) -> str:
         return ""
+
+    async def probe(self) -> None:
+        """There is no disk."""
 
     def at_commit(self, hook: Callable[[], None]) -> None:
         self._hooks.append(hook)

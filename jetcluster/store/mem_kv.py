@@ -1,4 +1,4 @@
-"""`MemKv`: the twin of `RocksKv` in memory, for memory streams and for tests."""
+"""`MemKv`: the twin of `RocksKv` in memory, for a state that is being fetched (the meta group's) and for tests."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ class MemKv(Commits):
         self._values[key] = value
         self._dirty = True
 
-    def put_new(self, keys: Iterable[bytes], value: bytes) -> None:
-        for key in keys:
+    def put_new(self, pairs: dict[bytes, bytes]) -> None:
+        for key, value in pairs.items():
             self.put(key, value)
 
     def delete_each(self, keys: Iterable[bytes]) -> None:

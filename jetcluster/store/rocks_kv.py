@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +23,11 @@ from typing import Any
 from weakref import WeakSet
 
 from jetcluster import faults
+from jetcluster.files import Files, make_folder
+from jetcluster.files import free_bytes as free_of
+from jetcluster.files import total_bytes as size_of
 from jetcluster.store import keys
+from jetcluster.store.disk_probe import probe
 from jetcluster.store.kv import (
     EAGER_COMMITS,
     HELD_BYTES,
@@ -40,6 +44,7 @@ from jetcluster.store.kv import (
 )
 from jetcluster.store.progress import Progress
 from jetcluster.store.rocks_options import options_of
+from jetcluster.store.rocks_snapshot import RocksSnapshot, failure_of, pairs_of
 
 MEMTABLE = 32 << 20
 """On a small disk less: a full memtable needs that much room to be flushed."""
@@ -78,39 +83,12 @@ ROOM_CHECK = 1 << 20
 """The free space is looked up once per so many written bytes."""
 
 
-class RocksSnapshot:
-    """One iterator: RocksDB keeps what it saw when it was made. (rocksdict 0.3.29's own Snapshot shows later writes.)
-
-    One scan at a time. It pins table files that compaction has replaced meanwhile; do not keep it for long.
-    """
-
-    def __init__(self, cursor: Any, newer: OpenWrites | None) -> None:
-        """`newer`: what could not be committed."""
-        self._cursor = cursor
-        self._newer = newer
-
-    def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
-        if self._cursor is None:
-            raise KvError("the database was closed")
-        pairs = self._stored(start, end)
-        yield from pairs if self._newer is None else self._newer.over(pairs, start, end)
-
-    def _stored(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
-        for pair in _pairs(self._cursor, None, start):
-            if pair[0] >= end:
-                return
-            yield pair
-
-    def close(self) -> None:
-        """Scans raise KvError from here on."""
-        self._cursor = self._newer = None
-
-
 class RocksKv(Commits):
     """Opens or makes the database in directory `path`. Raises KvError when that fails.
 
-    `free_bytes` tells the free space of the file system, `total_bytes` its size; the default asks the operating system.
+    `free_bytes` tells the free space of the file system, `total_bytes` its size; the default asks `files`.
     `owner_flushes`: RocksDB flushes nothing by itself, the owner does, not later than when `due`.
+    `rocks`: the module `rocksdict`, loaded here unless given, as a server without file streams need not load it.
     """
 
     def __init__(
@@ -122,16 +100,20 @@ class RocksKv(Commits):
         salvage: bool = False,
         owner_flushes: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
+        files: Files = os,
+        rocks: Any = None,
     ) -> None:
-        """`salvage`: only to be read; opens with whatever files are there, and says of each read whether it is good."""
+        """`salvage`: only to be read; opens with the files that are there, and says of each read whether it is good."""
         super().__init__()
         self._path = path
-        import rocksdict  # here, as a server without file streams need not load it
-
-        self._rocks = rocksdict
+        self._files = files
+        if rocks is None:
+            import rocksdict as rocks
+        self._rocks = rocks
         self._open = OpenWrites()
+        self.put_new = self._open.put_new
         self._eager = 0
-        no_wal: Any = rocksdict.WriteOptions()
+        no_wal: Any = rocks.WriteOptions()
         no_wal.disable_wal = True  # an attribute; the published stubs call it a method
         no_wal.no_slowdown = owner_flushes
         self._no_wal = no_wal
@@ -146,25 +128,25 @@ class RocksKv(Commits):
         self._held_back = False  # a compaction begins, and might flush what is written now
         self._flushing = asyncio.Lock()
         self._snapshots: WeakSet[RocksSnapshot] = WeakSet()
-        self._free_bytes = free_bytes or (lambda: shutil.disk_usage(path).free)
+        self._free_bytes = free_bytes or (lambda: free_of(path, files))
         self._unchecked = ROOM_CHECK
         self._tight = False
         """Little free space is left: what is deleted is to be freed at once."""
         self._garbage: dict[bytes, tuple[bytes, bytes]] = {}
         """While space is tight. Kind and stream -> the keys among which something was deleted since the last flush."""
         self._outdated: set[bytes] = set()
-        path.mkdir(0o700, parents=True, exist_ok=True)
-        total = shutil.disk_usage(path).total if total_bytes is None else total_bytes
+        make_folder(path, files)
+        total = size_of(path, files) if total_bytes is None else total_bytes
         self._reserve = min(RESERVE, total // 10)
         self._memtable, table_file = (min(most, max(total // 32, 1 << 20)) for most in (MEMTABLE, TABLE_FILE))
         try:
-            options = options_of(rocksdict, NO_LIMIT if owner_flushes else self._memtable, table_file)
+            options = options_of(rocks, NO_LIMIT if owner_flushes else self._memtable, table_file)
             if salvage:
                 options.set_paranoid_checks(False)
                 options.set_disable_auto_compactions(True)
             self._db = self._connect(options)
         except Exception as error:
-            raise type(_failure(error))(f"cannot open {path}: {error}") from error
+            raise type(failure_of(error))(f"cannot open {path}: {error}") from error
 
     def _connect(self, options: Any) -> Any:
         return self._rocks.Rdict(str(self._path), options)
@@ -175,7 +157,7 @@ class RocksKv(Commits):
         for file in self._db.live_files():
             name, size = str(file["name"]).lstrip("/"), int(file["size"])
             try:
-                found = (self._path / name).stat().st_size
+                found = self._files.stat(self._path / name).st_size
             except FileNotFoundError:
                 # Unless a compaction has just replaced it.
                 found = size if all(str(f["name"]).lstrip("/") != name for f in self._db.live_files()) else 0
@@ -183,9 +165,14 @@ class RocksKv(Commits):
                 self.damage = self.damage or f"{name} has {found} bytes, {size} were written"
 
     def _failed(self, error: Exception) -> KvError:
-        failure = _failure(error)
+        failure = failure_of(error)
         if isinstance(failure, KvDamagedError):
             self.damage = self.damage or str(failure)
+        return failure
+
+    def _refused(self, error: Exception) -> KvError:
+        failure = self._failed(error)
+        self.unwritable = "" if isinstance(failure, KvDamagedError) else str(failure)
         return failure
 
     def _unreadable(self, error: Exception) -> KvError:
@@ -200,6 +187,19 @@ class RocksKv(Commits):
     @property
     def failing(self) -> str:
         return self._progress.failing
+
+    async def probe(self) -> None:
+        if self.spare_bytes <= 0:
+            raise KvFullError("there is no room on the disk yet")
+        try:
+            await asyncio.to_thread(self._probe)
+        except OSError as error:
+            raise KvError(str(error)) from error
+
+    def _probe(self) -> None:
+        for name in ("store.read", "store.write", "store.flush"):
+            faults.point(name)
+        probe(self._path)
 
     def trouble(self) -> str:
         return self._progress.trouble()
@@ -247,9 +247,6 @@ class RocksKv(Commits):
 
     def put(self, key: bytes, value: bytes) -> None:
         self._open.put(key, value)
-
-    def put_new(self, keys: Iterable[bytes], value: bytes) -> None:
-        self._open.put_new(keys, value)
 
     def delete(self, key: bytes) -> None:
         self._open.delete_each((key,))
@@ -350,7 +347,8 @@ class RocksKv(Commits):
             if self._owner_flushes and str(error).startswith(_WOULD_WAIT):
                 self._stalled = True
                 return False
-            raise self._failed(error) from error
+            raise self._refused(error) from error
+        self.unwritable = ""
         return True
 
     def _must_wait(self) -> bool:
@@ -388,7 +386,7 @@ class RocksKv(Commits):
     @property
     def spare_bytes(self) -> int:
         unflushed = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
-        return self._free_bytes() - self._reserve - unflushed - self._open.size - self.compaction_bytes() // 2
+        return self._free() - self._reserve - unflushed - self._open.size - self.compaction_bytes() // 2
 
     async def reclaim(self, ranges: list[tuple[bytes, bytes]]) -> None:
         async with self._flushing:
@@ -466,9 +464,15 @@ class RocksKv(Commits):
         names = ("rocksdb.cur-size-all-mem-tables", "rocksdb.block-cache-usage")
         return sum(self._db.property_int_value(name) or 0 for name in names)
 
+    def _free(self) -> int:
+        try:
+            return self._free_bytes()
+        except OSError as error:
+            raise KvError(str(error)) from error
+
     def _check_room(self, more: int) -> None:
         """Raises KvFullError unless what is in memory and `more` bytes could be flushed."""
-        free = self._free_bytes()
+        free = self._free()
         self._tight = free < 2 * (self._reserve + self.compaction_bytes())
         unflushed = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
         needed = min(self._reserve, unflushed + more + MARGIN)
@@ -483,7 +487,8 @@ class RocksKv(Commits):
             self._db.flush(True)
             faults.point("store.flush")
         except Exception as error:
-            raise self._failed(error) from error
+            raise self._refused(error) from error
+        self.unwritable = ""
 
     def compaction_bytes(self) -> int:
         """Free space that a compaction may need. Where it is missing nothing that was deleted can be freed any more:
@@ -574,27 +579,4 @@ class RocksKv(Commits):
             cursor = self._db.iter(bounds)
         except Exception as error:
             raise self._unreadable(error) from error
-        return _pairs(cursor, bounds, start, self._unreadable)
-
-
-def _pairs(
-    cursor: Any, bounds: Any, start: bytes, failed: Callable[[Exception], KvError] | None = None
-) -> Iterator[KeyValue]:
-    """`bounds` is only held: rocksdict's iterator points into it, and reads freed memory when it is gone first."""
-    try:
-        cursor.seek(start)
-        valid, key, value, step = cursor.valid, cursor.key, cursor.value, cursor.next
-        while valid():
-            yield key(), value()
-            step()
-        cursor.status()
-    except Exception as error:
-        raise (failed or _failure)(error) from error
-
-
-def _failure(error: Exception) -> KvError:
-    """rocksdict raises bare exceptions with RocksDB's status as text."""
-    text = str(error)
-    if text.startswith("Corruption"):
-        return KvDamagedError(text)
-    return KvFullError(text) if "No space left" in text else KvError(text)
+        return pairs_of(cursor, bounds, start, self._unreadable)

@@ -17,6 +17,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
+from jetcluster.ordered import OrderedSet
 from jetcluster.stream.durations import SECOND
 from jetcluster.stream.fast_parts import FastGate, FastPart, settle
 from jetcluster.stream.ports import SIDE_FAST, MachineStore
@@ -85,7 +86,7 @@ class FastRows:
         rows.sort(key=lambda pair: (pair[1].index, pair[1].place))
         self.by_id: dict[bytes, FastRow] = dict(rows)
         """Longest unused first, in the same order on every replica."""
-        self._changed: set[bytes] = set()
+        self._changed: OrderedSet[bytes] = OrderedSet()
         self._kept = set(self.by_id)
         """Batches that have a row in the store."""
 

@@ -121,8 +121,10 @@ class StreamMachine:
         self.fast: FastRows
         """How far the fast-ingest batches have come."""
         self.asked: Asked
-        """Requests that came with a number, for whoever asks again."""
+        """Requests that came with a number, for requesters that ask again."""
         self._extension = extension
+        self._first_seq = 0
+        """Of the store, after the last command."""
         self.reload()
 
     def reload(self) -> None:
@@ -149,6 +151,7 @@ class StreamMachine:
         if self._extension is not None:
             self._extension.reload()
             self._extension.configure(self.rules)
+        self._first_seq = self.store.first_seq
         self.store.save_machine_state(self._state)
 
     def apply(self, index: int, term: int, command: bytes) -> Result:
@@ -165,9 +168,10 @@ class StreamMachine:
         except CommandError as error:
             self.malformed = error
             return self.refuse(index, term, command)
-        first_seq = self.store.first_seq
         if isinstance(decoded, Publish):
-            result: Result = self._publish(decoded)
+            base = max(decoded.ts, self.clock + 1)
+            result: Result = self._admission.admit(decoded.batch, base)
+            self.clock = base + decoded.batch.count - 1
         elif isinstance(decoded, FastPublish):
             result = self._publish_fast(index, decoded)
         elif isinstance(decoded, BatchCommit):
@@ -190,23 +194,25 @@ class StreamMachine:
             self.clock = max(self.clock, decoded.ts)
             result = self._administer(index, decoded)
             self._follow_jobs()
-        if self._extension is not None and self.store.first_seq != first_seq:
+        counts = self.store.counts
+        if self._extension is not None and counts[2] != self._first_seq:
             self._extension.trimmed()
+            counts = self.store.counts
         if self.fast.by_id:
             self.fast.forget(self.clock)
-        if self._parts and not isinstance(decoded, BatchPart):
+        if self._parts.pieces and not isinstance(decoded, BatchPart):
             self._parts.clear()
-        self._advance(index, term, command, result)
+        self._advance(index, term, command, result, counts)
         return result
 
     def refuse(self, index: int, term: int, command: bytes) -> ApiError:
         """The command at `index` could not be carried out, on any replica: it changes nothing, but is passed."""
         assert index > self.applied_index, (index, self.applied_index)
-        if self._parts:
+        if self._parts.pieces:
             self._parts.clear()
         if command[:1] == _FAST:
             self._end_fast(index, command)
-        self._advance(index, term, command, REFUSED)
+        self._advance(index, term, command, REFUSED, self.store.counts)
         return REFUSED
 
     @property
@@ -272,20 +278,19 @@ class StreamMachine:
             self.rules = StreamRules.from_config(commands.load_config(config[_REVISION.size :]))
             self.configured = True
 
-    def _advance(self, index: int, term: int, command: bytes, result: Result) -> None:
+    def _advance(
+        self, index: int, term: int, command: bytes, result: Result, counts: tuple[int, int, int, int]
+    ) -> None:
         store = self.store
         crc = zlib.crc32(command)
-        digest = blake2b(
-            _DIGEST.pack(
-                self.hash, index, term, crc, store.messages, store.byte_count, store.first_seq, store.last_seq
-            ),
-            digest_size=16,
-        )
+        self._first_seq = counts[2]
+        digest = blake2b(_DIGEST.pack(self.hash, index, term, crc, *counts), digest_size=16)
         digest.update(digest_bytes(result))
         self.hash = digest.digest()
         self.applied_index = index
         self.applied_term = term
-        store.save_machine_state(self._state)
+        if not store.dirty:
+            store.save_machine_state(self._state)
 
     def _state(self) -> bytes:
         """Asked for once per commit of the store, however many commands that holds."""
@@ -306,12 +311,6 @@ class StreamMachine:
         if self._extension is not None and rules.retention == INTEREST:
             self._staging.on_stored = self._extension.stored
         self._admission = Admission(self.name, rules, self.store, self._dedupe, self._staging)
-
-    def _publish(self, command: Publish) -> Result:
-        base = max(command.ts, self.clock + 1)
-        result = self._admission.admit(command.batch, base)
-        self.clock = base + command.batch.count - 1
-        return result
 
     def _publish_fast(self, index: int, command: FastPublish) -> Result:
         if command.batch is None:

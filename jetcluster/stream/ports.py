@@ -127,6 +127,14 @@ class MachineStore(ReadStore, Protocol):
     @property
     def slices(self) -> Slices: ...
 
+    dirty: bool
+    """The machine's state will be written in the next commit."""
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        """Messages, `byte_count`, first and last sequence."""
+        ...
+
     @property
     def num_subjects(self) -> int: ...
 
@@ -210,7 +218,7 @@ SIDE_SOURCES = 12
 SIDE_JOBS = 13
 """Rows of `jobs.Jobs`."""
 SIDE_MEMBERS = 14
-"""One row, key b"": the Raft configuration in force at the applied index (`cluster.stream_replica`)."""
+"""One row, key b"": the Raft configuration in force at the applied index (`replica.stream_replica`)."""
 SIDE_ASKED = 15
 """Rows of `asked.Asked`."""
 SIDE_FAST = 16

@@ -201,7 +201,7 @@ def test_a_stream_that_gets_other_replicas_under_traffic_leaves_its_tier(before:
     stream = node.stream(copies=before)
     node.room.take(stream, 500)
     stream.ingest.pending_bytes = 500
-    stream.assignment.replicas = after  # applied between two ticks
+    stream.assignment = SimpleNamespace(**{**vars(stream.assignment), "replicas": after})  # between two ticks
     node.room.take(stream, 100)
     stream.ingest.pending_bytes = 600
     assert node.room._led == {("A", False, before): 0, ("A", False, after): 600 * after}

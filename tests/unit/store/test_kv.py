@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -50,7 +52,7 @@ class KvMachine(RuleBasedStateMachine):
         """Longer than KEYS: none was there before."""
         keys = [b"new%d" % (len(self.new) + n) for n in range(count)]
         self.new += keys
-        self.kv.put_new(keys, value)
+        self.kv.put_new(dict.fromkeys(keys, value))
         self.model.update(dict.fromkeys(keys, value))
 
     @precondition(lambda self: hasattr(self, "kv") and self.new)
@@ -157,12 +159,12 @@ def kv(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kv]:
 
 def test_what_is_new_and_deleted_again_is_never_written(tmp_path: Path) -> None:
     kv = RocksKv(tmp_path / "db")
-    kv.put_new([b"a", b"b"], b"value")
+    kv.put_new({b"a": b"value", b"b": b"value"})
     kv.put(b"a", b"longer value")
     kv.delete_each([b"a", b"b"])
     assert kv.get(b"a") is None and kv.open_bytes == 0
     assert kv.commit() == 0
-    kv.put_new([b"a"], b"value")
+    kv.put_new({b"a": b"value"})
     assert kv.commit() == 1
     kv.delete_each([b"a"])
     assert kv.commit() == 2  # this one has to be written
@@ -172,7 +174,7 @@ def test_what_is_new_and_deleted_again_is_never_written(tmp_path: Path) -> None:
 
 def test_a_failed_commit_may_have_written_what_was_new(tmp_path: Path) -> None:
     kv = RocksKv(tmp_path / "db")
-    kv.put_new([b"a"], b"value")
+    kv.put_new({b"a": b"value"})
 
     class Written:
         """Writes, and says that it did not."""
@@ -206,7 +208,7 @@ def test_a_commit_is_pressing_when_it_is_large_or_its_keys_were_searched(tmp_pat
     assert kv.pressing
     kv.commit()
     assert not kv.pressing
-    kv.put_new([b"%d" % n for n in range(kv_module.HELD_WRITES)], b"")
+    kv.put_new({b"%d" % n: b"" for n in range(kv_module.HELD_WRITES)})
     assert kv.pressing
     kv.commit()
     kv.delete_range(b"c", b"d")
@@ -402,13 +404,13 @@ def test_what_was_written_since_the_last_commit_is_taken_back_for_one_stream(kv:
     kv.put(key(1, b"a"), b"new")
     kv.delete(key(1, b"b"))
     kv.put(key(1, b"b"), b"again")
-    kv.put_new([key(1, b"e"), key(1, b"f")], b"new")
+    kv.put_new({key(1, b"e"): b"new", key(1, b"f"): b"new"})
     kv.delete_each([key(1, b"f")])
     kv.delete_range(key(1, b"c"), key(1, b"d"))
     kv.put(key(2, b"x"), b"other")
     kv.discard(1)
     assert rows() == {b"a": b"old", b"b": b"old", b"c": b"old", b"d": b"old", b"x": b"other"}
-    kv.put_new([key(1, b"e")], b"once more")
+    kv.put_new({key(1, b"e"): b"once more"})
     kv.commit()
     kv.discard(1)
     assert rows() == {b"a": b"old", b"b": b"old", b"c": b"old", b"d": b"old", b"e": b"once more", b"x": b"other"}
@@ -416,3 +418,46 @@ def test_what_was_written_since_the_last_commit_is_taken_back_for_one_stream(kv:
     kv.discard(1)
     kv.commit()
     assert rows()[b"e"] == b"once more"
+
+
+async def test_one_failed_write_has_rocksdb_refuse_all_others_until_it_is_opened_anew(tmp_path: Path) -> None:
+    kv = RocksKv(tmp_path / "data", owner_flushes=True)
+    kv.put(b"\x00a", b"a")
+    await kv.flush()
+    assert kv.unwritable == ""
+    kv.put(b"\x00b", os.urandom(4 << 20))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))  # a write error that is no full disk
+    try:
+        with pytest.raises(KvError):
+            await kv.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    await kv.probe()
+    kv.put(b"\x00c", b"c")
+    for attempt in (kv.commit, kv.flush_now):
+        with pytest.raises(KvError):
+            attempt()
+    assert "IO error" in kv.unwritable
+    with contextlib.suppress(KvError):
+        kv.close()
+    again = RocksKv(tmp_path / "data", owner_flushes=True)
+    assert again.get(b"\x00a") == b"a" and again.get(b"\x00b") is None
+    again.put(b"\x00c", b"c")
+    await again.flush()
+    assert again.unwritable == "" and not (tmp_path / "data" / "probe").exists()
+    again.close()
+
+
+async def test_a_disk_that_does_not_tell_its_free_space_is_trouble_of_the_store(tmp_path: Path) -> None:
+    def fails() -> int:
+        raise OSError(5, "Input/output error")
+
+    kv = RocksKv(tmp_path / "data", owner_flushes=True, free_bytes=fails)
+    kv.put(b"\x00a", b"a")
+    with pytest.raises(KvError):
+        await kv.flush()
+    with pytest.raises(KvError):
+        await kv.probe()
+    assert "Input/output" in kv.failing
+    kv.close()

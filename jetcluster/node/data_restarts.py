@@ -1,0 +1,62 @@
+"""A server that starts again, in place, for the sake of its data store; a supervisor sees the same process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from jetcluster.clock import Clock
+from jetcluster.files import Files, exists, read_text, write
+from jetcluster.node import data_renewal
+
+if TYPE_CHECKING:
+    from jetcluster.replica.context import Log
+
+AGAIN: Final = "started-again"
+"""A file beside the data: when the last start of this kind was, in seconds since the Unix epoch."""
+COOL_DOWN: Final = 60.0
+"""Seconds between two of them: clients lose their connections each time."""
+
+
+class DataRestarts:
+    def __init__(self, directory: Path, clock: Clock, files: Files, log: Log, start: Callable[[], None]) -> None:
+        """`start` stops the process as on SIGTERM, and has it begin anew."""
+        self._directory = directory
+        self._clock = clock
+        self._files = files
+        self._log = log
+        self._start = start
+
+    def renew(self, reason: str) -> None:
+        """With another data store (`data_renewal`)."""
+        if data_renewal.recently_renewed(self._directory, self._now(), self._files):
+            self._log.error("the data store is damaged again: the disk may be failing", damage=reason)
+            return
+        try:
+            data_renewal.mark(self._directory, reason, self._files)
+        except OSError as error:
+            self._log.error("the damaged data store cannot be marked", error=str(error))
+            return
+        self._log.error("the data store is damaged: the server starts again and renews it", damage=reason)
+        self._start()
+
+    def again(self, reason: str) -> None:
+        """With the data store that there is, opened anew."""
+        stamp = self._directory / AGAIN
+        try:
+            last = read_text(stamp, self._files, errors="replace") if exists(stamp, self._files) else ""
+            if last.isdecimal() and 0 <= self._now() - int(last) < COOL_DOWN:
+                self._log.warning(
+                    "the data store failed again soon after a start: the disk may be failing", error=reason
+                )
+                return
+            write(stamp, str(int(self._now())).encode(), self._files)
+        except OSError as error:
+            self._log.error("the disk is not well", error=str(error))
+            return
+        self._log.error("the data store failed, and the disk is well: the server starts again", error=reason)
+        self._start()
+
+    def _now(self) -> float:
+        return self._clock.time_ns() / 1e9

@@ -1,0 +1,142 @@
+"""Faults that come over a simulated cluster, one after the other, each with its end.
+
+A `Fault` does its harm, waits, and takes it back, unless only time does that. `FAULTS` has them by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from random import Random
+
+from tests.sim.cluster.deployment import Deployment
+from tests.sim.cluster.machine import Machine
+
+Fault = Callable[[Deployment, Random], Awaitable[None]]
+
+
+def _one(deployment: Deployment, rng: Random) -> Machine | None:
+    running = [machine for machine in deployment.running if not machine.paused]
+    return rng.choice(running) if running else None
+
+
+async def kill(deployment: Deployment, rng: Random) -> None:
+    """`kill -9`; it is started again soon."""
+    machine = _one(deployment, rng)
+    if machine is not None:
+        machine.kill()
+        await asyncio.sleep(rng.uniform(0.1, 5.0))
+        _start(machine)
+
+
+async def power(deployment: Deployment, rng: Random) -> None:
+    """A machine loses power, and with it what was not synced."""
+    machine = _one(deployment, rng)
+    if machine is not None:
+        machine.lose_power()
+        await asyncio.sleep(rng.uniform(0.5, 8.0))
+        _start(machine)
+
+
+async def blackout(deployment: Deployment, rng: Random) -> None:
+    """All machines lose power at once."""
+    for machine in deployment.machines.values():
+        machine.lose_power()
+    await asyncio.sleep(rng.uniform(0.5, 3.0))
+    for machine in deployment.machines.values():
+        _start(machine)
+        await asyncio.sleep(rng.uniform(0.0, 1.0))
+
+
+async def stop(deployment: Deployment, rng: Random) -> None:
+    """SIGTERM, and a start."""
+    machine = _one(deployment, rng)
+    if machine is None:
+        return
+    machine.signal(signal.SIGTERM)
+    for _ in range(200):
+        await asyncio.sleep(0.1)
+        if not machine.runs:
+            break
+    await asyncio.sleep(rng.uniform(0.0, 1.0))
+    _start(machine)
+
+
+async def pause(deployment: Deployment, rng: Random) -> None:
+    """A process stands still, and goes on."""
+    machine = _one(deployment, rng)
+    if machine is not None:
+        machine.pause()
+        await asyncio.sleep(rng.uniform(0.2, 6.0))
+        machine.resume()
+
+
+async def partition(deployment: Deployment, rng: Random) -> None:
+    """Some machines do not reach the others, in both directions or in one."""
+    names = list(deployment.machines)
+    rng.shuffle(names)
+    side = names[: rng.randint(1, max(1, len(names) // 2))]
+    one_way = rng.random() < 0.3
+    deployment.trace.add("nemesis", f"cuts {','.join(sorted(side))} off{' one way' if one_way else ''}")
+    cut = []
+    for here in side:
+        for there in names:
+            if there in side:
+                continue
+            a, b = deployment.machines[here].host.ip, deployment.machines[there].host.ip
+            cut.append(deployment.network.link(a, b))
+            if not one_way:
+                cut.append(deployment.network.link(b, a))
+    for link in cut:
+        link.cut()
+    await asyncio.sleep(rng.uniform(0.5, 8.0))
+    deployment.trace.add("nemesis", "heals")
+    for link in cut:
+        link.heal()
+
+
+async def loss(deployment: Deployment, rng: Random) -> None:
+    """Links lose segments and are slow."""
+    links = [link for _, link in deployment.network.links()]
+    before = [(link.loss, link.delay) for link in links]
+    for link in links:
+        link.loss, link.delay = rng.choice([0.0, 0.02, 0.1]), rng.choice([0.0002, 0.002, 0.02])
+    await asyncio.sleep(rng.uniform(1.0, 8.0))
+    for link, (was_loss, was_delay) in zip(links, before, strict=True):
+        link.loss, link.delay = was_loss, was_delay
+
+
+async def slow_disk(deployment: Deployment, rng: Random) -> None:
+    machine = rng.choice(list(deployment.machines.values()))
+    machine.disk.slowness = rng.choice([0.02, 0.1, 0.5])
+    await asyncio.sleep(rng.uniform(1.0, 6.0))
+    machine.disk.slowness = 0.0
+
+
+async def hung_disk(deployment: Deployment, rng: Random) -> None:
+    machine = rng.choice(list(deployment.machines.values()))
+    machine.disk.hang()
+    await asyncio.sleep(rng.uniform(0.5, 8.0))
+    machine.disk.release()
+
+
+def _start(machine: Machine) -> None:
+    if not machine.runs:
+        machine.start()
+
+
+FAULTS: dict[str, Fault] = {
+    fault.__name__: fault for fault in (kill, power, blackout, stop, pause, partition, loss, slow_disk, hung_disk)
+}
+
+
+async def rage(deployment: Deployment, rng: Random, faults: tuple[str, ...], seconds: float, rest: float) -> None:
+    """One fault after the other, of `faults`, with rests of up to `rest` seconds between them; all are over when this
+    returns."""
+    end = deployment.scheduler.now + seconds
+    while deployment.scheduler.now < end and faults:
+        await asyncio.sleep(rng.uniform(0.0, rest))
+        name = rng.choice(faults)
+        deployment.trace.add("nemesis", name)
+        await FAULTS[name](deployment, rng)
