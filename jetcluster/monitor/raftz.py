@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jetcluster.config.units import format_duration
+from jetcluster.model import durations
 from jetcluster.model.cluster_info import group_name
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.jsz import log_bytes, node_name
@@ -106,5 +106,5 @@ def _peer(engine: JetStream, peer: PeerStatus) -> Json:
     if peer.match_index:
         found["last_replicated_index"] = peer.match_index
     if peer.last_seen:
-        found["last_seen"] = format_duration(int(max(engine.context.clock.monotonic() - peer.last_seen, 0) * 1e9))
+        found["last_seen"] = durations.render(int(max(engine.context.clock.monotonic() - peer.last_seen, 0) * 1e9))
     return found

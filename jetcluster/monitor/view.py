@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from jetcluster.clock import Clock
 from jetcluster.config.options import Options
-from jetcluster.config.units import format_duration
+from jetcluster.model import durations
 from jetcluster.model.times import rfc3339
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def uptime(seconds: float) -> str:
 
 
 def rtt(seconds: float) -> str:
-    return format_duration(round(seconds * 1e6) * 1000)
+    return durations.render(round(seconds * 1e6) * 1000)
 
 
 def text(value: bytes) -> str:

@@ -30,7 +30,7 @@ HANDSHAKE_TIMEOUT = 10.0
 
 
 class WsPort:
-    """By `server.options.websocket`; `tls` is made of its `tls`."""
+    """Configured by the `websocket` block of the server's options; `tls` is made of the `tls` there."""
 
     def __init__(self, server: Server, tls: ssl.SSLContext | None = None) -> None:
         self.server = server

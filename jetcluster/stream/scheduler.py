@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from jetcluster.model import times
+from jetcluster.model.times import SECOND
 from jetcluster.stream import commands, schedules
 from jetcluster.stream.commands import Firing
 from jetcluster.stream.cron import CronError
-from jetcluster.stream.durations import SECOND
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.ports import MachineStore
 from jetcluster.stream.schedule_pattern import LOCAL, Pattern
