@@ -28,6 +28,7 @@ from jetcluster.config.reader import (
     go_quoted,
     go_type,
     mismatch,
+    read_listen,
     refuse_when_true,
 )
 from jetcluster.config.security_block import check_users, read_accounts, read_authorization
@@ -35,11 +36,6 @@ from jetcluster.config.tls_block import read_tls
 from jetcluster.config.unsupported_blocks import read_gateway, read_mqtt, read_ocsp, read_proxies
 from jetcluster.config.websocket_block import read_websocket
 from jetcluster.model import durations
-
-
-def _listen(_reader: Reader, node: Node, options: Options) -> None:
-    host, port = as_address(node)
-    options.host, options.port = host or options.host, port
 
 
 def _http(_reader: Reader, node: Node, options: Options) -> None:
@@ -201,7 +197,7 @@ _FIELDS: Fields = {
 
 
 _BLOCKS: Blocks = {
-    "listen": _listen,
+    "listen": read_listen,
     "http": _http,
     "https": _https,
     "authorization": read_authorization,
