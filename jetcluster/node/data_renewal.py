@@ -79,7 +79,7 @@ class OpenStore(Protocol):
 
 
 def open_data(
-    directory: Path, *, renewable: bool, now: float, files: Files = os, open_store: OpenStore = RocksKv
+    directory: Path, renewable: bool, now: float, files: Files = os, open_store: OpenStore = RocksKv
 ) -> tuple[RocksKv, Renewal | None]:
     """The data store of the node, renewed first where that is needed; `renewable`: peers may have what is lost. Raises
     KvError and OSError."""

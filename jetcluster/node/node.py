@@ -23,6 +23,7 @@ from jetcluster.node.system_account import SystemAccount
 from jetcluster.node.warm_up import import_pydantic, warm_up
 from jetcluster.server.listener import ListenError, host_port
 from jetcluster.server.server import Server
+from jetcluster.stream.levels import LEVEL
 
 if TYPE_CHECKING:
     from jetcluster.monitor.node_source import NodeSource
@@ -55,12 +56,14 @@ class Node:
         log: Logger,
         read_options: Callable[[], Options] | None = None,
         platform: Platform | None = None,
+        level: int = LEVEL,
     ) -> None:
         """`read_options` reads the configuration again, for a reload; it raises ConfigError. `platform`: the operating
-        system by default."""
+        system by default. `level`: of the commands that it says it understands (`stream.levels`)."""
         self.options = options
         self.log = log
         self.read_options = read_options
+        self.level = level
         self.platform = platform or SystemPlatform()
         self.clock = self.platform.clock
         self.rng = self.platform.rng

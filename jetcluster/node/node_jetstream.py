@@ -37,7 +37,6 @@ from jetcluster.node.part_options import (
     route,
 )
 from jetcluster.server.listener import ListenError, host_port
-from jetcluster.stream.levels import LEVEL
 
 if TYPE_CHECKING:
     from jetcluster.api.context import ApiContext
@@ -230,12 +229,16 @@ class NodeJetStream:
             context = self.jetstream.context
             self._api_context.compat = context.compat = self._options.compat
             context.batch_quota.limits = batch_limits(self._options.jetstream, self._options.compat)
-        if self.jetstream is not None:
-            self.jetstream.context.account_quota.limits_changed()
+        self.limits_changed()
         if "accounts" in changed and self._api_context is not None:
             self._serve_accounts(self._api_context)
         if "accounts" in changed and self._relay is not None:
             self._relay.serve(self._relayed_accounts())
+
+    def limits_changed(self) -> None:
+        """Accounts, or this node, may hold more or less from now on."""
+        if self.jetstream is not None:
+            self.jetstream.context.account_quota.limits_changed()
 
     def renew_tls(self, cluster: ClusterOptions) -> None:
         """Takes the TLS of routes out of a new configuration, for handshakes to come. Raises ConfigError."""
@@ -315,13 +318,8 @@ class NodeJetStream:
             trusted_network=cluster.trusted_network,
             max_frame=max_frame,
         )
-        return NodeMesh(
-            me,
-            mesh_options,
-            clock=self._node.clock,
-            rng=self._node.rng,
-            descriptors=self._platform.descriptors(),
-        )
+        platform = self._platform
+        return NodeMesh(me, mesh_options, clock=platform.clock, rng=platform.rng, descriptors=platform.descriptors())
 
     def _start_relay(self) -> None:
         from jetcluster.api.relay import ApiRelay
@@ -425,14 +423,10 @@ class NodeJetStream:
         from jetcluster.node.data_renewal import open_data
         from jetcluster.store.kv import KvError
 
+        platform = self._platform
         try:
-            kv, renewal = open_data(
-                directory,
-                renewable=self._options.is_clustered,
-                now=self._node.clock.time_ns() / 1e9,
-                files=self._platform.files,
-                open_store=self._platform.open_store,
-            )
+            now = platform.clock.time_ns() / 1e9
+            kv, renewal = open_data(directory, self._options.is_clustered, now, platform.files, platform.open_store)
         except (KvError, OSError) as error:
             raise StorageError(f"Can't start JetStream: {error}") from error
         if renewal is not None:
@@ -472,7 +466,7 @@ class NodeJetStream:
         config = replace(usual, max_entry=max(usual.max_entry, self._options.max_payload + ENTRY_OVERHEAD))
         peer_id, health = self.mesh.me.peer_id, self._health()
         raft = RaftNode(
-            peer_id, self._journal, self.mesh, node.clock, node.rng, loop, config, self._raft_report, health, LEVEL
+            peer_id, self._journal, self.mesh, node.clock, node.rng, loop, config, self._raft_report, health, node.level
         )
         self.mesh.on_raft = raft.on_frame
         self.mesh.on_read_end = raft.end_of_batch

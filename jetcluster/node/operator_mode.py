@@ -247,12 +247,15 @@ class NodeOperator:
         self._apply(key, shares=shares, jetstream=jetstream)
 
     def _apply(self, key: str, *, shares: bool, jetstream: bool) -> None:
-        """Limits need nothing done: whoever decides by them reads the options."""
+        """Limits of connections need nothing done: the server reads the same accounts."""
         node = self._node
         if shares:
             node.share()
-        if jetstream and node.jetstream is not None:
-            node.jetstream.reconfigure(["accounts"])
+        if node.jetstream is not None:
+            if jetstream:
+                node.jetstream.reconfigure(["accounts"])
+            else:
+                node.jetstream.limits_changed()
         node.server.recheck(key)
         if node.leafnodes is not None:
             node.leafnodes.recheck(key)

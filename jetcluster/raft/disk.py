@@ -7,9 +7,10 @@ anywhere. All raise OSError.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from jetcluster import faults
 from jetcluster.clock import Rng
@@ -52,6 +53,10 @@ class Disk(ReadableDisk, Protocol):
 
     def write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None: ...
     def sync(self, number: int) -> None: ...
+    def rewrite(self, number: int, offset: int, length: int) -> None:
+        """Makes durable what is read there, also where the system takes it for written and it is not."""
+        ...
+
     def wipe(self, number: int, offset: int) -> None:
         """Zeroes everything from `offset` on, durably; the size stays, as a segment that is shorter than it was made
         counts as cut."""
@@ -79,6 +84,7 @@ class FileDisk:
         self._fds: dict[int, int] = {}
         self._plain_fds: dict[int, int] = {}
         self._unsynced: set[int] = set()
+        self._sync_failed = False
         make_folder(directory, files)
         self._directory_fd = self._files.open(directory, os.O_RDONLY | os.O_CLOEXEC)
         self._spare: int | None = None
@@ -140,6 +146,16 @@ class FileDisk:
     def write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None:
         if faults.active:
             faults.point("journal.write")
+        self._write(number, offset, chunks, sync)
+        if faults.active:
+            faults.point("journal.synced")
+
+    def rewrite(self, number: int, offset: int, length: int) -> None:
+        self._write(number, offset, [self._files.pread(self._fd(number), length, offset)], True)
+
+    def _write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None:
+        if self._sync_failed:
+            self._refuse()
         plain = self._always_sync and not sync
         fd = self._plain_fd(number) if plain else self._fds.get(number) or self._fd(number)
         for start in range(0, len(chunks), _MAX_CHUNKS):
@@ -156,12 +172,22 @@ class FileDisk:
             self._unsynced.add(number)
         elif number in self._unsynced or not self._always_sync:
             self.sync(number)  # O_DSYNC is about its own bytes only
-        if faults.active:
-            faults.point("journal.synced")
 
     def sync(self, number: int) -> None:
-        self._files.fdatasync(self._fd(number))
+        fd = self._fd(number)
+        if self._sync_failed:
+            self._refuse()
+        try:
+            self._files.fdatasync(fd)
+        except OSError:
+            self._sync_failed = True
+            raise
         self._unsynced.discard(number)
+
+    def _refuse(self) -> NoReturn:
+        """The pages of a sync that failed may be gone: one that succeeds after it says nothing, and the next batch must
+        not say that those before it are on the disk."""
+        raise OSError(errno.EIO, "an earlier sync of the journal failed")
 
     def wipe(self, number: int, offset: int) -> None:
         fd = self._fd(number)
@@ -203,7 +229,7 @@ class FileDisk:
                 self._files.close(fd)
         self._unsynced.discard(number)
         self._unlink(self._path(number))
-        # Else a later segment's end may reach the disk before this one's, and what is left has a hole.
+        # Before the next one goes: a file system that has them gone in another order leaves a gap that looks like loss.
         self._files.fsync(self._directory_fd)
 
     def _unlink(self, path: Path) -> None:
@@ -291,6 +317,10 @@ class MemoryDisk:
         if len(target) < end:
             target.extend(bytes(end - len(target)))
         target[start:end] = self._files[number][start:end]
+
+    def rewrite(self, number: int, offset: int, length: int) -> None:
+        self._unsynced.append((number, offset, offset + length))
+        self.sync(number)
 
     def wipe(self, number: int, offset: int) -> None:
         if number not in self._files:

@@ -31,7 +31,7 @@ from jetcluster.raft.disk import Disk
 from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.mark import Mark, NoMark
 from jetcluster.raft.membership import Config, encode_config
-from jetcluster.raft.recovery import Damage, Recovered, RecoveredGroup, scan
+from jetcluster.raft.recovery import Damage, Recovered, RecoveredGroup, Stretch, scan
 from jetcluster.raft.restatement import Restatement
 from jetcluster.raft.retention import Retention
 from jetcluster.raft.syncs import Syncs
@@ -176,6 +176,7 @@ class Journal:
         numbers = self._disk.segments()
         if numbers:
             self._disk.sync(numbers[-1])  # what was read may be known to the page cache only
+        self._write_again(found.unproven)
         self.retention.oldest = numbers[0] if numbers else found.last_segment + 1
         self._seq = found.next_seq
         self._syncs.begin(found.next_seq - 1)
@@ -187,6 +188,17 @@ class Journal:
         self.restatement.step(len(self.groups))
         self._check_space()
         return found
+
+    def _write_again(self, stretches: list[Stretch]) -> None:
+        """Of what an earlier process failed to sync, the system may have kept the pages as if they were written: then
+        another sync writes nothing, and the next power failure takes what was vouched for. On a disk that has no space
+        even for that it has to do as it is: a node starts on a full disk."""
+        for segment, start, end in stretches:
+            try:
+                self._disk.rewrite(segment, start, end - start)
+            except OSError as error:
+                if error.errno not in _NO_SPACE:
+                    raise
 
     def _restore(self, found: RecoveredGroup) -> GroupLog:
         config = found.base_config or Config(())

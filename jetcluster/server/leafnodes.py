@@ -94,11 +94,12 @@ class LeafNodes:
 
     def _follow(self, remotes: Sequence[LeafRemoteOptions]) -> None:
         wanted = {id(remote): remote for remote in remotes if not remote.disabled}
-        for key in self._loops.keys() - wanted.keys():
+        for key in [key for key in self._loops if key not in wanted]:
             self._loops.pop(key).cancel()
             self._found.pop(key, None)
-        for key in wanted.keys() - self._loops.keys():
-            self._loops[key] = asyncio.ensure_future(self._keep_up(wanted[key]))
+        for key, remote in wanted.items():
+            if key not in self._loops:
+                self._loops[key] = asyncio.ensure_future(self._keep_up(remote))
 
     async def _listen(self, port: int) -> None:
         options = self.options

@@ -1,4 +1,4 @@
-"""`python -m tests.sim.cluster --seed N [--trace]` replays one seed, `--count N [--start N]` runs many."""
+"""`python -m tests.sim.cluster --seed N [--trace] [--wire]` replays one seed, `--count N [--start N]` runs many."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim.cluster", description=__doc__)
     parser.add_argument("--seed", type=int, help="this one only")
     parser.add_argument("--trace", action="store_true", help="print what happens")
+    parser.add_argument("--wire", action="store_true", help="print what goes over the network as well")
     parser.add_argument("--start", type=int, default=0, help="the first one of --count")
     parser.add_argument("--count", type=int, default=10)
     arguments = parser.parse_args()
     if arguments.seed is not None:
-        result = run_seed(arguments.seed, trace=arguments.trace)
+        result = run_seed(arguments.seed, trace=arguments.trace, wire=arguments.wire)
         for line in result.lines:
             print(line)
         print(result.scenario)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from jetcluster.config.load import load_text
 from jetcluster.config.options import Options
+from jetcluster.logs import Logger
+from jetcluster.node.node import Node
+from jetcluster.node.platform import Platform
+from tests.sim.cluster.layout import CLIENT_PORT, Server, cluster
 from tests.sim.cluster.loop import Scheduler, SimLoop
 from tests.sim.cluster.machine import Machine
 from tests.sim.cluster.network import Address, Network
-from tests.sim.cluster.trace import Bridge, Trace
-
-CLIENT_PORT = 4222
-ROUTE_PORT = 6222
-SECRET = "routes"
+from tests.sim.cluster.trace import Bridge, SimLog, Trace
 
 
 class Violation(AssertionError):
@@ -25,11 +26,12 @@ class Violation(AssertionError):
 
 
 class Deployment:
-    """`nodes`: how many. `failures` is what must not have happened: callbacks that raised, exceptions nobody saw."""
+    """`failures` is what must not have happened: callbacks that raised, exceptions nobody saw."""
 
-    def __init__(self, seed: int, nodes: int = 3, *, keep_trace: bool = False, config: str = "") -> None:
-        """`config`: more lines of every node's configuration."""
+    def __init__(self, seed: int, servers: Sequence[Server] = cluster(3), *, keep_trace: bool = False) -> None:
         self.seed = seed
+        self.servers: dict[str, Server] = {}
+        """By name; one that is replaced counts from the next start or reload (SIGHUP) of its node on."""
         self.rng = Random(seed)
         self.scheduler = Scheduler()
         self.trace = Trace(self.scheduler, keep=keep_trace)
@@ -37,38 +39,29 @@ class Deployment:
         self.failures: list[str] = []
         self.machines: dict[str, Machine] = {}
         self.clients: dict[str, Machine] = {}
-        self._config = config
         self._tasks: list[asyncio.Task[Any]] = []
-        for number in range(1, nodes + 1):
-            self._add(f"n{number}", f"10.0.0.{number}")
+        for server in servers:
+            self.add(server)
 
-    def _add(self, name: str, ip: str) -> Machine:
-        seed = self.rng.getrandbits(64)
-        machine = self.machines[name] = Machine(
-            name, ip, self.scheduler, self.network, self.trace, seed, lambda: self._options(name, ip), self.failed
-        )
+    def add(self, server: Server) -> Machine:
+        """One more machine, which is off; those there are know nothing of it until they start or reload."""
+        self.servers[server.name] = server
+        machine = self.machines[server.name] = self._machine(server.name, server.ip)
+        machine.make_node = functools.partial(self._node, server.name)
         return machine
 
-    def _options(self, name: str, ip: str) -> Options:
-        routes = [
-            f'"nats://{SECRET}:{SECRET}@{machine.host.ip}:{ROUTE_PORT}"'
-            for machine in self.machines.values()
-            if machine.name != name
-        ]
-        text = f"""
-            server_name: {name}
-            listen: "{ip}:{CLIENT_PORT}"
-            jetstream {{ store_dir: "/data" }}
-            cluster {{
-              name: sim
-              listen: "{ip}:{ROUTE_PORT}"
-              authorization {{ user: {SECRET}, password: {SECRET} }}
-              routes: [{", ".join(routes)}]
-            }}
-            {self._config}
-        """
-        options, _ = load_text(text, f"{name}.conf", {})
-        return options
+    def _machine(self, name: str, ip: str) -> Machine:
+        seed = self.rng.getrandbits(64)
+        return Machine(name, ip, self.scheduler, self.network, self.trace, seed, self.failed)
+
+    def _node(self, name: str, log: SimLog, platform: Platform) -> Node:
+        """As `servers` says it is now."""
+
+        def read() -> Options:
+            text = self.servers[name].text(list(self.servers.values()))
+            return load_text(text, f"{name}.conf", {})[0]
+
+        return Node(read(), cast(Logger, log), read, platform, self.servers[name].level)
 
     def failed(self, text: str) -> None:
         self.trace.add("!", text)
@@ -79,19 +72,21 @@ class Deployment:
     def client(self, name: str) -> SimLoop:
         """A machine for a program that is no node; its process lives as long as the simulation."""
         ip = f"10.0.1.{len(self.clients) + 1}"
-        seed = self.rng.getrandbits(64)
-        machine = Machine(name, ip, self.scheduler, self.network, self.trace, seed, None, self.failed)
-        self.clients[name] = machine
+        machine = self.clients[name] = self._machine(name, ip)
         return machine.begin()
 
-    def spawn(self, loop: SimLoop, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = loop.create_task(work)
+    def spawn(self, loop: SimLoop, work: Coroutine[Any, Any, Any], name: str = "work") -> asyncio.Task[Any]:
+        task = loop.create_task(work, name=name)
         self._tasks.append(task)
         return task
 
+    def members(self, cluster: str = "sim") -> list[str]:
+        """Names of the servers of one cluster."""
+        return [server.name for server in self.servers.values() if server.cluster == cluster]
+
     def addresses(self, *names: str) -> list[Address]:
-        """Of the client ports."""
-        return [(self.machines[name].host.ip, CLIENT_PORT) for name in names or self.machines]
+        """Of the client ports; of the main cluster's by default."""
+        return [(self.servers[name].ip, CLIENT_PORT) for name in names or self.members()]
 
     @property
     def running(self) -> list[Machine]:

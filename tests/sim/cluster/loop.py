@@ -23,44 +23,30 @@ STEP = 4e-6
 """Seconds of the processor that a turn takes, and each callback in it."""
 
 
-class Event:
-    """Something that is to happen at a time."""
-
-    __slots__ = ("args", "callback")
-
-    def __init__(self, callback: Callable[..., Any] | None, args: tuple[Any, ...]) -> None:
-        self.callback = callback
-        self.args = args
-
-    def cancel(self) -> None:
-        self.callback = None
-
-
 class Scheduler:
-    """Time of the whole simulation, seconds from 0."""
+    """Time of the whole simulation, seconds from 0. What was scheduled happens: who may change its mind asks then."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self._order = 0
-        self._heap: list[tuple[float, int, Event]] = []
+        self._heap: list[tuple[float, int, Callable[..., Any], tuple[Any, ...]]] = []
 
-    def at(self, when: float, callback: Callable[..., Any], *args: Any) -> Event:
-        event = Event(callback, args)
+    def at(self, when: float, callback: Callable[..., Any], *args: Any) -> None:
         self._order += 1
-        heapq.heappush(self._heap, (max(when, self.now), self._order, event))
-        return event
+        now = self.now
+        heapq.heappush(self._heap, (when if when > now else now, self._order, callback, args))
 
-    def after(self, seconds: float, callback: Callable[..., Any], *args: Any) -> Event:
-        return self.at(self.now + seconds, callback, *args)
+    def after(self, seconds: float, callback: Callable[..., Any], *args: Any) -> None:
+        self.at(self.now + seconds, callback, *args)
 
     def run(self, until: float) -> None:
         heap, pop = self._heap, heapq.heappop
-        while heap and heap[0][0] <= until:
-            self.now, _, event = pop(heap)
-            callback = event.callback
-            if callback is not None:
-                event.callback = None
-                callback(*event.args)
+        try:
+            while heap and heap[0][0] <= until:
+                self.now, _, callback, args = pop(heap)
+                callback(*args)
+        finally:
+            asyncio._set_running_loop(None)
         self.now = until
 
 
@@ -93,9 +79,18 @@ class Handle:
 
 
 class LoopClock(Protocol):
-    """The machine's monotonic clock, as its process reads it."""
+    """The machine's monotonic clock, as its process reads it, and the speed of its processor."""
+
+    spent: float
+    """Seconds of this turn that are over, as far as the process can tell: each look at the clock takes some."""
+    slowness: float
+    """How many times as long as usual everything takes."""
 
     def monotonic(self) -> float: ...
+    def now(self) -> float:
+        """The same, and no time goes by."""
+        ...
+
     def true_delay(self, seconds: float) -> float:
         """How long it really takes until that clock has gone on by `seconds`."""
         ...
@@ -150,36 +145,40 @@ class SimLoop(asyncio.AbstractEventLoop):
             self.scheduler.at(self._busy_until, self._turn)
 
     def _turn(self) -> None:
-        self._scheduled = False
         if not self.alive or self._paused:
+            self._scheduled = False
             return
-        ready = self._ready
+        ready, clock = self._ready, self._clock
         count = len(ready)
         self.turns += 1
-        self._busy_until = self.scheduler.now + TURN + STEP * count
+        work = (TURN + STEP * count) * clock.slowness
+        clock.spent = 0.0
         asyncio._set_running_loop(self)
-        try:
-            for _ in range(count):
-                handle = ready.popleft()
-                callback = handle.callback
-                if callback is None:
-                    continue
-                try:
-                    if handle.context is None:
-                        callback(*handle.args)
-                    else:
-                        handle.context.run(callback, *handle.args)
-                except Exception as error:
-                    self._failed(f"a callback raised: {callback}", error)
-        finally:
-            asyncio._set_running_loop(None)
-        self._schedule()
+        while count and ready:  # a process that was killed in its turn has none left
+            count -= 1
+            handle = ready.popleft()
+            callback = handle.callback
+            if callback is None:
+                continue
+            try:
+                if handle.context is None:
+                    callback(*handle.args)
+                else:
+                    handle.context.run(callback, *handle.args)
+            except Exception as error:
+                self._failed(f"a callback raised: {callback}", error)
+        self._busy_until = self.scheduler.now + work + clock.spent
+        clock.spent = 0.0
+        self._scheduled = False  # until here, so that what comes meanwhile need not look
+        if ready:
+            self._schedule()
 
     def from_outside(self, callback: Callable[..., Any], *args: Any) -> None:
         """An event of the kernel: it comes with the next turn."""
         if self.alive:
             self._ready.append(Handle(callback, args, None))
-            self._schedule()
+            if not self._scheduled:
+                self._schedule()
 
     # ---- asyncio
 
@@ -206,14 +205,15 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> Handle:
-        handle = Handle(callback, args, context, self.time() + delay)
-        self.scheduler.after(max(self._clock.true_delay(delay), 0.0), self._due, handle)
+        clock, delay = self._clock, max(delay, 0.0)
+        handle = Handle(callback, args, context, clock.now() + delay)
+        self.scheduler.after(clock.spent + clock.true_delay(delay), self._due, handle)
         return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> Handle:
-        return self.call_later(when - self.time(), callback, *args, context=context)
+        return self.call_later(when - self._clock.now(), callback, *args, context=context)
 
     def _due(self, handle: Handle) -> None:
         if handle.callback is not None and self.alive:
@@ -233,7 +233,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         return asyncio.Task(coro, loop=self, name=name or "task", context=context)  # type: ignore[arg-type]
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        self._failed(str(context.get("message")), context.get("exception"))
+        if self.alive:  # tasks of a process that is gone are never finished
+            self._failed(str(context.get("message")), context.get("exception"))
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         future = self.create_future()

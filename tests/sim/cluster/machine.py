@@ -6,20 +6,24 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 from jetcluster.clock import Rng, SeededRng
-from jetcluster.config.options import Options
 from jetcluster.health.descriptors import DescriptorWatch
-from jetcluster.logs import Logger
 from jetcluster.node.node import START_AGAIN, Node, serve
+from jetcluster.node.platform import Platform
 from jetcluster.store.rocks_kv import RocksKv
 from tests.sim.cluster.loop import Scheduler, SimLoop
-from tests.sim.cluster.network import Endpoints, Host, Network
+from tests.sim.cluster.network import Endpoints, Host, Network, SimTransport
 from tests.sim.cluster.trace import SimLog, Trace
 from tests.twins.storage import RocksModule, SimDisk, SimWriter
 
 EPOCH_NS = 1_700_000_000_000_000_000
+LOOK = 20e-6
+"""Seconds of the processor from one look at the monotonic clock to the next: jobs that are to stop after a while
+(`jetcluster.budget`) look after each step."""
+UPTIME = 100.0
+"""Seconds of the monotonic clocks when the simulation begins."""
 MEMORY = 8 << 30
 DESCRIPTORS = 65_536
 CALL = 50e-6
@@ -27,25 +31,36 @@ CALL = 50e-6
 
 
 class MachineClock:
-    """Both clocks of a machine. The monotonic one may run fast or slow, the wall clock may be off and jump."""
+    """Both clocks of a machine, and its processor's speed. The monotonic clock may run fast or slow, the wall clock may
+    be off and jump."""
 
     def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self.rate = 1.0
-        """Seconds of this machine per true second."""
         self.wall_ahead = 0.0
         """Seconds; may be changed at any time."""
-        self.started = 100.0
-        """What the monotonic clock said when the simulation began."""
+        self.spent = 0.0
+        self.slowness = 1.0
+        self._scheduler = scheduler
+        self._rate = 1.0
+        self._base = UPTIME
+        """What the monotonic clock would have said at the beginning, had it always run as it does now."""
+
+    def set_rate(self, rate: float) -> None:
+        """Seconds of this machine per true second, from now on. Timers that run go off when they would have."""
+        self._base += self._scheduler.now * (self._rate - rate)
+        self._rate = rate
 
     def monotonic(self) -> float:
-        return self.started + self._scheduler.now * self.rate
+        self.spent += LOOK * self.slowness
+        return self._base + (self._scheduler.now + self.spent) * self._rate
+
+    def now(self) -> float:
+        return self._base + (self._scheduler.now + self.spent) * self._rate
 
     def time_ns(self) -> int:
-        return EPOCH_NS + int((self._scheduler.now * self.rate + self.wall_ahead) * 1e9)
+        return EPOCH_NS + int((self.now() - UPTIME + self.wall_ahead) * 1e9)
 
     def true_delay(self, seconds: float) -> float:
-        return seconds / self.rate
+        return seconds / self._rate
 
 
 class SimPlatform:
@@ -89,7 +104,7 @@ class SimPlatform:
 
 
 class Machine:
-    """`options` makes the configuration of each start; `failed` is told of what must not happen."""
+    """`failed` is told of what must not happen."""
 
     def __init__(
         self,
@@ -99,17 +114,19 @@ class Machine:
         network: Network,
         trace: Trace,
         seed: int,
-        options: Callable[[], Options] | None,
         failed: Callable[[str], None],
     ) -> None:
         self.name = name
         self.host = Host(ip)
         self.clock = MachineClock(scheduler)
-        self.disk = SimDisk(SeededRng(seed))
+        self.disk: SimDisk
         self.loop: SimLoop | None = None
         """Of the process that runs; None when none does."""
         self.node: Node | None = None
+        self.make_node: Callable[[SimLog, Platform], Node]
+        """For each start; there is none where no node runs."""
         self.paused = False
+        self.usual_slowness = 1.0
         self.starts = 0
         self.exits: list[int] = []
         """Exit codes of processes that ended by themselves."""
@@ -117,7 +134,8 @@ class Machine:
         self._network = network
         self._trace = trace
         self._random = Random(seed)
-        self._options = options
+        self._capacity = 1 << 40
+        self.new_disk()
         self._failed = failed
         self._endpoints: Endpoints | None = None
         self._platform: SimPlatform | None = None
@@ -132,6 +150,17 @@ class Machine:
         """The node serves clients."""
         return self.node is not None and self.node._started and not self.node._stopping
 
+    def new_disk(self, capacity: int | None = None) -> None:
+        """An empty one, of `capacity` bytes or as large as the one before. While no process runs."""
+        assert self.loop is None
+        self._capacity = capacity or self._capacity
+        self.disk = SimDisk(SeededRng(self._random.getrandbits(64)), capacity=self._capacity)
+
+    @property
+    def transports(self) -> list[SimTransport]:
+        """Connections of the process."""
+        return list(self._endpoints.transports) if self._endpoints is not None else []
+
     # ---- the process
 
     def begin(self) -> SimLoop:
@@ -145,12 +174,11 @@ class Machine:
 
     def start(self) -> None:
         """Starts the node."""
-        assert self._options is not None
         self.starts += 1
         self._trace.add(self.name, f"starts, for the {self.starts}. time")
         loop = self.begin()
         platform = self._platform = SimPlatform(self, SeededRng(self._random.getrandbits(64)))
-        self.node = Node(self._options(), cast(Logger, loop.log), None, platform)
+        self.node = self.make_node(loop.log, platform)
         self.run(self._serve(self.node))
 
     async def _serve(self, node: Node) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from random import Random
 
 from tests.sim.cluster.deployment import Deployment
@@ -98,13 +99,62 @@ async def partition(deployment: Deployment, rng: Random) -> None:
 
 async def loss(deployment: Deployment, rng: Random) -> None:
     """Links lose segments and are slow."""
-    links = [link for _, link in deployment.network.links()]
-    before = [(link.loss, link.delay) for link in links]
+    links = [link for (source, target), link in deployment.network.links() if source != target]
     for link in links:
         link.loss, link.delay = rng.choice([0.0, 0.02, 0.1]), rng.choice([0.0002, 0.002, 0.02])
     await asyncio.sleep(rng.uniform(1.0, 8.0))
-    for link, (was_loss, was_delay) in zip(links, before, strict=True):
-        link.loss, link.delay = was_loss, was_delay
+    for link in links:
+        link.calm()
+
+
+async def narrow(deployment: Deployment, rng: Random) -> None:
+    """All that goes to one machine, or comes from it, has little room."""
+    ip = rng.choice(list(deployment.machines.values())).host.ip
+    links = [link for ends, link in deployment.network.links() if ip in ends and ends[0] != ends[1]]
+    rate = rng.choice([20e3, 100e3, 1e6])
+    for link in links:
+        link.rate = rate
+    await asyncio.sleep(rng.uniform(1.0, 8.0))
+    for link in links:
+        link.calm()
+
+
+async def half_open(deployment: Deployment, rng: Random) -> None:
+    """Connections of one process lead nowhere any more, and neither end is told."""
+    machine = _one(deployment, rng)
+    if machine is None:
+        return
+    share = rng.choice([0.3, 1.0])
+    for transport in machine.transports:
+        if rng.random() < share:
+            transport.forget()
+    await asyncio.sleep(rng.uniform(0.5, 5.0))
+
+
+async def busy(deployment: Deployment, rng: Random) -> None:
+    """The processor of one machine is slow."""
+    machine = rng.choice(list(deployment.machines.values()))
+    machine.clock.slowness = rng.choice([5.0, 20.0, 60.0])
+    await asyncio.sleep(rng.uniform(1.0, 8.0))
+    machine.clock.slowness = machine.usual_slowness
+
+
+async def clock_jump(deployment: Deployment, rng: Random) -> None:
+    """The wall clock of one machine is set, forwards or back; sometimes it is set right later."""
+    clock = rng.choice(list(deployment.machines.values())).clock
+    before = clock.wall_ahead
+    clock.wall_ahead += rng.choice([-3600.0, -30.0, -1.0, -0.05, 0.05, 1.0, 30.0, 3600.0])
+    await asyncio.sleep(rng.uniform(0.5, 8.0))
+    if rng.random() < 0.7:
+        clock.wall_ahead = before
+
+
+async def clock_drift(deployment: Deployment, rng: Random) -> None:
+    """One machine's time runs fast or slow, by far more than clocks do."""
+    clock = rng.choice(list(deployment.machines.values())).clock
+    clock.set_rate(rng.choice([0.9, 0.98, 1.02, 1.1]))
+    await asyncio.sleep(rng.uniform(1.0, 8.0))
+    clock.set_rate(1.0)
 
 
 async def slow_disk(deployment: Deployment, rng: Random) -> None:
@@ -127,16 +177,51 @@ def _start(machine: Machine) -> None:
 
 
 FAULTS: dict[str, Fault] = {
-    fault.__name__: fault for fault in (kill, power, blackout, stop, pause, partition, loss, slow_disk, hung_disk)
+    fault.__name__: fault
+    for fault in (
+        kill,
+        power,
+        blackout,
+        stop,
+        pause,
+        partition,
+        loss,
+        narrow,
+        half_open,
+        slow_disk,
+        hung_disk,
+        busy,
+        clock_jump,
+        clock_drift,
+    )
 }
 
 
-async def rage(deployment: Deployment, rng: Random, faults: tuple[str, ...], seconds: float, rest: float) -> None:
-    """One fault after the other, of `faults`, with rests of up to `rest` seconds between them; all are over when this
-    returns."""
-    end = deployment.scheduler.now + seconds
-    while deployment.scheduler.now < end and faults:
-        await asyncio.sleep(rng.uniform(0.0, rest))
-        name = rng.choice(faults)
+@dataclass(slots=True, frozen=True)
+class Rage:
+    """What comes over a cluster."""
+
+    faults: tuple[str, ...]
+    """Keys of FAULTS."""
+    hands: int
+    """So many faults may be there at a time."""
+    seconds: float
+    """For how long they begin."""
+    rest: float
+    """Seconds between two of one hand, at most."""
+
+
+async def rage(deployment: Deployment, rng: Random, plan: Rage) -> None:
+    """All faults are over when this returns."""
+    async with asyncio.TaskGroup() as group:
+        for _ in range(plan.hands if plan.faults else 0):
+            group.create_task(_hand(deployment, Random(rng.getrandbits(64)), plan))
+
+
+async def _hand(deployment: Deployment, rng: Random, plan: Rage) -> None:
+    end = deployment.scheduler.now + plan.seconds
+    while deployment.scheduler.now < end:
+        await asyncio.sleep(rng.uniform(0.0, plan.rest))
+        name = rng.choice(plan.faults)
         deployment.trace.add("nemesis", name)
         await FAULTS[name](deployment, rng)

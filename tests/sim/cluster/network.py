@@ -32,18 +32,22 @@ Address = tuple[str, int]
 
 
 class Link:
-    """One direction between two machines; see `Network.link`. Seconds, bytes per second."""
+    """One direction between two machines; see `Network.link`."""
 
     def __init__(self, scheduler: Scheduler, rng: Random) -> None:
-        self.delay = 0.0002
-        self.jitter = 0.0003
-        self.loss = 0.0
-        self.rate = 120e6
+        self.calm()
         self.cut_since: float | None = None
         self._scheduler = scheduler
         self._rng = rng
         self._free_at = 0.0
         self._held: list[tuple[Callable[..., None], tuple[Any, ...], Lane]] = []
+
+    def calm(self) -> None:
+        """As at the beginning. Seconds, seconds, share of segments, bytes per second."""
+        self.delay = 0.0002
+        self.jitter = 0.0003
+        self.loss = 0.0
+        self.rate = 120e6
 
     def send(self, lane: Lane, size: int, callback: Callable[..., None], *args: Any) -> None:
         """Calls back once it has come over."""
@@ -51,8 +55,9 @@ class Link:
             self._held.append((callback, args, lane))
             return
         now = self._scheduler.now
-        self._free_at = max(self._free_at, now) + size / self.rate
-        when = self._free_at + self.delay + self.jitter * self._rng.random()
+        free = self._free_at
+        self._free_at = free = (free if free > now else now) + size / self.rate
+        when = free + self.delay + self.jitter * self._rng.random()
         if self.loss:
             resend = RESEND
             while self._rng.random() < self.loss and resend < RESEND * 2**MOST_RESENDS:
@@ -61,7 +66,8 @@ class Link:
         self._arrive(lane, when, callback, args)
 
     def _arrive(self, lane: Lane, when: float, callback: Callable[..., None], args: tuple[Any, ...]) -> None:
-        lane.last = max(lane.last, when)
+        if when > lane.last:
+            lane.last = when
         self._scheduler.at(lane.last, callback, *args)
 
     def cut(self) -> None:
@@ -111,7 +117,7 @@ class SimServer:
         self.endpoints = endpoints
         self.factory = factory
         self.address = address
-        self.sockets = (SimSocket(address),)
+        self.sockets: tuple[SimSocket, ...] = (SimSocket(address),)
 
     def close(self) -> None:
         if self.endpoints.network.ports.get(self.address) is self:
@@ -139,6 +145,7 @@ class SimTransport(asyncio.Transport):
         self.gone = False
         """The kernel knows nothing of it any more."""
         self._loop = endpoints.loop
+        self._link = endpoints.network.link(own[0], other[0])
         self._lane = Lane()
         self._queue: deque[bytes] = deque()
         self._queued = 0
@@ -151,6 +158,7 @@ class SimTransport(asyncio.Transport):
         self._eof_received = False
         self._eof_wanted = False
         self._eof_sent = False
+        self._forgotten = False
         self._closing = False
         self._made = False
 
@@ -244,8 +252,17 @@ class SimTransport(asyncio.Transport):
         if self._closing and not self._queue and not self.gone:
             self._loop.from_outside(self._finish, None)
 
+    def forget(self) -> None:
+        """The way to the other end is gone, as behind a firewall that forgot the connection: nobody is told, and what
+        is sent is lost."""
+        self._forgotten = True
+        if self.peer is not None:
+            self.peer._forgotten = True
+
     def _send(self, size: int, callback: Callable[..., None], *args: Any) -> None:
-        self.endpoints.network.link(self.own[0], self.other[0]).send(self._lane, size, callback, *args)
+        if self._forgotten:
+            return
+        self._link.send(self._lane, size, callback, *args)
 
     def _resume_writing(self) -> None:
         if not self._writing_paused and not self.gone:
@@ -319,8 +336,10 @@ class SimTransport(asyncio.Transport):
                 self.close()
 
     def _acknowledge(self, size: int) -> None:
-        sender, link = self.peer, self.endpoints.network.link(self.own[0], self.other[0])
+        sender, link = self.peer, self._link
         assert sender is not None
+        if self._forgotten:
+            return
         if sender._queue or link.cut_since is not None:
             link.send(Lane(), 40, sender._taken, size)
         else:
@@ -425,7 +444,7 @@ class Endpoints:
 
 
 class Network:
-    """`seen` is told of all bytes that come: from, to, data."""
+    """All links, open ports and machines by address."""
 
     def __init__(self, scheduler: Scheduler, rng: Random) -> None:
         self.scheduler = scheduler
@@ -434,6 +453,8 @@ class Network:
         self.bytes = 0
         self.segments = 0
         self.checksum = 0
+        self.watch: Callable[[Address, Address, bytes], None] | None = None
+        """Told of all bytes that come: from, to, data."""
         self._rng = rng
         self._links: dict[tuple[str, str], Link] = {}
 
@@ -453,6 +474,8 @@ class Network:
         self.bytes += len(data)
         self.segments += 1
         self.checksum = zlib.crc32(data, self.checksum)
+        if self.watch is not None:
+            self.watch(source, target, data)
 
     def knock(self, dialler: SimTransport, future: asyncio.Future[None]) -> None:
         """A SYN has come."""

@@ -12,6 +12,7 @@ from random import Random
 
 from tests.sim.cluster import nemesis
 from tests.sim.cluster.deployment import Deployment, Violation
+from tests.sim.cluster.layout import LAYOUTS
 from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.workload import Workload, found
 
@@ -52,11 +53,17 @@ def warm_up() -> None:
     asyncio.run(build())
 
 
-def run_seed(seed: int, *, scenario: Scenario | None = None, trace: bool = False) -> Result:
+def run_seed(seed: int, *, scenario: Scenario | None = None, trace: bool = False, wire: bool = False) -> Result:
+    """`trace` keeps what happened in `Result.lines`, `wire` all that came over the network as well; the digest is the
+    same as without."""
     warm_up()
     scenario = scenario or Scenario.of(seed)
     result = Result(scenario)
-    deployment = Deployment(seed, scenario.nodes, keep_trace=trace)
+    deployment = Deployment(seed, LAYOUTS[scenario.layout], keep_trace=trace or wire)
+    if wire:
+        deployment.network.watch = lambda source, target, data: deployment.trace.show(
+            "wire", f"{source[0]}:{source[1]} > {target[0]}:{target[1]} {len(data)} {data[:96]!r}"
+        )
     collecting = gc.isenabled()
     gc.disable()  # when it looks depends on the process; nothing may hang on that
     began = time.process_time()
@@ -92,22 +99,32 @@ def _first(group: BaseExceptionGroup[BaseException]) -> str:
 
 
 def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
-    for machine in deployment.machines.values():
-        machine.start()
     rng = Random(f"workloads {scenario.seed}")
+    for machine in deployment.machines.values():
+        machine.clock.set_rate(1.0 + rng.uniform(-200e-6, 200e-6))
+        machine.clock.wall_ahead = rng.uniform(-scenario.skew, scenario.skew)
+        machine.clock.slowness = machine.usual_slowness = scenario.processor
+        machine.new_disk(scenario.disk)
+        machine.start()
     running: list[Workload] = [found()[name](deployment, Random(rng.getrandbits(64))) for name in scenario.workloads]
     try:
         for workload in running:
-            deployment.run_until_done(deployment.spawn(workload.loop, workload.prepare()), START)
-        tasks = [deployment.spawn(workload.loop, workload.work()) for workload in running]
-        raging = nemesis.rage(deployment, Random(rng.getrandbits(64)), scenario.faults, scenario.seconds, scenario.rest)
-        deployment.run_until_done(deployment.spawn(deployment.client("nemesis"), raging), FAULTS)
+            deployment.run_until_done(
+                deployment.spawn(workload.loop, workload.prepare(), f"{workload.name} begins"), START
+            )
+        tasks = [
+            deployment.spawn(workload.loop, workload.work(), f"{workload.name} ends its work") for workload in running
+        ]
+        raging = nemesis.rage(deployment, Random(rng.getrandbits(64)), scenario.rage)
+        deployment.run_until_done(deployment.spawn(deployment.client("nemesis"), raging, "the faults"), FAULTS)
         for workload in running:
             workload.stopping = True
         for task in tasks:
             deployment.run_until_done(task, STOP)
         for workload in running:
-            deployment.run_until_done(deployment.spawn(workload.loop, workload.check()), CHECK)
+            deployment.run_until_done(
+                deployment.spawn(workload.loop, workload.check(), f"{workload.name} is checked"), CHECK
+            )
     finally:
         for workload in running:
             for what, number in workload.counts.items():

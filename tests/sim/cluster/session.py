@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 
 from tests.sim.cluster.network import Address
 
+PING = 3.0
+"""Seconds between two PINGs, and until one that is not answered ends the connection."""
+
 
 class Disconnected(Exception):
     """The connection was lost, or there was none: what was sent may have arrived or not."""
@@ -103,7 +106,8 @@ class _Connection(asyncio.Protocol):
         sizes = 2 if headed else 1
         subject, sid = parts[1], int(parts[2])
         reply = parts[3] if len(parts) == 4 + sizes else ""
-        status, headers, payload = "", {}, body
+        status, payload = "", body
+        headers: dict[str, str] = {}
         if headed:
             head = int(parts[-2])
             status, headers = decode_headers(body[:head])
@@ -160,8 +164,23 @@ class Session:
             except (OSError, TimeoutError):
                 await asyncio.sleep(self._reconnect)
                 continue
-            await self._down.wait()
+            await self._watch()
             await asyncio.sleep(self._reconnect)
+
+    async def _watch(self) -> None:
+        """Returns when the connection is lost, or its other end says nothing any more."""
+        while not self._down.is_set():
+            try:
+                async with asyncio.timeout(PING):
+                    await self._down.wait()
+            except TimeoutError:
+                try:
+                    await self.flush(PING)
+                except TimeoutError:
+                    if self._connection is not None:
+                        self._connection.transport.abort()
+                except Disconnected:
+                    continue
 
     async def _open(self, host: str, port: int) -> None:
         self._greeting = self._loop.create_future()

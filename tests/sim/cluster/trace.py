@@ -27,6 +27,10 @@ class Trace:
         if self._keep:
             self.lines.append(line)
 
+    def show(self, who: str, what: str) -> None:
+        """Into the lines only."""
+        self.lines.append(f"{self._scheduler.now:12.6f} {who:8} {what}")
+
     def number(self, value: int) -> None:
         """Into the digest only."""
         self._hash.update(b"%d," % value)

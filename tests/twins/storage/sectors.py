@@ -37,6 +37,10 @@ class Moment(NamedTuple):
         return self.flight.landed >= self.after
 
 
+_ZEROS = bytes(1 << 20)
+"""Most of a segment that was made in advance: read again and again, and not made again each time."""
+
+
 class Unwritten(NamedTuple):
     """What a sync has to bring to the platter."""
 
@@ -85,11 +89,13 @@ class SectorFile:
             data = self.sectors.get(first)
             start = first * sector
             return bytes(end - offset) if data is None else data[offset - start : end - start]
-        found = bytearray(end - offset)
         if len(self.sectors) < last - first:
             wanted = [index for index in self.sectors if first <= index <= last]
         else:
             wanted = [index for index in range(first, last + 1) if index in self.sectors]
+        if not wanted:
+            return _ZEROS[: end - offset] if end - offset <= len(_ZEROS) else bytes(end - offset)
+        found = bytearray(end - offset)
         for index in wanted:
             start = index * sector - offset
             data = self.sectors[index]

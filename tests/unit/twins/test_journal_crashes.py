@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from pathlib import Path
 from typing import NamedTuple
@@ -81,6 +82,7 @@ class Lives:
         self.synced = self.journal.synced
         self.writer.abandon()
         self.journal._closed = True
+        self.fatal.clear()
         if power:
             self.disk.lose_power()
         else:
@@ -95,6 +97,20 @@ class Lives:
             self._step()
             if self.rng.random() < 0.5:
                 self.time.advance(self.rng.choice((0.0, 0.0005, 0.002, 0.02)))
+
+    def harm(self) -> None:
+        """The disk fails for a while: full, or with an error that ends the process."""
+        rng, disk = self.rng, self.disk
+        kind = rng.random()
+        if kind < 0.4:
+            disk.ballast = disk.capacity
+            self.work(rng.choice((1, 10)))
+            disk.ballast = 0
+            self.time.advance(1.0)
+        else:
+            fault = disk.fail(rng.choice(("write", "sync")), errno.EIO, within=rng.choice((".wal", ".mark")), times=1)
+            self.work(rng.choice((1, 10)))
+            disk.heal(fault)
 
     def _step(self) -> None:
         rng = self.rng
@@ -136,7 +152,6 @@ class Lives:
     def check(self, *, lost: bool) -> None:
         """`lost`: the power was, and with a sync interval what was only written may be gone."""
         assert self.found.damage == [], [damage.why for damage in self.found.damage]
-        assert self.fatal == []
         relaxed = lost and self.options.sync_interval is not None
         for gid, durable in self.durable.items():
             log = self.journal.groups.get(gid)
@@ -171,13 +186,16 @@ class Lives:
 
 
 @pytest.mark.parametrize("interval", [None, 0.02])
+@pytest.mark.parametrize("harmed", [False, True])
 @pytest.mark.parametrize("batch", range(4))
-def test_what_was_vouched_for_outlives_every_crash(batch: int, interval: float | None) -> None:
+def test_what_was_vouched_for_outlives_every_crash(batch: int, harmed: bool, interval: float | None) -> None:
     crashes = 0
     for seed in range(batch * 25, batch * 25 + 25):
         lives = Lives(seed, interval)
         for _ in range(10):
             lives.work(lives.rng.choice((0, 1, 5, 20, 60)))
+            if harmed and lives.rng.random() < 0.5:
+                lives.harm()
             power = lives.rng.random() < 0.8
             try:
                 lives.crash(power=power)
@@ -204,3 +222,24 @@ def test_a_journal_whose_last_group_was_taken_away_is_sound() -> None:
         lives.open()
         assert lives.found.damage == []
         assert lives.journal.groups == {}
+
+
+def test_what_an_earlier_process_failed_to_sync_is_written_again_before_it_is_vouched_for() -> None:
+    lives = Lives(5, None)
+    while not lives.journal.groups:
+        lives._step()
+    (log,) = lives.journal.groups.values()
+    lives.time.advance(1.0)
+    lives.disk.fail("sync", errno.EIO, within=".wal", times=1)
+    log.append(REGULAR, 1, b"not on the platter")
+    lives.time.advance(1.0)
+    assert [str(error) for error in lives.fatal] and log.durable_index == 0, "the process ends"
+    lives.crash(power=False)
+    log = lives.journal.groups[log.gid]
+    assert log.durable_index == 1 and log.command(1) == b"not on the platter", "the system still has it"
+    log.append(REGULAR, 1, b"after it")
+    lives.time.advance(1.0)
+    assert log.durable_index == 2
+    lives.crash(power=True)
+    assert lives.found.damage == []
+    assert lives.journal.groups[log.gid].last_index == 2

@@ -50,11 +50,11 @@ class Publish(Workload):
 
     async def _publish(self, number: int) -> None:
         session = await self.session(f"pub{number}")
-        count = 0
+        count, pace = 0, self.rng.choice((1.0, 4.0, 12.0))
         while not self.stopping:
             count += 1
             await self._publish_one(session, f"{number}-{count}")
-            await asyncio.sleep(self.rng.expovariate(10.0))
+            await asyncio.sleep(self.rng.expovariate(pace))
         await session.close()
 
     async def _publish_one(self, session: Session, text: str) -> None:
@@ -132,8 +132,8 @@ class Publish(Workload):
     # ---- afterwards
 
     async def check(self) -> None:
-        for machine in self.deployment.machines.values():
-            await self._check_replica(machine.name)
+        for name in self.deployment.members():
+            await self._check_replica(name)
         await self.until("the consumer has delivered everything", self._all_delivered, SETTLE)
 
     async def _all_delivered(self) -> bool:
@@ -145,12 +145,13 @@ class Publish(Workload):
         session = await self.session(f"check-{node}", node)
         last = max(self.acked, default=0)
 
+        stored: dict[int, str] = {}
+
         async def whole() -> bool:
-            nonlocal stored
-            stored = await self._contents(session)
+            stored.clear()
+            stored.update(await self._contents(session))
             return max(stored, default=0) >= last
 
-        stored: dict[int, str] = {}
         await self.until(f"{node} answers up to {last}", whole)
         for seq, text in self.acked.items():
             self.require(stored.get(seq) == text, f"{node}: {seq} is {stored.get(seq)}, {text} was acknowledged")
