@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -17,7 +17,7 @@ from rich.table import Table
 
 from jetcluster.cli import bench_loads as loads
 from jetcluster.cli.bench_result import Result
-from jetcluster.errors import JetclusterError
+from jetcluster.errors import ApiError, JetclusterError
 from jetcluster.spark.connection import Connection
 
 STREAM = "BENCH"
@@ -143,7 +143,8 @@ class Plan:
                 return [loads.create_streams(connection, names, self.replicas)]
             finally:
                 for name in names:
-                    connection.api(f"STREAM.DELETE.{name}")
+                    with suppress(ApiError):  # not made
+                        connection.api(f"STREAM.DELETE.{name}")
 
 
 def table(results: Sequence[Result]) -> Table:

@@ -9,12 +9,12 @@ again. Every refusal is the cluster's, with its numbers.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from jetcluster.cli.commands import fail, urls_of
 from jetcluster.errors import ApiError, JetclusterError
 from jetcluster.spark.connection import Connection
 from jetcluster.spark.credentials import Credentials
@@ -169,19 +169,18 @@ def _progress(left: dict[str, Any]) -> str:
 
 def run_decommission(servers: str, node: str, within: float, *, cancel: bool, credentials: str = "") -> int:
     """The exit code: 0 done, 1 refused, 2 no server reached, 3 not done in time."""
-    urls = [url.strip() for url in servers.split(",") if url.strip()]
+    urls = urls_of(servers)
     work = Decommission(urls, node, within, lambda text: print(text, flush=True), Credentials(creds_file=credentials))
     try:
         work.cancel() if cancel else work.run()
     except RefusedError as error:
-        return _fail(f"refused: {error}", REFUSED)
+        return fail("decommission", f"refused: {error}", REFUSED)
     except TimeoutError:
-        return _fail(f"not done after {within:.0f} s; the cluster goes on with it, run the command again", TOO_SLOW)
+        return fail(
+            "decommission",
+            f"not done after {within:.0f} s; the cluster goes on with it, run the command again",
+            TOO_SLOW,
+        )
     except (JetclusterError, OSError) as error:
-        return _fail(f"{servers}: {error}", NOT_REACHED)
+        return fail("decommission", f"{servers}: {error}", NOT_REACHED)
     return DONE
-
-
-def _fail(text: str, code: int) -> int:
-    print(f"jetcluster decommission: {text}", file=sys.stderr)
-    return code

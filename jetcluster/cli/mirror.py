@@ -7,13 +7,13 @@ stand; the mirror fills as soon as both are there.
 from __future__ import annotations
 
 import functools
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from jetcluster.cli.commands import fail, urls_of
 from jetcluster.errors import ApiError
 from jetcluster.spark.connection import Connection
 from jetcluster.spark.credentials import Credentials, CredentialsError
@@ -109,20 +109,15 @@ def run_mirror(
     servers: str, stream: str, domain: str, name: str, replicas: int, within: float, credentials: str = ""
 ) -> int:
     """The exit code: 0 the mirror is there, 1 refused, 2 no server answered in time."""
-    urls = [url.strip() for url in servers.split(",") if url.strip()]
+    urls = urls_of(servers)
     say = functools.partial(print, flush=True)
     mirror = Mirror(urls, stream, domain, name or stream, replicas, say, Credentials(creds_file=credentials))
     try:
         mirror.run(within)
     except RefusedError as error:
-        return _fail(str(error), REFUSED)
+        return fail("mirror", str(error), REFUSED)
     except TimeoutError:
-        return _fail(f"{servers}: no answer within {within:.0f} s", NOT_REACHED)
+        return fail("mirror", f"{servers}: no answer within {within:.0f} s", NOT_REACHED)
     except (ServerError, CredentialsError) as error:
-        return _fail(f"{servers}: {error}", NOT_REACHED)
+        return fail("mirror", f"{servers}: {error}", NOT_REACHED)
     return DONE
-
-
-def _fail(text: str, code: int) -> int:
-    print(f"jetcluster mirror: {text}", file=sys.stderr)
-    return code

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Any
 
+from jetcluster.cli.commands import fail, urls_of
 from jetcluster.errors import ApiError
 from jetcluster.spark.connection import Connection
 from jetcluster.spark.credentials import Credentials, CredentialsError
@@ -47,21 +47,16 @@ class Wish:
 def run_add(servers: str, wish: Wish, credentials: str = "") -> int:
     """The exit code: 0 the bucket is there (new, or as wished already), 1 refused, 2 no server answered. The first of
     `servers` (URLs, by commas) that can be reached is asked."""
-    urls = [url.strip() for url in servers.split(",") if url.strip()]
+    urls = urls_of(servers)
     try:
         with Connection(urls, credentials=Credentials(creds_file=credentials)) as connection:
             connection.api(f"STREAM.CREATE.OBJ_{wish.bucket}", wish.config())
     except ApiError as error:
         in_use = f"bucket {wish.bucket} is there, with another configuration"
-        return _fail(in_use if error.err_code == NAME_IN_USE else str(error), REFUSED)
+        return fail("object add", in_use if error.err_code == NAME_IN_USE else str(error), REFUSED)
     except (ServerError, CredentialsError) as error:
-        return _fail(str(error), REFUSED)
+        return fail("object add", str(error), REFUSED)
     except (ConnectionLostError, NoRespondersError, RequestTimeoutError) as error:
-        return _fail(str(error), NOT_REACHED)
+        return fail("object add", str(error), NOT_REACHED)
     print(f"bucket {wish.bucket} is ready: $O.{wish.bucket} for stock clients, $OBJ.{wish.bucket} for the service")
     return DONE
-
-
-def _fail(text: str, code: int) -> int:
-    print(f"jetcluster object add: {text}", file=sys.stderr)
-    return code

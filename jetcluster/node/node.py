@@ -21,6 +21,7 @@ from jetcluster.node.platform import Platform, SystemPlatform
 from jetcluster.node.stop_watch import StopWatch
 from jetcluster.node.system_account import SystemAccount
 from jetcluster.node.warm_up import import_pydantic, warm_up
+from jetcluster.server.lame_duck import enter_lame_duck
 from jetcluster.server.listener import ListenError, host_port
 from jetcluster.server.server import Server
 from jetcluster.stream.levels import LEVEL
@@ -186,7 +187,7 @@ class Node:
             self.system.events.lame_duck()
         if self.jetstream is not None:
             await self.jetstream.step_aside()
-        await self.server.enter_lame_duck()
+        await enter_lame_duck(self.server)
         await self.stop()
 
     def storage_failed(self, error: BaseException) -> None:

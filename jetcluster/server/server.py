@@ -22,7 +22,6 @@ from jetcluster.server.connection import Connection
 from jetcluster.server.crowd import Crowd
 from jetcluster.server.governor import Governor
 from jetcluster.server.identity import new_nonce, new_server_id
-from jetcluster.server.lame_duck import enter_lame_duck
 from jetcluster.server.listener import advertised, bound_address, listen, take_over
 from jetcluster.server.login import ClientLogin
 from jetcluster.server.removals import Removals
@@ -205,10 +204,6 @@ class Server:
                 for connection in list(self.transports):
                     connection.transport.abort()
                 await asyncio.sleep(0)
-
-    async def enter_lame_duck(self) -> None:
-        """See `lame_duck.enter_lame_duck`."""
-        await enter_lame_duck(self)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
