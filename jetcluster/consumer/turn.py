@@ -80,10 +80,7 @@ def encode(owner: bytes, session: int, serial: int, ops: Iterable[Op], *, first:
     """The body of a CONSUMER_TURN (`stream.commands` adds the head)."""
     parts = [_TURN.pack(owner, session, serial, first)]
     for cid, epoch, kind, value in ops:
-        if kind in _SEQS:  # noqa: SIM108 - it would not fit a line
-            body = struct.pack(f"<{len(value)}Q", *value)  # type: ignore[arg-type,misc]
-        else:
-            body = _body(kind, value)
+        body = struct.pack(f"<{len(value)}Q", *value) if kind in _SEQS else _body(kind, value)  # type: ignore[arg-type,misc]
         parts.append(_OP.pack(cid, epoch, kind, len(body)))
         parts.append(body)
     return b"".join(parts)

@@ -11,8 +11,7 @@ from jetcluster.errors import ApiError
 from jetcluster.meta.state import Assignment
 from jetcluster.objects.bucket import Bucket
 from jetcluster.replica.stream_replica import StreamReplica
-from jetcluster.store.api import DamagedError
-from jetcluster.store.kv import KvError
+from jetcluster.store.kv import KvDamagedError, KvError
 from jetcluster.stream.ingest import Ingest
 from jetcluster.stream.publish import Admission
 from tests.unit.cluster.consumers import Puller, consumer, host, owner, state
@@ -107,11 +106,12 @@ async def test_what_follows_from_a_command_may_fail(monkeypatch: pytest.MonkeyPa
         assert "what follows from a command failed" in leader.log.events("error")
 
 
-@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), DamagedError(1, 1), KvError("corruption")])
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), KvDamagedError("Corruption"), KvError("IO error")])
 @virtual_time
 async def test_a_disk_that_fails_stops_its_replica_and_no_other(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
+    """A damaged record is another matter: that replica is rebuilt (test_repair.py)."""
     async with Cluster() as cluster:
         await cluster.create("S")
         follower = cluster.followers("S")[0]
