@@ -50,10 +50,11 @@ class Publish(Workload):
 
     async def _publish(self, number: int) -> None:
         session = await self.session(f"pub{number}")
-        count, pace = 0, self.rng.choice((1.0, 4.0, 12.0))
+        count, pace, burst = 0, self.rng.choice((0.5, 2.0, 6.0)), self.rng.choice((1, 1, 8))
         while not self.stopping:
-            count += 1
-            await self._publish_one(session, f"{number}-{count}")
+            texts = [f"{number}-{count + at}" for at in range(burst if self.rng.random() < 0.3 else 1)]
+            count += len(texts)
+            await asyncio.gather(*(self._publish_one(session, text) for text in texts))
             await asyncio.sleep(self.rng.expovariate(pace))
         await session.close()
 
