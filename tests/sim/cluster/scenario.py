@@ -39,6 +39,6 @@ class Scenario:
                 seconds=rng.uniform(15.0, 35.0),
                 rest=rng.choice([1.0, 4.0, 10.0]),
             ),
-            disk=rng.choice([128 << 20, 128 << 20, 1 << 30]),
+            disk=rng.choices([128 << 20, 1 << 30], (5, 1))[0],
             processor=rng.choice([1.0, 1.0, 10.0]),
         )
