@@ -57,6 +57,7 @@ from jetcluster.replica.context import NodeContext
 from jetcluster.replica.drift import DriftCheck
 from jetcluster.replica.proposals import OutcomeUnknownError
 from jetcluster.replica.read_confirm import COMMIT_METHOD, LAST_METHOD
+from jetcluster.replica.read_group import LAST
 from jetcluster.replica.rounds import TICK
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.stream.applier import FAULTS
@@ -94,9 +95,7 @@ class JetStream:
         """Streams whose replica could not be started here, and why; their data is left alone (monitoring)."""
         self.unassigned: tuple[int, ...] = ()
         """Ids of streams that have data here, and that the meta group does not place here (monitoring)."""
-        self._leftovers = Orphans(context.kv, context.raft)
-        if self._leftovers.damage:
-            context.log.error("records of deleted streams cannot be read", error=self._leftovers.damage)
+        self._leftovers = Orphans(context.kv, context.raft, context.log)
         self._owners = owners
         self._limits = limits
         self.clustered = clustered
@@ -327,6 +326,12 @@ class JetStream:
                 self.context.log.error("an assignment failed", effect=repr(effect)[:500], error=repr(error))  # noqa: TRY400
 
     def _take_effect(self, effect: Effect) -> None:
+        self._take_change(effect)
+        if isinstance(effect, StreamAssigned | StreamRemoved) and effect.assignment.name == LAST:
+            for replica in self.replicas.values():
+                replica.reads.take_alias()
+
+    def _take_change(self, effect: Effect) -> None:
         if isinstance(effect, StreamAssigned):
             self._assigned(effect.assignment)
         elif isinstance(effect, StreamUpdated):
@@ -361,8 +366,8 @@ class JetStream:
             self.broken[gid] = (assignment, str(error) or repr(error))
             self.context.raft.stop_group(gid)
             self._store_care.note(error)
-            text = self.broken[gid][1]
-            self.context.log.error("stream cannot be started", stream=assignment.name, error=text)  # noqa: TRY400
+            text = "stream cannot be started"
+            self.context.log.error(text, stream=assignment.name, error=self.broken[gid][1])  # noqa: TRY400
             return
         self.replicas[gid] = replica
         self._owners[gid] = replica
@@ -475,7 +480,7 @@ class JetStream:
         commit: int | None = None
         again = 0.0
         while not self.context.meta_current:
-            if commit is not None and self._applied_meta() >= commit:
+            if commit is not None and (group := self.meta.group) is not None and group.applied_index >= commit:
                 self._meta_is_current()
             elif commit is None or self.context.clock.monotonic() >= again:
                 told = await self._commit_of_meta()
@@ -497,9 +502,6 @@ class JetStream:
             await asyncio.sleep(META_RETRY)
             return None
         return int(commit)
-
-    def _applied_meta(self) -> int:
-        return self.meta.group.applied_index if self.meta.group is not None else 0
 
     async def _serve_commit(self, peer: str, payload: bytes) -> bytes:
         """The commit index of a group that this node leads, proven to be current."""
@@ -588,9 +590,9 @@ class JetStream:
     def _report_unassigned(self) -> None:
         """Once, when this node has applied what the meta group had decided so far."""
         group = self.meta.group
-        if self._unassigned_told or group is None or group.leader is None or group.lacks_state:
+        if self._unassigned_told or group is None or group.leader is None:
             return
-        if group.applied_index < group.commit_index:
+        if group.lacks_state or group.applied_index < group.commit_index:
             return
         self._unassigned_told = True
         self.unassigned = tuple(self._leftovers.unassigned({*self.replicas, *self.broken}))

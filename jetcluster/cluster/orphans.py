@@ -27,6 +27,7 @@ from jetcluster.store.kv import Kv, KvDamagedError
 
 if TYPE_CHECKING:
     from jetcluster.raft.node import RaftNode
+    from jetcluster.replica.context import Log
 
 _TOMBSTONE = struct.Struct(">5sI")
 _REVISION = struct.Struct(">Q")
@@ -36,23 +37,22 @@ _PREFIX = b"\x00gone"
 
 
 class Orphans:
-    def __init__(self, kv: Kv, raft: RaftNode) -> None:
+    def __init__(self, kv: Kv, raft: RaftNode, log: Log) -> None:
         self._kv = kv
         self._raft = raft
         start, end = _TOMBSTONE.pack(_PREFIX, 0), _PREFIX + b"\xff" * 5
         self._deleted: dict[int, bool] = {}
         """gid of each tombstone -> whether its group has left the journal."""
         self._revisions: dict[int, int] = {}
-        self.damage = ""
-        """Why not all tombstones could be read. What such a stream left is then reported as unassigned, no more: its
-        records went with the tombstone, and the meta state is as new as that."""
         try:
             for key, value in kv.scan(start, end):
                 gid = _TOMBSTONE.unpack(key)[1]
                 self._deleted[gid] = False
                 self._revisions[gid] = _REVISION.unpack(value)[0] if value else _UNKNOWN
         except KvDamagedError as error:
-            self.damage = str(error)
+            # What such a stream left is reported as unassigned, no more: its records went with the tombstone, and the
+            # meta state is as new as that.
+            log.error("records of deleted streams cannot be read", error=str(error))  # noqa: TRY400
         for gid in self._deleted:
             self._erase(gid)
 

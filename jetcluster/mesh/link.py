@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
@@ -42,7 +42,8 @@ LOW_WATER = 64 * 1024
 SLICE = 128 * 1024
 """The ordered lane goes out in pieces of about this many bytes, so that the transport's answer (pause) is heeded."""
 PORTION = 512
-"""Frames of a greeting that are made in one turn of the loop: there may be a million, of 1 us each."""
+"""Frames of a greeting that are made, or taken, in one turn of the loop: there may be a million, of 1 us each, and 6 us
+at the other end."""
 LANE = 512 * 1024
 """Bytes of the ordered lane from which on publishers wait, so that requests and acks in there do not wait for long."""
 FULL_READ = 128 * 1024
@@ -82,6 +83,9 @@ class TcpLink(PeerLink, asyncio.Protocol):
         self._loop = mesh.loop
         self._clock = mesh.clock
         self._reader = FrameReader(MAX_HANDSHAKE_FRAME)
+        self._left: list[Span] = []
+        self._left_in = b""
+        """Frames that were read and wait for their turn, and what they are in."""
         self._transport: asyncio.Transport | None = None
         self._ordered: deque[bytes] = deque()
         self._greeting: Iterator[bytes] | None = None
@@ -162,17 +166,33 @@ class TcpLink(PeerLink, asyncio.Protocol):
         stats.last_activity = self._clock.monotonic()
         if self.silent:
             self.core.set_silent(self, False)
+        self._guarded(self._read, data)
+
+    def _read(self, data: bytes) -> None:
+        while self._left:  # a transport may have read before it heard of the pause
+            self._take_portion()
         reader = self._reader
+        spans = reader.feed(data)
+        if not self.up:
+            self._before_up(reader, spans)
+        elif len(spans) > PORTION and spans[PORTION][0] == Kind.SUB and reader.error is None:
+            self._left, self._left_in = spans, reader.buffer
+            self._take_portion()
+        else:
+            self.core._process(self, reader.buffer, spans)
+        if reader.error is not None:
+            self._malformed(reader.error)
+        if self._left or len(data) >= FULL_READ:
+            self._breathe()
+
+    def _take_portion(self) -> None:
+        """Of a long list of what the other end wants."""
+        spans, self._left = self._left[:PORTION], self._left[PORTION:]
+        self.core._process(self, self._left_in, spans)
+
+    def _guarded(self, take: Callable[..., None], *args: object) -> None:
         try:
-            spans = reader.feed(data)
-            if self.up:
-                self.core._process(self, reader.buffer, spans)
-            else:
-                self._before_up(reader, spans)
-            if reader.error is not None:
-                self._malformed(reader.error)
-            if len(data) >= FULL_READ:
-                self._breathe()
+            take(*args)
         except FrameError as error:
             self._malformed(str(error))
         except Refused as refusal:
@@ -190,7 +210,11 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self._loop.call_soon(self._read_on)
 
     def _read_on(self) -> None:
-        if self._transport is not None and not self.closed:
+        if self._left and not self.closed:
+            self._guarded(self._take_portion)
+        if self._left and not self.closed:
+            self._loop.call_soon(self._read_on)
+        elif self._transport is not None and not self.closed:
             self._transport.resume_reading()
 
     def _malformed(self, text: str) -> None:
@@ -449,6 +473,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         self._ordered.clear()
         self._later.clear()
         self._greeting = None
+        self._left.clear()
         self._ordered_bytes = self._pending = 0
         self.valve.open()
         if self._deadline is not None:

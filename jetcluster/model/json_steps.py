@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Generator
-from json.decoder import scanstring  # type: ignore[attr-defined]  # typeshed leaves it out
 from typing import Any, Final
 
 WHOLE: Final = 32 * 1024
@@ -22,7 +21,8 @@ PORTION: Final = 256
 """Members that are read one by one in a step."""
 
 _SPACE = re.compile(r"[ \t\n\r]*")
-_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # the same
+_short = json.JSONDecoder().raw_decode
+"""A value from there on, and where it ends."""
 
 _Steps = Generator[None, None, tuple[Any, int]]
 """A value and where the text goes on."""
@@ -54,14 +54,6 @@ def _value(text: str, at: int) -> _Steps:
     return _short(text, at)
 
 
-def _short(text: str, at: int) -> tuple[Any, int]:
-    try:
-        value, end = _scan(text, at)
-    except StopIteration as stop:
-        raise json.JSONDecodeError("Expecting value", text, stop.value) from None
-    return value, end
-
-
 def _object(text: str, at: int) -> _Steps:
     found: dict[str, Any] = {}
     at, more, passed, count = _next(text, at + 1), True, 0, 0
@@ -81,7 +73,7 @@ def _object(text: str, at: int) -> _Steps:
         count += 1
         if text[at : at + 1] != '"':
             raise json.JSONDecodeError("Expecting property name enclosed in double quotes", text, at)
-        key, at = scanstring(text, at + 1, True)
+        key, at = _short(text, at)
         at = _after(text, at, ":", "Expecting ':' delimiter")
         found[key], at = (yield from _value(text, at)) if text[at : at + 1] in "{[" else _short(text, at)
         at, more = _more(text, at, "}")

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from jetcluster.replica.context import Log
 
 AGAIN: Final = "started-again"
-"""A file beside the data: when the last start of this kind was, in seconds since the Unix epoch."""
-COOL_DOWN: Final = 60.0
+"""A file beside the data: when the last starts of this kind were, in seconds since the Unix epoch, one a line."""
+COOL_DOWN: Final = 60
 """Seconds between two of them: clients lose their connections each time."""
+PERIOD, MOST = 3600, 3
+"""So many in so many seconds: what a start does not put right comes back with each."""
 
 
 class DataRestarts:
@@ -45,13 +47,15 @@ class DataRestarts:
         """With the data store that there is, opened anew."""
         stamp = self._directory / AGAIN
         try:
-            last = read_text(stamp, self._files, errors="replace") if exists(stamp, self._files) else ""
-            if last.isdecimal() and 0 <= self._now() - int(last) < COOL_DOWN:
-                self._log.warning(
-                    "the data store failed again soon after a start: the disk may be failing", error=reason
-                )
+            now = int(self._now())
+            lines = read_text(stamp, self._files, errors="replace").split() if exists(stamp, self._files) else []
+            # Not what a clock has written that was wrong.
+            recent = [int(line) for line in lines if line.isdecimal() and 0 <= now - int(line) < PERIOD]
+            if recent and (now - max(recent) < COOL_DOWN or len(recent) >= MOST):
+                text = "the data store failed again soon after a start: the disk may be failing"
+                self._log.warning(text, error=reason)
                 return
-            write(stamp, str(int(self._now())).encode(), self._files)
+            write(stamp, "".join(f"{when}\n" for when in (*recent, now)).encode(), self._files)
         except OSError as error:
             self._log.error("the disk is not well", error=str(error))
             return

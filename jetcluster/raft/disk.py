@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from jetcluster import faults
 from jetcluster.clock import Rng
@@ -53,6 +53,10 @@ class Disk(ReadableDisk, Protocol):
 
     def write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None: ...
     def sync(self, number: int) -> None: ...
+    def rewrite(self, number: int, offset: int, length: int) -> None:
+        """Makes durable what is read there, also where the system takes it for written and it is not."""
+        ...
+
     def wipe(self, number: int, offset: int) -> None:
         """Zeroes everything from `offset` on, durably; the size stays, as a segment that is shorter than it was made
         counts as cut."""
@@ -142,7 +146,16 @@ class FileDisk:
     def write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None:
         if faults.active:
             faults.point("journal.write")
-        self._check_syncs()
+        self._write(number, offset, chunks, sync)
+        if faults.active:
+            faults.point("journal.synced")
+
+    def rewrite(self, number: int, offset: int, length: int) -> None:
+        self._write(number, offset, [self._files.pread(self._fd(number), length, offset)], True)
+
+    def _write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None:
+        if self._sync_failed:
+            self._refuse()
         plain = self._always_sync and not sync
         fd = self._plain_fd(number) if plain else self._fds.get(number) or self._fd(number)
         for start in range(0, len(chunks), _MAX_CHUNKS):
@@ -159,12 +172,11 @@ class FileDisk:
             self._unsynced.add(number)
         elif number in self._unsynced or not self._always_sync:
             self.sync(number)  # O_DSYNC is about its own bytes only
-        if faults.active:
-            faults.point("journal.synced")
 
     def sync(self, number: int) -> None:
         fd = self._fd(number)
-        self._check_syncs()
+        if self._sync_failed:
+            self._refuse()
         try:
             self._files.fdatasync(fd)
         except OSError:
@@ -172,11 +184,10 @@ class FileDisk:
             raise
         self._unsynced.discard(number)
 
-    def _check_syncs(self) -> None:
+    def _refuse(self) -> NoReturn:
         """The pages of a sync that failed may be gone: one that succeeds after it says nothing, and the next batch must
         not say that those before it are on the disk."""
-        if self._sync_failed:
-            raise OSError(errno.EIO, "an earlier sync of the journal failed")
+        raise OSError(errno.EIO, "an earlier sync of the journal failed")
 
     def wipe(self, number: int, offset: int) -> None:
         fd = self._fd(number)
@@ -306,6 +317,10 @@ class MemoryDisk:
         if len(target) < end:
             target.extend(bytes(end - len(target)))
         target[start:end] = self._files[number][start:end]
+
+    def rewrite(self, number: int, offset: int, length: int) -> None:
+        self._unsynced.append((number, offset, offset + length))
+        self.sync(number)
 
     def wipe(self, number: int, offset: int) -> None:
         if number not in self._files:

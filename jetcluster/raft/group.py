@@ -536,7 +536,7 @@ class Group(Outbox):
                     # Before the call: the machine may ask for the index, and a failed one is not tried again (D15).
                     self.applied_index = self.machine_index = applied
                     machine_apply(applied, term, command)
-                    if self.stopped:
+                    if self.stopped or self.snapshots.wanted:  # or suspended: what follows needs another state
                         return
                 else:
                     self.applied_index = applied

@@ -194,9 +194,8 @@ class Journal:
         another sync writes nothing, and the next power failure takes what was vouched for. On a disk that has no space
         even for that it has to do as it is: a node starts on a full disk."""
         for segment, start, end in stretches:
-            data = self._disk.read(segment, start, end - start)
             try:
-                self._disk.write(segment, start, [data], sync=True)
+                self._disk.rewrite(segment, start, end - start)
             except OSError as error:
                 if error.errno not in _NO_SPACE:
                     raise

@@ -575,6 +575,6 @@ class StreamReplica:
         self.group.read_index(resolver(future))
         try:
             async with asyncio.timeout(CONFIRM_SECONDS):
-                return await future
+                return await future and not (self.group.lacks_state and len(self.group.peers) > 1)
         except TimeoutError:  # a majority of the group's replicas is silent
             return False

@@ -1,5 +1,4 @@
-"""An answer to STREAM.INFO with very many subjects is made, and read, in steps, where the leader is and where the
-client is."""
+"""An answer to STREAM.INFO with very many subjects is made and read in steps, at the leader and where the client is."""
 
 from __future__ import annotations
 

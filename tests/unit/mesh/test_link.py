@@ -23,7 +23,7 @@ from jetcluster.mesh.link import (
 )  # fmt: skip
 from jetcluster.mesh.mesh import MeshOptions, NodeMesh
 from jetcluster.raft.config import RaftConfig
-from tests.unit.cluster.mesh_support import info
+from tests.unit.cluster.mesh_support import FakeSwitchboard, info
 
 
 class FakeTransport:
@@ -197,6 +197,42 @@ async def test_a_greeting_is_made_as_the_connection_takes_it() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
     assert len(transport.written) == written
+
+
+async def test_a_long_greeting_is_taken_in_portions_and_before_what_comes_later() -> None:
+    link, transport, _ = await up_link()
+    board = FakeSwitchboard()
+    link.core.attach(board, lambda _: None)
+    subs = b"".join([encode_sub("$G", b"%d" % number, None, 1) for number in range(5000)])
+    link.data_received(subs + msg(b"later"))
+    assert len(board.log) == PORTION and not transport.reading
+    turns = 0
+    while not transport.reading:
+        before = len(board.log)
+        await asyncio.sleep(0)
+        assert len(board.log) - before <= PORTION
+        turns += 1
+    assert turns >= 5000 // PORTION
+    assert [entry[2] for entry in board.log] == [b"%d" % number for number in range(5000)]
+    assert [message[-1] for message in board.messages] == [b"later"]
+    link.data_received(msg(b"m") * 5000)  # these are not: they cost what clients have sent
+    assert len(board.messages) == 5001
+
+
+async def test_what_comes_behind_a_greeting_that_waits_keeps_its_place_and_ends_with_the_link() -> None:
+    link, _, _ = await up_link()
+    board = FakeSwitchboard()
+    link.core.attach(board, lambda _: None)
+    subs = b"".join([encode_sub("$G", b"%d" % number, None, 1) for number in range(5000)])
+    link.data_received(subs)
+    link.data_received(encode_sub("$G", b"0", None, 0))  # though reading is paused
+    assert [entry[2] for entry in board.log] == [b"%d" % number for number in [*range(5000), 0]]
+    assert ("$G", b"0", None) not in board.remote["BBBBBBBB"]
+    link.data_received(subs)
+    link.close("over", abort=True)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert board.log[-1] == ("drop", "BBBBBBBB") and len(board.log) == 5001 + PORTION + 1
 
 
 async def test_messages_are_dropped_at_half_the_limit_and_raft_still_passes() -> None:

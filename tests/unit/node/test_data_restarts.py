@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from jetcluster.clock import ManualTime
-from jetcluster.node.data_restarts import COOL_DOWN, DataRestarts
+from jetcluster.node.data_restarts import COOL_DOWN, MOST, PERIOD, DataRestarts
 from tests.unit.cluster.nodes import ListLog
 
 
@@ -20,9 +20,16 @@ def test_not_twice_within_a_minute_and_not_while_the_disk_takes_nothing(tmp_path
     time.advance(COOL_DOWN + 1)
     restarts.again("IO error")
     assert len(started) == 2
+    for _ in range(10):
+        time.advance(COOL_DOWN + 1)
+        restarts.again("IO error")
+    assert len(started) == MOST == 3, "it does not help"
+    time.advance(PERIOD)
+    restarts.again("IO error")
+    assert len(started) == 4
     elsewhere = DataRestarts(tmp_path / "gone", time, os, log, lambda: started.append(1))
     elsewhere.again("IO error")
-    assert len(started) == 2 and "the disk is not well" in log.events("error")
+    assert len(started) == 4 and "the disk is not well" in log.events("error")
 
 
 def test_a_stamp_of_a_clock_that_was_wrong_does_not_count(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+from functools import partial
 from pathlib import Path
 
 from jetcluster.clock import ManualTime, SeededRng
@@ -41,8 +41,8 @@ def start(disk: SimDisk, now: float) -> RocksKv:
     """As a node does."""
     settle(STORE, disk.files)
     load_identity(STORE, "n", guarded=GUARDED, rng=SeededRng(1), clock=ManualTime(), files=disk.files)
-    open_store = functools.partial(RocksKv, files=disk.files, rocks=RocksModule(disk))
-    return open_data(STORE, renewable=True, now=now, files=disk.files, open_store=open_store)[0]
+    opened = partial(RocksKv, files=disk.files, rocks=RocksModule(disk))
+    return open_data(STORE, renewable=True, now=now, files=disk.files, open_store=opened)[0]
 
 
 def test_a_renewal_is_finished_or_begun_anew_whenever_the_power_goes() -> None:
