@@ -37,6 +37,8 @@ class Deployment:
         self.trace = Trace(self.scheduler, keep=keep_trace)
         self.network = Network(self.scheduler, Random(self.rng.getrandbits(64)))
         self.failures: list[str] = []
+        self.victim = ""
+        """The one machine whose data may be damaged (`disk_faults`)."""
         self.machines: dict[str, Machine] = {}
         self.clients: dict[str, Machine] = {}
         self._tasks: list[asyncio.Task[Any]] = []

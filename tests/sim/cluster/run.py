@@ -8,17 +8,18 @@ import gc
 import time
 import traceback
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
-from tests.sim.cluster import nemesis
+from tests.sim.cluster import liveness, nemesis
 from tests.sim.cluster.deployment import Deployment, Violation
+from tests.sim.cluster.invariants import Invariants
 from tests.sim.cluster.layout import LAYOUTS
 from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.workload import Workload, found
 
 START = 30.0
-FAULTS = 120.0
+FAULTS = 300.0
 STOP = 60.0
 CHECK = 180.0
 """Longest seconds of each part."""
@@ -115,22 +116,36 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
         machine.clock.wall_ahead = rng.uniform(-scenario.skew, scenario.skew)
         machine.clock.slowness = machine.usual_slowness = scenario.processor
         machine.new_disk(scenario.disk)
-        machine.start()
+    for at, (name, server) in enumerate(deployment.servers.items()):
+        deployment.servers[name] = replace(server, level=scenario.levels[at % len(scenario.levels)])
+        deployment.machines[name].start()
     running: list[Workload] = [found()[name](deployment, Random(rng.getrandbits(64))) for name in scenario.workloads]
     try:
         for workload in running:
             deployment.run_until_done(
                 deployment.spawn(workload.loop, workload.prepare(), f"{workload.name} begins"), START
             )
+        Invariants(deployment).begin()
         tasks = [
             deployment.spawn(workload.loop, workload.work(), f"{workload.name} ends its work") for workload in running
         ]
-        raging = nemesis.rage(deployment, Random(rng.getrandbits(64)), scenario.rage)
-        deployment.run_until_done(deployment.spawn(deployment.client("nemesis"), raging, "the faults"), FAULTS)
+        control = deployment.client("nemesis")
+        raging = nemesis.rage(
+            deployment,
+            Random(rng.getrandbits(64)),
+            scenario.faults,
+            seconds=scenario.seconds,
+            rest=scenario.rest,
+            at_once=scenario.at_once,
+        )
+        deployment.run_until_done(deployment.spawn(control, raging, "the faults"), FAULTS)
+        deployment.spawn(control, liveness.supervise(deployment), "the supervisor")
+        settling = deployment.spawn(control, liveness.settle(deployment), "settling")
         for workload in running:
             workload.stopping = True
         for task in tasks:
             deployment.run_until_done(task, STOP)
+        deployment.run_until_done(settling, liveness.SETTLES + 1.0)
         for workload in running:
             deployment.run_until_done(
                 deployment.spawn(workload.loop, workload.check(), f"{workload.name} is checked"), CHECK
