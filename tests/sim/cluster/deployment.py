@@ -39,6 +39,8 @@ class Deployment:
         self.failures: list[str] = []
         self.victim = ""
         """The one machine whose data may be damaged (`disk_faults`)."""
+        self.power_failures: list[float] = []
+        """When machines lost power."""
         self.machines: dict[str, Machine] = {}
         self.clients: dict[str, Machine] = {}
         self._tasks: list[asyncio.Task[Any]] = []
@@ -49,6 +51,7 @@ class Deployment:
         """One more machine, which is off; those there are know nothing of it until they start or reload."""
         self.servers[server.name] = server
         machine = self.machines[server.name] = self._machine(server.name, server.ip)
+        machine.power_failures = self.power_failures
         machine.make_node = functools.partial(self._node, server.name)
         return machine
 

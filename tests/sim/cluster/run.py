@@ -11,7 +11,7 @@ import warnings
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from tests.sim.cluster import liveness, nemesis
+from tests.sim.cluster import liveness, nemesis, replicas
 from tests.sim.cluster.deployment import Deployment, Violation
 from tests.sim.cluster.invariants import Invariants
 from tests.sim.cluster.layout import LAYOUTS
@@ -146,10 +146,15 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
         for task in tasks:
             deployment.run_until_done(task, STOP)
         deployment.run_until_done(settling, liveness.SETTLES + 1.0)
+        watching = deployment.client("watch")
+        alike = replicas.settle(deployment)
+        deployment.run_until_done(deployment.spawn(watching, alike, "replicas become alike"), 2 * replicas.SETTLE)
         for workload in running:
             deployment.run_until_done(
                 deployment.spawn(workload.loop, workload.check(), f"{workload.name} is checked"), CHECK
             )
+        alike = replicas.settle(deployment)
+        deployment.run_until_done(deployment.spawn(watching, alike, "replicas stay alike"), 2 * replicas.SETTLE)
     finally:
         for workload in running:
             for what, number in workload.counts.items():
