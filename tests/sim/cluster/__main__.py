@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import sys
 
 from tests.sim.cluster.run import Result, run_seed
@@ -29,7 +28,6 @@ def main() -> int:
         result = run_seed(seed)
         _tell(result)
         failed += bool(result.failure)
-        gc.collect()
     print(f"{arguments.count} seeds, {failed} failed")
     return 1 if failed else 0
 
