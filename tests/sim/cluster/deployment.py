@@ -114,13 +114,22 @@ class Deployment:
             root.setLevel(level)
 
     def run_until_done(self, task: asyncio.Task[Any], most: float) -> None:
-        """Raises what the task raised, and Violation where it takes longer than `most` seconds."""
+        """Raises what this or another task raised, and Violation where it takes longer than `most` seconds or something
+        happened that must not."""
         end = self.scheduler.now + most
         while not task.done():
             if self.scheduler.now >= end:
                 raise Violation(f"not done after {most} s: {task.get_name()}")
             self.run(min(0.25, end - self.scheduler.now))
+            self._look()
         task.result()
+
+    def _look(self) -> None:
+        if self.failures:
+            raise Violation(self.failures[0])
+        for task in [task for task in self._tasks if task.done()]:
+            self._tasks.remove(task)
+            task.result()
 
     def close(self) -> None:
         """Nothing of it runs any more."""

@@ -19,7 +19,7 @@ class Scenario:
     skew: float
     """Seconds by which wall clocks are apart at the start, at most; monotonic ones run up to 200 ppm fast or slow."""
     workloads: tuple[str, ...]
-    rage: Rage
+    faults: tuple[str, ...]
     disk: int
     """Bytes of each server's: segments of the journal are a 32nd part, and below 1 GiB RocksDB flushes by itself."""
     processor: float
@@ -43,7 +43,7 @@ class Scenario:
                 seconds=rng.uniform(15.0, 35.0),
                 rest=rng.choice([1.0, 4.0, 10.0]),
             ),
-            disk=rng.choice([128 << 20, 128 << 20, 1 << 30]),
+            disk=rng.choices([128 << 20, 1 << 30], (5, 1))[0],
             processor=rng.choice([1.0, 1.0, 10.0]),
             levels=rng.choices([(LEVEL,), (LEVEL, LEVEL - 1), (LEVEL - 1,), (0, LEVEL)], (80, 10, 5, 5))[0],
         )
