@@ -19,7 +19,7 @@ class Scenario:
     skew: float
     """Seconds by which wall clocks are apart at the start, at most; monotonic ones run up to 200 ppm fast or slow."""
     workloads: tuple[str, ...]
-    faults: tuple[str, ...]
+    rage: Rage
     disk: int
     """Bytes of each server's: segments of the journal are a 32nd part, and below 1 GiB RocksDB flushes by itself."""
     processor: float
