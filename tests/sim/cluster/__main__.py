@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator
 
 from tests.sim.cluster import batch
 from tests.sim.cluster.run import run_seed
@@ -30,6 +31,7 @@ def main() -> int:
         return _replay(arguments.seed, trace=arguments.trace, wire=arguments.wire)
     if arguments.shrink is not None:
         return _shrink(arguments.shrink)
+    outcomes: Iterator[batch.Outcome]
     if arguments.corpus:
         outcomes = map(batch.run_one, batch.corpus())
     else:
