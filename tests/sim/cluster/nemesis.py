@@ -13,6 +13,9 @@ from random import Random
 from tests.sim.cluster import disk_faults, machine_faults, member_changes
 from tests.sim.cluster.deployment import Deployment
 
+AGREED = 0.5
+"""Seconds by which wall clocks are off in the end: servers of which no majority agrees on the time lead nothing, and say
+so."""
 Fault = Callable[[Deployment, Random], Awaitable[None]]
 
 FAULTS: dict[str, Fault] = {
@@ -94,5 +97,6 @@ def calm(deployment: Deployment) -> None:
         if machine.disk.hung:
             machine.disk.release()
         machine.clock.slowness = machine.usual_slowness
+        machine.clock.wall_ahead = min(max(machine.clock.wall_ahead, -AGREED), AGREED)
         machine.resume()
         machine_faults.start(machine)
