@@ -14,8 +14,8 @@ from tests.sim.cluster import disk_faults, machine_faults, member_changes
 from tests.sim.cluster.deployment import Deployment
 
 AGREED = 0.5
-"""Seconds by which wall clocks are off in the end: servers of which no majority agrees on the time lead nothing, and say
-so."""
+"""Seconds by which wall clocks are off in the end: servers of which no majority agrees on the time lead nothing, and
+say so."""
 Fault = Callable[[Deployment, Random], Awaitable[None]]
 
 FAULTS: dict[str, Fault] = {
