@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from jetcluster.raft.api import META_GROUP
 from jetcluster.store import keys
 from jetcluster.store.block_store import ALL_KINDS
-from jetcluster.store.kv import Kv
+from jetcluster.store.rocks_kv import RocksKv
 
 if TYPE_CHECKING:
     from jetcluster.raft.node import RaftNode
@@ -36,7 +36,7 @@ _PREFIX = b"\x00gone"
 
 
 class Orphans:
-    def __init__(self, kv: Kv, raft: RaftNode) -> None:
+    def __init__(self, kv: RocksKv, raft: RaftNode) -> None:
         self._kv = kv
         self._raft = raft
         start, end = _TOMBSTONE.pack(_PREFIX, 0), _PREFIX + b"\xff" * 5

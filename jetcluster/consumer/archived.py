@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from jetcluster.consumer.pending import NEVER
-from jetcluster.consumer.retention import TableStore
 from jetcluster.consumer.state import ConsumerState
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.commands import CommandError
 
 MAX_PENDING: Final = 50_000
@@ -63,7 +63,7 @@ def decode(found: Mapping[str, Any]) -> Fields:
     return {"delivered": delivered, "floor": floor, "pending": pending}
 
 
-def restore(state: ConsumerState, found: Mapping[str, Any], store: TableStore) -> None:
+def restore(state: ConsumerState, found: Mapping[str, Any], store: BlockStore) -> None:
     """Takes a new consumer to where it was (in apply). Raises CommandError."""
     try:
         delivered_cseq, delivered_sseq = map(_number, found["delivered"])

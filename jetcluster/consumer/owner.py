@@ -14,17 +14,20 @@ from jetcluster.clock import Clock, Rng
 from jetcluster.consumer import ack_subject, acks, statuses
 from jetcluster.consumer.advise import Advise
 from jetcluster.consumer.delivery import Delivery
+from jetcluster.consumer.operation_log import OwnerTurns
 from jetcluster.consumer.pending import NEVER
-from jetcluster.consumer.ports import DeliveryBus, Messages, Turns, Wakes
+from jetcluster.consumer.ports import DeliveryBus
 from jetcluster.consumer.pull import PullDelivery
 from jetcluster.consumer.push import PushDelivery
 from jetcluster.consumer.results import Sent, Settled
 from jetcluster.consumer.rules import FLOW_CONTROL
+from jetcluster.consumer.scheduler import OwnerWakes
 from jetcluster.consumer.selection import Selection
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.consumer.turn import DELIVER, EXHAUSTED, GONE, REDELIVER, SKIP, Value
 from jetcluster.model.advisory import Event
 from jetcluster.protocol.bus import Origin, Subscription
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.direct_get import level_is_met
 
 SKIP_DELAY: Final = 10_000_000_000
@@ -38,9 +41,9 @@ class Surroundings(NamedTuple):
     """What an owner lives in."""
 
     bus: DeliveryBus
-    messages: Messages
-    turns: Turns
-    wakes: Wakes
+    messages: BlockStore
+    turns: OwnerTurns
+    wakes: OwnerWakes
     clock: Clock
     rng: Rng
     render: Callable[[Event], bytes]

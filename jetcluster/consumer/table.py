@@ -15,12 +15,13 @@ from jetcluster.consumer import archived, creation, pending, turn
 from jetcluster.consumer.ops import OPS
 from jetcluster.consumer.pending import NEVER
 from jetcluster.consumer.results import Outcome, Sent, Settled, TableObserver, TurnResult
-from jetcluster.consumer.retention import Retention, TableStore
+from jetcluster.consumer.retention import Retention
 from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.sessions import Sessions
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.consumer.turn import Op
 from jetcluster.errors import ApiError
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands
 from jetcluster.stream.commands import CommandError, UnknownCommandError
 from jetcluster.stream.log_json import load_object
@@ -48,7 +49,7 @@ class ConsumerTable:
     """`stream.ports.Extension`. Nothing is written before the store's next commit asks for it (`flush`), so a thousand
     idle consumers cost nothing and a busy one costs a few rows per commit, however many turns that holds."""
 
-    def __init__(self, store: TableStore, observer: TableObserver | None = None) -> None:
+    def __init__(self, store: BlockStore, observer: TableObserver | None = None) -> None:
         """Empty until the machine calls `reload`."""
         self.observer = observer
         self.by_name: dict[str, ConsumerState] = {}

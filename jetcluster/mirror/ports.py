@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.mirror.pace import Paces
 from jetcluster.protocol.bus import Bus
-from jetcluster.store.api import DamagedError, Msg
+from jetcluster.store.api import DamagedError
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.sourced import Cursor
 
@@ -18,23 +18,6 @@ class Log(Protocol):
     def warning(self, event: str, **values: Any) -> Any: ...
 
 
-class LinkStore(Protocol):
-    """The store of the stream that is fed. May raise DamagedError."""
-
-    @property
-    def messages(self) -> int: ...
-    @property
-    def first_seq(self) -> int: ...
-    @property
-    def last_seq(self) -> int: ...
-    @property
-    def last_ts(self) -> int: ...
-
-    def read(self, seqs: Sequence[int]) -> list[Msg]:
-        """The messages at the ascending `seqs`; those that are not stored are left out."""
-        ...
-
-
 class Target(Protocol):
     """The stream that is fed, on its leader."""
 
@@ -42,7 +25,7 @@ class Target(Protocol):
     def rules(self) -> StreamRules: ...
 
     @property
-    def store(self) -> LinkStore: ...
+    def store(self) -> BlockStore: ...
 
     def cursor(self, key: bytes) -> Cursor | None: ...
 

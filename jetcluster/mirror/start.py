@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from jetcluster.mirror.ports import LinkStore, Target
+from jetcluster.mirror.ports import Target
 from jetcluster.mirror.upstream import Start, Upstream
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import times
 
 CHUNK: Final = 512
@@ -32,7 +33,7 @@ def start_of(upstream: Upstream, target: Target, identity: bytes) -> Start:
     return Start(0, configured=True)
 
 
-def newest_of(upstream: Upstream, store: LinkStore) -> tuple[int, bytes] | None:
+def newest_of(upstream: Upstream, store: BlockStore) -> tuple[int, bytes] | None:
     """What the newest stored message of the source says: after a restore from an archive, or when a source comes back
     that was taken out, that is all there is. (sequence, identity) or None."""
     high = store.last_seq

@@ -9,7 +9,7 @@ from jetcluster.errors import OBJECT_DELETED, OBJECT_MISMATCH, OBJECT_NOT_FOUND,
 from jetcluster.objects.layout import Layout
 from jetcluster.objects.metadata import Info, dump, invalid, parse_info
 from jetcluster.store.api import Msg
-from jetcluster.stream.ports import ReadStore
+from jetcluster.store.block_store import BlockStore
 
 LIST_BYTES: Final = 900 << 10
 """Objects of one answer, so that it fits into a message of the usual largest size."""
@@ -37,7 +37,7 @@ class Download(NamedTuple):
 class Catalog:
     """Whatever reads raises DamagedError."""
 
-    def __init__(self, layout: Layout, store: ReadStore) -> None:
+    def __init__(self, layout: Layout, store: BlockStore) -> None:
         self._layout = layout
         self._store = store
 
@@ -97,7 +97,7 @@ class Catalog:
 class Listing:
     """The answer to a list request, worked out in steps: a bucket may hold very many objects."""
 
-    def __init__(self, layout: Layout, store: ReadStore, offset: int, limit: int) -> None:
+    def __init__(self, layout: Layout, store: BlockStore, offset: int, limit: int) -> None:
         """`limit` 0: as many as fit."""
         self._layout = layout
         self._store = store

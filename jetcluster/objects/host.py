@@ -9,8 +9,8 @@ from jetcluster.clock import Clock
 from jetcluster.errors import ApiError
 from jetcluster.protocol.bus import Bus, Callback
 from jetcluster.store.api import DamagedError
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.acks import PubAcks
-from jetcluster.stream.ports import ReadStore
 
 Done = Callable[[int | ApiError | None], None]
 """The result of a command's apply; None when the leadership was lost and nobody knows."""
@@ -43,7 +43,7 @@ class Host:
     def __init__(
         self,
         stream: str,
-        store: ReadStore,
+        store: BlockStore,
         bus: Bus,
         clock: Clock,
         call_soon: Callable[[Callable[[], None]], Any],

@@ -19,7 +19,7 @@ from jetcluster.records import dataclass
 from jetcluster.replica.account_quota import AccountQuota
 from jetcluster.replica.pulse import Pulse
 from jetcluster.replica.rounds import Rounds
-from jetcluster.store.kv import Kv
+from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.stream.atomic_stage import BatchQuota
 from jetcluster.stream.backlog import PENDING_BYTES, PENDING_MESSAGES
 
@@ -51,7 +51,7 @@ class NodeContext:
     domain: str
     mesh: MeshCore
     raft: RaftNode
-    kv: Kv
+    kv: RocksKv
     turn_commit: TurnCommit
     bus: Callable[[str], DeliveryBus]
     """Account name -> its bus."""

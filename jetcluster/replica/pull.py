@@ -16,7 +16,7 @@ from jetcluster.clock import Clock
 from jetcluster.mesh.api import Mesh, MeshError, MeshRefusedError
 from jetcluster.records import dataclass
 from jetcluster.replica.exports import ASK_RANGES, ASK_READ, CHUNK_BYTES, RANGES, READ, SLICE, Spans, rest
-from jetcluster.store.kv import Snapshot
+from jetcluster.store.rocks_cursor import Snapshot
 from jetcluster.store.transfer import END, START, Range, Taker, Wanted, decode_ranges, encode_places
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jetcluster.clock import Timers
-from jetcluster.store.kv import Kv, KvError, KvFullError
+from jetcluster.store.kv import KvError, KvFullError
+from jetcluster.store.rocks_kv import RocksKv
 
 if TYPE_CHECKING:
     from jetcluster.replica.context import Log
@@ -27,7 +28,7 @@ durable, or reads a snapshot of it, commits by itself."""
 
 
 class TurnCommit:
-    def __init__(self, kv: Kv, timers: Timers, log: Log) -> None:
+    def __init__(self, kv: RocksKv, timers: Timers, log: Log) -> None:
         self._kv = kv
         self._timers = timers
         self._log = log

@@ -10,7 +10,8 @@ from jetcluster.store.api import Columns, DamagedError, Msg
 from jetcluster.store.batch import FEW, Batch
 from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.blocks import BlockTable, decode_block
-from jetcluster.store.kv import Kv, KvDamagedError
+from jetcluster.store.kv import KvDamagedError
+from jetcluster.store.rocks_kv import RocksKv
 
 _new_tuple = tuple.__new__
 """A NamedTuple's own constructor costs three times as much."""
@@ -21,7 +22,7 @@ OVERHEAD = 200
 
 
 class BlockReader:
-    def __init__(self, kv: Kv, stream: int, blocks: BlockTable, cache: BlockCache) -> None:
+    def __init__(self, kv: RocksKv, stream: int, blocks: BlockTable, cache: BlockCache) -> None:
         self._kv = kv
         self._stream = stream
         self._blocks = blocks

@@ -39,6 +39,7 @@ from jetcluster.store.kv import (
     chunked,
 )
 from jetcluster.store.progress import Progress
+from jetcluster.store.rocks_cursor import RocksSnapshot, failure_of, pairs_from
 from jetcluster.store.rocks_options import options_of
 
 MEMTABLE = 32 << 20
@@ -76,34 +77,6 @@ _WOULD_WAIT = "Result incomplete"
 _STALLS = ("rocksdb.is-write-stopped", "rocksdb.actual-delayed-write-rate")
 ROOM_CHECK = 1 << 20
 """The free space is looked up once per so many written bytes."""
-
-
-class RocksSnapshot:
-    """One iterator: RocksDB keeps what it saw when it was made. (rocksdict 0.3.29's own Snapshot shows later writes.)
-
-    One scan at a time. It pins table files that compaction has replaced meanwhile; do not keep it for long.
-    """
-
-    def __init__(self, cursor: Any, newer: OpenWrites | None) -> None:
-        """`newer`: what could not be committed."""
-        self._cursor = cursor
-        self._newer = newer
-
-    def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
-        if self._cursor is None:
-            raise KvError("the database was closed")
-        pairs = self._stored(start, end)
-        yield from pairs if self._newer is None else self._newer.over(pairs, start, end)
-
-    def _stored(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
-        for pair in _pairs(self._cursor, None, start):
-            if pair[0] >= end:
-                return
-            yield pair
-
-    def close(self) -> None:
-        """Scans raise KvError from here on."""
-        self._cursor = self._newer = None
 
 
 class RocksKv(Commits):
@@ -164,7 +137,7 @@ class RocksKv(Commits):
                 options.set_disable_auto_compactions(True)
             self._db = self._connect(options)
         except Exception as error:
-            raise type(_failure(error))(f"cannot open {path}: {error}") from error
+            raise type(failure_of(error))(f"cannot open {path}: {error}") from error
 
     def _connect(self, options: Any) -> Any:
         return self._rocks.Rdict(str(self._path), options)
@@ -183,7 +156,7 @@ class RocksKv(Commits):
                 self.damage = self.damage or f"{name} has {found} bytes, {size} were written"
 
     def _failed(self, error: Exception) -> KvError:
-        failure = _failure(error)
+        failure = failure_of(error)
         if isinstance(failure, KvDamagedError):
             self.damage = self.damage or str(failure)
         return failure
@@ -195,17 +168,21 @@ class RocksKv(Commits):
 
     @property
     def busy_since(self) -> float | None:
+        """Monotonic seconds when the oldest flush or commit that is under way began; None: none is."""
         return self._progress.busy_since
 
     @property
     def failing(self) -> str:
+        """Why the last commit, the last flush, or a read of the last seconds failed; "" when none did."""
         return self._progress.failing
 
     def trouble(self) -> str:
+        """What is wrong at the moment, for the node's health: what fails, or has taken too long. "" when nothing is."""
         return self._progress.trouble()
 
     @property
     def overloaded(self) -> bool:
+        """Writes pile up that cannot be committed for now: nothing more should be applied until a commit succeeds."""
         held = self._open
         return self._progress.held_since is not None and (
             held.size >= MOST_OPEN_BYTES or len(held.values) >= MOST_OPEN_WRITES
@@ -213,14 +190,19 @@ class RocksKv(Commits):
 
     @property
     def due(self) -> bool:
+        """So much was committed since the last flush that the next one should come at once: commits will have to wait
+        for it soon."""
         return self._owner_flushes and self._active >= self._memtable
 
     @property
     def open_bytes(self) -> int:
+        """Size of the open writes; commit earlier than at the end of the turn when it grows large."""
         return self._open.size if self._open else 0
 
     @property
     def pressing(self) -> bool:
+        """The open writes should be committed at the end of this turn. Else that may wait a while, for what later turns
+        delete or overwrite again is then never written."""
         held = self._open
         return bool(
             self._eager
@@ -249,6 +231,8 @@ class RocksKv(Commits):
         self._open.put(key, value)
 
     def put_new(self, keys: Iterable[bytes], value: bytes) -> None:
+        """As `put` of each, for keys that were never there before, neither open nor committed. What is deleted again
+        before it is committed is then never written at all."""
         self._open.put_new(keys, value)
 
     def delete(self, key: bytes) -> None:
@@ -258,14 +242,18 @@ class RocksKv(Commits):
         self._open.delete_each(keys)
 
     def delete_range(self, start: bytes, end: bytes) -> None:
+        """Deletes start <= key < end."""
         if start < end:
             self._open.delete_range(start, end)
 
     def outdated(self, key: bytes) -> None:
+        """What `key` held before its newest write is to leave the disk too: with one of the next flushes, or later when
+        many are asked for or space is short."""
         if len(self._outdated) < MAX_OUTDATED:
             self._outdated.add(key)
 
     def floor(self, key: bytes, low: bytes) -> KeyValue | None:
+        """The pair with the greatest key in low..key, both included."""
         stored = self._stored_floor(key, low)
         newer = self._open.floor(key, low) if self._open else None
         if newer is None or (stored is not None and stored[0] > newer):
@@ -273,6 +261,7 @@ class RocksKv(Commits):
         return newer, self._open.present(newer)
 
     def ceiling(self, key: bytes, end: bytes) -> KeyValue | None:
+        """The pair with the smallest key in key..end, `end` excluded."""
         pairs = self._pairs(key, end)
         if not self._open:
             return next(pairs, None)
@@ -284,10 +273,12 @@ class RocksKv(Commits):
         return newer, self._open.present(newer)
 
     def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
+        """Pairs with start <= key < end, ascending. Writes made after the call may or may not show up in it."""
         pairs = self._pairs(start, end)
         return self._open.over(pairs, start, end) if self._open else pairs
 
     def chunks(self, start: bytes, end: bytes) -> Iterator[list[KeyValue]]:
+        """As `scan`, for very many pairs at once: lists of up to CHUNK."""
         if self._open or start >= end:
             return chunked(self.scan(start, end))
         return self._stored_chunks(start, end)
@@ -307,6 +298,8 @@ class RocksKv(Commits):
         yield from chunked(self._pairs(start, end))
 
     def commit(self) -> int:
+        """Writes the open batch; returns `commits`. Raises KvError and keeps the batch when that fails. Keeps it, too,
+        where the store would have to wait for its disk (`open_bytes`): it is to be tried again soon."""
         self._run_hooks()
         if not self._open:
             return self.commits
@@ -370,9 +363,11 @@ class RocksKv(Commits):
         return self._db.property_int_value("rocksdb.cur-size-active-mem-table") or 0
 
     def discard(self, stream: int) -> None:
+        """Takes the open writes of one stream back; those of the others stay."""
         self._open.discard(keys.stream_prefix(0, stream)[1:])
 
     def snapshot(self) -> RocksSnapshot:
+        """Commits, then a fixed view of everything, what stays open included. Only between commands."""
         self.commit()
         newer = self._open.copy() if self._open else None
         try:
@@ -383,14 +378,18 @@ class RocksKv(Commits):
         return snapshot
 
     def pinned_bytes(self) -> int:
+        """Memory of writes that are not flushed yet, or that snapshots keep from being freed."""
         return self._db.property_int_value("rocksdb.size-all-mem-tables") or 0
 
     @property
     def spare_bytes(self) -> int:
+        """Free space that something large may fill: what is kept for flushes, for the journal and for a compaction that
+        frees what was deleted is not among it. Negative when that is touched already."""
         unflushed = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
         return self._free_bytes() - self._reserve - unflushed - self._open.size - self.compaction_bytes() // 2
 
     async def reclaim(self, ranges: list[tuple[bytes, bytes]]) -> None:
+        """Flushes; then what was deleted within `ranges` leaves the disk, as far as nobody reads it. Raises KvError."""
         async with self._flushing:
             await self._flush_open()
             await self._compact(ranges)
@@ -423,6 +422,7 @@ class RocksKv(Commits):
         self._active = self._size_active()
 
     async def flush(self) -> None:
+        """Commits, then makes all committed data durable, off the event loop. Raises KvError."""
         async with self._flushing:
             await self._flush_open()
             if self._outdated and not self._tight:
@@ -442,6 +442,7 @@ class RocksKv(Commits):
                         self._garbage, self.wants_flush = garbage | self._garbage, True
 
     def flush_now(self) -> None:
+        """`flush`, blocking: shutdown and tests."""
         commit = self.commit()
         self._flush_memtable()
         self._active = self._size_active()
@@ -574,27 +575,4 @@ class RocksKv(Commits):
             cursor = self._db.iter(bounds)
         except Exception as error:
             raise self._unreadable(error) from error
-        return _pairs(cursor, bounds, start, self._unreadable)
-
-
-def _pairs(
-    cursor: Any, bounds: Any, start: bytes, failed: Callable[[Exception], KvError] | None = None
-) -> Iterator[KeyValue]:
-    """`bounds` is only held: rocksdict's iterator points into it, and reads freed memory when it is gone first."""
-    try:
-        cursor.seek(start)
-        valid, key, value, step = cursor.valid, cursor.key, cursor.value, cursor.next
-        while valid():
-            yield key(), value()
-            step()
-        cursor.status()
-    except Exception as error:
-        raise (failed or _failure)(error) from error
-
-
-def _failure(error: Exception) -> KvError:
-    """rocksdict raises bare exceptions with RocksDB's status as text."""
-    text = str(error)
-    if text.startswith("Corruption"):
-        return KvDamagedError(text)
-    return KvFullError(text) if "No space left" in text else KvError(text)
+        return pairs_from(cursor, bounds, start, self._unreadable)

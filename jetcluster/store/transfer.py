@@ -25,7 +25,10 @@ from typing import NamedTuple
 
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
-from jetcluster.store.kv import KeyValue, Kv, KvDamagedError, Snapshot
+from jetcluster.store.kv import KeyValue, KvDamagedError
+from jetcluster.store.mem_records import MemRecords
+from jetcluster.store.rocks_cursor import Snapshot
+from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.scrub import KINDS, verify
 
 START = b"\0"
@@ -115,7 +118,7 @@ class Giver:
 class Taker:
     """Makes the records of stream `stream` in `kv` equal to a giver's."""
 
-    def __init__(self, kv: Kv, stream: int) -> None:
+    def __init__(self, kv: RocksKv | MemRecords, stream: int) -> None:
         self._kv = kv
         self._stream = stream
         self.place = START

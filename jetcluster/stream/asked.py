@@ -16,7 +16,8 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from jetcluster.stream.ports import SIDE_ASKED, MachineStore
+from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.ports import SIDE_ASKED
 from jetcluster.stream.results import JobStep, Result
 
 MOST: Final = 1024
@@ -42,7 +43,7 @@ class Outcome(NamedTuple):
 
 
 class Asked:
-    def __init__(self, store: MachineStore) -> None:
+    def __init__(self, store: BlockStore) -> None:
         """Continues where the store stands. Raises AskedError."""
         self._store = store
         self._ended: dict[int, Outcome] = {}

@@ -14,10 +14,11 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import Batch
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.counters import Tally, check_increment
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.fields import nats_fields, number
-from jetcluster.stream.ports import MachineStore, Message
+from jetcluster.stream.ports import Message
 from jetcluster.stream.publish import EXPECTED_SUBJECT, MAX_HEADER, expected_wildcards
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import check_schedule
@@ -87,7 +88,7 @@ class AtomicChecks:
         self,
         name: bytes,
         rules: StreamRules,
-        store: MachineStore,
+        store: BlockStore,
         dedupe: DedupeWindow,
         staging: Staging,
         batch: Batch,

@@ -8,11 +8,12 @@ from typing import Final, NamedTuple
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import counter_sources
 from jetcluster.stream.counter_sources import KEY, MAX_BYTES, NONE, Seen
 from jetcluster.stream.fields import nats_fields, replaced
 from jetcluster.stream.increments import MAX_DIGITS, parse_increment
-from jetcluster.stream.ports import SIDE_COUNTED, MachineStore, Message
+from jetcluster.stream.ports import SIDE_COUNTED, Message
 from jetcluster.stream.rules import StreamRules
 
 _MAX_PAYLOAD: Final = 2 * MAX_DIGITS
@@ -68,7 +69,7 @@ Made = tuple[bytes, bytes, Tally]
 _NEW: Final = Tally(0, NONE, b"")
 
 
-def tracks_sources(store: MachineStore, rules: StreamRules) -> bool:
+def tracks_sources(store: BlockStore, rules: StreamRules) -> bool:
     """Messages of the stream carry what is counted of its sources: from its first configuration with some on, also when
     it has none any more. (Counters of before, which versions of before know as well, keep all headers as they came.)
     Apply only."""
@@ -85,7 +86,7 @@ class Totals:
 
     __slots__ = ("_staged", "_store", "tracks")
 
-    def __init__(self, store: MachineStore, *, tracks: bool) -> None:
+    def __init__(self, store: BlockStore, *, tracks: bool) -> None:
         """`tracks`: as `tracks_sources` says."""
         self._store = store
         self.tracks = tracks

@@ -19,11 +19,12 @@ from jetcluster import API_LEVEL
 from jetcluster.budget import Steps
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.subjects import is_literal
-from jetcluster.store.api import Columns, DamagedError, LostViewError, Msg, View
+from jetcluster.store.api import Columns, DamagedError, LostViewError, Msg
+from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KvError
+from jetcluster.store.view import View
 from jetcluster.stream import times
 from jetcluster.stream.get_request import GetRequest, MalformedRequest
-from jetcluster.stream.ports import ReadStore
 
 Frame = tuple[bytes, bytes]
 """(header block or b"", payload)."""
@@ -75,7 +76,7 @@ class DirectGet:
     __slots__ = ("_excludes_instant", "_first_line", "_server", "_stream", "_stream_line", "store")
 
     def __init__(
-        self, stream: str, store: ReadStore, server: str = "", excludes_instant: Callable[[], bool] = lambda: False
+        self, stream: str, store: BlockStore, server: str = "", excludes_instant: Callable[[], bool] = lambda: False
     ) -> None:
         """`excludes_instant`: is a message of the very instant of `up_to_time` left out, as by nats-server?"""
         self.store = store
@@ -312,7 +313,7 @@ class Reply:
         return size
 
 
-def find_one(store: ReadStore, request: GetRequest) -> Msg | None:
+def find_one(store: BlockStore, request: GetRequest) -> Msg | None:
     """The message that a single get (Direct Get or MSG.GET) means, by 1.5. Raises DamagedError."""
     if request.last_by_subj:
         return store.last_by_subject(request.last_by_subj)
@@ -323,7 +324,7 @@ def find_one(store: ReadStore, request: GetRequest) -> Msg | None:
     return store.get(request.seq)
 
 
-def preparing(store: ReadStore, request: GetRequest) -> Steps[None] | None:
+def preparing(store: BlockStore, request: GetRequest) -> Steps[None] | None:
     """What is to be done first where a single get or a batch may take long; None where it does not."""
     wanted = request.last_by_subj or request.next_by_subj
     if is_literal(wanted) or wanted == b">":
@@ -360,7 +361,7 @@ def _with_proof(answer: tuple[Frame], proof: bytes) -> tuple[Frame]:
     return ((answer[0][0][:-2] + proof + b"\r\n", b""),) if proof else answer
 
 
-def _start(store: ReadStore, request: GetRequest) -> int:
+def _start(store: BlockStore, request: GetRequest) -> int:
     return store.seq_at_time(request.start_time) if request.start_time is not None else request.seq
 
 

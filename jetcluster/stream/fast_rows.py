@@ -17,9 +17,10 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.durations import SECOND
 from jetcluster.stream.fast_parts import FastGate, FastPart, settle
-from jetcluster.stream.ports import SIDE_FAST, MachineStore
+from jetcluster.stream.ports import SIDE_FAST
 from jetcluster.stream.results import PublishResult
 
 MOST: Final = 1000
@@ -78,7 +79,7 @@ class FastRows:
 
     __slots__ = ("_changed", "_kept", "_store", "by_id")
 
-    def __init__(self, store: MachineStore) -> None:
+    def __init__(self, store: BlockStore) -> None:
         """Continues where the store stands. Raises FastRowError."""
         self._store = store
         rows = [(key, FastRow.decode(row)) for key, row in store.side_scan(SIDE_FAST)]

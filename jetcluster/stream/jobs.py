@@ -23,7 +23,8 @@ from typing import Final
 from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.records import dataclass
-from jetcluster.stream.ports import SIDE_JOBS, MachineStore
+from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.ports import SIDE_JOBS
 from jetcluster.stream.results import JobStep
 from jetcluster.stream.rules import INTEREST, StreamRules
 
@@ -116,7 +117,7 @@ class Jobs:
 
     def __init__(
         self,
-        store: MachineStore,
+        store: BlockStore,
         rules: StreamRules,
         removed: Callable[[Sequence[int]], None],
         cut: Callable[[], None],

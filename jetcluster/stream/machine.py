@@ -21,6 +21,7 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.batch import Batch
+from jetcluster.store.block_store import BlockStore
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.stream import atomic_checks, commands, replacing, restoring, sourced
 from jetcluster.stream.asked import Asked, AskedError
@@ -50,7 +51,7 @@ from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.fast_rows import FastRowError, FastRows
 from jetcluster.stream.firing import fire
 from jetcluster.stream.jobs import JobError, Jobs
-from jetcluster.stream.ports import SIDE_CONFIG, Extension, MachineStore
+from jetcluster.stream.ports import SIDE_CONFIG, Extension
 from jetcluster.stream.publish import EXHAUSTED, SUBJECT_TOO_LONG, Admission, mapped
 from jetcluster.stream.replacing import Replace
 from jetcluster.stream.results import BatchResult, JobStep, PublishResult, Result, digest_bytes
@@ -91,7 +92,7 @@ class StreamMachine:
     apart from one that was there when the stream was created.
     """
 
-    def __init__(self, name: str, rules: StreamRules, store: MachineStore, extension: Extension | None = None) -> None:
+    def __init__(self, name: str, rules: StreamRules, store: BlockStore, extension: Extension | None = None) -> None:
         """Continues where the store stands. Without an extension its commands are unknown. Raises StateError."""
         self.name = name
         self.rules = StreamRules.from_config({"name": name, "storage": "memory" if rules.memory else "file"})

@@ -15,13 +15,14 @@ from jetcluster.errors import ApiError
 from jetcluster.model.transforms import TOO_LONG, SubjectTransform
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import MAX_SUBJECT, Batch
+from jetcluster.store.block_store import BlockStore
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.stream import schedules
 from jetcluster.stream.counters import Tally, check_increment
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.fast_parts import FastGate
 from jetcluster.stream.fields import FIELD, KV_OPERATION, NOTHING, nats_fields, number
-from jetcluster.stream.ports import MachineStore, Message
+from jetcluster.stream.ports import Message
 from jetcluster.stream.results import Duplicate, PublishResult, Verdict
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import check_schedule
@@ -73,7 +74,7 @@ class Admission:
     __slots__ = ("_base", "_batch", "_dedupe", "_gate", "_grown", "_name", "_rules", "_staging", "_store", "rules")
 
     def __init__(
-        self, name: str, rules: StreamRules, store: MachineStore, dedupe: DedupeWindow, staging: Staging
+        self, name: str, rules: StreamRules, store: BlockStore, dedupe: DedupeWindow, staging: Staging
     ) -> None:
         self._name = name.encode()
         self.rules = self._rules = rules

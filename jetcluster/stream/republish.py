@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from jetcluster.protocol.subjects import is_valid_literal
 from jetcluster.store.batch import MAX_SUBJECT, Batch
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import times
-from jetcluster.stream.ports import ReadStore
 from jetcluster.stream.rules import StreamRules
 
 
@@ -19,7 +19,7 @@ class Republish:
 
     __slots__ = ("_name", "_rules", "_store", "messages")
 
-    def __init__(self, rules: StreamRules, store: ReadStore) -> None:
+    def __init__(self, rules: StreamRules, store: BlockStore) -> None:
         assert rules.republish is not None
         self._rules = rules
         self._store = store

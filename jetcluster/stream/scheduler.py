@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Final
 
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands, schedules, times
 from jetcluster.stream.commands import Firing
 from jetcluster.stream.cron import CronError
 from jetcluster.stream.durations import SECOND
 from jetcluster.stream.fields import nats_fields
-from jetcluster.stream.ports import MachineStore
 from jetcluster.stream.schedule_pattern import LOCAL, Pattern
 from jetcluster.stream.schedules import Schedules
 
@@ -42,7 +42,7 @@ def system_zone(name: str) -> tzinfo:
 class Scheduler:
     __slots__ = ("_find_zone", "_schedules", "_store", "unknown_zones")
 
-    def __init__(self, store: MachineStore, due: Schedules, find_zone: FindZone = system_zone) -> None:
+    def __init__(self, store: BlockStore, due: Schedules, find_zone: FindZone = system_zone) -> None:
         self._store = store
         self._schedules = due
         self._find_zone = find_zone

@@ -13,10 +13,11 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.subjects import is_valid_literal, matches
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.cron import CronError
 from jetcluster.stream.due_index import DueIndex
 from jetcluster.stream.fields import appended, nats_fields
-from jetcluster.stream.ports import SIDE_SCHEDULES, MachineStore
+from jetcluster.stream.ports import SIDE_SCHEDULES
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedule_pattern import LOCAL, Pattern, parse
 from jetcluster.stream.ttl import parse_ttl
@@ -142,7 +143,7 @@ class Schedules:
 
     __slots__ = ("_store", "index")
 
-    def __init__(self, store: MachineStore) -> None:
+    def __init__(self, store: BlockStore) -> None:
         self._store = store
         self.index = DueIndex(store, SIDE_SCHEDULES)
 

@@ -18,13 +18,14 @@ from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import FILE_HEADER_LENGTH, FILE_RECORD, MEMORY_RECORD, Batch
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import schedules
 from jetcluster.stream.counters import Made, Tally, Totals
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.durations import SECOND
 from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.fields import KV_OPERATION, appended
-from jetcluster.stream.ports import MachineStore, Message
+from jetcluster.stream.ports import Message
 from jetcluster.stream.results import Counted
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import Schedules
@@ -72,7 +73,7 @@ class Staging:
     )
 
     def __init__(
-        self, rules: StreamRules, store: MachineStore, dedupe: DedupeWindow, expiry: Expiry, due: Schedules,
+        self, rules: StreamRules, store: BlockStore, dedupe: DedupeWindow, expiry: Expiry, due: Schedules,
         *, tracks: bool = False,
     ) -> None:  # fmt: skip
         """`tracks`: `counters.tracks_sources`."""
@@ -314,7 +315,7 @@ class Staging:
         return appended(header_block.remove(headers, b"Nats-TTL"), b"Nats-TTL", b"%d" % least)
 
 
-def enforce(store: MachineStore, rules: StreamRules, subjects: list[bytes]) -> int:
+def enforce(store: BlockStore, rules: StreamRules, subjects: list[bytes]) -> int:
     """Evicts what the limits say; discard-new streams refuse instead and never evict to make room for the stream."""
     max_msgs = 0 if rules.discard_new else rules.max_msgs
     max_bytes = 0 if rules.discard_new else rules.max_bytes

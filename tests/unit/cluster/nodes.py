@@ -34,8 +34,8 @@ from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.replica.turn_commit import TurnCommit
 from jetcluster.server.accounts import Accounts
 from jetcluster.store.kv import KvError, KvFullError
-from jetcluster.store.mem_kv import MemKv, SortedKeys
 from jetcluster.stream.levels import LEVEL
+from tests.twins.mem_kv import MemKv, SortedKeys
 from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from tests.unit.cluster.virtual_loop import Strides, VirtualLoop
 

@@ -13,8 +13,9 @@ from jetcluster.replica.exports import READ
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError
-from jetcluster.store.mem_kv import MemKv, MemSnapshot
+from jetcluster.store.mem_records import MemSnapshot
 from jetcluster.store.transfer import Giver, Taker
+from tests.twins.mem_kv import MemKv
 from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from tests.unit.cluster.nodes import ListLog
 from tests.unit.cluster.virtual_loop import VirtualLoop

@@ -100,7 +100,7 @@ class Rig:
     def sync(self) -> None:
         self.node.now = max(self.node.now, self.time.time_ns())
 
-    # -- consumer.ports.Turns
+    # -- operation_log.OwnerTurns
 
     def submit(self, kind: int, value: Value, token: object = None) -> None:
         if not self.ops and self.lag is not None:

@@ -202,7 +202,7 @@ class Rig:
         assert isinstance(self.owner.delivery, PullDelivery)
         return self.owner.delivery
 
-    # -- consumer.ports.Turns, Wakes
+    # -- operation_log.OwnerTurns, scheduler.OwnerWakes
 
     def submit(self, kind: int, value: Value, token: object = None) -> None:
         self.ops.append((kind, value, token))

@@ -12,10 +12,10 @@ from jetcluster.mirror.ports import Surroundings
 from jetcluster.protocol.subjects import matches
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.mem_kv import MemKv
 from jetcluster.stream import commands
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.rules import StreamRules
+from tests.twins.mem_kv import MemKv
 
 CREATED = "2026-01-02T03:04:05.000000006Z"
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_cache import BlockCache, cache_of
-from jetcluster.store.mem_kv import MemKv
+from tests.twins.mem_kv import MemKv
 
 
 def batch(size: int) -> Batch:

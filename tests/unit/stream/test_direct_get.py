@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from jetcluster.store.api import DamagedError, Msg
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.mem_kv import MemKv
 from jetcluster.stream import direct_get, times
 from jetcluster.stream.direct_get import Answer, DirectGet, Frame, Reply
+from tests.twins.mem_kv import MemKv
 from tests.unit.stream.twins import NaiveStore, NaiveView, block
 
 T0 = 1_795_167_385_000_000_000

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.mem_kv import MemKv
 from jetcluster.store.slices import Step
 from jetcluster.stream import commands, jobs
 from jetcluster.stream.jobs import Job, JobError
@@ -21,6 +20,7 @@ from jetcluster.stream.machine import StateError, StreamMachine
 from jetcluster.stream.ports import SIDE_JOBS
 from jetcluster.stream.results import JobStep, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
+from tests.twins.mem_kv import MemKv
 from tests.unit.store.shipping import ship
 
 T0 = 1_700_000_000_000_000_000

@@ -6,13 +6,13 @@ from jetcluster.errors import ApiError
 from jetcluster.store import keys
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.mem_kv import MemKv
 from jetcluster.stream import commands
 from jetcluster.stream.commands import UnknownCommandError
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.machine import StateError, StreamMachine
 from jetcluster.stream.results import Duplicate, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
+from tests.twins.mem_kv import MemKv
 from tests.unit.stream.twins import NaiveStore, block
 
 T0 = 1_700_000_000_000_000_000

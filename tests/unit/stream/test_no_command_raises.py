@@ -13,7 +13,6 @@ from jetcluster.consumer import ops, turn
 from jetcluster.consumer.table import ConsumerTable
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.mem_kv import MemKv
 from jetcluster.stream import commands
 from jetcluster.stream.applier import Applier, LogEntry
 from jetcluster.stream.commands import UnknownCommandError
@@ -21,6 +20,7 @@ from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.republish import Republish
 from jetcluster.stream.results import Result, digest_bytes
 from jetcluster.stream.rules import StreamRules
+from tests.twins.mem_kv import MemKv
 from tests.unit.stream.extremes import COMMANDS, COUNTING, OPS, T0, Extremes
 
 STREAM = 5

@@ -1,0 +1,64 @@
+"""`RocksSnapshot`: reading RocksDB in order through its cursors, and what its failures mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jetcluster.store.kv import KeyValue, KvDamagedError, KvError, KvFullError, OpenWrites
+from jetcluster.store.mem_records import MemSnapshot
+
+
+class RocksSnapshot:
+    """One iterator: RocksDB keeps what it saw when it was made. (rocksdict 0.3.29's own Snapshot shows later writes.)
+
+    One scan at a time. It pins table files that compaction has replaced meanwhile; do not keep it for long.
+    """
+
+    def __init__(self, cursor: Any, newer: OpenWrites | None) -> None:
+        """`newer`: what could not be committed."""
+        self._cursor = cursor
+        self._newer = newer
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
+        if self._cursor is None:
+            raise KvError("the database was closed")
+        pairs = self._stored(start, end)
+        yield from pairs if self._newer is None else self._newer.over(pairs, start, end)
+
+    def _stored(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
+        for pair in pairs_from(self._cursor, None, start):
+            if pair[0] >= end:
+                return
+            yield pair
+
+    def close(self) -> None:
+        """Scans raise KvError from here on."""
+        self._cursor = self._newer = None
+
+
+Snapshot = RocksSnapshot | MemSnapshot
+"""Pairs as of one moment."""
+
+
+def pairs_from(
+    cursor: Any, bounds: Any, start: bytes, failed: Callable[[Exception], KvError] | None = None
+) -> Iterator[KeyValue]:
+    """`bounds` is only held: rocksdict's iterator points into it, and reads freed memory when it is gone first."""
+    try:
+        cursor.seek(start)
+        valid, key, value, step = cursor.valid, cursor.key, cursor.value, cursor.next
+        while valid():
+            yield key(), value()
+            step()
+        cursor.status()
+    except Exception as error:
+        raise (failed or failure_of)(error) from error
+
+
+def failure_of(error: Exception) -> KvError:
+    """rocksdict raises bare exceptions with RocksDB's status as text."""
+    text = str(error)
+    if text.startswith("Corruption"):
+        return KvDamagedError(text)
+    return KvFullError(text) if "No space left" in text else KvError(text)
