@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
-from jetcluster.api.cluster import Cluster
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng
 from jetcluster.config.compat_options import CompatOptions
+from jetcluster.logs import Log
 from jetcluster.model.advisory import Advisories
 from jetcluster.model.limits import UNLIMITED, AccountLimits
 
-
-class Log(Protocol):
-    """The part of a structlog logger that we use."""
-
-    def debug(self, event: str, **values: Any) -> Any: ...
-    def warning(self, event: str, **values: Any) -> Any: ...
-    def error(self, event: str, **values: Any) -> Any: ...
+if TYPE_CHECKING:
+    from jetcluster.cluster.jetstream import JetStream
 
 
 @dataclass(slots=True)
@@ -41,7 +36,7 @@ class RestoreRoom:
 
 @dataclass(slots=True)
 class ApiContext:
-    cluster: Cluster
+    cluster: JetStream
     clock: Clock
     rng: Rng
     log: Log

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from jetcluster import errors
+from jetcluster.api import request as api_request
 from jetcluster.api.context import ApiContext, Counters
 from jetcluster.api.object_claims import NO_RESPONDERS, ObjectClaims
 from jetcluster.api.request import Request, check_api_level, check_size
@@ -34,9 +35,6 @@ MAX_RUNNING = 256
 REQUEST_COST = 0.0004
 BYTE_COST = 2e-8
 """Seconds of the loop that a request, and a byte of its payload, are taken to need: so many are begun in a turn."""
-REQUEST_SECONDS = 3.9
-"""A request is answered within so long, whatever it has to ask of other nodes: stock clients give up after 5 s. What
-was begun may still be carried out then, as after any 503."""
 MAX_SESSIONS = 64
 """Snapshots and restores under way for one account on this node."""
 
@@ -239,7 +237,7 @@ class JetStreamApi:
             check_api_level(request.headers)
             check_size(request.payload)
             self._check_sessions(endpoint)
-            async with asyncio.timeout(endpoint.seconds or REQUEST_SECONDS):
+            async with asyncio.timeout(endpoint.seconds or api_request.REQUEST_SECONDS):
                 fields = await endpoint.handler(self._context, request, self.counters)
                 if isinstance(fields, dict) and is_long(fields):
                     reply = {"type": _type(endpoint), **fields}

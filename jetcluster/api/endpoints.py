@@ -34,7 +34,7 @@ class Endpoint:
     in_error: Mapping[str, Any] = field(default_factory=dict)
     """Fields that an error reply holds too: nats-server renders Go's zero values there."""
     seconds: float | None = None
-    """The longest that an answer may take, where it is not that of all others (`dispatch.REQUEST_SECONDS`)."""
+    """The longest that an answer may take, where it is not that of all others (`request.REQUEST_SECONDS`)."""
 
 
 PURGE_SECONDS: Final = 3600.0

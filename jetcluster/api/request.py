@@ -20,6 +20,9 @@ from jetcluster.protocol.bus import Bus, Origin
 
 MAX_BODY = 1024 * 1024
 """Bytes; a stream configuration is at most a few hundred KB."""
+REQUEST_SECONDS = 3.9
+"""A request is answered within so long, whatever it has to ask of other nodes: stock clients give up after 5 s. What
+was begun may still be carried out then, as after any 503."""
 _LEVEL_HEADER = b"\r\nNats-Required-Api-Level:"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jetcluster import API_LEVEL, REPORTED_VERSION, errors
-from jetcluster.api import dispatch
+from jetcluster.api import request as api_request
 from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request
 from jetcluster.errors import ApiError, by_code, invalid_config
@@ -176,7 +176,7 @@ async def purge(context: ApiContext, request: Request) -> Fields:
         await find(context, request)
         raise by_code(errors.BAD_REQUEST)
     body = {"filter": wanted.filter, "seq": wanted.seq, "keep": wanted.keep}
-    async with asyncio.timeout(dispatch.REQUEST_SECONDS) as limit:
+    async with asyncio.timeout(api_request.REQUEST_SECONDS) as limit:
         # One that is under way is waited for: how long, its leader's progress decides.
         _, answer = await on_leader(context, request, "purge", body, under_way=lambda: limit.reschedule(None))
     return {"success": True, "purged": answer["purged"]}
@@ -365,7 +365,7 @@ async def on_leader(
     under_way: Callable[[], None] | None = None,
 ) -> tuple[Assignment, Fields]:
     """Asks the stream's leader; once more if the stream turns out to have been deleted and created again. `under_way`
-    is called when it takes longer (`api.cluster`)."""
+    is called when it takes longer (`JetStream.stream_request`)."""
     found = await find(context, request)
     body = {**body, "revision": found.revision}
     try:

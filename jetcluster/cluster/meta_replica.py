@@ -17,9 +17,9 @@ from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Effect
 from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftGroup, Role
 from jetcluster.raft.membership import Config, Members, decode_members, encode_members
-from jetcluster.replica.catchup import Cut
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.proposals import OutcomeUnknownError, Proposals, resolver
+from jetcluster.replica.snapshot_owner import Cut
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KeyValue
@@ -50,7 +50,7 @@ def read_state(kv: RocksKv, machine: MetaMachine) -> int:
 
 
 class MetaReplica:
-    """`raft.api.StateMachine` and `catchup.SnapshotOwner` of the meta group."""
+    """`raft.api.StateMachine` and `SnapshotOwner` of the meta group."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class MetaReplica:
             return
         self.context.catchup.pull(META_GROUP, leader, index)
 
-    # ---- catchup.SnapshotOwner
+    # ---- SnapshotOwner
 
     @property
     def state_index(self) -> int:

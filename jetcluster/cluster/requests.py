@@ -23,7 +23,7 @@ from jetcluster.replica.leaders import Hint, LeaderTable
 from jetcluster.replica.proposals import OutcomeUnknownError
 
 if TYPE_CHECKING:
-    from jetcluster.replica.context import Log
+    from jetcluster.logs import Log
 
 Body = dict[str, Any]
 Handler = Callable[[int, str, Body], Awaitable[Body]]
@@ -35,7 +35,7 @@ REPEATED = "repeated"
 ONCE = "once"
 """Key of a body: the request's number, the same in all attempts (`cluster.once`)."""
 DEADLINE = 3.5
-"""Seconds for one question; a request may ask two (`api.dispatch.REQUEST_SECONDS` bounds it as a whole)."""
+"""Seconds for one question; a request may ask two (`api.request.REQUEST_SECONDS` bounds it as a whole)."""
 NO_PROGRESS = 30.0
 """Seconds after which a request that is under way is given up when it does not get on."""
 MAX_LONG = 64

@@ -16,7 +16,7 @@ from jetcluster.mesh.identity import write_durably
 from jetcluster.model.times import rfc3339
 
 if TYPE_CHECKING:
-    from jetcluster.replica.context import Log
+    from jetcluster.logs import Log
 
 FILE: Final = "rescues.json"
 """In the JetStream folder."""

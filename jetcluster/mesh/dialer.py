@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import field
-from typing import TYPE_CHECKING
 
-from jetcluster.mesh.auth import Credentials, Handshake, Reason, Refused, derive_key
+from jetcluster.mesh.auth import Handshake, Reason, Refused, derive_key
 from jetcluster.mesh.info import join_url, split_url
-from jetcluster.mesh.link import TcpLink
+from jetcluster.mesh.link import LinkOwner, TcpLink
+from jetcluster.mesh.options import Route
 from jetcluster.records import dataclass
-
-if TYPE_CHECKING:
-    from jetcluster.mesh.mesh import NodeMesh
 
 RETRY_MIN = 0.1
 RETRY_MAX = 2.0
@@ -26,15 +23,6 @@ MAX_HEARSAY = 64
 LEARNED_TTL = 3600.0
 """Seconds after which an address known by gossip only, where nobody answered all the time, is forgotten."""
 LOG_EVERY = 60.0
-
-
-@dataclass(slots=True, frozen=True)
-class Route:
-    """One entry of --routes."""
-
-    host: str
-    port: int
-    credentials: Credentials | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +46,7 @@ class Target:
 
 
 class Dialer:
-    def __init__(self, mesh: NodeMesh) -> None:
+    def __init__(self, mesh: LinkOwner) -> None:
         self._mesh = mesh
         self._targets: dict[tuple[str, int], Target] = {}
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from jetcluster.clock import Clock, Rng, Timers
+from jetcluster.logs import Log
 from jetcluster.mirror.pace import Paces
 from jetcluster.protocol.bus import Bus
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.sourced import Cursor
-
-
-class Log(Protocol):
-    def info(self, event: str, **values: Any) -> Any: ...
-    def warning(self, event: str, **values: Any) -> Any: ...
 
 
 class Target(Protocol):

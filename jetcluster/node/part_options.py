@@ -9,7 +9,8 @@ from urllib.parse import unquote, urlsplit
 
 from jetcluster.config.compat_options import CompatOptions
 from jetcluster.config.options import AuthorizationOptions, ClusterOptions, JetStreamOptions, TlsOptions
-from jetcluster.mesh.mesh import Credentials, MeshTls, Route
+from jetcluster.mesh.auth import Credentials
+from jetcluster.mesh.options import MeshTls, Route
 
 if TYPE_CHECKING:
     from jetcluster.objects.host import ObjectLimits

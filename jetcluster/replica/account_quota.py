@@ -13,18 +13,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Container, Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from jetcluster.clock import Clock
 from jetcluster.errors import INSUFFICIENT_RESOURCES, by_code
+from jetcluster.logs import Log
 from jetcluster.mesh.frames import FrameError
+from jetcluster.meta.state import Assignment
 from jetcluster.model.limits import UNLIMITED, AccountLimits
 from jetcluster.records import dataclass
 from jetcluster.stream.answers import RefusedError
 
 if TYPE_CHECKING:
-    from jetcluster.replica.context import NodeContext
-    from jetcluster.replica.stream_replica import StreamReplica
+    from jetcluster.mesh.core import MeshCore
 
 NOTICE: Final = "used"
 TELL_SECONDS: Final = 0.5
@@ -36,6 +38,15 @@ _NOTHING: Final = AccountLimits(max_memory=0, max_storage=0)
 
 Key = tuple[str, bool, int]
 """Account, whether it is about memory streams, and in an account with tiers the number of replicas; else 0."""
+
+
+class Holding(NamedTuple):
+    """One replica of this node, as far as it counts."""
+
+    assignment: Assignment
+    size: int
+    """Bytes that it stores, with those on their way through the log."""
+    leading: bool
 
 
 @dataclass(slots=True)
@@ -57,8 +68,11 @@ class AccountQuota:
         that this node may hold, -1 for any number."""
         self._limits = limits
         self._node = node
-        self._replicas: Mapping[int, StreamReplica] = {}
-        self._context: NodeContext | None = None
+        self._mesh: MeshCore
+        self._clock: Clock
+        self._log: Log
+        self._nodes: Callable[[], Container[str]]
+        self._holdings: Callable[[], Iterable[Holding]] = tuple
         self._led: Counter[Key] = Counter()
         """Bytes of the streams led here, all replicas counted; never less than they have."""
         self._held: Counter[bool] = Counter()
@@ -70,20 +84,28 @@ class AccountQuota:
         self._tell_at = 0.0
         self._warn_at: dict[str, float] = {}
 
-    def begin(self, context: NodeContext, replicas: Mapping[int, StreamReplica]) -> None:
-        self._context, self._replicas = context, replicas
-        context.mesh.on_notice(NOTICE, self._on_notice)
+    def begin(
+        self,
+        mesh: MeshCore,
+        clock: Clock,
+        log: Log,
+        nodes: Callable[[], Container[str]],
+        holdings: Callable[[], Iterable[Holding]],
+    ) -> None:
+        """`nodes`: the cluster's members by peer id. `holdings`: all replicas of this node."""
+        self._mesh, self._clock, self._log, self._nodes, self._holdings = mesh, clock, log, nodes, holdings
+        mesh.on_notice(NOTICE, self._on_notice)
 
-    def take(self, replica: StreamReplica, size: int) -> None:
+    def take(self, assignment: Assignment, size: int) -> None:
         """Counts `size` bytes that are about to be proposed. Raises RefusedError, and counts nothing then."""
-        memory, copies = replica.assignment.memory, replica.assignment.replicas
-        limits, tier = self._limits(replica.assignment.account), 0
+        memory, copies = assignment.memory, assignment.replicas
+        limits, tier = self._limits(assignment.account), 0
         if limits.tiers is not None:
             limits, tier = limits.tiers.get(f"R{copies}", _NOTHING), copies
-        key = replica.assignment.account, memory, tier
-        share = self._shares.get(replica.assignment.gid)
+        key = assignment.account, memory, tier
+        share = self._shares.get(assignment.gid)
         if share is not None and share.key != key:  # num_replicas was changed, or the account has got or lost tiers
-            self._count_one(replica)
+            self._count()
         limit = limits.max_memory if memory else limits.max_storage
         if limit >= 0 and self._account(key) + size * copies > limit * copies:
             self._count()  # what was counted may be gone again
@@ -98,12 +120,12 @@ class AccountQuota:
                 raise RefusedError(_NODE_FULL)
         self._led[key] += size * copies
         self._held[memory] += size
-        share = self._shares.get(replica.assignment.gid)
+        share = self._shares.get(assignment.gid)
         if share is not None:
             share.led += size * copies
             share.held += size
         else:
-            self._shares[replica.assignment.gid] = _Share(key, size * copies, size)
+            self._shares[assignment.gid] = _Share(key, size * copies, size)
 
     def forget(self, gid: int) -> None:
         """The replica is gone."""
@@ -112,16 +134,14 @@ class AccountQuota:
             self._led[share.key] -= share.led
             self._held[share.key[1]] -= share.held
 
-    def tick(self, stirred: Iterable[StreamReplica] | None = None) -> None:
+    def tick(self, stirred: Iterable[Holding] | None = None) -> None:
         """`stirred`: replicas in which something may have happened since the last tick; None: in any."""
-        context = self._context
-        assert context is not None
         if stirred is None:
             self._count()
         else:
-            for replica in stirred:
-                self._count_one(replica)
-        now = context.clock.monotonic()
+            for holding in stirred:
+                self._count_one(holding)
+        now = self._clock.monotonic()
         if any((self._limits(key[0]).tiers is None) == (key[2] > 0) for key in self._led):
             self._count()  # another JWT of the account; streams where nothing happens are not among the stirred
         told = Counter({key: max(0, size) for key, size in self._led.items() if self._limited(key)})
@@ -131,8 +151,8 @@ class AccountQuota:
             rows = [
                 [account, memory, size, *([tier] if tier else [])] for (account, memory, tier), size in told.items()
             ]
-            context.mesh.notify(None, NOTICE, json.dumps(rows, separators=(",", ":")).encode())
-        members = context.nodes()
+            self._mesh.notify(None, NOTICE, json.dumps(rows, separators=(",", ":")).encode())
+        members = self._nodes()
         for peer in [peer for peer in self._elsewhere if peer not in members]:
             del self._elsewhere[peer]
 
@@ -149,23 +169,21 @@ class AccountQuota:
             limits = limits.tiers.get(f"R{key[2]}", _NOTHING)
         return limits.max_memory if key[1] else limits.max_storage
 
-    def _key(self, replica: StreamReplica) -> Key:
-        assignment = replica.assignment
+    def _key(self, assignment: Assignment) -> Key:
         limits = self._limits(assignment.account)
         return assignment.account, assignment.memory, assignment.replicas if limits.tiers is not None else 0
 
     def _count(self) -> None:
         self._led, self._held = Counter(), Counter()
         self._shares.clear()
-        for replica in self._replicas.values():
-            self._count_one(replica)
+        for holding in self._holdings():
+            self._count_one(holding)
 
-    def _count_one(self, replica: StreamReplica) -> None:
-        assignment = replica.assignment
+    def _count_one(self, holding: Holding) -> None:
+        assignment, size, leading = holding
         self.forget(assignment.gid)
-        size = replica.store.byte_count + replica.ingest.pending_bytes
-        key = self._key(replica)
-        share = self._shares[assignment.gid] = _Share(key, size * assignment.replicas if replica.leading else 0, size)
+        key = self._key(assignment)
+        share = self._shares[assignment.gid] = _Share(key, size * assignment.replicas if leading else 0, size)
         self._held[assignment.memory] += size
         if share.led:
             self._led[key] += share.led
@@ -183,11 +201,10 @@ class AccountQuota:
         self._elsewhere[peer] = told
 
     def _warn(self, account: str, text: str) -> None:
-        assert self._context is not None
-        now = self._context.clock.monotonic()
+        now = self._clock.monotonic()
         if now >= self._warn_at.get(account, 0.0):
             self._warn_at[account] = now + WARN_SECONDS
-            self._context.log.warning(text, account=account)
+            self._log.warning(text, account=account)
 
 
 def _tier(row: list[object]) -> int:

@@ -20,7 +20,7 @@ from jetcluster.store.rocks_cursor import Snapshot
 from jetcluster.store.transfer import END, START, Range, Taker, Wanted, decode_ranges, encode_places
 
 if TYPE_CHECKING:
-    from jetcluster.replica.catchup import SnapshotOwner
+    from jetcluster.replica.snapshot_owner import SnapshotOwner
 
 RESUME_SECONDS = 25.0
 """A peer out of reach is asked again for so long; less than it keeps the export."""

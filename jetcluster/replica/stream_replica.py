@@ -18,12 +18,12 @@ from jetcluster.objects.layout import STREAM_PREFIX
 from jetcluster.protocol.bus import Callback
 from jetcluster.raft.api import RaftError, RaftGroup, Role, StorageFullError
 from jetcluster.raft.membership import Config, ConfigError, Members, decode_members, encode_members
+from jetcluster.replica.account_quota import Holding
 from jetcluster.replica.applying import Applying
-from jetcluster.replica.catchup import Cut
+from jetcluster.replica.checkpoints import Checkpoints
 from jetcluster.replica.consumer_exchange import ConsumerExchange
 from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.context import NodeContext
-from jetcluster.replica.drift import Checkpoints
 from jetcluster.replica.leadership import Leadership
 from jetcluster.replica.listening import Listening
 from jetcluster.replica.members import follow_assignment
@@ -33,6 +33,7 @@ from jetcluster.replica.proposals import Proposals, resolver
 from jetcluster.replica.read_group import ReadGroup
 from jetcluster.replica.repair import Repair
 from jetcluster.replica.rounds import LONGEST_REST
+from jetcluster.replica.snapshot_owner import Cut
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.room import Room
@@ -52,7 +53,7 @@ CONFIRM_SECONDS = 2.0
 
 
 class StreamReplica:
-    """`raft.api.StateMachine` and `catchup.SnapshotOwner` of one stream."""
+    """`raft.api.StateMachine` and `SnapshotOwner` of one stream."""
 
     def __init__(self, context: NodeContext, assignment: Assignment, exchange: ConsumerExchange) -> None:
         self.context = context
@@ -144,7 +145,7 @@ class StreamReplica:
             error = StorageFullError if self.context.turn_commit.full else RaftError
             raise error(f"the data store cannot be written: {failing}")
         if self.leading:
-            self.context.account_quota.take(self, len(command))
+            self.context.account_quota.take(self.assignment, len(command))
         if command[0] == commands.FAST_PUBLISH:
             understood = self.understood(command)
             if understood is None:
@@ -242,7 +243,7 @@ class StreamReplica:
             return
         self.context.catchup.pull(self.assignment.gid, leader, index)
 
-    # ---- catchup.SnapshotOwner
+    # ---- SnapshotOwner
 
     @property
     def state_index(self) -> int:
@@ -309,6 +310,11 @@ class StreamReplica:
         return self.group.role is Role.LEADER and self.group.ready and self.context.meta_current
 
     @property
+    def holding(self) -> Holding:
+        """This replica in the account's quota."""
+        return Holding(self.assignment, self.store.byte_count + self.ingest.pending_bytes, self.leading)
+
+    @property
     def failed(self) -> str:
         """Why this replica stopped for good (its state machine raised); empty while it works."""
         return self.group.stopped
@@ -320,12 +326,12 @@ class StreamReplica:
 
     @property
     def keeps_state(self) -> bool:
-        """See `catchup.SnapshotOwner`."""
+        """See `SnapshotOwner`."""
         return bool(self.damaged or self.suspect)
 
     @property
     def wants_state(self) -> bool:
-        """See `catchup.SnapshotOwner`."""
+        """See `SnapshotOwner`."""
         return self.keeps_state or self.group.lacks_state
 
     @property

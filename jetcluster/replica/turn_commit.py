@@ -10,14 +10,11 @@ but when too much piles up the replicas apply no more until there is room again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from jetcluster.clock import Timers
+from jetcluster.logs import Log
 from jetcluster.store.kv import KvError, KvFullError
 from jetcluster.store.rocks_kv import RocksKv
-
-if TYPE_CHECKING:
-    from jetcluster.replica.context import Log
 
 RETRY_SECONDS = 0.5
 LOOK_SECONDS = 0.05

@@ -15,10 +15,9 @@ import pytest
 from jetcluster.api import relay
 from jetcluster.clock import SystemRng
 from jetcluster.mesh.api import NodeInfo
-from jetcluster.mesh.auth import Reason
+from jetcluster.mesh.auth import Credentials, Reason
 from jetcluster.mesh.frames import Kind, encode_call, encode_notice, encode_ping, encode_raft, encode_sub
 from jetcluster.mesh.identity import new_id
-from jetcluster.mesh.mesh import Credentials
 from jetcluster.mesh.node_key import NodeKey
 from jetcluster.raft import codec
 from tests.cluster.client import create_stream, publish_all, read_all, wait_newest

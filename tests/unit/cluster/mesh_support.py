@@ -11,7 +11,8 @@ from jetcluster.clock import ManualTime, SystemRng
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.identity import new_id
 from jetcluster.mesh.info import split_url
-from jetcluster.mesh.mesh import MeshOptions, NodeMesh, Route
+from jetcluster.mesh.mesh import NodeMesh
+from jetcluster.mesh.options import MeshOptions, Route
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import RemotePeer
 from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork

@@ -27,9 +27,10 @@ from jetcluster.raft.disk import MemoryDisk
 from jetcluster.raft.journal import Journal, JournalOptions
 from jetcluster.raft.node import RaftNode
 from jetcluster.raft.writer import InlineWriter
-from jetcluster.replica.catchup import CatchUp, SnapshotOwner
+from jetcluster.replica.catchup import CatchUp
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.leaders import LeaderTable
+from jetcluster.replica.snapshot_owner import SnapshotOwner
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.replica.turn_commit import TurnCommit
 from jetcluster.server.accounts import Accounts

@@ -9,10 +9,10 @@ from typing import ClassVar
 
 from jetcluster.clock import SystemRng
 from jetcluster.mesh.api import NodeInfo
-from jetcluster.mesh.auth import Greeting, Handshake, Refused, derive_key
+from jetcluster.mesh.auth import Credentials, Greeting, Handshake, Refused, derive_key
 from jetcluster.mesh.frames import Kind
 from jetcluster.mesh.info import encode_info, split_url
-from jetcluster.mesh.mesh import Credentials, NodeMesh
+from jetcluster.mesh.mesh import NodeMesh
 from jetcluster.mesh.node_key import NodeKey
 
 SECRET = Credentials("route", "secret")

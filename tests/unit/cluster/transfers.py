@@ -8,8 +8,9 @@ from typing import Any
 
 from jetcluster.clock import SeededRng, Timers
 from jetcluster.raft.membership import Config
-from jetcluster.replica.catchup import CatchUp, Cut, SnapshotOwner
+from jetcluster.replica.catchup import CatchUp
 from jetcluster.replica.exports import READ
+from jetcluster.replica.snapshot_owner import Cut, SnapshotOwner
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError

@@ -19,7 +19,8 @@ from jetcluster.mesh.link import (
     WRITE_DEADLINE,
     TcpLink,
 )  # fmt: skip
-from jetcluster.mesh.mesh import MeshOptions, NodeMesh
+from jetcluster.mesh.mesh import NodeMesh
+from jetcluster.mesh.options import MeshOptions
 from jetcluster.raft.config import RaftConfig
 from tests.unit.cluster.mesh_support import info
 

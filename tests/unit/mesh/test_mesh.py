@@ -23,12 +23,13 @@ from jetcluster.config.options import TlsOptions
 from jetcluster.config.tls import client_context, server_context
 from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.mesh.api import MeshError
-from jetcluster.mesh.auth import Handshake, Reason, derive_key, encode_refused
+from jetcluster.mesh.auth import Credentials, Handshake, Reason, derive_key, encode_refused
 from jetcluster.mesh.frames import FrameReader, Kind, frame
 from jetcluster.mesh.info import encode_info
 from jetcluster.mesh.interest import MeshInterest
 from jetcluster.mesh.link import TcpLink
-from jetcluster.mesh.mesh import Credentials, MeshOptions, MeshTls, NodeMesh, Route
+from jetcluster.mesh.mesh import NodeMesh
+from jetcluster.mesh.options import MeshOptions, MeshTls, Route
 from tests.unit.cluster.mesh_support import FakeSwitchboard, Proxy, full, info, node, route_to, stop, until
 from tests.unit.server.certificate import Authority, pin_of
 
