@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
+from jetcluster.consumer.delivery_context import DeliveryContext
 from jetcluster.consumer.pending import NEVER
 from jetcluster.consumer.results import Settled
 from jetcluster.consumer.rules import ALL, FLOW_CONTROL
@@ -20,9 +21,6 @@ from jetcluster.consumer.turn import ACK, NAK, PROGRESS, TERM, Value
 from jetcluster.model.consumer_advisory import ACK_METRIC, MSG_NAKED, MSG_TERMINATED
 from jetcluster.protocol.bus import Origin
 from jetcluster.stream import durations
-
-if TYPE_CHECKING:
-    from jetcluster.consumer.owner import ConsumerOwner
 
 KINDS: Final = frozenset((ACK, NAK, TERM, PROGRESS))
 
@@ -53,10 +51,18 @@ class Words:
 
 
 class Acks:
-    __slots__ = ("_acked", "_early", "_in_flight", "_owner", "_replies", "_state", "_words")
+    __slots__ = ("_acked", "_again", "_early", "_in_flight", "_owner", "_replies", "_request", "_state", "_words")
 
-    def __init__(self, owner: ConsumerOwner) -> None:
+    def __init__(
+        self,
+        owner: DeliveryContext,
+        request: Callable[[bytes, bytes], None],
+        again: Callable[[Sequence[int]], None],
+    ) -> None:
+        """`request` takes the request for messages that came with an ack, `again` delivers messages again at once."""
         self._owner = owner
+        self._request = request
+        self._again = again
         self._state = owner.state
         self._in_flight: deque[Words] = deque()
         self._acked: list[int] = []
@@ -128,7 +134,7 @@ class Acks:
         numbers = subject.split(b".", at)[at]
         if payload.startswith(_NEXT):
             self._acked.append(seq)
-            self._owner.request(reply, payload[4:])
+            self._request(reply, payload[4:])
             return
         if payload in _PROGRESS:
             self._add(PROGRESS, seq, reply, b"", b"")
@@ -212,7 +218,7 @@ class Acks:
             return
         if kind == NAK:
             now = {seq for seq, delay in token.value if not delay}  # type: ignore[misc]
-            self._owner.again([seq for seq in outcome.seqs if seq in now])
+            self._again([seq for seq in outcome.seqs if seq in now])
             self._owner.selection.redelivery.changed(seq for seq in outcome.seqs if seq not in now)
         elif kind == PROGRESS:
             self._owner.selection.redelivery.changed(outcome.seqs)

@@ -8,26 +8,19 @@ a loop turn, `tick` when a time it asked for has come, `applied` for each of its
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-from jetcluster.clock import Clock, Rng
 from jetcluster.consumer import ack_subject, acks, statuses
-from jetcluster.consumer.advise import Advise
 from jetcluster.consumer.delivery import Delivery
-from jetcluster.consumer.operation_log import OwnerTurns
+from jetcluster.consumer.delivery_context import DeliveryContext, OwnerDependencies
 from jetcluster.consumer.pending import NEVER
-from jetcluster.consumer.ports import DeliveryBus
 from jetcluster.consumer.pull import PullDelivery
 from jetcluster.consumer.push import PushDelivery
 from jetcluster.consumer.results import Sent, Settled
 from jetcluster.consumer.rules import FLOW_CONTROL
-from jetcluster.consumer.scheduler import OwnerWakes
-from jetcluster.consumer.selection import Selection
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.consumer.turn import DELIVER, EXHAUSTED, GONE, REDELIVER, SKIP, Value
-from jetcluster.model.advisory import Event
 from jetcluster.protocol.bus import Origin, Subscription
-from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.direct_get import level_is_met
 
 SKIP_DELAY: Final = 10_000_000_000
@@ -37,66 +30,18 @@ EXHAUSTED_AT_ONCE: Final = 4096
 """Messages given up with one op."""
 
 
-class Surroundings(NamedTuple):
-    """What an owner lives in."""
+class ConsumerOwner(DeliveryContext):
+    __slots__ = ("_ahead", "_epoch", "_skip_at", "_subscriptions", "acks", "delivery")
 
-    bus: DeliveryBus
-    messages: BlockStore
-    turns: OwnerTurns
-    wakes: OwnerWakes
-    clock: Clock
-    rng: Rng
-    render: Callable[[Event], bytes]
-    """Payload of an advisory."""
-    unused: Callable[[], None]
-    """The consumer was not used for its inactive_threshold: to be deleted. Asked again if nothing comes of it."""
-    stream: str
-    domain: str = ""
-    replicated: bool = True
-    """The stream has more than one replica."""
-
-
-class ConsumerOwner:
-    __slots__ = (
-        "_ahead",
-        "_around",
-        "_epoch",
-        "_skip_at",
-        "_subscriptions",
-        "_used_at",
-        "acks",
-        "advise",
-        "bus",
-        "clock",
-        "delivery",
-        "renderer",
-        "replicated",
-        "rng",
-        "selection",
-        "sent_sseq",
-        "state",
-    )
-
-    def __init__(self, state: ConsumerState, around: Surroundings) -> None:
+    def __init__(self, state: ConsumerState, around: OwnerDependencies) -> None:
         """Raises DamagedError."""
-        self._around = around
-        self.state = state
-        self.bus = around.bus
-        self.clock = around.clock
-        self.rng = around.rng
-        self.replicated = around.replicated
-        stream, name = around.stream.encode(), state.name.encode()
-        self.advise = Advise(around.bus, around.render, around.stream, state.name)
-        self.renderer = ack_subject.Renderer(stream, name, headers_only=state.rules.headers_only)
-        self.selection = Selection(state, around.messages, around.clock)
-        self.acks = acks.Acks(self)
-        self.delivery: Delivery = PushDelivery(self) if state.rules.push else PullDelivery(self)
+        super().__init__(state, around)
+        self.acks = acks.Acks(self, self.request, self.again)
+        push = state.rules.push
+        self.delivery: Delivery = PushDelivery(self, self.acks.settle) if push else PullDelivery(self)
         self._subscriptions: list[Subscription] = []
-        self._used_at = around.clock.time_ns()
         self._skip_at = 0
         self._epoch = state.epoch
-        self.sent_sseq = 0
-        """Messages up to here may be with the client though the log does not know of their delivery yet."""
         self._ahead = 0
         """How far the clock here is ahead of the log's, ns, the time to commit included: ack_wait is counted from when
         a message is sent, whatever the clocks."""
@@ -257,23 +202,7 @@ class ConsumerOwner:
         if entry is not None and entry.due < NEVER:
             self._ahead = self.clock.time_ns() - (entry.due - self.state.rules.wait_after(entry.deliveries))
 
-    # -- for acks and deliveries ------------------------------------------------------------------------------------
-
-    def submit(self, kind: int, value: Value, token: object = None) -> None:
-        if kind == DELIVER:
-            assert isinstance(value, list), kind
-            self.selection.submitted(len(value))
-        self._around.turns.submit(kind, value, token)
-
-    def run_soon(self) -> None:
-        self._around.wakes.soon()
-
-    def wake_at(self, ns: int) -> None:
-        self._around.wakes.at(ns)
-
-    def touch(self) -> None:
-        """Somebody uses the consumer."""
-        self._used_at = self.clock.time_ns()
+    # -- for acks ---------------------------------------------------------------------------------------------------
 
     def again(self, seqs: Sequence[int]) -> None:
         """To be delivered again at once."""

@@ -7,17 +7,15 @@ them: WAIT and UNWAIT, per reply subject, only for the difference that a turn ha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from jetcluster.consumer import delivery, statuses
+from jetcluster.consumer.delivery_context import DeliveryContext
 from jetcluster.consumer.pull_dispatch import PullDispatch
 from jetcluster.consumer.pull_request import BadRequestError, PullRequest
 from jetcluster.consumer.shipment import Shipment
 from jetcluster.consumer.turn import ADVANCE, DELIVER, PIN, REDELIVER, UNWAIT, WAIT, Value
 from jetcluster.store.api import DamagedError
-
-if TYPE_CHECKING:
-    from jetcluster.consumer.owner import ConsumerOwner
 
 REAP: Final = 5_000_000_000
 """How often waiting requests are asked whether their clients still listen."""
@@ -27,7 +25,7 @@ _SECOND: Final = 1_000_000_000
 class PullDelivery:
     push_bound = False
 
-    def __init__(self, owner: ConsumerOwner) -> None:
+    def __init__(self, owner: DeliveryContext) -> None:
         self._owner = owner
         self._dispatch = PullDispatch(owner)
         self.queue = self._dispatch.queue

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from jetcluster.consumer import statuses
 from jetcluster.consumer.ack_subject import sized
 from jetcluster.consumer.advance import Advance
+from jetcluster.consumer.delivery_context import DeliveryContext
 from jetcluster.consumer.priority import PASS, WRONG_PIN, Priority
 from jetcluster.consumer.pull_queue import GONE, HELD, READY, Handed, PullQueue
 from jetcluster.consumer.pull_request import PullRequest
@@ -26,9 +27,6 @@ from jetcluster.consumer.turn import DELIVER, PIN, REDELIVER
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.store.api import Columns
 
-if TYPE_CHECKING:
-    from jetcluster.consumer.owner import ConsumerOwner
-
 TURN_MESSAGES: Final = 4096
 TURN_BYTES: Final = 4 << 20
 """Selected in one turn at most; then others run."""
@@ -40,7 +38,7 @@ HOLD: Final = 5_000_000
 
 
 class PullDispatch:
-    def __init__(self, owner: ConsumerOwner) -> None:
+    def __init__(self, owner: DeliveryContext) -> None:
         self._owner = owner
         self.queue = PullQueue()
         self.priority = Priority(owner.state, owner.rng)

@@ -9,10 +9,11 @@ while nobody listens.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from jetcluster.consumer import statuses
 from jetcluster.consumer.advance import Advance
+from jetcluster.consumer.delivery_context import DeliveryContext
 from jetcluster.consumer.flow_control import REQUEST, FlowControl, acknowledged
 from jetcluster.consumer.rate_limit import RateLimit
 from jetcluster.consumer.replay import Replay
@@ -22,9 +23,6 @@ from jetcluster.consumer.selection import pick
 from jetcluster.consumer.turn import ADVANCE, DELIVER, REDELIVER, Value
 from jetcluster.protocol.bus import Origin, Outgoing, Subscription
 from jetcluster.store.api import Columns
-
-if TYPE_CHECKING:
-    from jetcluster.consumer.owner import ConsumerOwner
 
 SLICE_BYTES: Final = 256 << 10
 SLICE_MESSAGES: Final = 1024
@@ -55,8 +53,10 @@ class _SentAhead(NamedTuple):
 class PushDelivery:
     num_waiting = 0
 
-    def __init__(self, owner: ConsumerOwner) -> None:
+    def __init__(self, owner: DeliveryContext, settle: Callable[[int], None]) -> None:
+        """`settle` acknowledges all messages up to a sequence, as the client does by flow control."""
         self._owner = owner
+        self._settle = settle
         self._advance = Advance(owner.state, owner.submit)
         self._rules: ConsumerRules = owner.state.rules
         self._flow: FlowControl | None = None
@@ -330,7 +330,7 @@ class PushDelivery:
         if self._flow.answered(subject):
             seq = acknowledged(headers) if self._flow_acks else 0
             if seq:
-                self._owner.acks.settle(seq)
+                self._settle(seq)
             self._owner.run_soon()
 
     # -- time -------------------------------------------------------------------------------------------------------

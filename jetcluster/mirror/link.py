@@ -20,7 +20,7 @@ from jetcluster.errors import ApiError
 from jetcluster.mirror.inflow import Inflow
 from jetcluster.mirror.link_log import LinkLog
 from jetcluster.mirror.pace import Pace
-from jetcluster.mirror.ports import Surroundings
+from jetcluster.mirror.ports import LinkDependencies
 from jetcluster.mirror.start import start_of
 from jetcluster.mirror.upstream import Start, Upstream
 from jetcluster.model.limits import FARTHEST_SEQ
@@ -52,7 +52,7 @@ Message = tuple[bytes, bytes, bytes, bytes]
 
 
 class Link:
-    def __init__(self, around: Surroundings, upstream: Upstream, log: LinkLog) -> None:
+    def __init__(self, around: LinkDependencies, upstream: Upstream, log: LinkLog) -> None:
         self.upstream = upstream
         self.error: ApiError | None = None
         """Of the last attempt; None once one succeeded."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from jetcluster.mirror.link import Link
 from jetcluster.mirror.link_log import LinkLog
-from jetcluster.mirror.ports import Surroundings
+from jetcluster.mirror.ports import LinkDependencies
 from jetcluster.mirror.upstream import Upstream
 
 AT_ONCE: Final = 16
@@ -18,7 +18,7 @@ APART_SECONDS: Final = 0.04
 class Links:
     """Idle until `begin`."""
 
-    def __init__(self, around: Surroundings, stream: str) -> None:
+    def __init__(self, around: LinkDependencies, stream: str) -> None:
         self._around = around
         self._stream = stream
         self._leading = False

@@ -43,7 +43,7 @@ class Target(Protocol):
         ...
 
 
-class Surroundings(NamedTuple):
+class LinkDependencies(NamedTuple):
     bus: Bus
     clock: Clock
     timers: Timers

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from jetcluster.consumer.delivery import DELETED, MOVED, SHUTDOWN
+from jetcluster.consumer.delivery_context import OwnerDependencies
 from jetcluster.consumer.filters import ConsumerFilters
 from jetcluster.consumer.operation_log import ConsumerOperationLog, OwnerTurns
-from jetcluster.consumer.owner import ConsumerOwner, Surroundings
+from jetcluster.consumer.owner import ConsumerOwner
 from jetcluster.consumer.owners import ConsumerOwners
 from jetcluster.consumer.results import TurnResult
 from jetcluster.consumer.rules import ConsumerRules
@@ -377,7 +378,7 @@ class ConsumerHost:
 
     def _consumer_owner(self, state: ConsumerState, turns: OwnerTurns, wakes: OwnerWakes) -> ConsumerOwner:
         context, replica = self.context, self.replica
-        around = Surroundings(
+        around = OwnerDependencies(
             bus=replica.bus,
             messages=replica.store,
             turns=turns,

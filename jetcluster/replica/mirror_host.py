@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jetcluster.meta.state import Assignment
 from jetcluster.mirror.link import CURRENT
 from jetcluster.mirror.links import Links
-from jetcluster.mirror.ports import Surroundings
+from jetcluster.mirror.ports import LinkDependencies
 from jetcluster.model.times import rfc3339
 from jetcluster.protocol.bus import Callback, Origin
 from jetcluster.raft.api import RaftError
@@ -42,7 +42,7 @@ class MirrorHost:
         self._context = context
         self._replica = replica
         rooms = (replica.bus, context.clock, context.timers, context.rng, context.log)
-        around = Surroundings(*rooms, self, context.link_paces)
+        around = LinkDependencies(*rooms, self, context.link_paces)
         self.links = Links(around, replica.assignment.name)
 
     @property

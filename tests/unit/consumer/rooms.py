@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.consumer import turn as log_turn
 from jetcluster.consumer.delivery import MOVED
-from jetcluster.consumer.owner import ConsumerOwner, Surroundings
+from jetcluster.consumer.delivery_context import OwnerDependencies
+from jetcluster.consumer.owner import ConsumerOwner
 from jetcluster.consumer.pull import PullDelivery
 from jetcluster.consumer.turn import Op, Value
 from jetcluster.model.advisory import Advisories
@@ -156,7 +157,7 @@ class Rig:
         self.woken = False
         self.due = 0
         self.ops = []
-        around = Surroundings(
+        around = OwnerDependencies(
             bus=self.bus,
             messages=self.node.store,
             turns=self,

@@ -8,7 +8,7 @@ from typing import Any
 from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.mirror.links import Links
 from jetcluster.mirror.pace import paces
-from jetcluster.mirror.ports import Surroundings
+from jetcluster.mirror.ports import LinkDependencies
 from jetcluster.protocol.subjects import matches
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
@@ -84,7 +84,7 @@ class Rig:
         self.known: set[str] = set()
         self.configure(**config)
         self.links = Links(
-            Surroundings(self.bus, self.time, self.time, SeededRng(1), self.lines, self, paces()),
+            LinkDependencies(self.bus, self.time, self.time, SeededRng(1), self.lines, self, paces()),
             "S",  # type: ignore[arg-type]
         )
         self.upstream = {"created": CREATED, "state": {"last_seq": 0}, "config": {"retention": "limits"}}

@@ -1,0 +1,85 @@
+"""`DeliveryContext`: one owned consumer as its acks and its delivery use it (`owner.ConsumerOwner`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jetcluster.clock import Clock, Rng
+from jetcluster.consumer import ack_subject
+from jetcluster.consumer.advise import Advise
+from jetcluster.consumer.operation_log import OwnerTurns
+from jetcluster.consumer.ports import DeliveryBus
+from jetcluster.consumer.scheduler import OwnerWakes
+from jetcluster.consumer.selection import Selection
+from jetcluster.consumer.state import ConsumerState
+from jetcluster.consumer.turn import DELIVER, Value
+from jetcluster.model.advisory import Event
+from jetcluster.store.block_store import BlockStore
+
+
+class OwnerDependencies(NamedTuple):
+    """The services of the node that an owner calls."""
+
+    bus: DeliveryBus
+    messages: BlockStore
+    turns: OwnerTurns
+    wakes: OwnerWakes
+    clock: Clock
+    rng: Rng
+    render: Callable[[Event], bytes]
+    """Payload of an advisory."""
+    unused: Callable[[], None]
+    """The consumer was not used for its inactive_threshold: to be deleted. Asked again if nothing comes of it."""
+    stream: str
+    domain: str = ""
+    replicated: bool = True
+    """The stream has more than one replica."""
+
+
+class DeliveryContext:
+    __slots__ = (
+        "_around",
+        "_used_at",
+        "advise",
+        "bus",
+        "clock",
+        "renderer",
+        "replicated",
+        "rng",
+        "selection",
+        "sent_sseq",
+        "state",
+    )
+
+    def __init__(self, state: ConsumerState, around: OwnerDependencies) -> None:
+        """Raises DamagedError."""
+        self._around = around
+        self.state = state
+        self.bus = around.bus
+        self.clock = around.clock
+        self.rng = around.rng
+        self.replicated = around.replicated
+        stream, name = around.stream.encode(), state.name.encode()
+        self.advise = Advise(around.bus, around.render, around.stream, state.name)
+        self.renderer = ack_subject.Renderer(stream, name, headers_only=state.rules.headers_only)
+        self.selection = Selection(state, around.messages, around.clock)
+        self._used_at = around.clock.time_ns()
+        self.sent_sseq = 0
+        """Messages up to here may be with the client though the log does not know of their delivery yet."""
+
+    def submit(self, kind: int, value: Value, token: object = None) -> None:
+        if kind == DELIVER:
+            assert isinstance(value, list), kind
+            self.selection.submitted(len(value))
+        self._around.turns.submit(kind, value, token)
+
+    def run_soon(self) -> None:
+        self._around.wakes.soon()
+
+    def wake_at(self, ns: int) -> None:
+        self._around.wakes.at(ns)
+
+    def touch(self) -> None:
+        """Somebody uses the consumer."""
+        self._used_at = self.clock.time_ns()
