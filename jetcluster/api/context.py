@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Counters:
+class RequestCounters:
     """Requests answered on this node for one account: `api` in `$JS.API.INFO`."""
 
     total: int = 0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster import errors
 from jetcluster.api import request as api_request
-from jetcluster.api.context import ApiContext, Counters
+from jetcluster.api.context import ApiContext, RequestCounters
 from jetcluster.api.object_claims import NO_RESPONDERS, ObjectClaims
 from jetcluster.api.request import Request, check_api_level, check_size
 from jetcluster.api.seed_codes import renumbered
@@ -81,7 +81,7 @@ class JetStreamApi:
         """False: the account has no JetStream, and every request is told so."""
         self.answers_elsewhere: Callable[[bytes], bool] = _nowhere
         """True for a request that the account imports as a service: then another one's API answers it."""
-        self.counters = Counters()
+        self.counters = RequestCounters()
         self.dropped = 0
         """Requests thrown away because the queue was full."""
         self._dropped_told = 0

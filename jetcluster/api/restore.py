@@ -87,12 +87,12 @@ async def restore(context: ApiContext, request: Request) -> Fields:
     return {"deliver_subject": receiver.subject.decode(), "success": True}
 
 
-async def _begin(context: ApiContext, request: Request, config: Fields, declared: int) -> Receiver:
+async def _begin(context: ApiContext, request: Request, config: Fields, declared: int) -> RestoreReceiver:
     """The stream is assigned, and what receives its archive listens."""
     if await _exists(context, request):
         raise by_code(_NAME_TAKEN)
     assignment = await _assign(context, request, config)
-    receiver = Receiver(context, request, assignment, declared)
+    receiver = RestoreReceiver(context, request, assignment, declared)
     receiver.listen()
     return receiver
 
@@ -152,7 +152,7 @@ class _Chunk:
     data: bytes
 
 
-class Receiver:
+class RestoreReceiver:
     """One restore: what its client sends, in order, until the empty chunk, an error, or silence."""
 
     def __init__(self, context: ApiContext, request: Request, assignment: Assignment, declared: int) -> None:
@@ -173,7 +173,7 @@ class Receiver:
         self._ignored = 0
         self._ignored_bytes = 0
         self._frames = s2.Decoder()
-        self._reader = archive.Reader()
+        self._reader = archive.ArchiveReader()
         self._messages: list[Msg] = []
         self._messages_bytes = 0
         self._runs = 0
@@ -314,7 +314,7 @@ class Receiver:
         if self._decompressed > RATIO * self._received + ALLOWANCE + 2 * self._declared:
             raise archive.ArchiveError("the archive is larger than what was received can hold")
 
-    def _note(self, entry: archive.Entry) -> None:
+    def _note(self, entry: archive.ArchiveEntry) -> None:
         if not entry.seq:
             self._note_other(entry)
             return
@@ -327,7 +327,7 @@ class Receiver:
         self._messages.append(Msg(entry.seq, entry.ts, entry.name, entry.headers, entry.payload))
         self._messages_bytes += len(entry.name) + len(entry.headers) + len(entry.payload) + 64
 
-    def _note_other(self, entry: archive.Entry) -> None:
+    def _note_other(self, entry: archive.ArchiveEntry) -> None:
         """What is no message."""
         size = len(entry.name) + len(entry.headers) + len(entry.payload)
         if entry.name == archive.STATE_NAME and not self._state:

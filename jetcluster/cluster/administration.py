@@ -42,7 +42,7 @@ NAMED: Final = 3
 """Streams that a refusal names; the others are counted."""
 
 
-class Held(NamedTuple):
+class HeldByServer(NamedTuple):
     """What a server still has."""
 
     replicas: int
@@ -265,17 +265,17 @@ class Administration:
 
     # ---- what servers hold
 
-    async def _held(self, peer: str) -> Held | None:
+    async def _held(self, peer: str) -> HeldByServer | None:
         """None when it does not say."""
         try:
             answer = await self._context.mesh.call(peer, HELD_METHOD, b"", HELD_SECONDS)
-            return Held(**json.loads(answer))
+            return HeldByServer(**json.loads(answer))
         except (MeshError, ValueError, TypeError):
             return None
 
     async def _serve_held(self, peer: str, payload: bytes) -> bytes:
         replicas = self._replicas.values()
-        held = Held(
+        held = HeldByServer(
             len(replicas), sum(1 for r in replicas if r.leading), sum(r.consumers.owns for r in replicas if r.sound)
         )
         return json.dumps(held._asdict()).encode()

@@ -15,7 +15,7 @@ from typing import Final
 
 from jetcluster.consumer.delivery_context import DeliveryContext
 from jetcluster.consumer.pending import NEVER
-from jetcluster.consumer.results import Settled
+from jetcluster.consumer.results import SettledMessages
 from jetcluster.consumer.rules import ALL, FLOW_CONTROL
 from jetcluster.consumer.turn import ACK, NAK, PROGRESS, TERM, Value
 from jetcluster.model.consumer_advisory import ACK_METRIC, MSG_NAKED, MSG_TERMINATED
@@ -214,7 +214,7 @@ class Acks:
         assert isinstance(token, Words), kind
         assert self._in_flight.popleft() is token
         self._answer(token)
-        if not isinstance(outcome, Settled) or not outcome.seqs:
+        if not isinstance(outcome, SettledMessages) or not outcome.seqs:
             return
         if kind == NAK:
             now = {seq for seq, delay in token.value if not delay}  # type: ignore[misc]

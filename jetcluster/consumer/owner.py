@@ -16,7 +16,7 @@ from jetcluster.consumer.delivery_context import DeliveryContext, OwnerDependenc
 from jetcluster.consumer.pending import NEVER
 from jetcluster.consumer.pull import PullDelivery
 from jetcluster.consumer.push import PushDelivery
-from jetcluster.consumer.results import Sent, Settled
+from jetcluster.consumer.results import SentMessages, SettledMessages
 from jetcluster.consumer.rules import FLOW_CONTROL
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.consumer.turn import DELIVER, EXHAUSTED, GONE, REDELIVER, SKIP, Value
@@ -174,14 +174,14 @@ class ConsumerOwner(DeliveryContext):
         elif kind == DELIVER:
             assert isinstance(value, list), kind
             self.selection.applied(len(value))
-            if isinstance(outcome, Sent) and outcome.seqs:
+            if isinstance(outcome, SentMessages) and outcome.seqs:
                 self._compare_clocks(outcome.seqs)
                 self.selection.redelivery.delivered(outcome.seqs)
             self.delivery.applied(kind, value, outcome, token)
             self.acks.delivered()
             self._wake_due()
         elif kind == REDELIVER:
-            if isinstance(outcome, Sent):
+            if isinstance(outcome, SentMessages):
                 self._compare_clocks(outcome.seqs)
                 self.selection.redelivery.changed(outcome.seqs)
             self.delivery.applied(kind, value, outcome, token)
@@ -235,7 +235,7 @@ class ConsumerOwner(DeliveryContext):
             self.submit(EXHAUSTED, list(seqs[at : at + EXHAUSTED_AT_ONCE]))
 
     def _gave_up(self, value: Value, outcome: object) -> None:
-        if not isinstance(outcome, Settled):
+        if not isinstance(outcome, SettledMessages):
             return
         for seq, entry in zip(outcome.seqs, outcome.entries, strict=True):
             self.advise.exhausted(seq, entry.deliveries)

@@ -19,7 +19,7 @@ from jetcluster.consumer.priority import PASS, WRONG_PIN, Priority
 from jetcluster.consumer.pull_queue import GONE, HELD, READY, Handed, PullQueue
 from jetcluster.consumer.pull_request import PullRequest
 from jetcluster.consumer.replay import Replay
-from jetcluster.consumer.results import Sent
+from jetcluster.consumer.results import SentMessages
 from jetcluster.consumer.rules import NONE
 from jetcluster.consumer.selection import head
 from jetcluster.consumer.shipment import Part, Shipment
@@ -266,7 +266,7 @@ class PullDispatch:
         assert self._shipments.popleft() is shipment
         self._flight_bytes -= shipment.size
         self._flight_messages -= len(shipment.columns.seqs)
-        if not isinstance(outcome, Sent):  # void: another owner has it by now
+        if not isinstance(outcome, SentMessages):  # void: another owner has it by now
             self._restore([shipment])
             return
         now = owner.clock.time_ns()

@@ -17,7 +17,7 @@ from jetcluster.consumer.delivery_context import DeliveryContext
 from jetcluster.consumer.flow_control import REQUEST, FlowControl, acknowledged
 from jetcluster.consumer.rate_limit import RateLimit
 from jetcluster.consumer.replay import Replay
-from jetcluster.consumer.results import Sent
+from jetcluster.consumer.results import SentMessages
 from jetcluster.consumer.rules import FLOW_CONTROL, ConsumerRules
 from jetcluster.consumer.selection import pick
 from jetcluster.consumer.turn import ADVANCE, DELIVER, REDELIVER, Value
@@ -291,12 +291,12 @@ class PushDelivery:
         elif isinstance(token, _Slice):
             self._flight_bytes -= token.size
             self._slices -= 1
-            if isinstance(outcome, Sent) and outcome.seqs:
+            if isinstance(outcome, SentMessages) and outcome.seqs:
                 messages = self._rendered(token, outcome)
                 self._send(messages, token.size, outcome.cseq + len(messages) - 1, owner.state.delivered_sseq, now)
         owner.run_soon()
 
-    def _rendered(self, slice: _Slice, sent: Sent) -> list[Outgoing]:
+    def _rendered(self, slice: _Slice, sent: SentMessages) -> list[Outgoing]:
         columns, left = slice.columns, slice.left
         cseqs = range(sent.cseq, sent.cseq + len(sent.seqs))
         if sent.deliveries is None:

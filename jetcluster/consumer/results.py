@@ -4,9 +4,9 @@ A CONSUMER_TURN gives a `TurnResult`. Its `outcomes` has one element per op of t
 
 | op | outcome |
 |---|---|
-| DELIVER, REDELIVER | `Sent` |
-| ACK, TERM, EXHAUSTED, GONE | `Settled`, the entries as they were |
-| NAK, PROGRESS | `Settled`, the entries as they are now |
+| DELIVER, REDELIVER | `SentMessages` |
+| ACK, TERM, EXHAUSTED, GONE | `SettledMessages`, the entries as they were |
+| NAK, PROGRESS | `SettledMessages`, the entries as they are now |
 | ADVANCE, SKIP, WAIT, UNWAIT, PIN | 1 when it changed something, else 0 |
 | any, void | None: the consumer is gone, has another epoch, or the op does not fit it |
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jetcluster.consumer.turn import Turn
 
 
-class Sent(NamedTuple):
+class SentMessages(NamedTuple):
     """Deliveries that count from now on: the k-th of `seqs` is number `cseq + k` of the consumer."""
 
     cseq: int
@@ -33,7 +33,7 @@ class Sent(NamedTuple):
     """How often each was delivered by now, this time counted in; None: all for the first time."""
 
 
-class Settled(NamedTuple):
+class SettledMessages(NamedTuple):
     """Messages that were pending, of those the op names (with policy `all`: everything up to the highest)."""
 
     seqs: list[int]
@@ -41,7 +41,7 @@ class Settled(NamedTuple):
     """Parallel to `seqs`."""
 
 
-Outcome = Sent | Settled | int | None
+Outcome = SentMessages | SettledMessages | int | None
 
 
 class TurnResult:

@@ -1,4 +1,4 @@
-"""`Retention`: which messages go because of what consumers did (work queue and interest retention, 4.9 and 4.11).
+"""`ConsumerRetention`: which messages go because of what consumers did (work queue and interest).
 
 - `workqueue`: a message goes when it is acked or termed; filters of a work queue's consumers never overlap, so nobody
   else can want it.
@@ -32,7 +32,7 @@ FEW: Final = 16
 """With so many consumers all are asked first: mostly nobody else wants the message, and its subject is not needed."""
 
 
-class Retention:
+class ConsumerRetention:
     """`consumers` are the table's, by id. All methods may raise DamagedError."""
 
     def __init__(self, store: BlockStore, consumers: Mapping[int, ConsumerState]) -> None:

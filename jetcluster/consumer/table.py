@@ -14,8 +14,8 @@ from jetcluster import errors
 from jetcluster.consumer import archived, creation, pending, turn
 from jetcluster.consumer.ops import OPS
 from jetcluster.consumer.pending import NEVER
-from jetcluster.consumer.results import Outcome, Sent, Settled, TableObserver, TurnResult
-from jetcluster.consumer.retention import Retention
+from jetcluster.consumer.results import Outcome, SentMessages, SettledMessages, TableObserver, TurnResult
+from jetcluster.consumer.retention import ConsumerRetention
 from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.sessions import Sessions
 from jetcluster.consumer.state import ConsumerState
@@ -61,7 +61,7 @@ class ConsumerTable:
         self._lowest = 0
         """Nothing is pending below it, for any consumer; may be too low."""
         self._sessions = Sessions()
-        self._retention = Retention(store, self.by_cid)
+        self._retention = ConsumerRetention(store, self.by_cid)
         self._rules: StreamRules | None = None
 
     # -- what others read -----------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class ConsumerTable:
         self._dirty[state.cid] = state
         before = state.delivered_sseq
         outcome = OPS[op.kind](state, op.value, ts, store.last_seq)
-        if op.kind == turn.DELIVER and isinstance(outcome, Sent):
+        if op.kind == turn.DELIVER and isinstance(outcome, SentMessages):
             self._lowest = min(self._lowest, outcome.seqs[0])
             state.trim(store.first_seq)  # some may have been removed since they were selected
         if self._retention.policy != LIMITS:
@@ -234,9 +234,9 @@ class ConsumerTable:
         return outcome
 
     def _retain(self, state: ConsumerState, kind: int, outcome: Outcome, before: int) -> None:
-        if kind in (turn.ACK, turn.TERM) and isinstance(outcome, Settled):
+        if kind in (turn.ACK, turn.TERM) and isinstance(outcome, SettledMessages):
             self._retention.settled(state, outcome.seqs)
-        elif kind == turn.EXHAUSTED and isinstance(outcome, Settled):
+        elif kind == turn.EXHAUSTED and isinstance(outcome, SettledMessages):
             self._retention.exhausted(state, outcome.seqs)
         elif state.delivered_sseq != before and (kind != turn.DELIVER or before < state.last_per_subject_upto):
             self._retention.passed(state, before, state.delivered_sseq)
@@ -392,6 +392,6 @@ def _weight(outcome: Outcome) -> int:
     """What a replica must agree on: 0 for void, else how many messages were touched, or changed (0 or 1), plus 1."""
     if outcome is None:
         return 0
-    if isinstance(outcome, Sent | Settled):
+    if isinstance(outcome, SentMessages | SettledMessages):
         return len(outcome.seqs) + 1
     return outcome + 1

@@ -63,7 +63,7 @@ class Refused(Exception):
 
 
 @dataclass(slots=True, frozen=True)
-class Credentials:
+class RouteCredentials:
     user: str
     password: str
 
@@ -72,7 +72,7 @@ class Credentials:
 
 
 @lru_cache(maxsize=64)
-def derive_key(cluster: str, credentials: Credentials) -> bytes:
+def derive_key(cluster: str, credentials: RouteCredentials) -> bytes:
     """32 bytes; some milliseconds of work on purpose, once per process and set of credentials."""
     salt = b"jetcluster mesh\0" + cluster.encode() + b"\0" + credentials.user.encode()
     return hashlib.pbkdf2_hmac("sha256", credentials.password.encode(), salt, _ROUNDS)

@@ -8,7 +8,7 @@ from dataclasses import field
 from jetcluster.mesh.auth import Handshake, Reason, Refused, derive_key
 from jetcluster.mesh.info import join_url, split_url
 from jetcluster.mesh.link import LinkOwner, TcpLink
-from jetcluster.mesh.options import Route
+from jetcluster.mesh.options import ConfiguredRoute
 from jetcluster.records import dataclass
 
 RETRY_MIN = 0.1
@@ -26,8 +26,8 @@ LOG_EVERY = 60.0
 
 
 @dataclass(slots=True, eq=False)
-class Target:
-    route: Route
+class DialTarget:
+    route: ConfiguredRoute
     configured: bool
     peer_id: str | None = None
     """Who answered there last, or who is said to be there."""
@@ -48,12 +48,12 @@ class Target:
 class Dialer:
     def __init__(self, mesh: LinkOwner) -> None:
         self._mesh = mesh
-        self._targets: dict[tuple[str, int], Target] = {}
+        self._targets: dict[tuple[str, int], DialTarget] = {}
 
-    def start(self, routes: tuple[Route, ...]) -> None:
+    def start(self, routes: tuple[ConfiguredRoute, ...]) -> None:
         self.set_routes(routes)
 
-    def set_routes(self, routes: tuple[Route, ...]) -> None:
+    def set_routes(self, routes: tuple[ConfiguredRoute, ...]) -> None:
         """Dials new routes; an address that is a configured route no longer counts as learned."""
         wanted = {(route.host, route.port): route for route in routes}
         for key, target in self._targets.items():
@@ -61,7 +61,7 @@ class Dialer:
             if target.configured:
                 target.route = wanted.pop(key)
         for route in wanted.values():
-            self._add(Target(route, configured=True))
+            self._add(DialTarget(route, configured=True))
 
     async def first_dials(self, seconds: float) -> None:
         waiting = [
@@ -108,7 +108,7 @@ class Dialer:
             if not known.configured and known.peer_id not in self._mesh.links and (known.hearsay or not hearsay):
                 known.peer_id, known.hearsay = peer_id, hearsay
         elif len(self._targets) < MAX_TARGETS and not (hearsay and self._hearsay() >= MAX_HEARSAY):
-            self._add(Target(Route(host, port), configured=False, peer_id=peer_id, hearsay=hearsay))
+            self._add(DialTarget(ConfiguredRoute(host, port), configured=False, peer_id=peer_id, hearsay=hearsay))
 
     def _hearsay(self) -> int:
         return sum(target.hearsay for target in self._targets.values())
@@ -118,13 +118,13 @@ class Dialer:
             if target.peer_id == peer_id:
                 target.wake.set()
 
-    def _add(self, target: Target) -> None:
+    def _add(self, target: DialTarget) -> None:
         key = (target.route.host, target.route.port)
         if key not in self._targets:
             self._targets[key] = target
             target.task = self._mesh.loop.create_task(self._run(target), name=f"dial {target}")
 
-    async def _run(self, target: Target) -> None:
+    async def _run(self, target: DialTarget) -> None:
         retry = RETRY_MIN
         while not self._expired(target):
             if target.peer_id is not None:
@@ -153,7 +153,7 @@ class Dialer:
         self._mesh.log.info("Forgot route %s: nobody answered for %.0f s", target, LEARNED_TTL)
         del self._targets[target.route.host, target.route.port]
 
-    async def _until_lost(self, target: Target) -> None:
+    async def _until_lost(self, target: DialTarget) -> None:
         while target.peer_id is not None and self._connected(target.peer_id):
             target.wake.clear()
             await target.wake.wait()
@@ -164,11 +164,11 @@ class Dialer:
     def _connected(self, peer_id: str) -> bool:
         return peer_id in self._mesh.links
 
-    def _expired(self, target: Target) -> bool:
+    def _expired(self, target: DialTarget) -> bool:
         since = target.failing_since
         return not target.configured and since is not None and self._mesh.clock.monotonic() - since > LEARNED_TTL
 
-    async def _attempt(self, target: Target) -> Refused | None:
+    async def _attempt(self, target: DialTarget) -> Refused | None:
         """None when the connection became a link."""
         mesh, route = self._mesh, target.route
         credentials = route.credentials or mesh.options.authorization
@@ -185,7 +185,7 @@ class Dialer:
             target.peer_id = link.handshake.remote.peer_id
         return refusal
 
-    async def _connect(self, link: TcpLink, route: Route) -> None:
+    async def _connect(self, link: TcpLink, route: ConfiguredRoute) -> None:
         tls, loop = self._mesh.options.tls, self._mesh.loop
         if tls is None:
             async with asyncio.timeout(DIAL_TIMEOUT):
@@ -205,7 +205,7 @@ class Dialer:
         except ssl.SSLError as error:
             raise ConnectionError(f"TLS handshake error: {handshake_failure(error)}") from error
 
-    def _failed(self, target: Target, refusal: Refused) -> None:
+    def _failed(self, target: DialTarget, refusal: Refused) -> None:
         now = self._mesh.clock.monotonic()
         if target.failing_since is None:
             target.failing_since = now

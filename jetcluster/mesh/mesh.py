@@ -19,11 +19,11 @@ from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.auth import (
     NONCE_BYTES,
-    Credentials,
     Greeting,
     Handshake,
     Reason,
     Refused,
+    RouteCredentials,
     derive_key,
     shortened,
 )
@@ -39,7 +39,7 @@ from jetcluster.mesh.info import (
     split_url,
 )
 from jetcluster.mesh.link import LinkOwner, TcpLink
-from jetcluster.mesh.options import MeshOptions, MeshTls, Route
+from jetcluster.mesh.options import ConfiguredRoute, MeshOptions, MeshTls
 from jetcluster.mesh.proof import check, first_info
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class NodeMesh(LinkOwner):
         self._stopping = False
         self.descriptors = DescriptorWatch()
 
-    def set_routes(self, routes: tuple[Route, ...]) -> None:
+    def set_routes(self, routes: tuple[ConfiguredRoute, ...]) -> None:
         """The configured routes, after a reload. A link that stands stays: its node belongs to the cluster anyway."""
         self.options = replace(self.options, routes=routes)
         self._dialer.set_routes(routes)
@@ -100,7 +100,7 @@ class NodeMesh(LinkOwner):
         self.options = replace(self.options, advertise=advertise)
         self.update_me(replace(self.me, cluster_url=self._url()))
 
-    def set_authorization(self, authorization: Credentials | None, *, trusted: bool = False) -> None:
+    def set_authorization(self, authorization: RouteCredentials | None, *, trusted: bool = False) -> None:
         """After a reload, for handshakes to come: links that stand stay."""
         self.options = replace(self.options, authorization=authorization, trusted_network=trusted)
         self._key = derive_key(self.options.cluster_name, authorization) if authorization else b""

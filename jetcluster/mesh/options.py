@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from jetcluster.mesh.auth import Credentials
+from jetcluster.mesh.auth import RouteCredentials
 from jetcluster.mesh.frames import MAX_FRAME
 from jetcluster.records import dataclass
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, frozen=True)
-class Route:
+class ConfiguredRoute:
     """One entry of --routes."""
 
     host: str
     port: int
-    credentials: Credentials | None = None
+    credentials: RouteCredentials | None = None
 
 
 CertificateCheck = Callable[["PeerCertificate | None", bool], None]
@@ -49,9 +49,9 @@ class MeshOptions:
     advertise: str = ""
     """host[:port] where others reach this node; default: the listener's. A wildcard host is replaced by each peer with
     the address it sees."""
-    authorization: Credentials | None = None
+    authorization: RouteCredentials | None = None
     """cluster { authorization }: the secret peers must prove to know, and the default of routes without credentials."""
-    routes: tuple[Route, ...] = ()
+    routes: tuple[ConfiguredRoute, ...] = ()
     handshake_timeout: float = 2.0
     silent_after: float = 0.8
     """Without a word of a node that has JetStream, which says ten times a second that it lives, no publisher waits for

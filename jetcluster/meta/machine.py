@@ -41,10 +41,10 @@ from jetcluster.meta.state import (
     ClusterNamed,
     ClusterRescued,
     Effect,
+    MoveOrigin,
     Node,
     NodeChanged,
     NodeRemoved,
-    Origin,
     Rescue,
     StreamAssigned,
     StreamRemoved,
@@ -279,7 +279,7 @@ class MetaMachine:
 
     def _where(
         self, old: Assignment, config: Mapping[str, Any], command: Mapping[str, Any]
-    ) -> tuple[tuple[str, ...], Origin | None]:
+    ) -> tuple[tuple[str, ...], MoveOrigin | None]:
         """The peers after an update, and what a cancelled move goes back to. Whoever proposes a change of replicas or
         of the placement says where the stream goes; what changed since it looked makes that void."""
         scaled = config["num_replicas"] != old.config["num_replicas"]
@@ -295,7 +295,7 @@ class MetaMachine:
         if scaled and not set(peers) & set(old.peers):
             raise ValueError("peers")
         moves = not scaled and set(peers) != set(old.peers)
-        return peers, Origin(old.peers, placement, int(command.get("at", 0))) if moves else None
+        return peers, MoveOrigin(old.peers, placement, int(command.get("at", 0))) if moves else None
 
     def _stream_move_cancel(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
         """Back to the peers and the placement of before the last move. `revision` is that of the assignment which the

@@ -1,4 +1,4 @@
-"""`Link`: one mirror's or source's way to its upstream, on the leader of the stream that is fed.
+"""`UpstreamLink`: one mirror's or source's way to its upstream, on the leader of the stream that is fed.
 
 It asks what the upstream is (STREAM.INFO), creates a push consumer there that begins behind what is stored here, and
 puts what comes into the log (`inflow`). An upstream whose messages go when its consumers are done with them (retention
@@ -51,7 +51,7 @@ _TOKENS: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 Message = tuple[bytes, bytes, bytes, bytes]
 
 
-class Link:
+class UpstreamLink:
     def __init__(self, around: LinkDependencies, upstream: Upstream, log: LinkLog) -> None:
         self.upstream = upstream
         self.error: ApiError | None = None

@@ -14,7 +14,7 @@ from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.sourced import Cursor
 
 
-class Target(Protocol):
+class LinkTarget(Protocol):
     """The stream that is fed, on its leader."""
 
     @property
@@ -49,5 +49,5 @@ class LinkDependencies(NamedTuple):
     timers: Timers
     rng: Rng
     log: Log
-    target: Target
+    target: LinkTarget
     paces: Paces

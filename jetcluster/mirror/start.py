@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from jetcluster.mirror.ports import Target
+from jetcluster.mirror.ports import LinkTarget
 from jetcluster.mirror.upstream import Start, Upstream
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import times
@@ -14,7 +14,7 @@ SEARCHED: Final = 65_536
 """Messages looked through for one of a source that nothing else is known of."""
 
 
-def start_of(upstream: Upstream, target: Target, identity: bytes) -> Start:
+def start_of(upstream: Upstream, target: LinkTarget, identity: bytes) -> Start:
     """`identity` is the upstream's of now. Raises DamagedError."""
     store = target.store
     cursor = target.cursor(upstream.key)

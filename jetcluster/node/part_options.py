@@ -9,8 +9,8 @@ from urllib.parse import unquote, urlsplit
 
 from jetcluster.config.compat_options import CompatOptions
 from jetcluster.config.options import AuthorizationOptions, ClusterOptions, JetStreamOptions, TlsOptions
-from jetcluster.mesh.auth import Credentials
-from jetcluster.mesh.options import MeshTls, Route
+from jetcluster.mesh.auth import RouteCredentials
+from jetcluster.mesh.options import ConfiguredRoute, MeshTls
 
 if TYPE_CHECKING:
     from jetcluster.objects.host import ObjectLimits
@@ -35,10 +35,10 @@ def journal_options(directory: Path, sync_interval: float | None) -> JournalOpti
     )
 
 
-def credentials(authorization: AuthorizationOptions) -> Credentials | None:
+def credentials(authorization: AuthorizationOptions) -> RouteCredentials | None:
     if not authorization.user:
         return None
-    return Credentials(authorization.user, authorization.password)
+    return RouteCredentials(authorization.user, authorization.password)
 
 
 def mesh_tls(cluster: ClusterOptions, tls: TlsOptions) -> MeshTls:
@@ -54,13 +54,13 @@ def mesh_tls(cluster: ClusterOptions, tls: TlsOptions) -> MeshTls:
     return MeshTls(server_context(tls, mutual=True), client_context(tls), tls.timeout, check)
 
 
-def route(url: str) -> Route:
+def route(url: str) -> ConfiguredRoute:
     """`nats://[user:password@]host:port`."""
     parts = urlsplit(url if "://" in url else f"nats://{url}")
     credentials = None
     if parts.username:
-        credentials = Credentials(unquote(parts.username), unquote(parts.password or ""))
-    return Route(parts.hostname or "127.0.0.1", parts.port or 6222, credentials)
+        credentials = RouteCredentials(unquote(parts.username), unquote(parts.password or ""))
+    return ConfiguredRoute(parts.hostname or "127.0.0.1", parts.port or 6222, credentials)
 
 
 def object_limits(options: JetStreamOptions) -> ObjectLimits:

@@ -1,4 +1,4 @@
-"""`Host`: what the object service of a bucket gets from the replica that leads the bucket's stream."""
+"""`BucketHost`: what the object service of a bucket gets from the replica that leads the bucket's stream."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ObjectLimits(NamedTuple):
     """Of one bucket: chunks that wait until the fate of earlier ones is known."""
 
 
-class Host:
+class BucketHost:
     __slots__ = (
         "acks",
         "bus",

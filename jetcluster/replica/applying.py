@@ -22,7 +22,7 @@ LOGGED: Final = 10
 
 
 class Applying:
-    """`stream.applier.Host` of one replica."""
+    """`stream.applier.ApplierHost` of one replica."""
 
     def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
         self.refusals = 0

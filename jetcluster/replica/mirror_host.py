@@ -36,7 +36,7 @@ PARTIAL = ("filter_subject", "subject_transforms", "opt_start_seq", "opt_start_t
 
 
 class MirrorHost:
-    """Part of every replica; `mirror.ports.Target`."""
+    """Part of every replica; `mirror.ports.LinkTarget`."""
 
     def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
         self._context = context

@@ -17,7 +17,7 @@ from jetcluster.mesh.api import Mesh, MeshError, MeshRefusedError
 from jetcluster.records import dataclass
 from jetcluster.replica.exports import ASK_RANGES, ASK_READ, CHUNK_BYTES, RANGES, READ, SLICE, Spans, rest
 from jetcluster.store.rocks_cursor import Snapshot
-from jetcluster.store.transfer import END, START, Range, Taker, Wanted, decode_ranges, encode_places
+from jetcluster.store.transfer import END, START, Range, Taker, WantedRange, decode_ranges, encode_places
 
 if TYPE_CHECKING:
     from jetcluster.replica.snapshot_owner import SnapshotOwner
@@ -65,9 +65,9 @@ class Transfer:
         self._pull = pull
         self._id = export_id.encode()
         self._tasks: set[asyncio.Task[bytes]] = set()
-        self._wanted: list[Wanted] = []
+        self._wanted: list[WantedRange] = []
         self._wanted_bytes = 0
-        self._under_way: deque[tuple[list[Wanted], asyncio.Task[bytes]]] = deque()
+        self._under_way: deque[tuple[list[WantedRange], asyncio.Task[bytes]]] = deque()
         self._view: Snapshot | None = None
         self._work = 0
 
@@ -115,7 +115,7 @@ class Transfer:
         while self._under_way:
             await self._take(owner, taker)
 
-    def _want(self, wanted: Wanted) -> None:
+    def _want(self, wanted: WantedRange) -> None:
         if self._wanted and self._wanted_bytes + wanted.range.size > CHUNK_BYTES:
             self._ask_wanted()
         self._wanted.append(wanted)
@@ -202,7 +202,7 @@ class Transfer:
             await asyncio.sleep(RETRY_PAUSE)
 
 
-def _spans(batch: list[Wanted]) -> Spans:
+def _spans(batch: list[WantedRange]) -> Spans:
     """The places of ascending ranges, neighbours as one span."""
     found: Spans = []
     for one in (wanted.range for wanted in batch):

@@ -60,7 +60,7 @@ class Range(NamedTuple):
         return self.size + self.pairs * PAIR_COST
 
 
-class Wanted(NamedTuple):
+class WantedRange(NamedTuple):
     """A range that the receiver has otherwise."""
 
     range: Range
@@ -129,7 +129,7 @@ class Taker:
         """The own records, to be compared with the ranges announced next; commits what is open."""
         return self._kv.snapshot()
 
-    def compare(self, announced: Range, view: Snapshot) -> Wanted | None:
+    def compare(self, announced: Range, view: Snapshot) -> WantedRange | None:
         """None when the own records are the same, else what to fetch for `take`. Ranges come in order. What cannot be
         read is another content. Reads no more than about as much as was announced. Raises KvError."""
         if announced.start != self.place:
@@ -139,7 +139,7 @@ class Taker:
         if own is not None and own[1] == announced.digest:
             return None
         self._missing += 1
-        return Wanted(announced, own[0] if own is not None else None)
+        return WantedRange(announced, own[0] if own is not None else None)
 
     def _own(self, announced: Range, view: Snapshot) -> tuple[list[bytes], bytes] | None:
         """Keys and digest of the own records; None when there are more than announced, or some cannot be read."""
@@ -156,7 +156,7 @@ class Taker:
             return None
         return found, _digest(b"".join(parts))
 
-    def take(self, wanted: Wanted, data: bytes) -> None:
+    def take(self, wanted: WantedRange, data: bytes) -> None:
         """Puts the giver's content of a range in the place of the own one. Raises DamagedError when it is not what was
         announced; nothing is written then."""
         announced, old = wanted

@@ -81,7 +81,7 @@ def tracks_sources(store: BlockStore, rules: StreamRules) -> bool:
     return known or bool(rules.links)
 
 
-class Totals:
+class CounterTotals:
     """The totals of a command's subjects: what is stored, and what the command's earlier messages made of it."""
 
     __slots__ = ("_staged", "_store", "tracks")

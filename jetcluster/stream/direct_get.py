@@ -1,12 +1,12 @@
 """`DirectGet`: answers of one replica to `$JS.API.DIRECT.GET...` requests, from its local store.
 
-The answer is frames (header block, payload), to be published to the request's
-reply subject in order: a tuple of one frame for a single get, a `Reply` for the others, made piece by piece as fast as
-the requester takes them, so that nobody ever holds 64 MB.
+The answer is frames (header block, payload), to be published to the request's reply subject in order: a tuple of one
+frame for a single get, a `GetReply` for the others, made piece by piece as fast as the requester takes them, so that
+nobody ever holds 64 MB.
 
 All frames of one answer are of one applied index, the one of the request. DamagedError comes out of `answer` (nothing
-was sent: hand the request to another replica) or out of `Reply.take` (stop there without an EOB: the client's batch is
-visibly incomplete). It is never a 404.
+was sent: hand the request to another replica) or out of `GetReply.take` (stop there without an EOB: the client's batch
+is visibly incomplete). It is never a 404.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from jetcluster.stream.get_request import GetRequest, MalformedRequest
 Frame = tuple[bytes, bytes]
 """(header block or b"", payload)."""
 
-Answer: TypeAlias = Union[tuple[Frame], "Reply"]
+Answer: TypeAlias = Union[tuple[Frame], "GetReply"]
 
 MAX_BYTES: Final = 64 << 20
 """Default of `max_bytes`: nats-server's max_pending."""
@@ -174,7 +174,7 @@ class DirectGet:
         first = view.first()
         if first is None:
             return _with_proof(NOT_FOUND, proof)
-        return Reply(
+        return GetReply(
             self._first_line, self._stream_line, view, request, store.count(filter, first.seq), _BATCH_END, proof
         )
 
@@ -201,10 +201,10 @@ class DirectGet:
         told = store.last_seq if within is None else within
         page = found[bisect_left(found, request.seq) :]  # those below count down too (1.8)
         end = _BATCH_END[:-2] + b"Nats-UpTo-Sequence: %d\r\n\r\n" % told
-        return Reply(self._first_line, self._stream_line, store.view_of(page), request, len(page), end, proof)
+        return GetReply(self._first_line, self._stream_line, store.view_of(page), request, len(page), end, proof)
 
 
-class Reply:
+class GetReply:
     """The frames of a batch or multi_last, made as the requester takes them. All of it, headers and the EOB too, is of
     the moment of the request, whatever happens to the stream meanwhile."""
 

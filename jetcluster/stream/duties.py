@@ -15,7 +15,7 @@ from jetcluster.protocol.bus import Bus
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
 from jetcluster.stream.machine import StreamMachine
-from jetcluster.stream.republish import Republish
+from jetcluster.stream.republish import Republisher
 
 EXPIRY_SLACK: Final = 50_000_000
 """How long after its time, nanoseconds, a message may linger before its removal is proposed: batches removals. What has
@@ -88,7 +88,7 @@ class LeaderDuties:
         self._firing = False
         self._continuing = False
         """A CONTINUE is in the log and not applied yet, or about to be."""
-        self._republish: Republish | None = None
+        self._republish: Republisher | None = None
         self._paused = 0
         """Until then nothing is proposed."""
 
@@ -106,7 +106,7 @@ class LeaderDuties:
         """Also after a snapshot was installed."""
         rules = self._machine.rules
         wanted = self._leading and rules.republish is not None
-        self._set_republish(Republish(rules, self._machine.store) if wanted else None)
+        self._set_republish(Republisher(rules, self._machine.store) if wanted else None)
 
     def tick(self) -> None:
         """A few times per second. Raises DamagedError when a schedule cannot be read."""
@@ -201,7 +201,7 @@ class LeaderDuties:
         elif kind == commands.FIRE:
             self._firing = False
 
-    def _set_republish(self, republish: Republish | None) -> None:
+    def _set_republish(self, republish: Republisher | None) -> None:
         self._republish = republish
         self._machine.observe(self._take if republish is not None else None)
 

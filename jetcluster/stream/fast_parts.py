@@ -70,7 +70,7 @@ class FastPart(NamedTuple):
         return not self.ends and self.runs[0].seq == 1
 
 
-class Settled(NamedTuple):
+class SettledPart(NamedTuple):
     """How far a batch has come with one command."""
 
     seq: int
@@ -83,12 +83,12 @@ class Settled(NamedTuple):
     """Of the part's last message; None: stored like all others."""
 
 
-def settle(part: FastPart, result: PublishResult) -> Settled:
+def settle(part: FastPart, result: PublishResult) -> SettledPart:
     verdicts = result.verdicts
     end = part.runs[-1]
     if verdicts is None:
         last = end.start + end.count - 1
-        return Settled(end.end, result.first_seq + last, [], None)
+        return SettledPart(end.end, result.first_seq + last, [], None)
     seq = stored = 0
     refused: list[tuple[int, ApiError]] = []
     for run in part.runs:
@@ -97,11 +97,11 @@ def settle(part: FastPart, result: PublishResult) -> Settled:
             if isinstance(verdict, ApiError):
                 refused.append((run.seq + k, verdict))
                 if not part.gap_ok:
-                    return Settled(seq, stored, refused, verdict)
+                    return SettledPart(seq, stored, refused, verdict)
             elif not isinstance(verdict, Duplicate):
                 stored = verdict.seq if isinstance(verdict, Counted) else verdict
             seq = run.seq + k
-    return Settled(seq, stored, refused, verdicts[end.start + end.count - 1])
+    return SettledPart(seq, stored, refused, verdicts[end.start + end.count - 1])
 
 
 class FastGate:

@@ -50,9 +50,9 @@ from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.fast_rows import FastRowError, FastRows
 from jetcluster.stream.firing import fire
-from jetcluster.stream.jobs import JobError, Jobs
+from jetcluster.stream.jobs import Jobs, StreamJobError
 from jetcluster.stream.ports import SIDE_CONFIG, Extension
-from jetcluster.stream.publish import EXHAUSTED, SUBJECT_TOO_LONG, Admission, mapped
+from jetcluster.stream.publish import EXHAUSTED, SUBJECT_TOO_LONG, MessageAdmission, mapped
 from jetcluster.stream.replacing import Replace
 from jetcluster.stream.results import BatchResult, JobStep, PublishResult, Result, digest_bytes
 from jetcluster.stream.rules import INTEREST, StreamRules
@@ -111,7 +111,7 @@ class StreamMachine:
         """What was wrong with the bytes of the last command that was refused for them."""
         self._empty = self.rules
         self._on_append: OnAppend | None = None
-        self._admission: Admission
+        self._admission: MessageAdmission
         self._staging: Staging
         self._dedupe: DedupeWindow
         self._expiry: Expiry
@@ -142,7 +142,7 @@ class StreamMachine:
             )
             self.asked = Asked(self.store)
             self.fast = FastRows(self.store)
-        except (JobError, AskedError, FastRowError) as error:
+        except (StreamJobError, AskedError, FastRowError) as error:
             raise StateError(f"stream {self.name}: {error}") from error
         self._admit_by(self.rules, state[_STATE.size :] if state is not None else b"")
         self._parts = BatchParts(self.store)
@@ -306,7 +306,7 @@ class StreamMachine:
         self._follow_jobs()
         if self._extension is not None and rules.retention == INTEREST:
             self._staging.on_stored = self._extension.stored
-        self._admission = Admission(self.name, rules, self.store, self._dedupe, self._staging)
+        self._admission = MessageAdmission(self.name, rules, self.store, self._dedupe, self._staging)
 
     def _publish(self, command: Publish) -> Result:
         base = max(command.ts, self.clock + 1)

@@ -1,4 +1,4 @@
-"""`Admission`: which messages of a PUBLISH command are stored, and as what. Decided in apply, in log order.
+"""`MessageAdmission`: which messages of a PUBLISH command are stored, and as what. Decided in apply, in log order.
 
 A batch that no limit can refuse and that brings nothing but user's headers and new message ids is stored as it came,
 in one step. Otherwise every message passes nats-server's checks, in the order of its
@@ -68,7 +68,7 @@ _MAX_PER_SUBJECT: Final = errors.by_code(10077, err="maximum messages per subjec
 _ROLLUP_NOT_PERMITTED: Final = errors.by_code(10111, err="rollup not permitted")
 
 
-class Admission:
+class MessageAdmission:
     """`admit` one command after the other. Built anew when the rules change."""
 
     __slots__ = ("_base", "_batch", "_dedupe", "_gate", "_grown", "_name", "_rules", "_staging", "_store", "rules")

@@ -1,4 +1,4 @@
-"""`Republish`: what a stream tells the world about each message it stores.
+"""`Republisher`: what a stream tells the world about each message it stores.
 
 Only the leader does it, as an effect of apply: what it was told right before storing goes out right after the command.
 A new leader applies what the old one left over and so may repeat it, or the old one may have died before: at most once
@@ -14,7 +14,7 @@ from jetcluster.stream import times
 from jetcluster.stream.rules import StreamRules
 
 
-class Republish:
+class Republisher:
     """`take` is a `staging.OnAppend`."""
 
     __slots__ = ("_name", "_rules", "_store", "messages")

@@ -24,7 +24,7 @@ from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.ports import SIDE_SOURCES
-from jetcluster.stream.publish import Admission
+from jetcluster.stream.publish import MessageAdmission
 from jetcluster.stream.runs import Run, decode_runs, encode_runs
 
 _BODY: Final = struct.Struct("<HBxIQQ")
@@ -129,7 +129,9 @@ class Cursors:
             self._store.side_delete(SIDE_SOURCES, key)
 
 
-def apply(command: Sourced, cursors: Cursors, admission: Admission, store: BlockStore, clock: int) -> int | ApiError:
+def apply(
+    command: Sourced, cursors: Cursors, admission: MessageAdmission, store: BlockStore, clock: int
+) -> int | ApiError:
     """Stores what is new. The sequence of the upstream up to which all is here now; ApiError when something did not
     fit: what came before it is stored all the same. Source messages get times from `clock` + 1 on."""
     rules = admission.rules
@@ -153,7 +155,7 @@ def skip_to(store: BlockStore, last_seq: int, ts: int) -> None:
     store.delete_all([last_seq])
 
 
-def _mirror(command: Sourced, cursors: Cursors, admission: Admission, store: BlockStore) -> int | ApiError:
+def _mirror(command: Sourced, cursors: Cursors, admission: MessageAdmission, store: BlockStore) -> int | ApiError:
     if command.after > store.last_seq:
         return _GAP
     if command.upto > FARTHEST_SEQ or not all(run.in_bounds for run in command.runs):
@@ -175,7 +177,7 @@ def _mirror(command: Sourced, cursors: Cursors, admission: Admission, store: Blo
     return store.last_seq
 
 
-def _source(command: Sourced, cursors: Cursors, admission: Admission, clock: int) -> int | ApiError:
+def _source(command: Sourced, cursors: Cursors, admission: MessageAdmission, clock: int) -> int | ApiError:
     cursor = cursors.get(command.key)
     if cursor is None and command.batch is not None:
         return _GAP  # every link begins with a command that only says where

@@ -20,7 +20,7 @@ from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import FILE_HEADER_LENGTH, FILE_RECORD, MEMORY_RECORD, Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import schedules
-from jetcluster.stream.counters import Made, Tally, Totals
+from jetcluster.stream.counters import CounterTotals, Made, Tally
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.durations import SECOND
 from jetcluster.stream.expiry import Expiry
@@ -98,7 +98,7 @@ class Staging:
         self._last: dict[bytes, tuple[int, int]] = {}
         """Per subject of a staged message: its last sequence, how many are staged."""
         self._ids: list[tuple[int, bytes]] = []
-        self.totals = Totals(store, tracks=tracks)
+        self.totals = CounterTotals(store, tracks=tracks)
         self.next_seq = 0
         self.last_msg_id = b""
         """Nats-Msg-Id of the last message stored, b"" when it had none."""
@@ -134,7 +134,7 @@ class Staging:
             self._dedupe.seal(ts, ids)
 
     def counted(self, message: Message, fields: dict[bytes, bytes], *, sourced: bool = False) -> Made | ApiError:
-        """The message of a counter as it is to be stored (`Totals.add`). Changes nothing."""
+        """The message of a counter as it is to be stored (`CounterTotals.add`). Changes nothing."""
         self._settle()
         return self.totals.add(message, fields, self._rules.max_msg_size, sourced=sourced)
 

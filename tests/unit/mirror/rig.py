@@ -69,7 +69,7 @@ class Log:
 
 
 class Rig:
-    """`mirror.ports.Target` with a real machine; commands wait in `log` until `commit`."""
+    """`mirror.ports.LinkTarget` with a real machine; commands wait in `log` until `commit`."""
 
     def __init__(self, **config: Any) -> None:
         self.time = ManualTime()

@@ -12,7 +12,7 @@ from typing import Any
 
 from jetcluster.clock import ManualTime
 from jetcluster.objects.bucket import Bucket
-from jetcluster.objects.host import Done, Host, ObjectLimits
+from jetcluster.objects.host import BucketHost, Done, ObjectLimits
 from jetcluster.protocol.bus import Bus, Origin
 from jetcluster.store.api import DamagedError
 from jetcluster.stream import commands
@@ -63,7 +63,7 @@ class Rig:
 
     def _lead(self) -> None:
         bus: Bus = self.bus  # type: ignore[assignment]
-        host = Host(
+        host = BucketHost(
             "OBJ_b", self.store, bus, self.time, self.time.call_soon,
             lambda *message: self.ingest.on_message(*message), self.propose,
             lambda msg_id: self.machine.seq_of_id(msg_id), self.damage.append, self.limits,
