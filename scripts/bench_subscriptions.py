@@ -45,6 +45,8 @@ class Turns:
 
     def __init__(self) -> None:
         self._soon: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        self.taken: list[float] = []
+        """Processor seconds of each turn in which there was something to do."""
 
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> Turns:
         self._soon.append((callback, args))
@@ -58,17 +60,18 @@ class Turns:
 
     def advance(self, seconds: float) -> None:
         due, self._soon = self._soon, []
+        began = time.process_time()
         for callback, args in due:
             callback(*args)
+        if due:
+            self.taken.append(time.process_time() - began)
 
     def run_out(self) -> list[float]:
-        """Processor time of each turn until nothing is left to do."""
-        found = []
+        """Processor seconds of each turn until nothing is left to do."""
+        first = len(self.taken)
         while self._soon:
-            began = time.process_time()
             self.advance(0)
-            found.append(time.process_time() - began)
-        return found
+        return self.taken[first:]
 
 
 class RealTime(Bench):

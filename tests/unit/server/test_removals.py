@@ -32,7 +32,7 @@ def test_they_take_nothing_from_the_moment_their_client_is_gone(monkeypatch: pyt
     client, other = with_many(bench), bench.client(b"SUB a.8 1", b"SUB a.9 q 2", b"SUB r 3")
     member = with_many(bench, 600, b" q")
     assert bench.router.has_interest(b"a.%d" % (MANY - 1))
-    out = client.connection.out_msgs
+    out, first = client.connection.out_msgs, len(bench.turns.taken)
     client.connection.close("Client Closed")
     member.connection.close("Client Closed")
     assert bench.router.index.count > MANY, "nearly all are still to be taken out"
@@ -44,7 +44,8 @@ def test_they_take_nothing_from_the_moment_their_client_is_gone(monkeypatch: pyt
         for _ in range(5):
             assert other.ask(b"PUB %b 1" % subject, b"x") == b"MSG %b %d 1\r\nx\r\n" % (subject, sid)
     assert client.connection.out_msgs == out and not client.connection.out and not member.connection.out
-    turns = bench.turns.run_out()
+    bench.turns.run_out()
+    turns = bench.turns.taken[first:]  # on a fast machine all is taken out while the others ask
     assert len(turns) > 5 and max(turns) < LONGEST
     assert bench.router.index.count == 3 and len(bench.router._interest) == 3
     assert other.ask(b"PUB a.8 1", b"x") == b"MSG a.8 1 1\r\nx\r\n"
