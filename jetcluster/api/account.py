@@ -12,7 +12,7 @@ from jetcluster.api.request import Request
 from jetcluster.model.limits import AccountLimits, tier_replicas
 
 _NONE: Final = AccountLimits(0, 0, 0, 0, 0, 0, 0)
-"""Of a tier that has streams although the account has no such limits any more."""
+"""Limits shown for a tier that has streams although the account has no such limits any more."""
 
 
 async def info(context: ApiContext, request: Request, counters: RequestCounters) -> dict[str, Any]:

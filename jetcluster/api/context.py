@@ -1,4 +1,4 @@
-"""What the handlers of one server share."""
+"""`ApiContext`: the services, settings and counters that the handlers of one server share."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class ApiContext:
     """For what may take longer than a request may keep the loop; by account."""
     domain: str = ""
     limits: Callable[[str], AccountLimits] = field(default=lambda account: UNLIMITED)
-    """What an account may use, by name: its own limits and what the servers hold."""
+    """Limits of an account, by name: its own limits and what the servers hold."""
     own_limits: Callable[[str], AccountLimits] = field(default=lambda account: UNLIMITED)
-    """What the configuration says of the account alone; `$JS.API.INFO` shows it."""
+    """Limits that the configuration gives the account alone; `$JS.API.INFO` shows it."""
     strict: bool = False
     """`jetstream { strict: true }`: keys that a request does not have are refused with 10025."""
     compat: CompatOptions = field(default_factory=CompatOptions)
-    """Of what this node decides for requests that it takes; a reload puts another one here."""
+    """Settings of what this node decides for requests that it takes; a reload puts another one here."""
     restore_room: RestoreRoom = field(default_factory=RestoreRoom)
 
     def advisories(self) -> Advisories:

@@ -27,9 +27,9 @@ class Endpoint:
     name: str
     """Tokens after `$JS.API.`."""
     args: tuple[int, int]
-    """How many tokens follow: least and most."""
+    """Number of tokens that follow: least and most."""
     type: str
-    """Of the reply, behind its prefix; "" for replies without a type."""
+    """Type of the reply, behind its prefix; "" for replies without a type."""
     handler: Callable[[ApiContext, Request, RequestCounters], Awaitable[Reply]]
     in_error: Mapping[str, Any] = field(default_factory=dict)
     """Fields that an error reply holds too: nats-server renders Go's zero values there."""

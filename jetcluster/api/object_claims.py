@@ -1,5 +1,5 @@
-"""What clients of this node publish to `$OBJ.<b>.info.>` and its like does not go to subscribers but to the object
-service: they see what the service makes of it, finished objects only.
+"""`ObjectClaims`: hands what clients of this node publish to `$OBJ.<b>.info.>` and its like to the object service
+instead of subscribers, who see what the service makes of it, finished objects only.
 
 One exclusive subscription per subject and account. Whether the bucket exists is looked up for each message; one of no
 bucket goes on to everybody else.

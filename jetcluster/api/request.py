@@ -41,9 +41,9 @@ class Request:
     strict: bool = False
     """Unknown keys of the body are refused."""
     events: list[Event] = field(default_factory=list)
-    """What happened to streams and consumers: becomes advisories once the reply is out."""
+    """Events of streams and consumers, which become advisories once the reply is out."""
     follow: Callable[[], Awaitable[None]] | None = None
-    """What goes on after the reply, for as long as it takes (snapshot, restore)."""
+    """Work that goes on after the reply, for as long as it takes (snapshot, restore)."""
 
     @property
     def stream(self) -> str:
@@ -71,7 +71,7 @@ class Request:
         self.events.append(consumer_pause(stream, consumer, state))
 
     def client(self) -> dict[str, Any]:
-        """Who asks, for advisories. An origin that knows more than the account offers `client_info() -> dict`."""
+        """The asker, for advisories. An origin that knows more than the account offers `client_info() -> dict`."""
         describe = getattr(self.origin, "client_info", None)
         return {"acc": self.account, **(describe() if callable(describe) else {})}
 

@@ -45,10 +45,11 @@ IDLE_SECONDS: Final = 5.0
 MAX_WAITING_BYTES: Final = 32 << 20
 """Chunks that arrived and are not worked on yet; a client that waits for the answers has one."""
 CHUNK_OVERHEAD: Final = 512
-"""What a chunk that waits takes beside its bytes: there may be any number of empty ones."""
+"""Cost of a chunk that waits beside its bytes: there may be any number of empty ones."""
 COMMAND_BYTES: Final = 1 << 20
 COMMAND_RUNS: Final = 500
-"""Of messages that go into one command; `stream.runs` says what a run is. Each costs its time when it is applied."""
+"""Bounds of the messages that go into one command; `stream.runs` says what a run is. Each costs its time when it is
+applied."""
 STEP_ENTRIES: Final = 64
 """Entries of an archive that are looked at in one step."""
 MAX_RESTORES: Final = 32
@@ -60,12 +61,12 @@ ALLOWANCE: Final = 64 << 20
 request says that the stream has, which then have to be stored."""
 MAX_STATE_BYTES: Final = 1 << 20
 MAX_CONSUMER_BYTES: Final = 8 << 20
-"""Of one consumer."""
+"""Bytes of one consumer."""
 MAX_IGNORED: Final = 1000
 MAX_IGNORED_BYTES: Final = 1 << 20
 """Entries that are no message and nothing that we know, and their bytes."""
 MAX_CONSUMERS_BYTES: Final = 64 << 20
-"""Of all consumers in an archive: they are created when the messages are there."""
+"""Bytes of all consumers in an archive: they are created when the messages are there."""
 _BAD_REQUEST: Final = 10003
 _NAME_TAKEN: Final = 10130
 _FAILED: Final = 10062
@@ -177,7 +178,7 @@ class RestoreReceiver:
         self._messages: list[Msg] = []
         self._messages_bytes = 0
         self._runs = 0
-        """Of the messages, at least."""
+        """Runs that the messages make, at least."""
         self._last = (0, 0)
         """Sequence and time of the newest message."""
         self._state: Fields = {}
@@ -328,7 +329,7 @@ class RestoreReceiver:
         self._messages_bytes += len(entry.name) + len(entry.headers) + len(entry.payload) + 64
 
     def _note_other(self, entry: archive.ArchiveEntry) -> None:
-        """What is no message."""
+        """Takes an entry of the archive that is no message."""
         size = len(entry.name) + len(entry.headers) + len(entry.payload)
         if entry.name == archive.STATE_NAME and not self._state:
             if size > MAX_STATE_BYTES:

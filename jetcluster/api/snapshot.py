@@ -28,8 +28,8 @@ DEFAULT_WINDOW: Final = 8 * 1024 * 1024
 MAX_WINDOW: Final = 32 * 1024 * 1024
 INTEREST_SECONDS: Final = 2.0
 WILDCARD_SECONDS: Final = 0.5
-"""How long interest by wildcard alone does not count: clients take all their replies with one, and subscribe to the
-deliver subject once they have read ours."""
+"""Time in which interest by wildcard alone does not count: clients take all their replies with one, and subscribe to
+the deliver subject once they have read ours."""
 ACK_SECONDS: Final = 5.0
 _BAD_REQUEST: Final = 10003
 _BAD_SUBJECT: Final = 10015

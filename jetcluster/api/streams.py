@@ -37,7 +37,7 @@ Fields = dict[str, Any]
 NAMES_LIMIT = 1024
 LIST_LIMIT = 256
 LIST_SECONDS = 3.0
-"""How long a LIST waits for the streams' leaders; names of streams that did not answer go to `missing`."""
+"""Time that a LIST waits for the streams' leaders; names of streams that did not answer go to `missing`."""
 LIST_AT_ONCE = 64
 
 
@@ -284,8 +284,8 @@ def _finder(context: ApiContext, request: Request) -> link_rules.Find:
 
 
 def meta_limits(limits: AccountLimits, config: Fields) -> dict[str, dict[str, int]]:
-    """What the meta state machine decides by; it goes into the command, since apply reads no configuration. Raises
-    ApiError 10120."""
+    """Limits that the meta state machine decides by; they go into the command, since apply reads no configuration.
+    Raises ApiError 10120."""
     found = {"limits": _bounds(limits)}
     if limits.tiers is not None:
         tier = limits.tier(config["num_replicas"])

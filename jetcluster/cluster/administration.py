@@ -1,4 +1,5 @@
-"""What the meta leader does about whole servers: hands its leadership over, empties a server, removes one for good.
+"""Administration of whole servers by the meta leader: it hands its leadership over, empties a server, removes one for
+good.
 
 Everything that must outlive this leader is in the meta log: that a node is to hold nothing (`Node.draining`), and that
 one was removed (`MetaMachine.removed`). `tend` works towards that again and again, whoever leads by then, so a request
@@ -43,7 +44,7 @@ NAMED: Final = 3
 
 
 class HeldByServer(NamedTuple):
-    """What a server still has."""
+    """Counts of what a server still has."""
 
     replicas: int
     leaders: int
@@ -318,7 +319,7 @@ class Administration:
 
 
 class Majority(NamedTuple):
-    """Of the meta group without a server."""
+    """Votes of the meta group without a server."""
 
     voters: int
     current: int

@@ -187,7 +187,7 @@ class JetStream:
         self._tick()
 
     async def settle_alone(self, seconds: float) -> None:
-        """Of a server that stands alone: returns when it leads its streams, as far as they can be led, or after
+        """Waits, on a server that stands alone: returns when it leads its streams, as far as they can be led, or after
         `seconds`. Whoever was connected before a restart publishes as soon as it is let in again."""
 
         def settled() -> bool:
@@ -211,8 +211,8 @@ class JetStream:
         self.context.turn_commit.stop()
 
     def end_deliveries(self) -> None:
-        """Who waits for messages of a stream with one replica is told that this server goes, which takes a connection;
-        the others are told by the consumer's next owner."""
+        """Tells those who wait for messages of a stream with one replica that this server goes, which takes a
+        connection; the others are told by the consumer's next owner."""
         for replica in self.replicas.values():
             if len(replica.group.peers) == 1:
                 replica.consumers.stop()

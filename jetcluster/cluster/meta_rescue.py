@@ -86,7 +86,7 @@ class MetaRescue:
         context.mesh.serve(METHOD, self._serve)
 
     def start(self) -> None:
-        """What the meta state on disk says of earlier rescues holds from the first link on."""
+        """Has what the meta state on disk says of earlier rescues hold from the first link on."""
         self._fence()
 
     def tick(self) -> None:

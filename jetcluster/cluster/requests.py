@@ -43,7 +43,7 @@ MAX_LONG = 64
 PAUSE = 0.03
 WAIT_FOR_LEADER = 0.25
 LAST_WORDS = 0.25
-"""How long the answer of a leader is waited for when another one leads already: it may be under way."""
+"""Time that the answer of a leader is waited for when another one leads already: it may be under way."""
 NO_LEADER = 10008
 STORAGE_FULL = 10047
 

@@ -31,12 +31,12 @@ from jetcluster.stream.info import SubjectsPage, state_object, subjects_page
 Body = dict[str, Any]
 PROPOSE_SECONDS = 4.0
 GONE = (10043, 10057)
-"""What deleting a message that is not there is refused with."""
+"""Codes with which deleting a message that is not there is refused."""
 READY_SECONDS = 3.0
 ABOUT_TO_LEAD_SECONDS = 0.5
 CAUGHT_UP_SECONDS = 0.5
 TURNS = 3
-"""Of the loop, that an ack needs from the client to the log."""
+"""Turns of the loop that an ack needs from the client to the log."""
 _LOOKS = frozenset(("info", "consumer_info", "consumer_list"))
 
 
@@ -178,7 +178,7 @@ class StreamRequests:
         return answer
 
     async def _members(self, replica: StreamReplica, body: Body) -> Body:
-        """Who belongs to the group by its newest committed configuration."""
+        """Members of the group by its newest committed configuration."""
         if not await replica.confirm_leadership():
             raise NotLeaderError(replica.group.leader)
         config = replica.group.members_at(replica.group.commit_index)

@@ -35,7 +35,7 @@ _DELAY: Final = re.compile(rb'\{\s*"delay"\s*:\s*([0-9]{1,18})\s*\}')
 
 
 class Words:
-    """What was said with one word in one turn: the token of its op."""
+    """All that was said with one word in one turn: the token of its op."""
 
     __slots__ = ("kind", "replies", "said", "value")
 
@@ -110,7 +110,7 @@ class Acks:
         self._owner.run_soon()
 
     def _other(self, seq: int, subject: bytes, at: int, reply: bytes, payload: bytes) -> None:
-        """What is not a plain ack. `at`: token of `subject` with the number of deliveries."""
+        """Takes any word but a plain ack. `at`: token of `subject` with the number of deliveries."""
         if seq > self._state.delivered_sseq:
             if seq <= self._owner.sent_sseq and len(self._early) < MAX_AT_ONCE:
                 self._early.append((seq, subject, at, reply, payload))
@@ -202,7 +202,7 @@ class Acks:
         self._submit(words)
 
     def _submit(self, words: Words) -> None:
-        """What changes nothing needs no op, but its answers must not overtake what is in flight."""
+        """Answers for what changes nothing: that needs no op, but its answers must not overtake what is in flight."""
         if words.value or (words.replies and self._in_flight):
             self._in_flight.append(words)
             self._owner.submit(words.kind, words.value, words)
@@ -243,7 +243,7 @@ class Acks:
             self._owner.bus.publish_many([(reply, b"") for reply in words.replies])
 
     def reset(self, *, again: bool) -> None:
-        """What was in flight goes in again; not `again` when the consumer began anew, and it was about deliveries that
+        """Puts what was in flight in again; not `again` when the consumer began anew, and it was about deliveries that
         do not count any more."""
         self._early = []
         lost, self._in_flight = self._in_flight, deque()

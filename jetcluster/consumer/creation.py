@@ -33,7 +33,7 @@ _FIXED: Final = (
     ("idle_heartbeat", "heart beats"),
     ("flow_control", "flow control"),
 )
-"""What an update must not change, in the order in which it is told."""
+"""Fields that an update must not change, in the order in which it is told."""
 
 _PAUSE: Final = frozenset(("pause_until", "pause_until_ns"))
 

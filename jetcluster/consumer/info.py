@@ -24,8 +24,9 @@ def num_pending(state: ConsumerState, store: BlockStore) -> int:
 
 
 def _last_ones(state: ConsumerState, store: BlockStore, above: int, upto: int) -> int:
-    """Of deliver policy last_per_subject: what it has yet to get of the messages there were at its creation. Looking
-    takes as long as there are subjects, so it is remembered until the consumer goes on or something is removed."""
+    """Messages that a consumer with deliver policy last_per_subject has yet to get of the messages there were at its
+    creation. Looking takes as long as there are subjects, so it is remembered until the consumer goes on or something
+    is removed."""
     rules, at = state.rules, (above, upto, store.removals)
     if state.counted is not None:
         of, then, found = state.counted

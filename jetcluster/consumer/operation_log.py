@@ -112,10 +112,10 @@ class ConsumerOperationLog:
         self.submitted = 0
         """Ops taken so far."""
         self.told = 0
-        """Of those, how many came back or were lost: what was submitted by a moment is settled when this has come to
-        the `submitted` of then."""
+        """Number of those that came back or were lost: what was submitted by a moment is settled when this has come to the
+        `submitted` of then."""
         self.lost = 0
-        """How often a session was given up (monitoring)."""
+        """Number of sessions given up (monitoring)."""
 
     @property
     def may_run(self) -> bool:

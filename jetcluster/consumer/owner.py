@@ -24,7 +24,7 @@ from jetcluster.protocol.bus import Origin, Subscription
 from jetcluster.stream.direct_get import level_is_met
 
 SKIP_DELAY: Final = 10_000_000_000
-"""How long a consumer at the end of its messages waits before the log learns what it skipped, ns. Nothing depends on
+"""Time that a consumer at the end of its messages waits before the log learns what it skipped, nanoseconds. Nothing depends on
 it but what INFO shows, and INFO asks (`flush`)."""
 EXHAUSTED_AT_ONCE: Final = 4096
 """Messages given up with one op."""
@@ -43,8 +43,8 @@ class ConsumerOwner(DeliveryContext):
         self._skip_at = 0
         self._epoch = state.epoch
         self._ahead = 0
-        """How far the clock here is ahead of the log's, ns, the time to commit included: ack_wait is counted from when
-        a message is sent, whatever the clocks."""
+        """Nanoseconds that the clock here is ahead of the log's, the time to commit included: ack_wait is counted
+        from when a message is sent, whatever the clocks."""
 
     # -- life -------------------------------------------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ class PendingSet:
         self.entries: dict[int, Pending] = {}
         """By stream sequence, in order of first delivery, which is ascending."""
         self.redelivered = 0
-        """How many of them were delivered more than once."""
+        """Number of them that were delivered more than once."""
         self._order: deque[int] = deque()
         """The keys of `entries`, and some that were in it."""
         self._pages: dict[int, list[int]] = {}
@@ -82,7 +82,7 @@ class PendingSet:
             at = end
 
     def change(self, seq: int, due: int, deliveries: int) -> Pending:
-        """Of an entry that is there."""
+        """Replaces an entry that is there."""
         old = self.entries[seq]
         if deliveries > 1 and old.deliveries == 1:
             self.redelivered += 1

@@ -18,7 +18,7 @@ from jetcluster.consumer.turn import ADVANCE, DELIVER, PIN, REDELIVER, UNWAIT, W
 from jetcluster.store.api import DamagedError
 
 REAP: Final = 5_000_000_000
-"""How often waiting requests are asked whether their clients still listen."""
+"""Time between two looks whether their clients still listen."""
 _SECOND: Final = 1_000_000_000
 
 
@@ -39,7 +39,7 @@ class PullDelivery:
 
     @property
     def num_waiting(self) -> int:
-        """Of clients that still listen."""
+        """Requests of clients that still listen."""
         self._reap()
         return len(self.queue)
 
@@ -53,7 +53,7 @@ class PullDelivery:
         return len(self.queue) > 0
 
     def start(self) -> None:
-        """Whoever waits by the log waited at the former owner."""
+        """Tells those who wait by the log: they waited at the former owner."""
         now = self._owner.clock.time_ns()
         self.priority.reset(now)
         self._wake(self.priority.next_deadline)

@@ -49,7 +49,7 @@ class PullDispatch:
         self._flight_messages = 0
         self._run = 0
         self._held_until = 0
-        """What could not go out for the time being is looked at again then; 0: there is nothing."""
+        """Time when what could not go out is looked at again; 0: there is nothing."""
         self._replay = Replay() if owner.state.rules.replay_original else None
 
     def reset(self) -> None:
@@ -106,7 +106,7 @@ class PullDispatch:
         self.no_more()
 
     def _permitted(self, kind: int, columns: Columns, now: int) -> int:
-        """How many may go now (replay_policy original)."""
+        """Number of messages that may go now (replay_policy original)."""
         if kind == DELIVER and self._replay is not None:
             return self._replay.due(columns.times, now)
         return len(columns.seqs)
@@ -170,7 +170,7 @@ class PullDispatch:
         return len(sizes), [(request, indices, request.pin) for request, indices in handed.items()], sizes
 
     def _size(self, columns: Columns, i: int, left: int) -> int:
-        """What a message takes of a request's max_bytes (4.7); the numbers in its ack subject as far as they are known
+        """Bytes that a message takes of a request's max_bytes; the numbers in its ack subject as far as they are known
         yet."""
         owner = self._owner
         block, payload = columns.headers[i], columns.payloads[i]
@@ -205,7 +205,7 @@ class PullDispatch:
         return None
 
     def _ready(self, request: PullRequest) -> int:
-        """Whether its client listens and reads; looked at once per run."""
+        """True when its client listens and reads; looked at once per run."""
         if request.checked != self._run:
             bus = self._owner.bus
             if not bus.has_interest(request.reply):

@@ -221,7 +221,7 @@ class PushDelivery:
         return not self._held_until and (len(selection.redelivery) > 0 or not selection.at_end)
 
     def _permitted(self, columns: Columns, replay: Replay | None, now: int) -> int:
-        """How many of the messages may go now; if not all of them, `_held_until` says when the next may."""
+        """Number of the messages that may go now; if not all of them, `_held_until` says when the next may."""
         count = self._fitting(columns)
         if count and replay is not None:
             count = min(count, replay.due(columns.times, now))
@@ -237,7 +237,7 @@ class PushDelivery:
         return count
 
     def _fitting(self, columns: Columns) -> int:
-        """How many of the messages a slice holds, and the window; the last of them may stick out."""
+        """Number of the messages that a slice holds, and the window; the last of them may stick out."""
         room = SLICE_BYTES if self._flow is None else min(SLICE_BYTES, self._flow.left - self._flight_bytes)
         if sum(map(len, columns.payloads)) + sum(map(len, columns.headers)) <= room:
             return len(columns.seqs)
@@ -361,4 +361,4 @@ class PushDelivery:
 
 
 def _nothing() -> None:
-    """Of a watch that has not begun."""
+    """End of a watch that has not begun."""

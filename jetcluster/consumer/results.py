@@ -1,4 +1,4 @@
-"""What applying consumer commands gives, and who is told: the seam between the replicated table and the owners.
+"""Outcomes of consumer commands, and who is told: the seam between the replicated table and the owners.
 
 A CONSUMER_TURN gives a `TurnResult`. Its `outcomes` has one element per op of the turn, in their order:
 
@@ -30,7 +30,7 @@ class SentMessages(NamedTuple):
     seqs: list[int]
     """Stream sequences really taken, in the op's order."""
     deliveries: list[int] | None
-    """How often each was delivered by now, this time counted in; None: all for the first time."""
+    """Deliveries of each by now, this time counted in; None: all for the first time."""
 
 
 class SettledMessages(NamedTuple):
@@ -45,9 +45,9 @@ Outcome = SentMessages | SettledMessages | int | None
 
 
 class TurnResult:
-    """What became of a turn. `accepted` is False when all of it was void: it belongs to no current session of its
-    owner, or others of its session are missing before it. The owner then begins a new session, with a higher number
-    than `ConsumerTable.session_of` tells, and goes on from the replicated state."""
+    """Outcome of a turn. `accepted` is False when all of it was void: it belongs to no current session of its owner, or
+    others of its session are missing before it. The owner then begins a new session, with a higher number than
+    `ConsumerTable.session_of` tells, and goes on from the replicated state."""
 
     __slots__ = ("accepted", "marks", "outcomes")
 

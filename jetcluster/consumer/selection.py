@@ -100,7 +100,7 @@ class Selection:
 
     @property
     def room(self) -> int:
-        """How many new messages max_ack_pending permits."""
+        """Number of new messages that max_ack_pending permits."""
         rules = self._state.rules
         if not rules.acks or not rules.max_ack_pending:
             return NO_LIMIT

@@ -74,8 +74,8 @@ class ConsumerState:
         self.floor_cseq = 0
         self.floor_sseq = start_sseq - 1
         self.purged_sseq = 0
-        """What a purge took up to here is shown as delivered and acked. Deliveries do not start from it: some that were
-        decided before the purge may be in flight."""
+        """Sequence up to which what a purge took is shown as delivered and acked. Deliveries do not start from it: some
+        that were decided before the purge may be in flight."""
         self.acked_at = 0
         """Time of the last ack, 0 before the first."""
         self.unacked = PendingSet()
@@ -93,7 +93,7 @@ class ConsumerState:
         self.counted: tuple[ConsumerRules, tuple[int, int, int], int] | None = None
         """By `info`, for whom and at what; not replicated."""
         self._text = b""
-        """What of the row is not numbers; b"" when it has to be made anew."""
+        """The part of the row that is not numbers; b"" when it has to be made anew."""
 
     @property
     def name(self) -> str:

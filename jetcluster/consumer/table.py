@@ -389,7 +389,8 @@ def _number(value: object) -> int:
 
 
 def _weight(outcome: Outcome) -> int:
-    """What a replica must agree on: 0 for void, else how many messages were touched, or changed (0 or 1), plus 1."""
+    """A number that replicas must agree on: 0 for void, else how many messages were touched, or changed (0 or 1), plus
+    1."""
     if outcome is None:
         return 0
     if isinstance(outcome, SentMessages | SettledMessages):

@@ -100,8 +100,8 @@ def decode(body: bytes) -> Turn:
 
 
 def is_sound(body: bytes) -> bool:
-    """Whether `decode` takes it: to be asked of what another node sends before it is put into the log, where bytes that
-    nobody can apply stop every replica. Looks at heads and lengths only."""
+    """True when `decode` takes it: to be asked of what another node sends before it is put into the log, where bytes
+    that nobody can apply stop every replica. Looks at heads and lengths only."""
     size, at = len(body), _TURN.size
     if size < at or body[at - 1] > 1:
         return False

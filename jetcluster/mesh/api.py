@@ -11,7 +11,7 @@ from jetcluster.records import dataclass
 
 @dataclass(slots=True, frozen=True)
 class NodeInfo:
-    """What nodes tell each other about themselves when a link comes up."""
+    """Description of a node, told to others when a link comes up."""
 
     peer_id: str
     """8 characters, random, made at a node's first start and kept in its store: a wiped node is a new peer."""
@@ -25,7 +25,7 @@ class NodeInfo:
     tags: tuple[str, ...] = field(default=())
     jetstream: bool = True
     cluster_id: str = ""
-    """Of the cluster whose meta group the node belongs to; "" before it belongs to one (cluster/cluster_id.py)."""
+    """Id of the cluster whose meta group the node belongs to; "" before it belongs to one (cluster/cluster_id.py)."""
     server_id: str = ""
     """As clients see it in INFO; for monitoring."""
     leaf_url: str = ""

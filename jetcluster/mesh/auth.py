@@ -32,7 +32,7 @@ _MAGIC = b"jcmesh"
 _FIXED = struct.Struct(f"!6sBB{PEER_ID_LENGTH}s{PEER_ID_LENGTH}s{NONCE_BYTES}sHH")
 _ROUNDS = 10_000
 _TEXT_BYTES = 256
-"""Of the text of a refusal."""
+"""Bytes of the text of a refusal."""
 
 
 class Reason(IntEnum):
@@ -59,7 +59,7 @@ class Refused(Exception):
         self.by_peer = by_peer
         """True when the other side said so in a REFUSED frame."""
         self.signature = signature
-        """Of the other side, over `Handshake.last_word`; b"" when it has not signed."""
+        """Signature of the other side, over `Handshake.last_word`; b"" when it has not signed."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -162,13 +162,13 @@ class Handshake:
         return frame(Kind.CHALLENGE, challenge)
 
     def statement(self, *, dialer: bool) -> bytes:
-        """What the dialer, or the acceptor, of this very connection signs with its node's key (`node_key`)."""
+        """Bytes that the dialer, or the acceptor, of this very connection signs with its node's key (`node_key`)."""
         assert self.done
         return b"jcmesh node\0" + (b"dialer\0" if dialer else b"acceptor\0") + self._transcript
 
     def last_word(self, text: str, *, dialer: bool) -> bytes:
-        """What the dialer, or the acceptor, signs when it tells the other side of this very connection that it was left
-        out: that ends a node for good, and the password alone must not do it."""
+        """Bytes that the dialer, or the acceptor, signs when it tells the other side of this very connection that it
+        was left out: that ends a node for good, and the password alone must not do it."""
         assert self.done
         side = b"dialer\0" if dialer else b"acceptor\0"
         return b"jcmesh left out\0" + side + self._transcript + text.encode()

@@ -16,10 +16,11 @@ RETRY_MAX = 2.0
 """Seconds between attempts: doubles from the first to the second, +-20%."""
 DIAL_TIMEOUT = 2.0
 POLITE_DELAY = 0.5
-"""Of two nodes that learn of each other, the one with the higher id leaves the dialling to the other for so long."""
+"""Seconds for which, of two nodes that learn of each other, the one with the higher id leaves the dialling to the
+other."""
 MAX_TARGETS = 512
 MAX_HEARSAY = 64
-"""Of them, those that strangers have told: what members tell has its place."""
+"""Most of them that strangers may have told: what members tell has its place."""
 LEARNED_TTL = 3600.0
 """Seconds after which an address known by gossip only, where nobody answered all the time, is forgotten."""
 LOG_EVERY = 60.0
@@ -30,7 +31,7 @@ class DialTarget:
     route: ConfiguredRoute
     configured: bool
     peer_id: str | None = None
-    """Who answered there last, or who is said to be there."""
+    """Peer that answered there last, or is said to be there."""
     is_self: bool = False
     hearsay: bool = False
     """Known from strangers alone."""

@@ -16,7 +16,7 @@ from itertools import accumulate, chain, pairwise
 from jetcluster.protocol.bus import Outgoing
 
 VERSION = 2
-"""Of the handshake and of every frame layout below; nodes of different versions refuse each other."""
+"""Version of the handshake and of every frame layout below; nodes of different versions refuse each other."""
 
 MAX_FRAME = 16 * 1024 * 1024
 """Default upper bound of `length`, bytes. A message with subject, headers and payload must fit."""

@@ -1,4 +1,4 @@
-"""Who a node is: a peer id that lives exactly as long as the node's store.
+"""Identity of a node: a peer id that lives exactly as long as the node's store.
 
 Raft counts votes by peer id, so an id must never outlive the votes and log entries it stands for. It is therefore kept
 next to them: a node whose store was wiped comes back under a new id and is a new member, never an old member that
@@ -107,7 +107,7 @@ def read_identity(directory: Path) -> NodeIdentity:
 
 
 def tampered(directory: str | os.PathLike[str], what: str) -> IdentityError:
-    """What to tell an operator whose store has lost a part."""
+    """Text for an operator whose store has lost a part."""
     return IdentityError(
         f"{what}. This store may have promised what it no longer holds, so this node must not come back as the one it "
         f"was. Put back what is missing, or move {directory} away: the node then starts empty, as a new member that "

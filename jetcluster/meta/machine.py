@@ -59,7 +59,7 @@ from jetcluster.stream.log_json import load_object
 from jetcluster.stream.rules import RESTORING
 
 REMEMBERED_REQUESTS = 1024
-"""How many verdicts are kept for retries; a retry comes within seconds."""
+"""Number of verdicts that are kept for retries; a retry comes within seconds."""
 REMEMBERED_REMOVALS = 1024
 REMEMBERED_RESCUES = 64
 
@@ -130,7 +130,7 @@ class MetaMachine:
         return self._replicated[peer]
 
     def overlap_effort(self, account: str, subjects: Sequence[str]) -> int:
-        """How many look-ups it takes to compare them with the subjects of the account's streams."""
+        """Number of look-ups that it takes to compare them with the subjects of the account's streams."""
         book = self._subjects.get(account)
         return book.effort(subjects) if book is not None else 0
 
@@ -155,7 +155,7 @@ class MetaMachine:
         return {peer: rescue for rescue in self._rescues for peer in rescue.lost}
 
     def check_create(self, account: str, config: Mapping[str, Any], limits: Mapping[str, int]) -> Assignment | None:
-        """What `apply` would say of a create now: the equal stream that exists already, or None, or ApiError. A leader
+        """Verdict of `apply` about a create now: the equal stream that exists already, or None, or ApiError. A leader
         asks before it looks for places; the verdict is still apply's."""
         existing = self.assignment(account, config["name"])
         if existing is not None:

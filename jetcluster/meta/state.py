@@ -1,4 +1,4 @@
-"""What the meta group knows, as values: assignments and nodes, and the effects of a change."""
+"""Values of the meta group: assignments and nodes, and the effects of a change."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Assignment:
     and vote with it. A peer that was added later, or was away in between, waits for the leader to bring it up."""
 
     origin: MoveOrigin | None = None
-    """Of the last move; the move may be done by now, which only the stream's leader can tell."""
+    """Origin of the last move; the move may be done by now, which only the stream's leader can tell."""
     rescue: int = 0
-    """How often the stream was rescued from a lost majority (`raft.membership.Config.rescue`). Replicas of before the
-    newest one are no part of the stream any more."""
+    """Number of times that the stream was rescued from a lost majority (`raft.membership.Config.rescue`). Replicas of
+    before the newest one are no part of the stream any more."""
     kept: str = ""
     """The node whose replica was made the stream then; it need not have one any more."""
     fenced: tuple[str, ...] = ()

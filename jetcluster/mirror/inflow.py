@@ -84,7 +84,7 @@ class Inflow:
         return begun
 
     def tell(self, pending: int, upto: int = 0) -> bool:
-        """How much the upstream has left, without a message."""
+        """Takes the word of how much the upstream has left, without a message."""
         return self._propose(sourced.encode_body(self._upstream.key, self._identity, pending, self._after, upto), 0)
 
     def take(self, seq: int, ts: int, subject: bytes, headers: bytes, payload: bytes, pending: int) -> None:

@@ -55,7 +55,7 @@ class UpstreamLink:
     def __init__(self, around: LinkDependencies, upstream: Upstream, log: LinkLog) -> None:
         self.upstream = upstream
         self.error: ApiError | None = None
-        """Of the last attempt; None once one succeeded."""
+        """Error of the last attempt; None once one succeeded."""
         self.lag = 0
         self.seq = 0
         """The upstream's, of the last message."""
@@ -163,7 +163,7 @@ class UpstreamLink:
 
     @property
     def lag_seconds(self) -> float:
-        """How old the newest message here is, while the upstream has more."""
+        """Age of the newest message here, while the upstream has more."""
         if not self.lag or not self.last_ts:
             return 0.0
         return max(0.0, (self._around.clock.time_ns() - self.last_ts) / 1e9)

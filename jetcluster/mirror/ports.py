@@ -1,4 +1,4 @@
-"""What a link asks of the rooms around it: types only, each with a twin in tests."""
+"""`LinkDependencies` and `LinkTarget`: the services of a node, and the stream, that a link works for."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LinkTarget(Protocol):
 
     @property
     def origin(self) -> bytes:
-        """What tells this stream from all others that may read the same upstream, wherever they are."""
+        """Name that tells this stream from all others that may read the same upstream, wherever they are."""
         ...
 
     def knows(self, name: str) -> bool:

@@ -34,8 +34,8 @@ def start_of(upstream: Upstream, target: LinkTarget, identity: bytes) -> Start:
 
 
 def newest_of(upstream: Upstream, store: BlockStore) -> tuple[int, bytes] | None:
-    """What the newest stored message of the source says: after a restore from an archive, or when a source comes back
-    that was taken out, that is all there is. (sequence, identity) or None."""
+    """Place that the newest stored message of the source names: after a restore from an archive, or when a source comes
+    back that was taken out, that is all there is. (sequence, identity) or None."""
     high = store.last_seq
     low = max(store.first_seq, high - SEARCHED)
     while high >= low:

@@ -22,7 +22,7 @@ NEWEST: Final = 1000
 class Download(NamedTuple):
     info: Info
     subject: bytes
-    """Of the chunks."""
+    """Sequences of the chunks."""
 
     def head(self) -> bytes:
         """Header block of the message that announces the chunks."""
@@ -35,7 +35,7 @@ class Download(NamedTuple):
 
 
 class Catalog:
-    """Whatever reads raises DamagedError."""
+    """The objects of a bucket. Every method that reads raises DamagedError."""
 
     def __init__(self, layout: Layout, store: BlockStore) -> None:
         self._layout = layout
@@ -55,7 +55,7 @@ class Catalog:
         return forms[-1]
 
     def at(self, subject: bytes) -> Info | None:
-        """What is stored at a metadata subject."""
+        """Metadata that is stored at a subject."""
         return self._at(subject)
 
     def by_nonce(self, nonce: str) -> Info | None:

@@ -18,11 +18,11 @@ Done = Callable[[int | ApiError | None], None]
 
 class ObjectLimits(NamedTuple):
     uploads: int = 1000
-    """Of one bucket at a time."""
+    """Most uploads of one bucket at a time."""
     idle: float = 600.0
     """Seconds without a chunk after which an upload is dropped."""
     held_bytes: int = 32 << 20
-    """Of one bucket: chunks that wait until the fate of earlier ones is known."""
+    """Most bytes of one bucket in chunks that wait until the fate of earlier ones is known."""
 
 
 class BucketHost:
@@ -69,7 +69,7 @@ class BucketHost:
         self.limits = limits
         self.acks = PubAcks(stream, domain or None)
         self.keys: dict[str, Any] = {"stream": stream} | ({"domain": domain} if domain else {})
-        """What a PubAck of the stream begins with."""
+        """Beginning of a PubAck of the stream."""
 
     def tell(self, reply: bytes, body: bytes, headers: bytes = b"") -> None:
         if reply:

@@ -46,7 +46,7 @@ SCAN_BYTES: Final = 4 << 20
 REMEMBERED: Final = 1000
 """Aborted uploads whose late chunks are told so; chunks of one upload that may wait."""
 ATTEMPTS: Final = 8
-"""How often a REPLACE is worked out anew because something else happened to the object."""
+"""Most times that a REPLACE is worked out anew because something else happened to the object."""
 IDLE_CHECK: Final = 1_000_000_000
 
 
@@ -306,7 +306,7 @@ class Uploads:
             self._fail(upload, by_code(UPLOAD_NOT_FOUND), remember=False)
 
     def _settle(self, upload: Upload) -> None:
-        """Whatever can be decided now: the end of a full upload, chunks that waited."""
+        """Decides what can be decided now: the end of a full upload, chunks that waited."""
         if upload.undecided():
             return
         if upload.state is State.OPEN and upload.full:

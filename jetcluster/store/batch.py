@@ -35,7 +35,7 @@ MAX_SUBJECT = 65_535
 FILE_RECORD = 30
 FILE_HEADER_LENGTH = 4
 MEMORY_RECORD = 16
-"""What nats-server counts per message besides its own bytes."""
+"""Bytes that nats-server counts per message besides its own bytes."""
 
 _MANY_SUBJECTS = 1
 _HEADERS = 2

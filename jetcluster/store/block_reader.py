@@ -130,8 +130,8 @@ class BlockReader:
         return columns
 
     def _by_block(self, seqs: Iterable[int]) -> Iterator[tuple[list[int], int, Batch, int]]:
-        """Of ascending `seqs`, block by block: those stored, what to add to a sequence for its time, the batch, and
-        its first sequence."""
+        """Parts of ascending `seqs`, block by block: those stored, what to add to a sequence for its time, the batch,
+        and its first sequence."""
         blocks = self._blocks
         ordered = list(seqs)
         begin = 0

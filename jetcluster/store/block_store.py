@@ -274,11 +274,11 @@ class BlockStore:
         return self._reader.read_columns(seqs)
 
     def count(self, filter: bytes, seq: int) -> int:
-        """How many messages >= `seq` match `filter`."""
+        """Number of messages >= `seq` that match `filter`."""
         return self._queries.count(filter, seq)
 
     def count_any(self, filters: Sequence[bytes], seq: int) -> int:
-        """How many messages at or above `seq` match one of the filters, which do not overlap."""
+        """Number of messages at or above `seq` that match one of the filters, which do not overlap."""
         return self._queries.count_any(filters, seq)
 
     def last_of_any(self, filters: Sequence[bytes]) -> int:
@@ -294,7 +294,7 @@ class BlockStore:
         return LastSearch(self._queries, self._index, self._views, self._blocks).steps(filters, up_to, limit)
 
     def width(self, filter: bytes) -> int:
-        """How many subjects may have to be looked at to find those that match."""
+        """Number of subjects that may have to be looked at to find those that match."""
         return self._index.kept.width(filter)
 
     def find_lasts(self, filters: Iterable[bytes]) -> None:
@@ -366,7 +366,7 @@ class BlockStore:
     # -- what the state machine keeps with the messages -----------------------------------------------------------
 
     def load_machine_state(self) -> bytes | None:
-        """What was saved with the newest commit, None when nothing ever was."""
+        """State that was saved with the newest commit, None when nothing ever was."""
         return self._machine_state() if callable(self._machine_state) else self._machine_state
 
     def save_machine_state(self, state: bytes | Callable[[], bytes]) -> None:
@@ -408,9 +408,9 @@ class BlockStore:
         return transfer.Giver(self._kv.snapshot(), self._stream)
 
     def import_begin(self) -> transfer.Taker:
-        """What makes this store's records equal to those of a giver. From here on, also over a restart, the store shows
-        nothing, until `import_end`; nothing else may be called before, and a callable given to `save_machine_state` is
-        forgotten. Commits; what the taker does is to be committed by the caller."""
+        """Taker that makes this store's records equal to those of a giver. From here on, also over a restart, the store
+        shows nothing, until `import_end`; nothing else may be called before, and a callable given to
+        `save_machine_state` is forgotten. Commits; what the taker does is to be committed by the caller."""
         self.incomplete = True
         self._kv.put(keys.stream_prefix(keys.INSTALLING, self._stream), b"")
         self._kv.commit()
@@ -426,7 +426,7 @@ class BlockStore:
         self._import = None
 
     async def reclaim(self) -> None:
-        """What this stream has deleted leaves the disk, durably. Raises KvError."""
+        """Has what this stream has deleted leave the disk, durably. Raises KvError."""
         await self._kv.reclaim([(keys.stream_prefix(k, self._stream), keys.stream_end(k, self._stream)) for k in BULKY])
 
     def import_end(self) -> Iterator[None]:

@@ -33,7 +33,7 @@ class KvError(Exception):
 
 
 class KvDamagedError(KvError):
-    """What lies on disk fails the checksum of the store below."""
+    """Bytes on disk that fail the checksum of the store below."""
 
 
 class KvFullError(KvError):
@@ -150,7 +150,7 @@ class OpenWrites:
         return value
 
     def copy(self) -> OpenWrites:
-        """Of what reads need."""
+        """A copy of what reads need."""
         copied = OpenWrites()
         copied.values = dict(self.values)
         copied.ranges = list(self.ranges)
@@ -217,13 +217,13 @@ class Commits:
         self.before_flush: Callable[[], Awaitable[None]] | None = None
         """Awaited by `flush` before what was committed is made durable. Nothing is committed meanwhile."""
         self.commits = 0
-        """How many commits have written something."""
+        """Number of commits that have written something."""
         self.durable = 0
         """The newest commit that a crash of the machine cannot undo; `commits` once a flush has caught up."""
         self.wants_flush = False
         """Space is short, and a flush would free some."""
         self.damage = ""
-        """What the store below has found damaged in its own files, "" while nothing is. Other streams than the one that
+        """Damage that the store below has found in its own files, "" while nothing is. Other streams than the one that
         was read are in these files too, and writes will fail before long."""
         self._hooks: list[Callable[[], None]] = []
         self._callbacks: list[Callable[[int], None]] = []

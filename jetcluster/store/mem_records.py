@@ -23,7 +23,7 @@ class MemSnapshot:
 
 
 class MemRecords:
-    """What a `transfer.Taker` writes to; the pairs of one state, and no other."""
+    """The pairs of one state, and no other: a `transfer.Taker` writes to it."""
 
     overloaded = False
 

@@ -48,8 +48,8 @@ TABLE_FILE = 64 << 20
 """On a small disk less, too: a compaction writes whole files anew before it deletes the old ones. One that finds the
 disk full would leave RocksDB refusing all others that are as large as what is free, also those that free space."""
 NO_LIMIT = 1 << 30
-"""Of the memtable, as RocksDB is told where the owner flushes: at MEMTABLE a flush is due, and commits wait for it at
-half as much again. So there are never more than twice that, one being flushed and one being written."""
+"""Bytes of the memtable, as RocksDB is told where the owner flushes: at MEMTABLE a flush is due, and commits wait for
+it at half as much again. So there are never more than twice that, one being flushed and one being written."""
 _SWITCH_LOOK = 0.001
 _STALL_LOOK = 0.1
 """Seconds between two looks whether a flush has begun, and whether RocksDB takes writes again."""
@@ -62,7 +62,7 @@ flushes are refused only where a flush of all that is in memory might not fit an
 (a purge; the journal's segments). RocksDB, once it has run into a full disk, takes no more writes until it is opened
 again; refusing early heals by itself when there is room again."""
 MARGIN = 1 << 20
-"""What a flush writes besides the data."""
+"""Bytes that a flush writes besides the data."""
 
 COMPACTION = 512 << 20
 """A compaction writes anew what it reads before it deletes that: all there is, or about two levels of files, which is
@@ -177,7 +177,7 @@ class RocksKv(Commits):
         return self._progress.failing
 
     def trouble(self) -> str:
-        """What is wrong at the moment, for the node's health: what fails, or has taken too long. "" when nothing is."""
+        """Trouble of the moment, for the node's health: what fails, or has taken too long. "" when nothing is."""
         return self._progress.trouble()
 
     @property
@@ -247,7 +247,7 @@ class RocksKv(Commits):
             self._open.delete_range(start, end)
 
     def outdated(self, key: bytes) -> None:
-        """What `key` held before its newest write is to leave the disk too: with one of the next flushes, or later when
+        """Has what `key` held before its newest write leave the disk too: with one of the next flushes, or later when
         many are asked for or space is short."""
         if len(self._outdated) < MAX_OUTDATED:
             self._outdated.add(key)
@@ -354,7 +354,7 @@ class RocksKv(Commits):
         return self._stalled or 2 * self._active >= 3 * self._memtable
 
     def _has_switched(self) -> bool:
-        """What is written from now on is not part of the flush that began."""
+        """True when what is written from now on is not part of the flush that began."""
         if self._switching and not self._db.property_int_value("rocksdb.num-entries-active-mem-table"):
             self._switching, self._active = False, 0
         return not self._switching
@@ -463,7 +463,7 @@ class RocksKv(Commits):
             raise self._failed(error) from error
 
     def memory_bytes(self) -> int:
-        """What RocksDB holds in memtables and its block cache."""
+        """Bytes that RocksDB holds in memtables and its block cache."""
         names = ("rocksdb.cur-size-all-mem-tables", "rocksdb.block-cache-usage")
         return sum(self._db.property_int_value(name) or 0 for name in names)
 

@@ -112,7 +112,7 @@ class SubjectIndex:
                 table[subject] = last << COUNT_BITS | count + 1
 
     def replaced(self, subjects: Iterable[bytes], newest: Batch, first: int) -> Replaced:
-        """What a limit of one message per subject pushes out after `newest` was appended at `first`."""
+        """Messages that a limit of one message per subject pushes out after `newest` was appended at `first`."""
         get, hint_of = self.table.get, self._first_hints.get
         positions: dict[bytes, list[int]] = {}
         if newest.subject_count < newest.count:
@@ -438,7 +438,7 @@ class SubjectIndex:
         return found
 
     def count_from(self, subject: bytes, seq: int) -> int:
-        """How many live sequences of the subject are >= `seq`; walks the postings of the shorter side."""
+        """Number of live sequences of the subject >= `seq`; walks the postings of the shorter side."""
         packed = self.table.get(subject, 0)
         count = packed & _COUNT_MASK
         blocks = self._blocks

@@ -56,7 +56,7 @@ class Range(NamedTuple):
 
     @property
     def cost(self) -> int:
-        """How long it takes to read and sum up, in bytes of large records."""
+        """Time that it takes to read and sum up, in bytes of large records."""
         return self.size + self.pairs * PAIR_COST
 
 
@@ -65,7 +65,7 @@ class WantedRange(NamedTuple):
 
     range: Range
     keys: list[bytes] | None
-    """What the receiver has there, without kind and stream; None: a lot, or it cannot be read."""
+    """Keys that the receiver has there, without kind and stream; None: a lot, or it cannot be read."""
 
 
 class Giver:
@@ -177,7 +177,7 @@ class Taker:
         self._missing -= 1
 
     def commit(self) -> None:
-        """What was taken so far. Raises KvError."""
+        """Commits what was taken so far. Raises KvError."""
         self._kv.commit()
 
     @property
@@ -216,7 +216,7 @@ def encode_ranges(ranges: Iterable[Range]) -> bytes:
 
 
 def decode_ranges(start: bytes, data: bytes) -> list[Range]:
-    """What `encode_ranges` was given; the first one begins at `start`. Raises DamagedError."""
+    """Ranges that `encode_ranges` was given; the first one begins at `start`. Raises DamagedError."""
     found: list[Range] = []
     at = 0
     try:

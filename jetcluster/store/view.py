@@ -223,7 +223,7 @@ class _FrozenBlocks:
 
 
 class _SnapshotKv:
-    """What `BlockReader` and the walk over postings need of a `RocksKv`, from a snapshot."""
+    """The part of a `RocksKv` that `BlockReader` and the walk over postings use, on a snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.scan = snapshot.scan

@@ -33,7 +33,7 @@ LogEntry = tuple[int, bytes]
 
 
 class ApplierHost(Protocol):
-    """What the owner of the machine does for it."""
+    """The owner of the machine, as the applier calls it."""
 
     def entry(self, index: int) -> LogEntry | None:
         """The command that was applied at `index`, since the store's last commit; None for what is no command. Raises
@@ -45,7 +45,7 @@ class ApplierHost(Protocol):
         ...
 
     def taking_back(self) -> None:
-        """What was applied is about to be applied again: nobody is to be told a second time."""
+        """Told when what was applied is about to be applied again: nobody is to be told a second time."""
         ...
 
     def taken_back(self) -> None:

@@ -53,7 +53,7 @@ class Checked(NamedTuple):
     """That is not how it came."""
     fields: dict[bytes, bytes]
     tally: Tally | None
-    """Of a counter."""
+    """Total of a counter."""
 
 
 def store(staging: Staging, batch: Batch, first_seq: int, ts: int, checked: list[Checked] | None) -> None:
@@ -109,7 +109,7 @@ class AtomicChecks:
         """Subject -> header blocks of the messages looked at so far."""
         self._ids: set[bytes] = set()
         self._bytes = 0
-        """What the messages looked at so far would add to the stream."""
+        """Bytes that the messages looked at so far would add to the stream."""
 
     def run(self, *, plain: bool) -> list[Checked] | ApiError | None:
         """The messages as they are to be stored, or why none may be. None: all may, as they came. `plain`: the leader
@@ -169,7 +169,7 @@ class AtomicChecks:
         return Checked(made, made != message, fields, tally)
 
     def _check_message(self, headers: bytes, payload: bytes, fields: dict[bytes, bytes]) -> ApiError | None:
-        """What is wrong with the message itself, or known already."""
+        """Fault of the message itself, or that it is known already."""
         if fields.get(b"Nats-Expected-Last-Msg-Id"):
             return _NO_LAST_MSG_ID
         msg_id = fields.get(b"Nats-Msg-Id")
@@ -191,7 +191,7 @@ class AtomicChecks:
         return _SOURCE_HEADER if fields.get(b"Nats-Stream-Source") else None
 
     def _check_stream(self, i: int, subject: bytes, fields: dict[bytes, bytes]) -> ApiError | None:
-        """What does not fit the stream."""
+        """Fault that lies in the stream's state."""
         error = self._check_last_sequence(i, fields.get(b"Nats-Expected-Last-Sequence"))
         if error is not None:
             return error

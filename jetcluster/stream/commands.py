@@ -189,7 +189,7 @@ class Firing(NamedTuple):
     """A schedule that is due."""
 
     seq: int
-    """Of its message."""
+    """Sequence of its message."""
     due: int
     """As it stands in the index: the entry is void when it does not any more."""
     next_due: int
@@ -197,7 +197,7 @@ class Firing(NamedTuple):
     planned_only: bool
     """Only the time is new, no message is made: schedules in a time zone begin like that."""
     next_text: bytes
-    """What the message says in Nats-Schedule-Next."""
+    """Text of the message's Nats-Schedule-Next."""
 
 
 class Fire(NamedTuple):

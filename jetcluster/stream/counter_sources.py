@@ -18,7 +18,8 @@ MAX_BYTES: Final = 32_768
 """Longest value. Upstream only the largest payload bounds it; here all of it is stored with every message, and however
 little a client sends may order that."""
 COMMAND_MESSAGES: Final = 64
-"""Of commands for streams whose messages may carry such a header: applying one makes at most so many long ones."""
+"""Messages in commands for streams whose messages may carry such a header: applying one makes at most so many long
+ones."""
 
 _DEPTH: Final = 2
 

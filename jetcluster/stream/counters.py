@@ -18,7 +18,7 @@ from jetcluster.stream.rules import StreamRules
 
 _MAX_PAYLOAD: Final = 2 * MAX_DIGITS
 _MAX_DEPTH: Final = 16
-"""Of what is taken for a stored total: one of ours has an object and a number in it."""
+"""Bytes of what is taken for a stored total: one of ours has an object and a number in it."""
 
 _INVALID: Final = errors.by_code(10171)
 _DISABLED: Final = errors.by_code(10168)
@@ -38,8 +38,8 @@ _EXCLUDED: Final = (
 
 
 def check_increment(fields: Mapping[bytes, bytes], payload: bytes, *, allowed: bool) -> ApiError | None:
-    """What can be wrong with `Nats-Incr` whatever the stream holds. A missing one is told by `add`, after the other
-    checks, as upstream."""
+    """Fault of `Nats-Incr` whatever the stream holds. A missing one is told by `add`, after the other checks, as
+    upstream."""
     value = fields.get(b"Nats-Incr")
     if not value:
         return None
@@ -55,11 +55,11 @@ def check_increment(fields: Mapping[bytes, bytes], payload: bytes, *, allowed: b
 
 
 class Tally(NamedTuple):
-    """What a counter stands at."""
+    """Value of a counter."""
 
     total: int
     seen: Seen
-    """Of its sources."""
+    """Totals of its sources."""
     text: bytes
     """The same as the header says it; b"" for none."""
 
@@ -93,8 +93,8 @@ class CounterTotals:
         self._staged: dict[bytes, Tally] = {}
 
     def add(self, message: Message, fields: Mapping[bytes, bytes], most: int, *, sourced: bool) -> Made | ApiError:
-        """What to store of a message on a counter stream; remembers nothing. `most` is max_msg_size, 0 for none.
-        `sourced`: its payload is the total of the upstream, which counts, and not its increment. Raises
+        """The message of a counter stream as it is to be stored; remembers nothing. `most` is max_msg_size, 0 for
+        none. `sourced`: its payload is the total of the upstream, which counts, and not its increment. Raises
         DamagedError."""
         subject, headers, payload = message
         value = fields.get(b"Nats-Incr")
@@ -141,7 +141,7 @@ class CounterTotals:
         self._staged[subject] = tally
 
     def clear(self) -> None:
-        """What was staged is in the store now, or is not to be stored."""
+        """Told when what was staged is in the store, or is not to be stored."""
         self._staged.clear()
 
     def _stored(self, subject: bytes) -> Tally | None:

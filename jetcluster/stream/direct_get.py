@@ -325,7 +325,7 @@ def find_one(store: BlockStore, request: GetRequest) -> Msg | None:
 
 
 def preparing(store: BlockStore, request: GetRequest) -> Steps[None] | None:
-    """What is to be done first where a single get or a batch may take long; None where it does not."""
+    """Steps that come first where a single get or a batch may take long; None where it does not."""
     wanted = request.last_by_subj or request.next_by_subj
     if is_literal(wanted) or wanted == b">":
         return None

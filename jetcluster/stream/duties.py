@@ -18,8 +18,8 @@ from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.republish import Republisher
 
 EXPIRY_SLACK: Final = 50_000_000
-"""How long after its time, nanoseconds, a message may linger before its removal is proposed: batches removals. What has
-a TTL goes in time, as in nats-server, unless something has just gone."""
+"""Nanoseconds that a message may linger before its removal is proposed: batches removals. What has a TTL goes in time,
+as in nats-server, unless something has just gone."""
 _OPEN_JOBS: Final = frozenset(
     (
         commands.CONTINUE,
@@ -33,7 +33,7 @@ _OPEN_JOBS: Final = frozenset(
 )
 """Commands after which there may be a job to go on with."""
 _OWN: Final = frozenset((commands.EXPIRE, commands.FIRE, commands.CONTINUE))
-"""What is proposed here."""
+"""Kinds of commands that the leader proposes by itself."""
 PAUSE: Final = 5_000_000_000
 """So many nanoseconds after one of these was refused nothing is proposed: it would be refused again, and that is work
 for all replicas."""

@@ -178,7 +178,7 @@ class Expiry:
 
 
 def marker_headers(ttl: int) -> bytes:
-    """Of the marker that follows an expired message; `ttl` in nanoseconds."""
+    """Header block of the marker that follows an expired message; `ttl` in nanoseconds."""
     whole = ttl // SECOND * SECOND
     return header_block.build(
         (

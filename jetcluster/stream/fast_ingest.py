@@ -55,7 +55,7 @@ class SentBatch(NamedTuple):
     batch: FastBatch
     part: FastPart
     reply: bytes
-    """Of the last one."""
+    """Reply subject of the last one."""
 
 
 class FastIngest:
@@ -147,7 +147,7 @@ class FastIngest:
         return headers
 
     def take(self) -> tuple[list[FastPart], list[SentBatch]]:
-        """What of the open command belongs to batches, and whose messages these are; the next command begins."""
+        """Takes the parts of the open command that belong to batches, and whose messages these are; the next command begins."""
         marked, self._marked = self._marked, []
         parts, sent = [], []
         for batch in marked:

@@ -54,7 +54,7 @@ class FastRow:
         """Time of the last command with messages of the batch, Unix nanoseconds."""
         self.index = 0
         self.place = 0
-        """Of that command in the log, and of the batch among those of the command: what orders the rows."""
+        """Place of that command in the log, and of the batch among those of the command: what orders the rows."""
 
     def encode(self) -> bytes:
         flags = (_GAP_OK if self.gap_ok else 0) | (_ENDED if self.ended else 0)
@@ -143,7 +143,7 @@ class FastRows:
         return row is not None and row.ended
 
     def forget(self, ts: int) -> None:
-        """Of any command: drops what is old, and what is too much."""
+        """Called for any command: drops what is old, and what is too much."""
         rows = self.by_id
         while rows:
             batch_id, row = next(iter(rows.items()))

@@ -1,4 +1,4 @@
-"""What a FIRE command does: due schedules produce their messages, and are given their next times (ADR-51).
+"""Effect of a FIRE command: due schedules produce their messages, and are given their next times (ADR-51).
 
 The leader proposes which schedules fire and when the next time is (`scheduler`); whether an entry still holds is
 decided here, in apply, from the state: the index must have it at exactly that time, and its message must still be the

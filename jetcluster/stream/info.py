@@ -13,7 +13,7 @@ SUBJECTS_PAGE: Final = 100_000
 
 
 class SubjectsPage(NamedTuple):
-    """What `subjects_filter` adds beside the state: pagination of the whole answer."""
+    """The part that `subjects_filter` adds beside the state: pagination of the whole answer."""
 
     total: int
     offset: int

@@ -50,7 +50,7 @@ _BUSY: Final = errors.by_code(errors.INSUFFICIENT_RESOURCES)
 # Phases. A purge without a filter goes NEW, CUT; one with a filter NEW, COUNT, (FIND,) SUBJECTS or BLOCKS.
 NEW: Final = 0
 COUNT: Final = 1
-"""How many messages match, from subject `cursor` on."""
+"""Counting how many messages match, from subject `cursor` on."""
 FIND: Final = 2
 """Below `at`, the newest `keep` that match are looked for; the first of them is the end then."""
 SUBJECTS: Final = 3
@@ -146,7 +146,8 @@ class Jobs:
     def purge(
         self, index: int, number: int, subject_filter: bytes, seq: int, keep: int, *, at_once: bool = False
     ) -> int | JobStep | ApiError:
-        """How many messages went; a JobStep when that was not all. `at_once`: it does not wait for its turn to begin.
+        """Number of messages that went; a JobStep when that was not all. `at_once`: it does not wait for its turn to
+        begin.
 
         A purge without `keep` begins at once where only purges are open: whoever comes first, the same goes."""
         store = self._store

@@ -69,7 +69,7 @@ _DIGEST: Final = struct.Struct("<16sQQIQQQQ")
 _FAST: Final = bytes((commands.FAST_PUBLISH,))
 
 REFUSED: Final = errors.by_code(10051, err="the command could not be carried out")
-"""Of a command that apply failed at."""
+"""Result of a command that apply failed at."""
 _BAD_REQUEST: Final = errors.by_code(10003)
 _SEALED: Final = errors.by_code(10109)
 _INCOMPLETE: Final = errors.by_code(10176)
@@ -98,7 +98,7 @@ class StreamMachine:
         self.rules = StreamRules.from_config({"name": name, "storage": "memory" if rules.memory else "file"})
         self.configured = False
         self.config_revision = 0
-        """Of the configuration in force."""
+        """Revision of the configuration in force."""
         self.store = store
         self.applied_index = 0
         self.applied_term = 0
@@ -108,7 +108,7 @@ class StreamMachine:
         self.tracks_sources = False
         """Messages carry what is counted of the stream's sources (`counters.tracks_sources`)."""
         self.malformed: CommandError | None = None
-        """What was wrong with the bytes of the last command that was refused for them."""
+        """Fault in the bytes of the last command that was refused for them."""
         self._empty = self.rules
         self._on_append: OnAppend | None = None
         self._admission: MessageAdmission
@@ -120,7 +120,7 @@ class StreamMachine:
         self._cursors: Cursors
         self._jobs: Jobs
         self.fast: FastRows
-        """How far the fast-ingest batches have come."""
+        """Progress of the fast-ingest batches."""
         self.asked: Asked
         """Requests that came with a number, for whoever asks again."""
         self._extension = extension
@@ -222,7 +222,7 @@ class StreamMachine:
 
     @property
     def dedupe_ids(self) -> int:
-        """How many message ids are remembered (monitoring)."""
+        """Number of message ids that are remembered (monitoring)."""
         return len(self._dedupe)
 
     def seq_of_id(self, msg_id: bytes) -> int | None:
@@ -230,7 +230,7 @@ class StreamMachine:
         return self._dedupe.seq_of(msg_id) if self._dedupe.window else None
 
     def cursor(self, key: bytes) -> Cursor | None:
-        """How far a link (`rules.links`) has come; None when it never began."""
+        """Place to which a link (`rules.links`) has come; None when it never began."""
         return self._cursors.get(key)
 
     @property

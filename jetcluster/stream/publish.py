@@ -37,7 +37,7 @@ SUBJECT_TOO_LONG: Final = errors.by_code(10077, err="subject exceeds maximum len
 """After the stream's transform."""
 
 MAPPED_BYTES: Final = 64 << 20
-"""Of all subjects of a command together, after the transform: it may make much of little."""
+"""Bytes of all subjects of a command together, after the transform: it may make much of little."""
 
 EXPECTED_SUBJECT: Final = b"\r\nNats-Expected-Last-Subject-Sequence-Subject:"
 _MSG_ID: Final = b"\r\nNats-Msg-Id:"
@@ -53,7 +53,7 @@ _RARE: Final = frozenset(
         schedules.SCHEDULER,
     }
 )
-"""What most messages with other `Nats-` fields do not have: one look instead of eight."""
+"""Fields that most messages with other `Nats-` fields do not have: one look instead of eight."""
 
 _SEALED: Final = errors.by_code(10109)
 _TOO_LARGE: Final = errors.by_code(10054)
@@ -267,7 +267,7 @@ class MessageAdmission:
         return staging.stage(i, made, fields, tally, changed=made is not message and made != message)
 
     def _check_message(self, i: int, fields: dict[bytes, bytes], payload: bytes, *, rare: bool) -> Verdict | None:
-        """What is wrong with the message itself, or known already."""
+        """Fault of the message itself, or that it is known already."""
         rules = self._rules
         error = check_increment(fields, payload, allowed=rules.allow_msg_counter) if rare else None
         if error is not None:
@@ -289,7 +289,7 @@ class MessageAdmission:
         return _FOREIGN_SOURCE if rare and fields.get(b"Nats-Stream-Source") else None
 
     def _check_stream(self, subject: bytes, fields: dict[bytes, bytes], *, rare: bool) -> ApiError | None:
-        """What does not fit the stream as it is now."""
+        """Fault that lies in the stream's state."""
         last = fields.get(b"Nats-Expected-Last-Sequence")
         if last and number(last) != self._staging.next_seq - 1:
             return errors.by_code(10071, seq=self._staging.next_seq - 1)
@@ -335,7 +335,7 @@ class MessageAdmission:
 
 
 def expected_wildcards(batch: Batch) -> list[bytes]:
-    """What messages of the batch ask the last sequence of, where that is no literal subject."""
+    """Wildcards of which messages of the batch ask the last sequence."""
     blocks = [headers for headers in map(batch.headers_of, range(batch.count)) if EXPECTED_SUBJECT in headers]
     keys = [nats_fields(headers).get(EXPECTED_SUBJECT[2:-1], b"") for headers in blocks]
     return [key for key in keys if key and not is_literal(key)]

@@ -34,9 +34,9 @@ class Replace(NamedTuple):
     purges: list[bytes]
     """Filters: what matches goes."""
     batch: Batch | None
-    """What is stored then. No limit refuses it: it takes the place of what went."""
+    """Messages that are stored then; None: none. No limit refuses them: they take the place of what went."""
     sliced: bool = False
-    """What takes long to purge may go after it."""
+    """True: what takes long to purge may go after it."""
 
 
 def encode_body(guards: Sequence[Guard], purges: Sequence[bytes], batch: bytes) -> bytes:

@@ -53,14 +53,14 @@ LastHeaders = Callable[[bytes], bytes | None]
 def check_schedule(
     rules: StreamRules, subject: bytes, fields: Mapping[bytes, bytes], ts: int, last_headers: LastHeaders
 ) -> ApiError | None:
-    """Of a published message's `Nats-` fields, at the time `ts` (nanoseconds)."""
+    """Fault of a published message's `Nats-` fields, at the time `ts` (nanoseconds)."""
     if PATTERN not in fields and ZONE not in fields and NEXT not in fields and SCHEDULER not in fields:
         return None
     return _check_pattern(rules, subject, fields, ts) or _check_scheduler(rules, subject, fields, last_headers)
 
 
 def pattern_of(fields: Mapping[bytes, bytes]) -> Pattern | None:
-    """Of a stored schedule's fields; None when it has no pattern."""
+    """Pattern in a stored schedule's fields; None when it has no pattern."""
     value = fields.get(PATTERN)
     return parse(value, fields.get(ZONE)) if value else None
 

@@ -43,7 +43,7 @@ _SEALED: Final = errors.by_code(10109)
 
 
 class Cursor(NamedTuple):
-    """How far a link has come."""
+    """Place to which a link has come."""
 
     seq: int
     """The upstream's sequence up to which all is here."""
@@ -62,9 +62,9 @@ class Sourced(NamedTuple):
     upto: int
     """The upstream holds nothing else up to this sequence."""
     runs: list[Run]
-    """Of a mirror."""
+    """Messages of a mirror, with their sequences and times."""
     seqs: Sequence[int]
-    """Of a source: the upstream's sequences of the messages of `batch`."""
+    """Upstream sequences of the messages of `batch`, of a source."""
     batch: Batch | None
 
 

@@ -185,7 +185,7 @@ class Staging:
         return Counted(seq, tally.total)
 
     def rollup(self, headers: bytes, fields: dict[bytes, bytes]) -> bytes:
-        """What the message purges once it is stored: b"sub", b"all" or b""; as written when it is neither."""
+        """Kind of purge by the message once it is stored: b"sub", b"all" or b""; as written when it is neither."""
         value = fields.get(b"Nats-Rollup")
         if value:
             return value.lower()
