@@ -129,5 +129,6 @@ class RestartSafety:
 
 
 def _needed(voters: int) -> int:
-    """Votes needed of so many other voters: the majority is counted with the node that is stopped, since it comes back."""
+    """Votes needed of so many other voters: the majority is counted with the node that is stopped, since it comes
+    back."""
     return (voters + 1) // 2 + 1

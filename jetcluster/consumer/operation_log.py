@@ -112,8 +112,8 @@ class ConsumerOperationLog:
         self.submitted = 0
         """Ops taken so far."""
         self.told = 0
-        """Number of those that came back or were lost: what was submitted by a moment is settled when this has come to the
-        `submitted` of then."""
+        """Number of those that came back or were lost: what was submitted by a moment is settled when this has come to
+        the `submitted` of then."""
         self.lost = 0
         """Number of sessions given up (monitoring)."""
 

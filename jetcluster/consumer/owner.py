@@ -24,8 +24,8 @@ from jetcluster.protocol.bus import Origin, Subscription
 from jetcluster.stream.direct_get import level_is_met
 
 SKIP_DELAY: Final = 10_000_000_000
-"""Time that a consumer at the end of its messages waits before the log learns what it skipped, nanoseconds. Nothing depends on
-it but what INFO shows, and INFO asks (`flush`)."""
+"""Time that a consumer at the end of its messages waits before the log learns what it skipped, nanoseconds. Nothing
+depends on it but what INFO shows, and INFO asks (`flush`)."""
 EXHAUSTED_AT_ONCE: Final = 4096
 """Messages given up with one op."""
 

@@ -113,8 +113,8 @@ class Upstream:
         return self._request(consumer, deliver, {**self._begin(start), **own}, account)
 
     def durable_request(self, consumer: str, deliver: bytes, account: str) -> bytes:
-        """Request for the consumer of an upstream whose messages go when they are acknowledged. The same in every attempt
-        but for `deliver`."""
+        """Request for the consumer of an upstream whose messages go when they are acknowledged. The same in every
+        attempt but for `deliver`."""
         begin = self._begin(Start(0, configured=True))
         own = {"durable_name": consumer, "ack_policy": "flow_control", "max_ack_pending": MAX_ACK_PENDING}
         return self._request(consumer, deliver, {**begin, **own}, account)

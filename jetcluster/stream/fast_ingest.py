@@ -147,7 +147,8 @@ class FastIngest:
         return headers
 
     def take(self) -> tuple[list[FastPart], list[SentBatch]]:
-        """Takes the parts of the open command that belong to batches, and whose messages these are; the next command begins."""
+        """Takes the parts of the open command that belong to batches, and whose messages these are; the next command
+        begins."""
         marked, self._marked = self._marked, []
         parts, sent = [], []
         for batch in marked:
