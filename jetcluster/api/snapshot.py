@@ -11,7 +11,7 @@ from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request
 from jetcluster.api.streams import on_leader
 from jetcluster.budget import BusyError, Steps
-from jetcluster.errors import ApiError, by_code
+from jetcluster.errors import ApiError, CallerError, by_code
 from jetcluster.meta.state import Assignment
 from jetcluster.model import subjects
 from jetcluster.model.advisory import Transfer, transfer_subjects
@@ -36,7 +36,7 @@ _BAD_SUBJECT: Final = 10015
 _DONE: Final = b"NATS/1.0 204\r\n\r\n"
 
 
-class StatusError(Exception):
+class StatusError(CallerError):
     """The transfer ends with this status instead of the end message."""
 
 

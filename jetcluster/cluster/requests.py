@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster.budget import BusyError, LoopBudget
 from jetcluster.clock import Clock
-from jetcluster.errors import STREAM_GENERAL, ApiError, by_code
+from jetcluster.errors import STREAM_GENERAL, ApiError, PassingError, by_code
 from jetcluster.mesh.api import Mesh, MeshError
 from jetcluster.model.codec import encoding, is_long
 from jetcluster.raft.api import BackpressureError, RaftError, StorageFullError
@@ -48,7 +48,7 @@ NO_LEADER = 10008
 STORAGE_FULL = 10047
 
 
-class UnderWayError(Exception):
+class UnderWayError(PassingError):
     """The request is being carried out, and to be asked again for its outcome. `progress` changes as it goes on."""
 
     def __init__(self, progress: int) -> None:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from jetcluster.errors import OperatorError
 from jetcluster.mesh.identity import write_durably
 from jetcluster.model.times import rfc3339
 
@@ -25,7 +26,7 @@ KEPT: Final = 256
 _FORMAT: Final = 1
 
 
-class RecordError(Exception):
+class RecordError(OperatorError):
     """The file is not one of ours, or is damaged."""
 
 

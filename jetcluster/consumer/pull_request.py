@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NoReturn
 
+from jetcluster.errors import CallerError
 from jetcluster.model import codec
 
 _I64_MAX: Final = (1 << 63) - 1
 _MAX_DIGITS: Final = 19
 
 
-class BadRequestError(ValueError):
+class BadRequestError(CallerError, ValueError):
     """The text goes to the client as `400 Bad Request - <text>`."""
 
 

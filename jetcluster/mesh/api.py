@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import field
 from typing import Protocol
 
+from jetcluster.errors import PassingError
 from jetcluster.records import dataclass
 
 
@@ -37,7 +38,7 @@ class NodeInfo:
     without a store."""
 
 
-class MeshError(Exception):
+class MeshError(PassingError):
     """A request to a peer failed: not connected, timed out, refused, or the handler raised (its text is kept)."""
 
 

@@ -21,6 +21,7 @@ import struct
 from enum import IntEnum
 from functools import lru_cache
 
+from jetcluster.errors import PeerError
 from jetcluster.mesh.frames import VERSION, FrameError, Kind, frame
 from jetcluster.mesh.identity import PEER_ID_LENGTH, is_peer_id
 from jetcluster.records import dataclass
@@ -50,7 +51,7 @@ class Reason(IntEnum):
     """The cluster goes on without this node, whose store is of before; the text begins with how many seconds ago."""
 
 
-class Refused(Exception):
+class Refused(PeerError):
     """The connection must not become a link."""
 
     def __init__(self, reason: Reason, text: str, *, by_peer: bool = False, signature: bytes = b"") -> None:

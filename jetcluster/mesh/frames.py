@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from itertools import accumulate, chain, pairwise
 
+from jetcluster.errors import PeerError
 from jetcluster.protocol.bus import Outgoing
 
 VERSION = 2
@@ -56,7 +57,7 @@ _LOWEST = int(min(Kind))
 _HIGHEST = int(max(Kind))
 
 
-class FrameError(Exception):
+class FrameError(PeerError):
     """Malformed bytes from a peer; the text says what, and is safe to log."""
 
 

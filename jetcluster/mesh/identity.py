@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from jetcluster.clock import Clock, Rng, SystemClock, SystemRng
+from jetcluster.errors import OperatorError
 from jetcluster.file_modes import make_folder
 from jetcluster.records import dataclass
 
@@ -29,7 +30,7 @@ BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _FORMAT = 1
 
 
-class IdentityError(Exception):
+class IdentityError(OperatorError):
     """The store's identity is unreadable, or a part of the store is missing or of another store. Making a new id would
     silently disown the data; keeping the old one would break promises that it stands for."""
 

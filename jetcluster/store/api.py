@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from jetcluster.errors import DiskError, PassingError
+
 
 class Msg(NamedTuple):
     seq: int
@@ -52,7 +54,7 @@ class StoreState(NamedTuple):
     num_deleted: int
 
 
-class DamagedError(Exception):
+class DamagedError(DiskError):
     """A stored record failed its checksum. Never to be answered as "not found" (promise 2)."""
 
     def __init__(self, first_seq: int, last_seq: int) -> None:
@@ -61,5 +63,5 @@ class DamagedError(Exception):
         self.last_seq = last_seq
 
 
-class LostViewError(Exception):
+class LostViewError(PassingError):
     """Messages of a view were removed and could not be kept for it: what it gave so far is not all."""

@@ -13,6 +13,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import islice
 
+from jetcluster.errors import DiskError
+
 KeyValue = tuple[bytes, bytes]
 CHUNK = 8192
 
@@ -27,7 +29,7 @@ EAGER_COMMITS = 4
 come all the time there is little to sort. A single one, such as a stream that is deleted, is over soon."""
 
 
-class KvError(Exception):
+class KvError(DiskError):
     """The store below failed: disk full, I/O error, or damage that it found itself. Nothing was lost from memory: a
     failed commit keeps the open writes and can be repeated."""
 

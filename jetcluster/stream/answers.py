@@ -36,6 +36,7 @@ class RefusedError(RaftError):
     def __init__(self, error: ApiError) -> None:
         super().__init__(str(error))
         self.error = error
+        self.blame, self.retriable = error.blame, error.retriable
 
 
 class Publisher(Protocol):

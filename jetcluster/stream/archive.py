@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from jetcluster.errors import PeerError
+
 MAGIC: Final = b"NATSARC1"
 END: Final = bytes(5)
 STATE_NAME: Final = b"state.json"
@@ -23,7 +25,7 @@ MAX_BODY: Final = 72 << 20
 _TAR_MAGIC: Final = b"ustar"
 
 
-class ArchiveError(Exception):
+class ArchiveError(PeerError):
     """The bytes are no archive that we can read."""
 
 

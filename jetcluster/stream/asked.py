@@ -16,6 +16,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
+from jetcluster.errors import DiskError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.ports import SIDE_ASKED
 from jetcluster.stream.results import JobStep, Result
@@ -27,7 +28,7 @@ _KEY: Final = struct.Struct(">Q")
 _ROW: Final = struct.Struct("<QQqB")
 
 
-class AskedError(Exception):
+class AskedError(DiskError):
     """A stored row is of another version or cut off."""
 
 

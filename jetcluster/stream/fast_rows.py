@@ -17,6 +17,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
+from jetcluster.errors import DiskError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.durations import SECOND
 from jetcluster.stream.fast_parts import FastGate, FastPart, settle
@@ -33,7 +34,7 @@ _GAP_OK: Final = 1
 _ENDED: Final = 2
 
 
-class FastRowError(Exception):
+class FastRowError(DiskError):
     """A stored row is of another version or cut off."""
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from jetcluster import errors
-from jetcluster.errors import ApiError
+from jetcluster.errors import ApiError, DiskError
 from jetcluster.records import dataclass
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.ports import SIDE_JOBS
@@ -68,7 +68,7 @@ SIFT: Final = 8
 several filters with spaces between them."""
 
 
-class StreamJobError(Exception):
+class StreamJobError(DiskError):
     """A stored job is of another version or cut off."""
 
 

@@ -18,7 +18,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from jetcluster import errors
-from jetcluster.errors import ApiError
+from jetcluster.errors import ApiError, DiskError
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
@@ -79,7 +79,7 @@ _DELETE_NOTHING: Final = errors.by_code(10057, err="no message found")
 _DELETE_EOF: Final = errors.by_code(10057, err="stream store EOF")
 
 
-class StateError(Exception):
+class StateError(DiskError):
     """The stored machine state is of another version or cut off; the replica must be rebuilt from a peer."""
 
 
