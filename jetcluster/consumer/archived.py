@@ -69,11 +69,11 @@ def restore(state: ConsumerState, found: Mapping[str, Any], store: BlockStore) -
         delivered_cseq, delivered_sseq = map(_number, found["delivered"])
         floor_cseq, floor_sseq = map(_number, found["floor"])
         state.delivered_cseq, state.delivered_sseq = delivered_cseq, min(delivered_sseq, store.last_seq)
-        state.floor_cseq, state.floor_sseq = floor_cseq, min(floor_sseq, store.last_seq)
+        state.floor_cseq, state.floor_sseq = min(floor_cseq, delivered_cseq), min(floor_sseq, state.delivered_sseq)
         for one in found["pending"]:
             *numbers, deliveries = one
             seq, cseq, ts = map(_number, numbers)
-            if seq <= state.delivered_sseq and store.contains(seq):
+            if state.floor_sseq < seq <= state.delivered_sseq and store.contains(seq):
                 wait = state.rules.wait_after(deliveries)
                 due = min(ts + wait, NEVER) if wait > 0 else NEVER
                 state.unacked.add([seq], cseq, due)

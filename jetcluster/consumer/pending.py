@@ -59,6 +59,12 @@ class PendingSet:
     def __len__(self) -> int:
         return len(self.entries)
 
+    def check(self, above: int, upto: int) -> None:
+        """Asserts that all entries lie above sequence `above` and not above `upto`, as far as that takes no walk."""
+        assert 0 <= self.redelivered <= len(self.entries), (self.redelivered, len(self.entries))
+        lowest = self.lowest()
+        assert not lowest or above < lowest <= self._order[-1] <= upto, (above, lowest, self._order[-1], upto)
+
     def lowest(self) -> int:
         """Lowest sequence, 0 when nothing is pending; amortised O(1)."""
         order, entries = self._order, self.entries

@@ -109,6 +109,12 @@ class ConsumerState:
         """Reply subjects of the pulls that wait at the owner."""
         return self.waits.keys
 
+    def check(self) -> None:
+        """Asserts what holds between two ops."""
+        assert 0 <= self.floor_cseq <= self.delivered_cseq, (self.name, self.floor_cseq, self.delivered_cseq)
+        assert 0 <= self.floor_sseq <= self.delivered_sseq, (self.name, self.floor_sseq, self.delivered_sseq)
+        self.unacked.check(self.floor_sseq, self.delivered_sseq)
+
     # -- changes (table and ops only) -----------------------------------------------------------------------------
 
     def lowest_wanted(self) -> int:

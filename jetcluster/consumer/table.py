@@ -229,6 +229,7 @@ class ConsumerTable:
         if op.kind == turn.DELIVER and isinstance(outcome, SentMessages):
             self._lowest = min(self._lowest, outcome.seqs[0])
             state.trim(store.first_seq)  # some may have been removed since they were selected
+        state.check()
         if self._retention.policy != LIMITS:
             self._retain(state, op.kind, outcome, before)
         return outcome
@@ -343,6 +344,7 @@ class ConsumerTable:
         acked = state.unacked.take_up_to(start - 1)[0] if done else []
         wanted = state.lowest_wanted()
         state.restart(start)
+        state.check()
         self._dirty[state.cid] = state
         self._retention.settled(state, acked)
         self._retention.released(state.rules.filters, wanted, sift)
@@ -362,6 +364,7 @@ class ConsumerTable:
         return 1
 
     def _freed(self, state: ConsumerState) -> None:
+        state.check()
         self._dirty[state.cid] = state
         if self.observer is not None:
             self.observer.freed(state)

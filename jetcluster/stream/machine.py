@@ -273,6 +273,14 @@ class StreamMachine:
             self.rules = StreamRules.from_config(commands.load_config(config[_REVISION.size :]))
             self.configured = True
 
+    def check(self) -> None:
+        """Asserts what holds between two commands."""
+        store = self.store
+        held, messages = store.last_seq + 1 - store.first_seq, store.messages
+        assert 0 <= messages <= held, (self.name, messages, store.first_seq, store.last_seq)
+        assert store.num_subjects <= messages <= store.byte_count, (self.name, store.num_subjects, store.byte_count)
+        assert self.clock >= 0 and self.applied_term >= 0, (self.name, self.clock, self.applied_term)
+
     def _advance(self, index: int, term: int, command: bytes, result: Result) -> None:
         store = self.store
         crc = zlib.crc32(command)
@@ -284,8 +292,10 @@ class StreamMachine:
         )
         digest.update(digest_bytes(result))
         self.hash = digest.digest()
+        assert term >= self.applied_term, (term, self.applied_term)
         self.applied_index = index
         self.applied_term = term
+        self.check()
         store.save_machine_state(self._state)
 
     def _state(self) -> bytes:

@@ -538,3 +538,12 @@ def test_a_stream_may_go_as_far_as_half_of_what_a_sequence_can_be() -> None:
     assert stream.apply(commands.encode_purge(T0, seq=farthest)) == 0
     assert [stream.one("a"), stream.one("a")] == [farthest, farthest + 1]
     assert Stream(first_seq=farthest).one("a") == farthest
+
+
+def test_a_store_that_cannot_be_is_noticed() -> None:
+    store = BlockStore(MemKv(), 1, memory=False)
+    machine = StreamMachine("S", StreamRules.from_config({"name": "S", "subjects": ["s"]}), store)
+    machine.check()
+    machine.clock = -1
+    with pytest.raises(AssertionError):
+        machine.check()
