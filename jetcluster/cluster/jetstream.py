@@ -236,14 +236,6 @@ class JetStream:
 
     # ---- for the API handlers
 
-    @property
-    def server_name(self) -> str:
-        return self.context.name
-
-    @property
-    def domain(self) -> str:
-        return self.context.domain
-
     def limits(self, account: str) -> AccountLimits:
         return self._limits(account)
 
