@@ -52,7 +52,7 @@ format: install ## format and fix what ruff can fix
 test: install ## every test this machine can run; says which groups it cannot and why
 	@failed=0; export JETCLUSTER_FAILURES=$$(mktemp); \
 	missed() { failed=1; echo "group: $$1" >> "$$JETCLUSTER_FAILURES"; }; \
-	echo "== unit and transcripts"; $(BIN)/pytest -q -n $(WORKERS) tests/unit tests/transcripts || missed "unit and transcripts"; \
+	echo "== unit and transcripts"; $(BIN)/pytest -q -n $(WORKERS) tests/unit tests/path tests/transcripts || missed "unit and transcripts"; \
 	echo "== simulation"; $(BIN)/pytest -q -n $(WORKERS) tests/sim || missed "simulation"; \
 	echo "== processes and real clients, $(FILES) files at a time"; \
 	$(BIN)/pytest -q -n $(FILES) --dist loadfile --no-loadscope-reorder $(LONG) \
@@ -64,7 +64,7 @@ test: install ## every test this machine can run; says which groups it cannot an
 	scripts/groups.sh; sed "s/^/FAILED /" "$$JETCLUSTER_FAILURES"; rm -f "$$JETCLUSTER_FAILURES"; exit $$failed
 
 unit: install ## the fast tests only
-	$(BIN)/pytest -q -n $(WORKERS) tests/unit tests/transcripts
+	$(BIN)/pytest -q -n $(WORKERS) tests/unit tests/path tests/transcripts
 
 sim: install ## deterministic simulation of the Raft engine, many seeds
 	$(BIN)/pytest -q -n $(WORKERS) tests/sim

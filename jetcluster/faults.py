@@ -47,13 +47,14 @@ VARIABLE = "JETCLUSTER_FAULTS"
 _LOOK = 0.01
 """Seconds between two looks of what hangs."""
 
-_armed: dict[str, Action] = {}
+active: dict[str, Action] = {}
+"""The armed points. A path that many messages take looks here first, and calls `point` where there is anything."""
 
 
 def point(name: str) -> None:
     """Does nothing, or what was armed for `name` (which may raise)."""
-    if _armed:
-        action = _armed.get(name)
+    if active:
+        action = active.get(name)
         if action is not None:
             action()
 
@@ -61,15 +62,15 @@ def point(name: str) -> None:
 def arm(name: str, action: Action) -> None:
     if name not in POINTS:
         raise ValueError(f"no fault point named {name!r}")
-    _armed[name] = action
+    active[name] = action
 
 
 def disarm(name: str | None = None) -> None:
     """Disarms one point, or all."""
     if name is None:
-        _armed.clear()
+        active.clear()
     else:
-        _armed.pop(name, None)
+        active.pop(name, None)
 
 
 @contextlib.contextmanager

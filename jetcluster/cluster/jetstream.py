@@ -169,7 +169,11 @@ class JetStream:
         context.mesh.serve(LAST_METHOD, self._serve_last)
         self._every_node = EveryNode(context, self.meta, self.replicas)
         context.account_quota.begin(
-            context.mesh, context.clock, context.log, context.nodes, lambda: [r.holding for r in self.replicas.values()]
+            context.mesh,
+            context.clock,
+            context.log,
+            context.nodes,
+            lambda: [r.holding() for r in self.replicas.values()],
         )
         context.mesh.on_peers(self._peer_up, self._peer_down)
 
@@ -546,7 +550,7 @@ class JetStream:
         self._guarded(self.drift.tick, "drift check")
         self._guarded(self._store_care.tick, "data store")
         self._guarded(
-            lambda: self.context.account_quota.tick([replica.holding for replica in stirred]), "account limits"
+            lambda: self.context.account_quota.tick([replica.holding() for replica in stirred]), "account limits"
         )
         self.context.catchup.tick()
         self._guarded(self._report_unassigned, "data of streams that are not placed here")

@@ -51,7 +51,7 @@ class Words:
 
 
 class Acks:
-    __slots__ = ("_acked", "_again", "_early", "_in_flight", "_owner", "_replies", "_request", "_state", "_words")
+    __slots__ = ("_again", "_owner", "_replies", "_request", "_state", "acked", "early", "in_flight", "words")
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class Acks:
         self._request = request
         self._again = again
         self._state = owner.state
-        self._in_flight: deque[Words] = deque()
-        self._acked: list[int] = []
+        self.in_flight: deque[Words] = deque()
+        self.acked: list[int] = []
         self._replies: list[bytes] = []
-        self._words: dict[int, Words] = {}
-        self._early: list[tuple[int, bytes, int, bytes, bytes]] = []
+        self.words: dict[int, Words] = {}
+        self.early: list[tuple[int, bytes, int, bytes, bytes]] = []
         """Arguments of `_other`, about messages that were sent before their delivery was applied."""
 
     @property
@@ -76,7 +76,7 @@ class Acks:
         """Messages that are to be delivered again at once, once the log has it."""
         return any(
             words.kind == NAK and any(not delay for _, delay in words.value)  # type: ignore[misc]
-            for words in self._in_flight
+            for words in self.in_flight
         )
 
     # -- from clients -----------------------------------------------------------------------------------------------
@@ -88,12 +88,12 @@ class Acks:
         except ValueError:
             return
         if payload in _ACKS and seq <= self._state.delivered_sseq:
-            if not self._acked:
+            if not self.acked:
                 self._owner.run_soon()
-            self._acked.append(seq)
+            self.acked.append(seq)
             if reply:
                 self._replies.append(reply)
-            if len(self._acked) >= MAX_AT_ONCE:
+            if len(self.acked) >= MAX_AT_ONCE:
                 self.flush()
         else:
             self._other(seq, subject, 4, reply, payload)
@@ -106,18 +106,18 @@ class Acks:
 
     def settle(self, seq: int) -> None:
         """Acknowledged without a message on an ack subject (policy `flow_control`)."""
-        self._acked.append(min(seq, self._state.delivered_sseq))
+        self.acked.append(min(seq, self._state.delivered_sseq))
         self._owner.run_soon()
 
     def _other(self, seq: int, subject: bytes, at: int, reply: bytes, payload: bytes) -> None:
         """Takes any word but a plain ack. `at`: token of `subject` with the number of deliveries."""
         if seq > self._state.delivered_sseq:
-            if seq <= self._owner.sent_sseq and len(self._early) < MAX_AT_ONCE:
-                self._early.append((seq, subject, at, reply, payload))
+            if seq <= self._owner.sent_sseq and len(self.early) < MAX_AT_ONCE:
+                self.early.append((seq, subject, at, reply, payload))
             return  # not delivered yet: there is no answer either
         self._owner.run_soon()
         if payload in _ACKS:
-            self._acked.append(seq)
+            self.acked.append(seq)
             if reply:
                 self._replies.append(reply)
         else:
@@ -125,15 +125,14 @@ class Acks:
 
     def delivered(self) -> None:
         """Deliveries were applied."""
-        if self._early:
-            early, self._early = self._early, []
-            for said in early:
-                self._other(*said)
+        early, self.early = self.early, []
+        for said in early:
+            self._other(*said)
 
     def _word(self, subject: bytes, at: int, seq: int, reply: bytes, payload: bytes) -> None:
         numbers = subject.split(b".", at)[at]
         if payload.startswith(_NEXT):
-            self._acked.append(seq)
+            self.acked.append(seq)
             self._request(reply, payload[4:])
             return
         if payload in _PROGRESS:
@@ -146,12 +145,12 @@ class Acks:
             self._owner.bus.publish(reply)
 
     def _add(self, kind: int, seq: int, reply: bytes, numbers: bytes, more: bytes) -> None:
-        words = self._words.get(kind)
+        words = self.words.get(kind)
         if words is not None and max(len(words.said), len(words.replies)) >= MAX_AT_ONCE:
             self.flush()
             words = None
         if words is None:
-            words = self._words[kind] = Words(kind)
+            words = self.words[kind] = Words(kind)
         words.said[seq] = numbers, more
         if reply:
             words.replies.append(reply)
@@ -160,27 +159,27 @@ class Acks:
 
     def flush(self) -> None:
         """The end of a turn. What was said of one message in one turn counts in this order, whatever came first."""
-        if self._acked:
+        if self.acked:
             self._flush_acks()
-        if self._words:
-            said, self._words = self._words, {}
+        if self.words:
+            said, self.words = self.words, {}
             for kind in (TERM, PROGRESS, NAK):
                 if kind in said:
                     self._flush_words(said[kind])
 
     def _flush_acks(self) -> None:
         state = self._owner.state
-        pending = state.pending
+        pending = state.unacked.entries
         words = Words(ACK)
         if state.rules.ack_policy in (ALL, FLOW_CONTROL):
-            highest = max(self._acked)
+            highest = max(self.acked)
             words.value = [highest] if highest > state.floor_sseq else []
         else:
-            words.value = [seq for seq in self._acked if seq in pending]
+            words.value = [seq for seq in self.acked if seq in pending]
             if state.rules.sample and self._owner.advise.wanted(ACK_METRIC):
                 self._sample(words.value)
         words.replies = self._replies
-        self._acked, self._replies = [], []
+        self.acked, self._replies = [], []
         self._submit(words)
 
     def _sample(self, seqs: Sequence[int]) -> None:
@@ -203,8 +202,8 @@ class Acks:
 
     def _submit(self, words: Words) -> None:
         """Answers for what changes nothing: that needs no op, but its answers must not overtake what is in flight."""
-        if words.value or (words.replies and self._in_flight):
-            self._in_flight.append(words)
+        if words.value or (words.replies and self.in_flight):
+            self.in_flight.append(words)
             self._owner.submit(words.kind, words.value, words)
         else:
             self._answer(words)
@@ -212,7 +211,7 @@ class Acks:
     def applied(self, kind: int, value: Value, outcome: object, token: object) -> None:
         """An op of `KINDS` was applied."""
         assert isinstance(token, Words), kind
-        assert self._in_flight.popleft() is token
+        assert self.in_flight.popleft() is token
         self._answer(token)
         if not isinstance(outcome, SettledMessages) or not outcome.seqs:
             return
@@ -245,8 +244,8 @@ class Acks:
     def reset(self, *, again: bool) -> None:
         """Puts what was in flight in again; not `again` when the consumer began anew, and it was about deliveries that
         do not count any more."""
-        self._early = []
-        lost, self._in_flight = self._in_flight, deque()
+        self.early = []
+        lost, self.in_flight = self.in_flight, deque()
         for words in lost:
             if not again:
                 words.value = []

@@ -13,7 +13,7 @@ from jetcluster.consumer.ports import DeliveryBus
 from jetcluster.consumer.scheduler import OwnerWakes
 from jetcluster.consumer.selection import Selection
 from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.turn import DELIVER, Value
+from jetcluster.consumer.turn import Value
 from jetcluster.model.advisory import Event
 from jetcluster.store.block_store import BlockStore
 
@@ -40,16 +40,18 @@ class OwnerDependencies(NamedTuple):
 class DeliveryContext:
     __slots__ = (
         "_around",
-        "_used_at",
         "advise",
         "bus",
         "clock",
         "renderer",
         "replicated",
         "rng",
+        "run_soon",
         "selection",
         "sent_sseq",
         "state",
+        "used_at",
+        "wake_at",
     )
 
     def __init__(self, state: ConsumerState, around: OwnerDependencies) -> None:
@@ -60,26 +62,17 @@ class DeliveryContext:
         self.clock = around.clock
         self.rng = around.rng
         self.replicated = around.replicated
+        self.run_soon = around.wakes.soon
+        self.wake_at = around.wakes.at
         stream, name = around.stream.encode(), state.name.encode()
         self.advise = Advise(around.bus, around.render, around.stream, state.name)
         self.renderer = ack_subject.Renderer(stream, name, headers_only=state.rules.headers_only)
         self.selection = Selection(state, around.messages, around.clock)
-        self._used_at = around.clock.time_ns()
+        self.used_at = around.clock.time_ns()
+        """When somebody last used the consumer."""
         self.sent_sseq = 0
         """Messages up to here may be with the client though the log does not know of their delivery yet."""
 
     def submit(self, kind: int, value: Value, token: object = None) -> None:
-        if kind == DELIVER:
-            assert isinstance(value, list), kind
-            self.selection.submitted(len(value))
-        self._around.turns.submit(kind, value, token)
-
-    def run_soon(self) -> None:
-        self._around.wakes.soon()
-
-    def wake_at(self, ns: int) -> None:
-        self._around.wakes.at(ns)
-
-    def touch(self) -> None:
-        """Somebody uses the consumer."""
-        self._used_at = self.clock.time_ns()
+        """Puts an op into the log. Those of a delivery come back to its `applied`, those of acks to theirs."""
+        raise NotImplementedError

@@ -161,7 +161,7 @@ class ConsumerOperationLog:
         self._collected_bytes += size
         if self._collected_bytes > MAX_COLLECTED:
             self.lose()
-        else:
+        elif not self._scheduled:
             self._schedule()
 
     def forget(self, owner: Submitter) -> None:

@@ -80,7 +80,7 @@ class ConsumerOwner(DeliveryContext):
         self.renderer.headers_only = self.state.rules.headers_only
         self.selection.configured()
         self.delivery.configured()
-        self._used_at = self.clock.time_ns()
+        self.used_at = self.clock.time_ns()
         self._rearm(self.clock.time_ns())
         self.run_soon()
 
@@ -117,12 +117,14 @@ class ConsumerOwner(DeliveryContext):
 
     def run(self) -> None:
         """The end of a loop turn. Raises DamagedError."""
-        self.acks.flush()
+        if self.acks.acked or self.acks.words:
+            self.acks.flush()
         now = self.clock.time_ns()
-        self._give_up(self.selection.redelivery.expire(now - self._ahead))
-        if self.acks.naks_in_flight:
+        if exhausted := self.selection.redelivery.expire(now - self._ahead):
+            self._give_up(exhausted)
+        if self.acks.in_flight and self.acks.naks_in_flight:
             pass  # what is NAKed comes before what is new, as nats-server does it: `applied` runs this again
-        elif not self.paused(now):
+        elif self.state.rules.pause_until <= now:
             self.delivery.run()
         elif isinstance(self.delivery, PullDelivery):
             self.delivery.run_paused()
@@ -162,7 +164,7 @@ class ConsumerOwner(DeliveryContext):
                 self.wake_at(at)
         self._wake_due()
         if rules.inactive_threshold:
-            self.wake_at(max(now + 1_000_000, self._used_at + rules.inactive_threshold))
+            self.wake_at(max(now + 1_000_000, self.used_at + rules.inactive_threshold))
 
     def applied(self, kind: int, value: Value, outcome: object, token: object) -> None:
         """An op of this owner was applied here."""
@@ -173,12 +175,13 @@ class ConsumerOwner(DeliveryContext):
             self._wake_due()
         elif kind == DELIVER:
             assert isinstance(value, list), kind
-            self.selection.applied(len(value))
+            self.selection.in_flight -= len(value)
             if isinstance(outcome, SentMessages) and outcome.seqs:
                 self._compare_clocks(outcome.seqs)
                 self.selection.redelivery.delivered(outcome.seqs)
             self.delivery.applied(kind, value, outcome, token)
-            self.acks.delivered()
+            if self.acks.early:
+                self.acks.delivered()
             self._wake_due()
         elif kind == REDELIVER:
             if isinstance(outcome, SentMessages):
@@ -198,11 +201,17 @@ class ConsumerOwner(DeliveryContext):
 
     def _compare_clocks(self, seqs: Sequence[int]) -> None:
         """Messages were just delivered: their due times tell the log's time, which is the stream leader's."""
-        entry = self.state.pending.get(seqs[0]) if seqs else None
+        entry = self.state.unacked.entries.get(seqs[0]) if seqs else None
         if entry is not None and entry.due < NEVER:
             self._ahead = self.clock.time_ns() - (entry.due - self.state.rules.wait_after(entry.deliveries))
 
-    # -- for acks ---------------------------------------------------------------------------------------------------
+    # -- for acks and deliveries ------------------------------------------------------------------------------------
+
+    def submit(self, kind: int, value: Value, token: object = None) -> None:
+        if kind == DELIVER:
+            assert isinstance(value, list), kind
+            self.selection.in_flight += len(value)
+        self._around.turns.submit(kind, value, token)
 
     def again(self, seqs: Sequence[int]) -> None:
         """To be delivered again at once."""
@@ -224,6 +233,8 @@ class ConsumerOwner(DeliveryContext):
     def _on_next(self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: Origin) -> None:
         if block and reply and not level_is_met(block):
             self.bus.publish(reply, headers=statuses.render(statuses.API_LEVEL))
+        elif isinstance(self.delivery, PullDelivery):
+            self.delivery.request(reply, payload)
         else:
             self.request(reply, payload)
 
@@ -247,7 +258,7 @@ class ConsumerOwner(DeliveryContext):
     def _may_skip(self) -> bool:
         """Nothing of what is in the stream is wanted any more, and the log does not know."""
         selection, state = self.selection, self.state
-        return selection.at_end and selection.cursor <= state.delivered_sseq < self._around.messages.last_seq
+        return selection.cursor <= state.delivered_sseq < self._around.messages.last_seq and selection.at_end
 
     def _skip(self) -> None:
         self._skip_at = 0
@@ -258,13 +269,13 @@ class ConsumerOwner(DeliveryContext):
     def _check_use(self, now: int) -> None:
         """4.6: unused for inactive_threshold, and nothing pulled within ack_wait. For push only interest counts."""
         threshold = self.state.rules.inactive_threshold
-        if not threshold or now - self._used_at < threshold:
+        if not threshold or now - self.used_at < threshold:
             return
         waits_for_acks = not self.state.rules.push and any(
             now - self._ahead < entry.due < NEVER for entry in self.state.pending.values()
         )
         if waits_for_acks or self.delivery.in_use:
-            self._used_at = now
+            self.used_at = now
         else:
-            self._used_at = now - threshold + min(threshold, 1_000_000_000)  # ask again
+            self.used_at = now - threshold + min(threshold, 1_000_000_000)  # ask again
             self._around.unused()

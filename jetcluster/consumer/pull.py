@@ -45,7 +45,7 @@ class PullDelivery:
 
     @property
     def hungry(self) -> bool:
-        return len(self.queue) > 0
+        return self.queue.size > 0
 
     @property
     def in_use(self) -> bool:
@@ -92,13 +92,12 @@ class PullDelivery:
         if not reply:
             return
         owner = self._owner
-        owner.touch()
+        now = owner.used_at = owner.clock.time_ns()
         try:
             request = PullRequest.decode(reply, body)
         except BadRequestError as error:
             self._dispatch.tell(reply, statuses.bad_request(str(error)))
             return
-        now = owner.clock.time_ns()
         refusal = self._refusal(request, now)
         if refusal:
             if refusal != statuses.MAX_WAITING or not request.heartbeat:
@@ -117,14 +116,15 @@ class PullDelivery:
             self._reap_at = now + REAP
             self._wake(self._reap_at)
         self.queue.add(request)
-        self._wake(self.queue.alarm)
+        if alarm := self.queue.alarm:
+            owner.wake_at(alarm)
         owner.run_soon()
 
     def _there(self) -> int:
         """Messages that could be delivered. A bus callback must not raise: the run finds again what is damaged."""
         selection = self._owner.selection
         try:
-            return selection.left + len(selection.redelivery)
+            return selection.left + len(selection.redelivery.order)
         except DamagedError:
             return max(1, self.queue.wanted)
 
@@ -148,18 +148,18 @@ class PullDelivery:
                 self._reap()  # those whose clients are gone do not count
                 if there < self.queue.wanted:
                     return statuses.REQUESTS_PENDING
-        if rules.max_waiting and len(self.queue) >= rules.max_waiting:
+        if rules.max_waiting and self.queue.size >= rules.max_waiting:
             if now - self._reaped > _SECOND:
                 self._expire(now)
                 self._reap()
-            if len(self.queue) >= rules.max_waiting:
+            if self.queue.size >= rules.max_waiting:
                 return statuses.MAX_WAITING
         return b""
 
     # -- deliveries -------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        if self.queue:
+        if self.queue.size:
             self._dispatch.deliver(self._owner.clock.time_ns())
         if self.queue.touched:
             self._announce()
@@ -189,7 +189,8 @@ class PullDelivery:
     def _announce(self) -> None:
         """Puts into the log who began to wait and who does not wait any more."""
         queue, owner = self.queue, self._owner
-        self._wake(queue.alarm)  # some may wait again
+        if queue.size and (alarm := queue.alarm):
+            owner.wake_at(alarm)  # some may wait again
         for reply in queue.touched:
             waits = owner.replicated and reply in queue.replies
             if waits and reply not in self._announced:
@@ -242,7 +243,7 @@ class PullDelivery:
         for request in self.queue.due(now):
             if request.expires_at and now >= request.expires_at:
                 self._dispatch.end(request, statuses.TIMEOUT)
-                owner.touch()  # its client comes back now, or has the whole inactive_threshold to do so
+                owner.used_at = now  # its client comes back now, or has the whole inactive_threshold to do so
                 continue
             if request.heartbeat and now >= request.beat_at:
                 request.beat_at = now + request.heartbeat

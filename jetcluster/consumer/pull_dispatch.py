@@ -72,7 +72,7 @@ class PullDispatch:
         owner, queue, selection = self._owner, self.queue, self._owner.selection
         self._run += 1
         messages = size = 0
-        while queue:
+        while queue.size:
             assert queue.wanted > 0, "would never end"
             if messages >= TURN_MESSAGES or size >= TURN_BYTES:
                 owner.run_soon()
@@ -88,14 +88,14 @@ class PullDispatch:
                 continue
             if not columns.seqs:
                 continue
-            permitted = self._permitted(kind, columns, now)
-            used, parts, sizes = self._hand_out(head(columns, permitted), left, now)
-            if kind == REDELIVER:
-                selection.give_back_due(columns, used)
-            else:
-                selection.give_back(columns, used)
+            permitted = columns if self._replay is None else self._permitted(kind, columns, now)
+            used, parts, sizes = self._hand_out(permitted, left, now)
+            if used < len(columns.seqs):
+                give_back = selection.give_back_due if kind == REDELIVER else selection.give_back
+                give_back(columns, used)
             if used:
-                shipment = Shipment(head(columns, used), left[:used], parts, sizes)
+                shipped = columns if used == len(columns.seqs) else head(columns, used)
+                shipment = Shipment(shipped, left[:used], parts, sizes)
                 messages += used
                 size += shipment.size
                 self._ship(kind, shipment, now)
@@ -103,13 +103,14 @@ class PullDispatch:
                 return
             if not used:
                 break
-        self.no_more()
+        if queue.no_waits:
+            self.no_more()
 
-    def _permitted(self, kind: int, columns: Columns, now: int) -> int:
-        """Number of messages that may go now (replay_policy original)."""
+    def _permitted(self, kind: int, columns: Columns, now: int) -> Columns:
+        """Those that may go now (replay_policy original)."""
         if kind == DELIVER and self._replay is not None:
-            return self._replay.due(columns.times, now)
-        return len(columns.seqs)
+            return head(columns, self._replay.due(columns.times, now))
+        return columns
 
     def _paced(self, columns: Columns, used: int, now: int) -> bool:
         """The first `used` went out; True when the next one has to wait for its time."""
@@ -124,7 +125,7 @@ class PullDispatch:
 
     def _next(self, want: int) -> tuple[int, Columns, list[int] | range]:
         selection = self._owner.selection
-        if len(selection.redelivery):
+        if selection.redelivery.order:
             columns = selection.take_due(want)
             left = selection.left
             return REDELIVER, columns, [left] * len(columns.seqs)
@@ -207,11 +208,11 @@ class PullDispatch:
     def _ready(self, request: PullRequest) -> int:
         """True when its client listens and reads; looked at once per run."""
         if request.checked != self._run:
-            bus = self._owner.bus
-            if not bus.has_interest(request.reply):
+            unread = self._owner.bus.backlog(request.reply)
+            if unread < 0:
                 return GONE
             request.checked = self._run
-            request.held = bus.backlog(request.reply) > MAX_BACKLOG
+            request.held = unread > MAX_BACKLOG
             if request.held:
                 self._hold_until(self._owner.clock.time_ns() + HOLD)
         return HELD if request.held else READY
@@ -278,7 +279,7 @@ class PullDispatch:
             if len(outcome.seqs) < len(messages):
                 self._refund(shipment, [i for i, message in enumerate(messages) if message is None])
         self._send(shipment, messages, now)
-        if self.queue:
+        if self.queue.size:
             owner.run_soon()
 
     def _refund(self, shipment: Shipment, unsent: list[int]) -> None:

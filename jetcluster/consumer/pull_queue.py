@@ -26,11 +26,12 @@ Handed = dict[PullRequest, list[int]]
 
 
 class PullQueue:
-    __slots__ = ("_alarms", "_levels", "_size", "_ties", "no_waits", "replies", "special", "touched", "wanted")
+    __slots__ = ("_alarms", "_levels", "_ties", "no_waits", "replies", "size", "special", "touched", "wanted")
 
     def __init__(self) -> None:
         self._levels: list[deque[PullRequest]] = [deque() for _ in range(10)]
-        self._size = 0
+        self.size = 0
+        """Requests that wait."""
         self._alarms: list[tuple[int, int, PullRequest]] = []
         """A heap by time. One counts if its request waits and has this `alarm_at`."""
         self._ties = count()
@@ -45,7 +46,7 @@ class PullQueue:
         """Reply subjects that came or went since somebody last looked."""
 
     def __len__(self) -> int:
-        return self._size
+        return self.size
 
     def __iter__(self) -> Iterator[PullRequest]:
         for level in self._levels:
@@ -58,7 +59,7 @@ class PullQueue:
         else:
             level.append(request)
         request.open = True
-        self._size += 1
+        self.size += 1
         self.wanted += request.left
         self.no_waits += request.no_wait
         self.special += request.max_bytes > 0
@@ -72,7 +73,7 @@ class PullQueue:
         if at:
             request.alarm_at = at
             heappush(self._alarms, (at, next(self._ties), request))
-            if len(self._alarms) > 2 * self._size + STALE:
+            if len(self._alarms) > 2 * self.size + STALE:
                 self._alarms = [alarm for alarm in self._alarms if _counts(alarm)]
                 heapify(self._alarms)
 
@@ -128,7 +129,7 @@ class PullQueue:
         else:
             level.remove(request)
         request.open = False
-        self._size -= 1
+        self.size -= 1
         self.wanted -= request.left
         self.no_waits -= request.no_wait
         self.special -= request.max_bytes > 0

@@ -101,8 +101,11 @@ class PullRequest:
         for key, value in fields.items():
             field = _FIELDS.get(key) or _FIELDS.get(key.lower())
             if field is not None and value is not None:
-                _check(key, value, field)
-                setattr(self, field[0], value.encode("utf-8", "replace") if field[1] is str else value)
+                name, kind, _ = field
+                given = type(value)
+                if given is not kind or (kind is int and not -_I64_MAX <= value <= _I64_MAX):
+                    _refuse(key, value, field)
+                setattr(self, name, value.encode("utf-8", "replace") if kind is str else value)
         self.left = max(1, self.left)
         self.max_bytes = self.left_bytes = max(0, self.max_bytes)
         self.heartbeat = max(0, self.heartbeat)
@@ -128,15 +131,13 @@ def _no_constant(name: str) -> NoReturn:
 _decode_json: Final = json.JSONDecoder(parse_constant=_no_constant).decode  # json.loads would build one per call
 
 
-def _check(key: str, value: object, field: tuple[str, type, str]) -> None:
-    given = type(value)
-    if given is not field[1] or (given is int and not -_I64_MAX <= value <= _I64_MAX):  # type: ignore[operator]
-        found = {str: "string", bool: "bool", list: "array", dict: "object"}.get(given, "number")
-        if found == "number" and field[1] is int:
-            found = f"number {value}"  # as Go, which says which one does not fit
-        raise BadRequestError(
-            f"json: cannot unmarshal {found} into Go struct field JSApiConsumerGetNextRequest.{key} of type {field[2]}"
-        )
+def _refuse(key: str, value: object, field: tuple[str, type, str]) -> NoReturn:
+    found = {str: "string", bool: "bool", list: "array", dict: "object"}.get(type(value), "number")
+    if found == "number" and field[1] is int:
+        found = f"number {value}"  # as Go, which says which one does not fit
+    raise BadRequestError(
+        f"json: cannot unmarshal {found} into Go struct field JSApiConsumerGetNextRequest.{key} of type {field[2]}"
+    )
 
 
 _FIELDS: Final[dict[str, tuple[str, type, str]]] = {

@@ -144,7 +144,7 @@ class PushDelivery:
                 self._owner.wake_at(self._beat_at)
             self._owner.run_soon()
         elif self._bound and not bound:
-            self._owner.touch()  # inactivity begins now
+            self._owner.used_at = self._owner.clock.time_ns()  # inactivity begins now
         self._bound = bound
 
     # -- deliveries -------------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class PushDelivery:
     def _slice(self, now: int) -> bool:
         """Selects some messages and sends them on their way; True when there may be more."""
         selection, acks = self._owner.selection, self._rules.acks
-        if len(selection.redelivery):
+        if selection.redelivery.order:
             kind, columns = REDELIVER, selection.take_due(self._want)
             left = range(selection.left, selection.left + 1)
             used = self._permitted(columns, None, now)
@@ -218,7 +218,7 @@ class PushDelivery:
             columns = columns.head(used)
         if used:
             self._ship(kind, columns, left, now)
-        return not self._held_until and (len(selection.redelivery) > 0 or not selection.at_end)
+        return not self._held_until and (len(selection.redelivery.order) > 0 or not selection.at_end)
 
     def _permitted(self, columns: Columns, replay: Replay | None, now: int) -> int:
         """Number of the messages that may go now; if not all of them, `_held_until` says when the next may."""

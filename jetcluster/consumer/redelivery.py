@@ -23,7 +23,7 @@ _PRUNE_ABOVE = 64
 
 
 class Redelivery:
-    __slots__ = ("_counter", "_due", "_heap", "_order", "_prune_above", "_state")
+    __slots__ = ("_counter", "_due", "_heap", "_prune_above", "_state", "order")
 
     def __init__(self, state: ConsumerState) -> None:
         self._state = state
@@ -34,14 +34,11 @@ class Redelivery:
         self._heap: list[_Entry] = []
         self._counter = 0
         self._prune_above = _PRUNE_ABOVE
-        self._order: deque[int] = deque()
+        self.order: deque[int] = deque()
+        """The queue of what is due; some of it may have been acknowledged."""
         self._due: dict[int, int] = {}
         """Due time with which a sequence came into the queue; its keys are those of `_order`."""
-        self._watch(self._state.pending.items())
-
-    def __len__(self) -> int:
-        """At most so many messages are due: some may have been acknowledged."""
-        return len(self._order)
+        self._watch(self._state.unacked.entries.items())
 
     @property
     def next_due(self) -> int:
@@ -52,7 +49,7 @@ class Redelivery:
 
     def delivered(self, seqs: Sequence[int]) -> None:
         """First deliveries of one op: they share one due time."""
-        pending = self._state.pending
+        pending = self._state.unacked.entries
         first, last = pending.get(seqs[0]), pending.get(seqs[-1])
         if first is not None and last is not None and first.due == last.due:
             if seqs[-1] - seqs[0] + 1 == len(seqs):
@@ -63,7 +60,7 @@ class Redelivery:
 
     def changed(self, seqs: Iterable[int]) -> None:
         """Those still pending have other due times than before."""
-        pending = self._state.pending
+        pending = self._state.unacked.entries
         self._watch([(seq, pending[seq]) for seq in seqs if seq in pending])
 
     def _watch(self, entries: Iterable[tuple[int, Pending]]) -> None:
@@ -91,7 +88,10 @@ class Redelivery:
     def expire(self, now: int) -> list[int]:
         """Puts what is due by `now` into the queue; returns those that were delivered as often as is permitted and
         are to be given up instead."""
-        heap, pending = self._heap, self._state.pending
+        heap = self._heap
+        if not heap or heap[0][0] > now:
+            return []
+        pending = self._state.unacked.entries
         found: list[int] = []
         while heap and heap[0][0] <= now:
             due, _, seqs = heapq.heappop(heap)
@@ -106,7 +106,7 @@ class Redelivery:
 
     def enqueue(self, seqs: Sequence[int]) -> list[int]:
         """`seqs` go out again, those in the queue keep their place; returns those to be given up (max_deliver)."""
-        pending, most = self._state.pending, self._state.rules.max_deliver
+        pending, most = self._state.unacked.entries, self._state.rules.max_deliver
         exhausted: list[int] = []
         for seq in seqs:
             entry = pending.get(seq)
@@ -116,14 +116,14 @@ class Redelivery:
                 exhausted.append(seq)
             else:
                 if seq not in self._due:
-                    self._order.append(seq)
+                    self.order.append(seq)
                 self._due[seq] = entry.due
         return exhausted
 
     def take(self, want: int) -> list[int]:
         """At most `want` from the front, those that are still due."""
         taken: list[int] = []
-        order, pending = self._order, self._state.pending
+        order, pending = self.order, self._state.unacked.entries
         while order and len(taken) < want:
             seq = order.popleft()
             entry = pending.get(seq)
@@ -134,8 +134,8 @@ class Redelivery:
 
     def give_back(self, seqs: Sequence[int]) -> None:
         """To the front again, in their order: nobody wanted them after all."""
-        pending = self._state.pending
+        pending = self._state.unacked.entries
         for seq in reversed(seqs):
             if seq in pending and seq not in self._due:
-                self._order.appendleft(seq)
+                self.order.appendleft(seq)
                 self._due[seq] = pending[seq].due

@@ -38,7 +38,10 @@ class OwnerWakes:
 
     def soon(self) -> None:
         """`run` is called at the end of this loop turn (once, however often asked)."""
-        self._wakes.soon(self)
+        wakes = self._wakes
+        wakes.ready[self] = None
+        if not wakes.scheduled:
+            wakes.schedule()
 
     def at(self, ns: int) -> None:
         """`tick(now)` is called when the wall clock reaches `ns`; only the earliest time asked for since the last tick
@@ -68,8 +71,9 @@ class ConsumerScheduler:
         self._timers = timers
         self._may_run = may_run
         self._guard = guard
-        self._ready: dict[OwnerWakes, None] = {}
-        self._scheduled = False
+        self.ready: dict[OwnerWakes, None] = {}
+        """Owners to be run at the end of the turn, or when they may."""
+        self.scheduled = False
         self._queue: list[tuple[int, int, OwnerWakes]] = []
         self._number = count()
         self._timer: TimerHandle | None = None
@@ -77,14 +81,10 @@ class ConsumerScheduler:
         self._stale = 0
         """Entries of the queue, about, whose time does not count any more."""
 
-    def soon(self, wakes: OwnerWakes) -> None:
-        self._ready[wakes] = None
-        self._schedule()
-
     def resume(self) -> None:
         """Owners may be run again."""
-        if self._ready:
-            self._schedule()
+        if self.ready:
+            self.schedule()
 
     def at(self, wakes: OwnerWakes, *, replaced: bool) -> None:
         heapq.heappush(self._queue, (wakes.due, next(self._number), wakes))
@@ -94,26 +94,27 @@ class ConsumerScheduler:
         self._arm()
 
     def forget(self, wakes: OwnerWakes) -> None:
-        self._ready.pop(wakes, None)
+        self.ready.pop(wakes, None)
         self._stale += 1
 
     def stop(self) -> None:
-        self._ready.clear()
+        self.ready.clear()
         self._queue.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _schedule(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
+    def schedule(self) -> None:
+        """Has those that are ready run at the end of this turn."""
+        if not self.scheduled:
+            self.scheduled = True
             self._timers.call_soon(self._run)
 
     def _run(self) -> None:
-        self._scheduled = False
+        self.scheduled = False
         if not self._may_run():
             return  # they stay ready until `resume`
-        ready, self._ready = self._ready, {}
+        ready, self.ready = self.ready, {}
         for wakes in ready:
             if wakes.owner is not None:
                 self._guard(wakes.owner.run)

@@ -79,7 +79,7 @@ class Selection:
         self.cursor = state.delivered_sseq
         """Highest sequence taken, or known not to be wanted."""
         self.in_flight = 0
-        """First deliveries that are not applied yet."""
+        """First deliveries on their way into the log, that are not applied yet; counted by the owner."""
         self._last_of: list[int] = []
         """Deliver policy last_per_subject: what is wanted of the messages there were at the creation, ascending."""
         upto = state.last_per_subject_upto
@@ -104,7 +104,7 @@ class Selection:
         rules = self._state.rules
         if not rules.acks or not rules.max_ack_pending:
             return NO_LIMIT
-        return max(0, rules.max_ack_pending - len(self._state.pending) - self.in_flight)
+        return max(0, rules.max_ack_pending - len(self._state.unacked.entries) - self.in_flight)
 
     @property
     def left(self) -> int:
@@ -208,13 +208,6 @@ class Selection:
 
     def give_back_due(self, columns: Columns, used: int) -> None:
         self.redelivery.give_back(columns.seqs[used:])
-
-    def submitted(self, count: int) -> None:
-        """So many first deliveries are on their way into the log."""
-        self.in_flight += count
-
-    def applied(self, count: int) -> None:
-        self.in_flight -= count
 
 
 def _in_order(columns: Columns, seqs: Sequence[int]) -> Columns:

@@ -113,7 +113,11 @@ class ConsumerState:
         """Asserts what holds between two ops."""
         assert 0 <= self.floor_cseq <= self.delivered_cseq, (self.name, self.floor_cseq, self.delivered_cseq)
         assert 0 <= self.floor_sseq <= self.delivered_sseq, (self.name, self.floor_sseq, self.delivered_sseq)
-        self.unacked.check(self.floor_sseq, self.delivered_sseq)
+        unacked, order = self.unacked, self.unacked.order
+        assert 0 <= unacked.redelivered <= len(unacked.entries) <= len(order), (self.name, unacked.redelivered)
+        if order:  # the first may be gone already
+            assert order[-1] <= self.delivered_sseq, (self.name, order[-1], self.delivered_sseq)
+            assert order[0] > self.floor_sseq or order[0] not in unacked.entries, (self.name, order[0], self.floor_sseq)
 
     # -- changes (table and ops only) -----------------------------------------------------------------------------
 

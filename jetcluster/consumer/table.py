@@ -216,7 +216,13 @@ class ConsumerTable:
                     continue
                 outcome = self._op(state, op, ts)
                 outcomes.append(outcome)
-                marks += (_weight(outcome), state.delivered_cseq, state.floor_sseq, len(state.unacked))
+                touched = len(outcome.seqs) if isinstance(outcome, SentMessages | SettledMessages) else outcome
+                marks += (
+                    0 if touched is None else touched + 1,
+                    state.delivered_cseq,
+                    state.floor_sseq,
+                    len(state.unacked),
+                )
         if self.observer is not None:
             self.observer.turn_applied(command, result)
         return result
@@ -389,13 +395,3 @@ def _number(value: object) -> int:
     if not isinstance(value, int) or value < 0:
         raise ValueError(f"{value!r} is no number of this kind")
     return value
-
-
-def _weight(outcome: Outcome) -> int:
-    """A number that replicas must agree on: 0 for void, else how many messages were touched, or changed (0 or 1), plus
-    1."""
-    if outcome is None:
-        return 0
-    if isinstance(outcome, SentMessages | SettledMessages):
-        return len(outcome.seqs) + 1
-    return outcome + 1

@@ -15,7 +15,7 @@ for bodies that make no sense.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from jetcluster.stream.commands import CommandError, UnknownCommandError
@@ -94,7 +94,7 @@ def decode(body: bytes) -> Turn:
     if first > 1:
         raise UnknownCommandError(f"a consumer turn with flags {first:#x}")
     try:
-        return Turn(owner, session, serial, bool(first), list(_ops(body)))
+        return Turn(owner, session, serial, bool(first), _ops(body))
     except (struct.error, ValueError, IndexError) as error:
         raise CommandError(f"consumer turn: {error}") from error
 
@@ -121,14 +121,16 @@ def is_sound(body: bytes) -> bool:
     return True
 
 
-def _ops(body: bytes) -> Iterator[Op]:
+def _ops(body: bytes) -> list[Op]:
+    ops: list[Op] = []
     at = _TURN.size
     while at < len(body):
         cid, epoch, kind, length = _OP.unpack_from(body, at)
         at += _OP.size + length
         if at > len(body):
             raise ValueError("cut off")
-        yield Op(cid, epoch, kind, _value(kind, body[at - length : at]))
+        ops.append(Op(cid, epoch, kind, _value(kind, body[at - length : at])))
+    return ops
 
 
 def _body(kind: int, value: Value) -> bytes:
@@ -150,7 +152,9 @@ def _body(kind: int, value: Value) -> bytes:
 
 def _value(kind: int, raw: bytes) -> Value:
     if kind in _SEQS:
-        return _sequences(raw)
+        if len(raw) % 8:
+            raise ValueError("sequences cut off")
+        return list(struct.unpack(f"<{len(raw) // 8}Q", raw))
     if kind == NAK:
         return list(_PAIR.iter_unpack(raw))
     if kind == ADVANCE:
@@ -167,9 +171,3 @@ def _value(kind: int, raw: bytes) -> Value:
     if kind in (WAIT, UNWAIT):
         return raw
     raise UnknownCommandError(f"unknown op {kind}")
-
-
-def _sequences(raw: bytes) -> list[int]:
-    if len(raw) % 8:
-        raise ValueError("sequences cut off")
-    return list(struct.unpack(f"<{len(raw) // 8}Q", raw))

@@ -73,6 +73,7 @@ class ClusterClock:
     def __init__(self, system: Clock, limit: int = LIMIT, on_moved: Callable[[float], None] | None = None) -> None:
         """`on_moved(seconds)`: the reference was given up for another one, that many seconds later."""
         self._system = system
+        self.monotonic = system.monotonic
         self._limit = limit
         self._on_moved = on_moved or (lambda seconds: None)
         self._peers: dict[str, _Heard] = {}
@@ -95,9 +96,6 @@ class ClusterClock:
         self._apart_at = 0
 
     # ---- clock.Clock
-
-    def monotonic(self) -> float:
-        return self._system.monotonic()
 
     def time_ns(self) -> int:
         """Nanoseconds since the Unix epoch: the own wall clock while it agrees with the others, else their time."""

@@ -428,46 +428,48 @@ class MeshCore:
         deliver, on_raft, peer = self._deliver, self.on_raft, link.peer_id
         messages = run = size = 0
         of = ""  # what comes together is mostly of one account: it is counted as a run
-        for kind, start, end in spans:
-            if not link.up:
-                break
-            if kind == MSG:
-                messages += 1
-                account, subject, reply, queues, headers, payload = decode_msg(buffer, start, end)
-                if account != of:
-                    if run:
-                        self.traffic.received(of, run, size)
-                    of, run, size = account, 0, 0
-                run += 1
-                size += len(headers) + len(payload)
-                try:
-                    deliver(link, account, subject, reply, queues, headers, payload)
-                except Exception:  # noqa: BLE001 - one message's failure must not cut the link of all groups
-                    self._callback_failed("message")
-            elif kind == RAFT:
-                gid, frame = decode_raft(buffer, start, end)
-                try:
-                    wrong = on_raft(peer, gid, frame)
-                except Exception:  # noqa: BLE001
-                    self._callback_failed("Raft frame")
-                    wrong = None
-                if wrong:
-                    raise FrameError(wrong)
-            elif kind == DELIVER:
-                delivery = decode_deliver(buffer, start, end)
-                messages += len(delivery[3])
-                self.traffic.received(delivery[0], len(delivery[3]), size_of(delivery[3]))
-                if self._switchboard is not None:
-                    self._guarded(self._switchboard.deliver_many_from_peer, link, *delivery)
-            else:
-                self._control(link, kind, buffer[start:end])
-        link.stats.in_msgs += messages
-        if run:
-            self.traffic.received(of, run, size)
         try:
-            self.on_read_end()
-        except Exception:  # noqa: BLE001
-            self._callback_failed("end of read")
+            for kind, start, end in spans:
+                if not link.up:
+                    break
+                if kind == MSG:
+                    messages += 1
+                    account, subject, reply, queues, headers, payload = decode_msg(buffer, start, end)
+                    if account != of:
+                        if run:
+                            self.traffic.received(of, run, size)
+                        of, run, size = account, 0, 0
+                    run += 1
+                    size += len(headers) + len(payload)
+                    try:
+                        deliver(link, account, subject, reply, queues, headers, payload)
+                    except Exception:  # noqa: BLE001 - one message's failure must not cut the link of all groups
+                        self._callback_failed("message")
+                elif kind == RAFT:
+                    gid, frame = decode_raft(buffer, start, end)
+                    try:
+                        wrong = on_raft(peer, gid, frame)
+                    except Exception:  # noqa: BLE001
+                        self._callback_failed("Raft frame")
+                        wrong = None
+                    if wrong:
+                        raise FrameError(wrong)
+                elif kind == DELIVER:
+                    delivery = decode_deliver(buffer, start, end)
+                    messages += len(delivery[3])
+                    self.traffic.received(delivery[0], len(delivery[3]), size_of(delivery[3]))
+                    if self._switchboard is not None:
+                        self._guarded(self._switchboard.deliver_many_from_peer, link, *delivery)
+                else:
+                    self._control(link, kind, buffer[start:end])
+        finally:  # also behind a malformed frame: what came before it counts
+            link.stats.in_msgs += messages
+            if run:
+                self.traffic.received(of, run, size)
+            try:
+                self.on_read_end()
+            except Exception:  # noqa: BLE001
+                self._callback_failed("end of read")
 
     def _control(self, link: PeerLink, kind: int, body: bytes) -> None:
         if kind == Kind.PING:

@@ -227,6 +227,8 @@ class NodeJetStream:
             context = self.jetstream.context
             self._api_context.compat = context.compat = self._options.compat
             context.batch_quota.limits = batch_limits(self._options.jetstream, self._options.compat)
+        if self.jetstream is not None:
+            self.jetstream.context.account_quota.limits_changed()
         if "accounts" in changed and self._api_context is not None:
             self._serve_accounts(self._api_context)
         if "accounts" in changed and self._relay is not None:

@@ -29,21 +29,17 @@ class PortionParser(Generic[C]):
     After an error `error` is set and nothing more is parsed; the commands before the error are still returned.
     """
 
-    __slots__ = ("_at", "_buffer", "_data", "_need", "error")
+    __slots__ = ("_at", "_buffer", "_need", "error", "waiting")
 
     def __init__(self) -> None:
         self.error: ProtocolError | None = None
         self._buffer = bytearray()
         """A command that is not complete."""
         self._need = 0
-        self._data = b""
-        """What was pushed and not taken yet, from `_at` on; `_buffer` is empty then."""
+        self.waiting = b""
+        """What was pushed, and `take` has something to do with from `_at` on, though it may be no whole command;
+        `_buffer` is empty then."""
         self._at = 0
-
-    @property
-    def more(self) -> bool:
-        """`take` has something to do, though it may be no whole command."""
-        return self._at < len(self._data)
 
     @property
     def buffered(self) -> int:
@@ -53,7 +49,7 @@ class PortionParser(Generic[C]):
     def feed(self, data: bytes) -> list[C]:
         """Takes what was read, returns the commands it completed. Never raises: see `error`."""
         self.push(data)
-        return self.take(len(self._data))
+        return self.take(len(self.waiting))
 
     def push(self, data: bytes) -> None:
         """Takes what was read, for `take` to look at."""
@@ -64,28 +60,29 @@ class PortionParser(Generic[C]):
                 return
             data = bytes(buffer)
             buffer.clear()
-        elif self._at < len(self._data):
-            data = self._data[self._at :] + data
+        elif self.waiting:
+            data = self.waiting[self._at :] + data
         if self.error is None:
-            self._data = data
+            self.waiting = data
             self._at = 0
 
     def take(self, size: int) -> list[C]:
         """The commands that begin in the next `size` bytes of what was pushed. Never raises: see `error`."""
         commands: list[C] = []
-        data = self._data
+        data = self.waiting
         try:
             self._at = self._parse(data, self._at, min(self._at + size, len(data)), commands)
         except ProtocolError as error:
             self.error = error
             self._at = len(data)
-        if self._at >= len(data):
-            self.drop()
+        if self._at >= len(data):  # `drop`
+            self.waiting = b""
+            self._at = 0
         return commands
 
     def drop(self) -> None:
         """Forgets what was pushed and not taken."""
-        self._data = b""
+        self.waiting = b""
         self._at = 0
 
     def _parse(self, data: bytes, position: int, stop: int, commands: list[C]) -> int:

@@ -77,8 +77,10 @@ class Admission:
 
     def standing(self, group: Group, peer: str) -> Standing:
         """What may `peer` say in `group`?"""
-        if peer in group.peers:
-            return Standing.VOTER if group.gid == META_GROUP or self.is_member(peer) else Standing.STRANGER
+        if peer in group.log.configs[-1][1].voters:
+            meta = self._groups.get(META_GROUP)
+            known = group is meta or (meta is not None and peer in meta.members) or self.is_member(peer)
+            return Standing.VOTER if known else Standing.STRANGER
         if group.hears(peer) and self.is_voter(peer):
             return Standing.VOTER
         learns = peer in group.members and (group.gid == META_GROUP or self.is_member(peer))

@@ -170,7 +170,8 @@ class RaftGroup(Protocol):
         ...
 
     def propose(self, command: bytes, reserve: bool = False) -> int:
-        """Appends one command and returns its log index; it is durable and committed when `apply` is called with it.
+        """Appends one command and returns its log index; it is durable and committed when `apply` is called with it,
+        which is never before this call has returned.
         `reserve`: it may use the space that is kept in reserve (what frees space must still get in on a full disk).
         Raises NotLeaderError, BackpressureError, StorageFullError, EntryTooLargeError."""
         ...

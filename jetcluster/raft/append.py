@@ -58,6 +58,8 @@ def plan(log: GroupLog, commit_index: int, message: Append, matched: bool) -> Pl
             return Held(end)
         entries = entries[base - prev_index :]
         prev_index, prev_term = base, log.base_term
+    if prev_index == log.last_index and prev_term == log.last_term:
+        return New(prev_index, prev_term, entries) if entries else Held(prev_index)
     if prev_index > log.last_index:
         return Rejected(log.last_index + 1)
     if log.term_at(prev_index) != prev_term:

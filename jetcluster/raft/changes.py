@@ -24,11 +24,11 @@ class Changes:
 
     def _check(self) -> Config:
         group = self._group
-        if not group.engine.leads():
+        if not group.engine.leading:
             raise NotLeaderError(group.leader)
         if not group.ready:
             raise MembershipError("the leader's first entry is not committed yet")
-        if group.log.config_index > group.engine.commit_index():
+        if group.log.config_index > group.engine.commit:
             raise MembershipError("another change is under way")
         return group.log.config
 
@@ -75,7 +75,7 @@ class Changes:
             and flow.state == FlowState.REPLICATE
             and not flow.recovering
             and group.ready
-            and group.log.config_index <= group.engine.commit_index()
+            and group.log.config_index <= group.engine.commit
             and flow.caught_up(
                 group.log.last_index, group.now(), group.config.promote_lag, group.config.promote_seconds
             )

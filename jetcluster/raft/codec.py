@@ -272,7 +272,8 @@ def _bounded(numbers: tuple[int, ...]) -> tuple[int, ...]:
 
 def _termed(numbers: tuple[int, ...]) -> tuple[int, ...]:
     """Of a frame of a group, whose third field is its term."""
-    _bounded(numbers)
+    if max(numbers) > MAX_NUMBER:
+        raise CodecError(f"{max(numbers)} is no term and no index")
     if numbers[2] > MAX_TERM:
         raise CodecError(f"{numbers[2]} is no term")
     return numbers
@@ -302,7 +303,9 @@ def _decode_append(frame: bytes) -> Append:
     size = len(frame)
     if size < _APPEND.size:
         raise CodecError("append: truncated")
-    _, _, term, prev_index, prev_term, commit, context, count = _termed(_APPEND.unpack_from(frame))
+    _, _, term, prev_index, prev_term, commit, context, count = _APPEND.unpack_from(frame)
+    if term > MAX_TERM or prev_index > MAX_NUMBER or commit > MAX_NUMBER:
+        raise CodecError(f"append: {term} is no term, or {prev_index} or {commit} no index")
     if count > MAX_ENTRIES:
         raise CodecError(f"append: {count} entries")
     if prev_term > term:
@@ -353,8 +356,12 @@ def decode(frame: bytes) -> Message:
 
 
 def _decode_ack(frame: bytes) -> Ack:
-    _, _, term, index, context, recovering = _exactly(_ACK, frame)
-    return Ack(term, index, context, _flag(recovering))
+    if len(frame) != _ACK.size:
+        raise CodecError(f"ack: {len(frame)} bytes, expected {_ACK.size}")
+    _, _, term, index, context, recovering = _ACK.unpack(frame)
+    if term > MAX_TERM or index > MAX_NUMBER or recovering > 1:
+        raise CodecError(f"ack: {term} is no term, {index} no index, or {recovering} no flag")
+    return Ack(term, index, context, recovering == 1)
 
 
 def _decode_reject(frame: bytes) -> Reject:

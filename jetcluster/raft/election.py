@@ -92,14 +92,14 @@ class Election:
         log = group.log
         granted = (
             message.term > group.term
-            and not group.engine.leads()
+            and not group.engine.leading
             and not log.damaged
             and group.node.health.may_vote
             and not group.has_live_leader()
             and (message.last_term, message.last_index) >= (log.last_term, log.last_index)
         )
         group.send(peer, codec.encode_pre_vote_reply(group.term, message.term, granted))
-        if group.engine.leads() and message.term <= group.term + 1:
+        if group.engine.leading and message.term <= group.term + 1:
             # It does not know its leader, who may be idle: tell it.
             flow = group.replicator.flows.get(peer)
             if flow is not None:

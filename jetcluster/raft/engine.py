@@ -1,14 +1,16 @@
 """pysyncobj 0.3.17 with its dangerous parts closed off: the only file that knows the package's private names.
 
-What stays pysyncobj's: the role and term machine, granting and counting votes, accepting a batch of entries
-(truncate, append, commit index), match indexes, the commit rule, check-quorum, the no-op of a new leader, TimeoutNow.
+What stays pysyncobj's: the role and term machine, granting and counting votes, following a new leader, replacing
+entries that conflict, check-quorum, the no-op of a new leader, TimeoutNow. What leaves nothing to decide does not reach
+it: entries of the leader that is followed, behind all others, go into the log (`receive_append`), and what a majority
+has stored is committed (`commit_to`).
 What never reaches it, because 0.3.17 gets it wrong (rows of raft-engine.md section 3): unverified or overlapping
 batches (D1-D3, D18), its chunked big entries (D6), stale terms (D7, D8), repeated or foreign votes (D9, D21), its own
 membership changes (D5, D13), pickle (D14), its apply loop and queue (D15, D19, D20), its snapshots (D16), its timers.
 
-The base is fed dictionaries, as its own transport would; `group.py` does everything around it. It counts a leader's
-own vote before anything is on disk (D12): `__getEntries(i, 1)` is the commit rule's look at entry `i`, and here it
-sees nothing beyond `commit_gate`, the index that a majority *including this node's own disk* has stored.
+The base is fed dictionaries, as its own transport would; `group.py` does everything around it. It would count a
+leader's own vote before anything is on disk: `__getEntries(i, 1)` is its commit rule's look at entry `i`, and sees
+nothing here.
 """
 
 from __future__ import annotations
@@ -179,7 +181,9 @@ class _NoPoller:
 
 
 class Engine(syncobj.SyncObj):  # type: ignore[misc]
-    """One group's consensus core. `commit_gate` is set by the owner before `tick`."""
+    """One group's consensus core. `role`, `term`, `leader`, `leading` and `commit` are read by others, set here."""
+
+    _SyncObj__raftCommitIndex: int
 
     def __init__(
         self, me: str, others: Iterable[str], log: GroupLog, clock: Clock, outbox: Outbox, quorum_timeout: float
@@ -189,7 +193,10 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self._clock = clock
         self._peers: dict[str, Peer] = {}
         self._votes: set[str] = set()
-        self.commit_gate = 0
+        self._voters = frozenset(others)
+        """The other ones."""
+        self.matches: dict[str, int] = {}
+        """As leader: up to where each other voter has this term's log durably; who is missing has told nothing."""
         _base_clock.clock = clock
         conf = SyncObjConf(
             autoTick=False,
@@ -204,7 +211,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
             logCompactionMinTime=sys.maxsize,
             useFork=False,
         )
-        super().__init__(Peer(me), [self._peer(p) for p in others], conf, transport=_Wire(outbox))
+        super().__init__(Peer(me), [self._peer(p) for p in self._voters], conf, transport=_Wire(outbox))
         self._poller = _NoPoller()
         self._SyncObj__needLoadDumpFile = False
         self._SyncObj__onReadyCalled = True
@@ -212,6 +219,11 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self._SyncObj__startTime = NEVER  # its one-second timer is for its own journal files
         # The base asks "am I connected to anyone?" before it campaigns; PreVote has answered that already.
         self._SyncObj__connectedNodes.add(Peer(me))
+        self.role = Role(self._SyncObj__raftState)
+        self.leading = False
+        self.term = int(self._SyncObj__raftCurrentTerm)
+        self.leader: str | None = None
+        self.commit = int(self._SyncObj__raftCommitIndex)
 
     def _peer(self, peer: str) -> Peer:
         node = self._peers.get(peer)
@@ -221,32 +233,18 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
 
     # -- state
 
-    def role(self) -> Role:
-        return Role(self._SyncObj__raftState)
-
-    def leads(self) -> bool:
-        return bool(self._SyncObj__raftState == Role.LEADER)
-
-    def term(self) -> int:
-        return int(self._SyncObj__raftCurrentTerm)
-
-    def leader(self) -> str | None:
+    def _look(self) -> None:
+        """After every call into the base: whom it follows, and what is committed."""
         node = self._SyncObj__raftLeader
-        return None if node is None else str(node.id)
+        self.leader = None if node is None else str(node.id)
+        self.commit = int(self._SyncObj__raftCommitIndex)
 
     def forget_leader(self) -> None:
-        self._SyncObj__raftLeader = None
-
-    def commit_index(self) -> int:
-        return int(self._SyncObj__raftCommitIndex)
+        self._SyncObj__raftLeader = self.leader = None
 
     def noop_index(self) -> int:
         """Of this node's newest leadership."""
         return self._SyncObj__noopIDx or 0
-
-    def match_index(self, peer: str) -> int:
-        """The leader's knowledge of what `peer` has durably."""
-        return int(self._SyncObj__raftMatchIndex.get(self._peer(peer), 0))
 
     def transferring(self) -> bool:
         """This follower was told by its leader to campaign now."""
@@ -255,14 +253,15 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
     def restore(self, applied: int, commit: int) -> None:
         """At start, and after an installed snapshot: what is known to be committed and applied."""
         self._SyncObj__raftLastApplied = applied
-        self._SyncObj__raftCommitIndex = max(applied, min(commit, self._log.last_index))
-
-    def set_applied(self, index: int) -> None:
-        self._SyncObj__raftLastApplied = index
+        self.commit = max(applied, min(commit, self._log.last_index))
+        self._SyncObj__raftCommitIndex = self.commit
 
     def set_voters(self, others: Iterable[str]) -> None:
         """The other voters of the configuration in force."""
-        nodes = {self._peer(p) for p in others}
+        self._voters = frozenset(others)
+        for peer in self.matches.keys() - self._voters:
+            del self.matches[peer]
+        nodes = {self._peer(p) for p in self._voters}
         current = self._SyncObj__otherNodes
         now = self._clock.monotonic()
         for node in nodes - current:
@@ -278,24 +277,24 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
 
     def step_down(self, term: int) -> None:
         """A message of a higher term (D7, D8)."""
-        assert term > self.term()
+        assert term > self.term
         _base_clock.clock = self._clock
         self._SyncObj__setCurrentTerm(term, None)
         self._SyncObj__setState(Role.FOLLOWER)
-        self._SyncObj__raftLeader = None
+        self.forget_leader()
 
     def promise(self, term: int, candidate: str) -> None:
         """The vote of a term that nobody has asked for (`rescue.py`)."""
-        assert term > self.term()
+        assert term > self.term
         _base_clock.clock = self._clock
         self._SyncObj__setCurrentTerm(term, candidate)
         self._SyncObj__setState(Role.FOLLOWER)
-        self._SyncObj__raftLeader = None
+        self.forget_leader()
 
     def abdicate(self) -> None:
         """Stops leading (or campaigning) without a reason from outside."""
         self._SyncObj__setState(Role.FOLLOWER)
-        self._SyncObj__raftLeader = None
+        self.forget_leader()
 
     def campaign(self) -> None:
         """Becomes candidate of the next term now (PreVote is the caller's)."""
@@ -305,9 +304,21 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self._SyncObj__raftElectionDeadline = NEVER
 
     def tick(self) -> None:
-        """The base's turn: elections that are due, the commit rule, check-quorum."""
+        """The base's turn: elections that are due, check-quorum."""
         _base_clock.clock = self._clock
         self._onTick(0.0)
+        self._look()
+
+    def commit_to(self, index: int) -> bool:
+        """A majority, this node among it, has the log durably up to `index`: commits it, but entries of older terms
+        only along with one of this term (Raft figure 8). Whether that is news."""
+        log = self._log
+        term = log.last_term if index == log.last_index else log.term_at(index)
+        if index <= self.commit or term != self.term:
+            return False
+        self.commit = index
+        self._SyncObj__raftCommitIndex = index
+        return True
 
     def heard(self, peer: str, when: float) -> None:
         """Check-quorum: `peer` was alive at `when`."""
@@ -321,7 +332,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
 
     def receive_vote(self, peer: str, term: int) -> None:
         """Each member's vote counts once (D9)."""
-        if self._SyncObj__raftState != Role.CANDIDATE or term != self.term() or peer in self._votes:
+        if self._SyncObj__raftState != Role.CANDIDATE or term != self.term or peer in self._votes:
             return
         if self._peer(peer) not in self._SyncObj__otherNodes:
             return
@@ -332,6 +343,16 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self, peer: str, term: int, commit: int, prev_index: int, prev_term: int, entries: list[Entry]
     ) -> None:
         """A batch that was checked by `append.plan`: `prev` matches and the first entry is new here."""
+        log = self._log
+        if prev_index == log.last_index and peer == self.leader and term == self.term and self.role is Role.FOLLOWER:
+            for command, _, entry_term, kind in entries:
+                log.append(kind, entry_term, b"" if kind == NOOP else command)
+            self._outbox.send_ack(peer, log.last_index)
+            commit = min(commit, log.last_index)
+            if commit > self.commit:
+                self.commit = commit
+                self._SyncObj__raftCommitIndex = commit
+            return
         self._adopt(peer, term)
         self._feed(
             peer,
@@ -348,28 +369,29 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
     def receive_leader(self, peer: str, term: int, commit: int) -> None:
         """`peer` leads `term`; `commit` is committed and verified to be in this log."""
         assert commit <= self._log.last_index
+        if peer == self.leader and term == self.term and self.role is Role.FOLLOWER:
+            if commit > self.commit:
+                self.commit = commit
+                self._SyncObj__raftCommitIndex = commit
+            return
         self._adopt(peer, term)
         self._feed(peer, {"type": "append_entries", "term": term, "commit_index": commit, "entries": []})
 
     def _adopt(self, leader: str, term: int) -> None:
         """Following the leader of a new term is as good as having voted for it; said so on disk, a replica that was
         removed and added again can not vote a second time in a term of its earlier life."""
-        if term > self.term():
+        if term > self.term:
             _base_clock.clock = self._clock
             self._SyncObj__setCurrentTerm(term, leader)
 
     def receive_match(self, peer: str, index: int) -> None:
         """`peer` has this term's log durably up to `index`."""
-        node = self._peer(peer)
-        if node in self._SyncObj__otherNodes and index <= self._log.last_index:
-            self._feed(
-                peer,
-                {"type": "next_node_idx", "next_node_idx": index + 1, "reset": False, "success": True},
-            )
+        if peer in self._voters and self.matches.get(peer, 0) < index <= self._log.last_index:
+            self.matches[peer] = index
 
     def forget_match(self, peer: str) -> None:
         """What `peer` acknowledged before is no longer on its disk (see `rejoin.py`)."""
-        self._SyncObj__raftMatchIndex[self._peer(peer)] = 0
+        self.matches.pop(peer, None)
 
     def receive_timeout_now(self, peer: str, term: int) -> None:
         self._feed(peer, {"type": "timeout_now", "term": term})
@@ -378,6 +400,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
     def _feed(self, peer: str, message: dict[str, Any]) -> None:
         _base_clock.clock = self._clock
         self._SyncObj__onMessageReceived(self._peer(peer), message)
+        self._look()
 
     # -- what the base calls
 
@@ -388,10 +411,8 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self, first: int | None, count: int | None = None, max_bytes: int | None = None
     ) -> list[tuple[bytes, int, int]]:
         log = self._log
-        if first is None:
-            return []
-        if count == 1 and first > self.commit_gate:
-            return []  # the commit rule: not on enough disks
+        if first is None or count == 1:
+            return []  # one: the base's commit rule, which knows nothing of disks
         term = log.term_at(first)
         if term is None:
             return []
@@ -399,6 +420,15 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
             # Only "is there more?" is asked of the second one.
             return [(b"", first, term), (b"", first + 1, log.term_at(first + 1) or 0)]
         return [(b"", first, term)]
+
+    def _SyncObj__setState(self, state: int) -> None:
+        super()._SyncObj__setState(state)
+        self.role = Role(state)
+        self.leading = self.role is Role.LEADER
+
+    def _SyncObj__setCurrentTerm(self, term: int, voted_for: str | None) -> None:
+        super()._SyncObj__setCurrentTerm(term, voted_for)
+        self.term = term
 
     def _SyncObj__getCurrentLogIndex(self) -> int:
         return self._log.last_index
@@ -409,6 +439,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
     def _SyncObj__onBecomeLeader(self) -> None:
         self._SyncObj__raftMatchIndex.clear()
         self._SyncObj__raftNextIndex.clear()
+        self.matches.clear()
         super()._SyncObj__onBecomeLeader()
 
     def _SyncObj__sendNextNodeIdx(

@@ -33,7 +33,7 @@ from jetcluster.raft.engine import Engine, Outbox
 from jetcluster.raft.grouplog import GroupLog, JournalDamageError
 from jetcluster.raft.handover import HandOver
 from jetcluster.raft.membership import Config, Members, is_quorum, quorum_index
-from jetcluster.raft.persist_before_send import PersistBeforeSend, is_durable
+from jetcluster.raft.persist_before_send import PersistBeforeSend
 from jetcluster.raft.read_index import ReadRounds
 from jetcluster.raft.receiver import Receiver
 from jetcluster.raft.rejoin import Rejoin
@@ -71,8 +71,9 @@ class Group(Outbox):
         self._uncommitted = 0
         self._timed = (0, 0.0)
         """(index, when) of a proposal whose commit is being timed; index 0: none is."""
-        self._held = PersistBeforeSend()
-        self._members = log.config
+        self.held = PersistBeforeSend()
+        self.followed = log.config
+        """The configuration that `follow_config` saw last."""
         self.members = frozenset(log.config.voters + log.config.learners)
         """Whose frames count, by the newest configuration of the log (`RaftNode` judges others)."""
         self._shut_out: tuple[str, ...] = ()
@@ -90,19 +91,19 @@ class Group(Outbox):
         self.rejoin = Rejoin(self)
         self.snapshots = Snapshots(self)
         self.receiver = Receiver(self)
-        self.term = self.engine.term()
+        self.term = self.engine.term
         self._note_leader()
 
     # -- api.RaftGroup
 
     @property
     def commit_index(self) -> int:
-        return self.engine.commit_index()
+        return self.engine.commit
 
     @property
     def told_index(self) -> int:
-        commit = self.engine.commit_index()
-        return commit if self.engine.leads() else max(commit, self.receiver.told)
+        commit = self.engine.commit
+        return commit if self.engine.leading else max(commit, self.receiver.told)
 
     @property
     def last_index(self) -> int:
@@ -113,7 +114,6 @@ class Group(Outbox):
         return self.log.config.voters
 
     def propose(self, command: bytes, reserve: bool = False) -> int:
-        """See `api.RaftGroup`."""
         if self.role is not Role.LEADER or self.stopped:
             raise NotLeaderError(self.leader if self.leader != self.me else None)
         if self.hand_over.target is not None:
@@ -132,7 +132,8 @@ class Group(Outbox):
         index = self.log.append(REGULAR, self.term, command)
         if not self._timed[0]:
             self._timed = index, self.now()
-        self.node.mark(self)
+        if self.replicator.flows:  # in a group of one there is nothing to do before it is on disk
+            self.node.mark(self)
         return index
 
     def read_index(self, callback: Callable[[bool], None]) -> None:
@@ -167,21 +168,17 @@ class Group(Outbox):
         self.node.journal.retention.trim(self.log)
 
     def suspend(self) -> None:
-        """See `api.RaftGroup`."""
         if not self.stopped:
             self.snapshots.require()
 
     @property
     def lacks_state(self) -> bool:
-        """See `api.RaftGroup`."""
         return self.snapshots.needed or self.snapshots.offered
 
     def fetches(self, peer: str, index: int) -> None:
-        """See `api.RaftGroup`."""
         self.replicator.fetches(peer, index)
 
     def command_at(self, index: int) -> tuple[int, bytes] | None:
-        """See `api.RaftGroup`."""
         term = self.log.term_at(index)
         if term is None or self.log.kind_at(index) != REGULAR:
             return None
@@ -215,7 +212,7 @@ class Group(Outbox):
             leader=self.leader,
             first_index=log.base_index + 1,
             last_index=log.last_index,
-            commit_index=self.engine.commit_index(),
+            commit_index=self.engine.commit,
             applied_index=self.applied_index,
             durable_index=log.durable_index,
             peers=peers,
@@ -259,7 +256,7 @@ class Group(Outbox):
         self.reads.fail()
         self.replicator.stop()
         self.election.stop()
-        self._held.clear()
+        self.held.clear()
 
     def fail(self, error: BaseException | str) -> None:
         """This replica can not go on safely: it stops, visibly, and the node lives."""
@@ -291,25 +288,25 @@ class Group(Outbox):
             not self.stopped
             and not self.log.damaged
             and self.me in self.log.config.voters
-            and not self.engine.leads()
+            and not self.engine.leading
             and self.term < codec.MAX_TERM
         )
 
     def has_live_leader(self) -> bool:
-        leader = self.engine.leader()
+        leader = self.engine.leader
         return leader is not None and leader != self.me and self.node.is_alive(leader)
 
     def follow_config(self) -> None:
         """The newest configuration of the log may be another one."""
-        config = self.log.config
-        if config is self._members:
+        config = self.log.configs[-1][1]
+        if config is self.followed:
             return
-        self._members = config
+        self.followed = config
         self.members = frozenset(config.voters + config.learners)
         self.fence(self._shut_out)
         self.engine.set_voters(p for p in config.voters if p != self.me)
         self._note_leader()
-        if self.engine.leads():
+        if self.engine.leading:
             self.replicator.follow_config()
         elif not self.may_campaign():
             self.election.stop()
@@ -317,7 +314,6 @@ class Group(Outbox):
             self.election.schedule(self.config.start_delay)
 
     def fence(self, peers: tuple[str, ...]) -> None:
-        """See `api.RaftGroup`."""
         config = self.log.config
         self._shut_out = peers
         self.fenced = frozenset((*peers, *config.fenced)).difference(config.voters, config.learners)
@@ -333,14 +329,14 @@ class Group(Outbox):
     def sync(self) -> None:
         """Takes over what the core decided: role, term, leader. Called after everything that may change them."""
         engine = self.engine
-        role, term, leader = engine.role(), engine.term(), engine.leader()
+        role, term, leader = engine.role, engine.term, engine.leader
         if role is self.role and term == self.term and leader == self.leader:
             return
         led, old_term = self.role is Role.LEADER, self.term
         self.role, self.term, self.leader = role, term, leader
         self._note_leader()
         if term != old_term:
-            self._held.keep_term(term)
+            self.held.keep_term(term)
         if led and (role is not Role.LEADER or term != old_term):
             self.ready = False
             self.hand_over.stop()
@@ -385,11 +381,11 @@ class Group(Outbox):
 
     def hears(self, peer: str) -> bool:
         """May `peer`, which is no member by this replica's log, have become one since? (`admission`)"""
-        return not self.engine.leads() and (self.engine.leader() == peer or not self.has_live_leader())
+        return not self.engine.leading and (self.engine.leader == peer or not self.has_live_leader())
 
     def lost_leader(self, peer: str) -> None:
         """`peer`'s link broke, or it went silent, or it resigned: if it led, somebody else should."""
-        if self.engine.leads() or self.engine.leader() != peer or self.stopped:
+        if self.engine.leading or self.engine.leader != peer or self.stopped:
             return
         self.engine.forget_leader()
         self.election.schedule(self.config.link_loss_jitter, sooner=True)
@@ -411,7 +407,7 @@ class Group(Outbox):
     def peer_up(self, peer: str) -> None:
         self._note_leader()
         self.replicator.peer_changed(peer, up=True)
-        if self.engine.leads():
+        if self.engine.leading:
             self.mark()
         elif self.leader is None and self.election.at is not None and peer in self.peers:
             self.election.schedule(self.config.link_loss_jitter, sooner=True)
@@ -419,45 +415,44 @@ class Group(Outbox):
     def peer_down(self, peer: str) -> None:
         self._note_leader()
         self.replicator.peer_changed(peer, up=False)
-        self._held.drop_peer(peer)
+        self.held.drop_peer(peer)
         self.lost_leader(peer)
 
     def led_by(self, peer: str, term: int) -> None:
         """A digest: `peer` leads `term`."""
-        idle = self.engine.leader() is None and not self.engine.leads() and not self.stopped
+        idle = self.engine.leader is None and not self.engine.leading and not self.stopped
         if term == self.term and idle and peer not in self.fenced:
-            self.engine.receive_leader(peer, term, self.engine.commit_index())
+            self.engine.receive_leader(peer, term, self.engine.commit)
             self.sync()
 
     # -- output of the core (engine.Outbox)
 
     def send_ack(self, peer: str, index: int) -> None:
         log, receiver = self.log, self.receiver
-        term = self.engine.term()
+        term = self.engine.term
         frame = codec.encode_ack(term, index, receiver.context, log.damaged)
         receiver.context = 0
-        if is_durable(log, index, log.term_gseq):
-            self.send(peer, frame)
+        if index <= log.written_index and log.term_gseq <= log.durable_gseq:
+            self.node.send(peer, self.gid, frame)
         else:
-            self._held.add(term, index, log.term_gseq, peer, frame)
+            self.held.frames.append((term, index, log.term_gseq, peer, frame))
 
     def send_vote(self, peer: str, term: int) -> None:
         frame = codec.encode_vote_reply(term, True)
-        self._held.add(self.engine.term(), 0, self.log.term_gseq, peer, frame)
+        self.held.add(self.engine.term, 0, self.log.term_gseq, peer, frame)
         if self.election.at is not None:
             self.election.schedule(self.config.vote_timeout)
 
     def send_vote_request(self, peer: str, term: int, last_index: int, last_term: int) -> None:
         frame = codec.encode_vote(term, last_index, last_term)
-        self._held.add(self.engine.term(), 0, self.log.term_gseq, peer, frame)
+        self.held.add(self.engine.term, 0, self.log.term_gseq, peer, frame)
 
     def on_durable(self) -> None:
-        """The journal got further: what was held back may be true now."""
-        for peer, frame in self._held.release(self.log, self.engine.term()):
-            self.send(peer, frame)
+        """The journal got further: what was held back may be true now. `work` comes next."""
+        for peer, frame in self.held.release(self.log, self.engine.term):
+            self.node.send(peer, self.gid, frame)
         if self.log.damaged:
             self.rejoin.check()
-        self.mark()
 
     # -- work
 
@@ -465,24 +460,29 @@ class Group(Outbox):
         """One turn: send, commit, apply. Called by the node for every marked group."""
         if self.stopped:
             return
-        if self.engine.leads():
-            self._commit()
-            self.replicator.flush()
-        self._apply()
-        self.hand_over.proceed()
+        if self.engine.leading:
+            if self.log.last_index > self.engine.commit:
+                self._commit()
+            if self.replicator.flows or self.reads.waiting:
+                self.replicator.flush()
+        if self.engine.commit > self.applied_index:
+            self._apply()
+        elif self.reads.waiting:
+            self.reads.serve()
+        if self.hand_over.target is not None:
+            self.hand_over.proceed()
 
     def _commit(self) -> None:
-        engine = self.engine
-        voters = self.log.config.voters
-        reached = {p: engine.match_index(p) for p in voters if p != self.me}
-        reached[self.me] = self.log.durable_index
-        gate = quorum_index(voters, reached)
-        before = engine.commit_index()
-        if gate > before:
-            engine.commit_gate = gate
-            self.tick_engine()
+        """Commits what a majority has stored, this node's own disk counted like any other."""
+        log, engine = self.log, self.engine
+        voters = log.configs[-1][1].voters
+        if voters == (self.me,):
+            stored = log.written_index
+        else:
+            stored = quorum_index(voters, {**engine.matches, self.me: log.written_index})
+        if stored > engine.commit and engine.commit_to(stored):
             index, since = self._timed
-            if index and engine.commit_index() >= index:
+            if index and stored >= index:
                 self._timed = 0, 0.0
                 self.node.commit_latency.observe(self.now() - since)
 
@@ -498,9 +498,9 @@ class Group(Outbox):
 
     def _apply(self) -> None:
         log = self.log
-        limit = min(self.engine.commit_index(), log.durable_index)
+        limit = min(self.engine.commit, log.written_index)
         applied = self.applied_index
-        if applied >= limit or self.snapshots.needed:
+        if applied >= limit or self.snapshots.wanted or applied < log.base_index:
             if self.reads.waiting:
                 self.reads.serve()
             return
@@ -510,20 +510,18 @@ class Group(Outbox):
         start = self.now()
         until = start + self.config.apply_slice
         machine_apply = self.machine.apply
-        leads = self.engine.leads()
+        leads = self.engine.leading
         try:
             while applied < limit:
                 applied += 1
-                kind = log.kind_at(applied)
+                term, kind, command = log.entry(applied)
                 if kind == REGULAR:
-                    faults.point("raft.apply")
-                    command = log.command(applied)
+                    if faults.active:
+                        faults.point("raft.apply")
                     if leads:
                         self._uncommitted = max(0, self._uncommitted - len(command))
                     # Before the call: the machine may ask for the index, and a failed one is not tried again (D15).
                     self.applied_index = self.machine_index = applied
-                    term = log.term_at(applied)
-                    assert term is not None
                     machine_apply(applied, term, command)
                     if self.stopped:
                         return
@@ -531,7 +529,7 @@ class Group(Outbox):
                     self.applied_index = applied
                     if kind == CONFIG:
                         self._config_applied()
-                if self.now() >= until:
+                if applied < limit and self.now() >= until:
                     break
         except JournalDamageError as error:
             self.applied_index = applied - 1
@@ -540,22 +538,23 @@ class Group(Outbox):
         except Exception as error:  # noqa: BLE001 - a state machine that raises has diverged: this replica stops
             self.fail(error)
             return
-        self.engine.set_applied(self.applied_index)
         self.node.apply_latency.observe(self.now() - start)
-        self._applied(leads)
+        if leads and not self.ready:
+            self._get_ready()
+        if self.reads.waiting:
+            self.reads.serve()
         if self.applied_index < limit:
             self.mark()
 
-    def _applied(self, leads: bool) -> None:
-        if leads and not self.ready and self.engine.leads() and self.applied_index >= self.engine.noop_index():
+    def _get_ready(self) -> None:
+        """A leader that has applied the first entry of its term knows what was committed before."""
+        if self.engine.leading and self.applied_index >= self.engine.noop_index():
             self.ready = True
             self._tell(Role.LEADER, self.me)
             if self.log.config.learners:
                 for flow in list(self.replicator.flows.values()):
                     self.changes.on_progress(flow)
             self.mark()
-        if self.reads.waiting:
-            self.reads.serve()
 
     def _tell_members(self) -> None:
         """The owner keeps with its state by whom that was decided."""
@@ -567,7 +566,7 @@ class Group(Outbox):
 
     def _config_applied(self) -> None:
         self._tell_members()
-        if self.engine.leads():
+        if self.engine.leading:
             for flow in list(self.replicator.flows.values()):
                 self.changes.on_progress(flow)
 

@@ -183,6 +183,12 @@ class GroupLog:
             index -= 1
         return index
 
+    def entry(self, index: int) -> tuple[int, int, bytes]:
+        """(term, type, command) of a retained entry. Raises JournalDamageError."""
+        at = index - self.base_index - 1
+        command = self._cache.get(index)
+        return self._terms[at], self._kinds[at], self._read(index) if command is None else command
+
     def command(self, index: int) -> bytes:
         """Raises JournalDamageError."""
         command = self._cache.get(index)
@@ -255,7 +261,8 @@ class GroupLog:
     def _place(self, index: int, term: int, kind: int, segment: int, offset: int, length: int) -> None:
         self._terms.append(term)
         self._kinds.append(kind)
-        self._runs.add(index, segment)
+        if segment != self._runs.newest:
+            self._runs.add(index, segment)
         self._offsets.append(offset)
         self._lengths.append(length)
         self.last_index = index

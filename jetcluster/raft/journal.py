@@ -94,10 +94,10 @@ class Journal:
         self.options = options or JournalOptions()
         self.counters = JournalCounters()
         self.sync_latency = Latency()
-        """Of writes that are made durable."""
+        """Latency of writes that are made durable."""
         self.groups: dict[int, GroupLog] = {}
         self.damage: list[Damage] = []
-        """What `open` found; empty on a sound disk."""
+        """Damage that `open` found; empty on a sound disk."""
         self.cut_bytes = 0
         self.failed: BaseException | None = None
         self.in_flight = 0
@@ -128,16 +128,23 @@ class Journal:
         """The batch that is open ends its segment."""
         self._start = 0
         self._end = 0
+        self.queued_bytes = 0
+        """Bytes that wait for the disk."""
         self._fresh_segment = False
         self._seq = 1
         self._seed = 0
         self._seeds: dict[int, int] = {}
         self._busy = False
         self._kick_scheduled = False
-        self._low_space = False
-        self._scarce = False
+        self.full = False
+        """Publishes are to be refused: there is no space, or hardly any."""
+        self.scarce = False
+        """The reserve is being used up: entries of leaders are refused as well."""
+        self.stuck = False
+        """The last write failed for want of space, and is being repeated."""
         self._unchecked = 0
-        self._write_failed = False
+        self._low = (False, False)
+        """`full` and `scarce` as `_check_space` found them last."""
         self._top_gid = 0
         self._old_top: int | None = 0
         """Up to there groups may have had an earlier life; None: any may."""
@@ -210,11 +217,6 @@ class Journal:
         self._open.chunks = [records.segment_head(number, nonce, self.options.segment_bytes), b""]
         self.restatement.begin(anew=anew)
 
-    def _begin_batch(self, offset: int) -> None:
-        self._start = offset
-        self._end = offset + records.BATCH_HEAD
-        self._open.chunks = [b""]
-
     # -- groups
 
     def create(self, gid: int, config: Config, durable: bool) -> GroupLog:
@@ -254,6 +256,7 @@ class Journal:
             opened.chunks.append(body)
         offset = self._end + records.RECORD_HEAD
         self._end = offset + len(body)
+        self.queued_bytes = self._end - self._start
         opened.count += 1
         opened.logs[log] = None
         if kind == records.TERM or kind == records.STATE:
@@ -272,24 +275,9 @@ class Journal:
     def append_compact(self, log: GroupLog, config: Config) -> None:
         self.append(log, records.COMPACT, 0, log.base_index, log.base_term, encode_config(config))
 
-    @property
-    def queued_bytes(self) -> int:
-        return self._end - self._start
-
-    @property
-    def full(self) -> bool:
-        """Publishes are to be refused: there is no space, or hardly any."""
-        return self._write_failed or self._low_space
-
-    @property
-    def scarce(self) -> bool:
-        """The reserve is being used up: entries of leaders are refused as well."""
-        return self._write_failed or self._scarce
-
-    @property
-    def stuck(self) -> bool:
-        """The last write failed for want of space, and is being repeated."""
-        return self._write_failed
+    def _say_space(self, *, stuck: bool) -> None:
+        self.stuck = stuck
+        self.full, self.scarce = stuck or self._low[0], stuck or self._low[1]
 
     def read_record(self, segment: int, offset: int, length: int) -> records.Record | None:
         """A record read back by the place of its body; None when it does not validate."""
@@ -329,7 +317,7 @@ class Journal:
         head_at = 1 if fresh else 0
         head_end = self._start + records.BATCH_HEAD + (records.SEGMENT_HEAD if fresh else 0)
         # The first batch of a segment is written after the segment before it was synced, whatever the interval.
-        synced = self._seq - 1 if fresh else self.synced
+        synced = self._seq - 1 if fresh else self._syncs.synced
         sync = fresh or opened.sync
         opened.chunks[head_at] = records.batch_head(
             self._seq, synced, self._end - head_end, opened.count, self._seed, self._top_gid
@@ -348,13 +336,17 @@ class Journal:
         self._active.update(opened.logs)
         self._seq += 1
         self._fresh_segment = False
+        self.queued_bytes = 0
         self._open = OpenBatch()
         if self._end >= self.options.segment_bytes or self._roll:
             forced, self._roll = self._roll, False
             self._begin_segment(self.segment + 1, anew=forced)
         else:
-            self._begin_batch(self._end)
-        self.restatement.step()
+            self._start = self._end
+            self._end += records.BATCH_HEAD
+            self._open.chunks = [b""]
+        if self.restatement.left:
+            self.restatement.step()
         return sealed
 
     def _submit(self, batch: SealedBatch) -> None:
@@ -403,10 +395,13 @@ class Journal:
             return
         self._busy = False
         self.in_flight = 0
-        self._write_failed = False
+        if self.stuck:
+            self._say_space(stuck=False)
         self.counters.batches += 1
         self.counters.bytes += batch.size
         self._syncs.written(batch)
+        if self.retention.doomed:
+            self.retention.delete_doomed()
         if not batch.sync and self.options.sync_interval is not None:
             self._syncs.sync_within(self.options.sync_interval)
         logs: list[GroupLog] = []
@@ -421,14 +416,15 @@ class Journal:
         if batch.new_segment and self._cut_later is not None:
             self._writer.submit(functools.partial(self._disk.wipe, *self._cut_later), _ignore)
             self._cut_later = None
-        self._kick()  # the disk goes on while the groups do their work
+        if self._open.count:
+            self._kick()  # the disk goes on while the groups do their work
         self.on_durable(logs)
 
     def _write_error(self, batch: SealedBatch, error: BaseException) -> None:
         if isinstance(error, OSError) and error.errno in _NO_SPACE:
-            if not self._write_failed:
+            if not self.stuck:
                 self.counters.full_episodes += 1
-            self._write_failed = True
+            self._say_space(stuck=True)
             self.in_flight = 0
             self._syncs.refused()
             self._timers.call_later(self.options.retry_delay, self._retry, batch)
@@ -468,10 +464,11 @@ class Journal:
             return
         options = self.options
         # What the journal itself gives up when it is full must not open the door again: the next second would close it.
-        slack = options.node_retain_bytes if self._low_space else 0
+        slack = options.node_retain_bytes if self._low[0] else 0
         also = self.also_reserved()
-        self._low_space = free < options.reserve_bytes + options.segment_bytes + slack + also
-        self._scarce = free < options.reserve_bytes + also // 2
+        low = free < options.reserve_bytes + options.segment_bytes + slack + also
+        self._low = low, free < options.reserve_bytes + also // 2
+        self._say_space(stuck=self.stuck)
 
     def housekeep(self) -> None:
         """About once a second: free space, idle caches, deletion of segments nobody needs, the durable mark."""
@@ -527,7 +524,7 @@ class Journal:
         more."""
         if self._closed:
             return
-        if self.failed is None and not self._write_failed:
+        if self.failed is None and not self.stuck:
             last = self._seal() if self._open.count else None
             self._writer.submit(functools.partial(self._finish, last), _ignore)
         self._closed = True

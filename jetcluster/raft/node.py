@@ -92,7 +92,7 @@ class RaftNode:
         not ask: it writes little, and what the node should do with the others is in it."""
         self.losses: list[str] = []
         """What groups without another replica lost to damage of the journal found at this start (monitoring)."""
-        self._transport = transport
+        self.send = transport.send_raft
         self._on_report = self.admission.report = self._delivery.report = on_report or (lambda gid, text: None)
         self._peers: dict[str, _PeerState] = {}
         self._dirty: dict[int, Group] = {}
@@ -102,6 +102,8 @@ class RaftNode:
         """Groups that had something to apply and were not allowed to."""
         self._turn_scheduled = False
         self._working = False
+        self._reading = False
+        """Frames of a read are being delivered; `end_of_batch` comes behind them."""
         self._wakes: list[tuple[float, int]] = []
         self._wake_handle: TimerHandle | None = None
         self._wake_at = float("inf")
@@ -289,6 +291,8 @@ class RaftNode:
             return self._on_control(peer, frame)
         group = self.groups.get(gid)
         if group is not None:
+            self._reading = True
+            self._dirty[gid] = group
             return self._delivery.deliver(group, peer, frame)
         if not self.admission.is_member(peer):
             self.admission.refuse(peer, gid)
@@ -325,9 +329,6 @@ class RaftNode:
             if group.leader == peer and group.gid not in led:
                 group.left_out = True
                 group.lost_leader(peer)
-
-    def send(self, peer: str, gid: int, frame: bytes) -> bool:
-        return self._transport.send_raft(peer, gid, frame)
 
     def is_up(self, peer: str) -> bool:
         state = self._peers.get(peer)
@@ -374,8 +375,9 @@ class RaftNode:
     def mark(self, group: Group) -> None:
         """`group` has something to do in this turn."""
         self._dirty[group.gid] = group
-        if not self._turn_scheduled and not self._working:
-            self._schedule_turn()
+        if not (self._turn_scheduled or self._working or self._reading):
+            self._turn_scheduled = True
+            self.timers.call_soon(self._turn)
 
     def hold(self, group: Group) -> None:
         """`group` has something to apply once it may."""
@@ -399,12 +401,15 @@ class RaftNode:
 
     def end_of_batch(self) -> None:
         """Does the work of all marked groups, once each; what they mark meanwhile waits for the next turn."""
-        if self._working or self._closed:
+        self._reading = False
+        if self._working or self._closed or not self._dirty:
             return
         self._working = True
         dirty, self._dirty = self._dirty, {}
         self._stirred.update(dirty)
         for group in dirty.values():
+            if group.engine.commit <= group.applied_index and not group.engine.leading and not group.reads.waiting:
+                continue  # a follower with nothing to apply
             try:
                 group.work()
             except Exception as error:  # noqa: BLE001 - as in `delivery`
@@ -417,7 +422,9 @@ class RaftNode:
         for log in logs:
             group = self.groups.get(log.gid)
             if group is not None and not group.stopped:
-                group.on_durable()
+                if group.held.frames or log.damaged:
+                    group.on_durable()
+                self._dirty[log.gid] = group
         self.end_of_batch()
 
     def report(self, group: Group, text: str) -> None:
@@ -494,7 +501,7 @@ class RaftNode:
         times = health.time.wall_ns, health.time.trusted_ns
         frame = codec.encode_heartbeat(self._sequence, *times, health.well, self.levels.own)
         for peer in peers:
-            self._transport.send_raft(peer, _CONTROL_GID, frame)
+            self.send(peer, _CONTROL_GID, frame)
 
     def _give_way(self) -> None:
         """What this node leads and a voter that is well could lead goes there. Not before the others have had the time
@@ -503,7 +510,7 @@ class RaftNode:
             return
         under_way = 0
         for group in list(self.groups.values()):
-            if group.engine.leads() and not group.stopped and not self.may_lead(group.peers):
+            if group.engine.leading and not group.stopped and not self.may_lead(group.peers):
                 under_way += group.hand_over.give_way()
                 if under_way >= self.config.hand_overs:
                     break
@@ -531,7 +538,7 @@ class RaftNode:
                     group.lost_leader(peer)
         if silent:
             for group in self.led.endangered(self.is_alive):
-                if group.engine.leads() and not group.stopped:
+                if group.engine.leading and not group.stopped:
                     group.tick_engine()
 
     def tell_led(self, peer: str) -> None:
@@ -542,12 +549,12 @@ class RaftNode:
     def _send_digests(self, to: Iterable[str] | None = None) -> None:
         lists: dict[str, list[tuple[int, int, int]]] = {p: [] for p in to or self._peers if self.is_up(p)}
         for peers, groups in self.led.told(lists):
-            leads = [group for group in groups if group.engine.leads() and not group.stopped]
+            leads = [group for group in groups if group.engine.leading and not group.stopped]
             entries = [(group.gid, group.term, group.commit_index) for group in leads]
             for peer in peers:
                 lists[peer] += entries
         for peer, entries in lists.items():
-            self._transport.send_raft(peer, _CONTROL_GID, codec.encode_digest(entries))
+            self.send(peer, _CONTROL_GID, codec.encode_digest(entries))
 
     def stir(self, group: Group) -> None:
         """`group` wants the next housekeeping to look at it."""

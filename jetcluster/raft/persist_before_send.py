@@ -2,48 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from jetcluster.raft.grouplog import GroupLog
-
-
-def is_durable(log: GroupLog, index: int, record: int) -> bool:
-    """Whether entries up to `index` and the group's journal record number `record` are on disk."""
-    return index <= log.durable_index and record <= log.durable_gseq
 
 
 class PersistBeforeSend:
     """In order; bounded by the leader's window, since every ack answers a batch."""
 
     def __init__(self) -> None:
-        self._frames: list[tuple[int, int, int, str, bytes]] = []
-
-    def __len__(self) -> int:
-        return len(self._frames)
+        self.frames: list[tuple[int, int, int, str, bytes]] = []
+        """(term, index, record, peer, frame): see `add`."""
 
     def add(self, term: int, index: int, record: int, peer: str, frame: bytes) -> None:
         """`frame` to `peer` is true in `term` once `index` and `record` are durable."""
-        self._frames.append((term, index, record, peer, frame))
+        self.frames.append((term, index, record, peer, frame))
 
-    def release(self, log: GroupLog, term: int) -> Iterator[tuple[str, bytes]]:
+    def release(self, log: GroupLog, term: int) -> list[tuple[str, bytes]]:
         """What may leave now. Frames of another term are dropped: a truncated tail's ack is stale by its term."""
-        if not self._frames:
-            return
-        held, self._frames = self._frames, []
+        free: list[tuple[str, bytes]] = []
+        held, self.frames = self.frames, []
         for item in held:
-            if item[0] != term:
+            of_term, index, record, peer, frame = item
+            if of_term != term:
                 continue
-            if is_durable(log, item[1], item[2]):
-                yield item[3], item[4]
+            if index <= log.written_index and record <= log.durable_gseq:
+                free.append((peer, frame))
             else:
-                self._frames.append(item)
+                self.frames.append(item)
+        return free
 
     def keep_term(self, term: int) -> None:
-        self._frames = [f for f in self._frames if f[0] == term]
+        self.frames = [f for f in self.frames if f[0] == term]
 
     def drop_peer(self, peer: str) -> None:
         """Its connection is gone; whatever it still needs to hear it will ask for."""
-        self._frames = [f for f in self._frames if f[3] != peer]
+        self.frames = [f for f in self.frames if f[3] != peer]
 
     def clear(self) -> None:
-        self._frames.clear()
+        self.frames.clear()

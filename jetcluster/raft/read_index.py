@@ -37,14 +37,13 @@ class ReadRounds:
         self._collecting: dict[str | None, list[Callback]] = {}
         self._rounds: deque[_Round] = deque()
         self._context = 0
-
-    @property
-    def waiting(self) -> bool:
-        return bool(self._rounds or self._collecting)
+        self.waiting = False
+        """Somebody waits for an answer."""
 
     def add(self, callback: Callback, exclude: str | None = None) -> None:
         """Joins the round of this turn. `exclude`: this peer's answer does not count (see `rejoin.py`)."""
         self._collecting.setdefault(exclude, []).append(callback)
+        self.waiting = True
         self._group.mark()
 
     def context_to_send(self) -> int:
@@ -55,7 +54,7 @@ class ReadRounds:
         elif self._collecting and group.ready:
             for exclude, callbacks in self._collecting.items():
                 self._context += 1
-                opened = _Round(self._context, exclude, callbacks, index=group.engine.commit_index())
+                opened = _Round(self._context, exclude, callbacks, index=group.engine.commit)
                 if exclude != group.me:
                     opened.answered.add(group.me)
                 self._rounds.append(opened)
@@ -89,6 +88,7 @@ class ReadRounds:
         while rounds and rounds[0].confirmed and rounds[0].index <= applied:
             for callback in rounds.popleft().callbacks:
                 self._group.call(callback, True)
+        self.waiting = bool(self._rounds or self._collecting)
 
     def begin(self) -> None:
         """This node leads a new term: answers of earlier ones are not heard any more, so contexts count from 1."""
@@ -98,6 +98,7 @@ class ReadRounds:
         """Leadership is gone: nobody here can say."""
         rounds, self._rounds = self._rounds, deque()
         collecting, self._collecting = self._collecting, {}
+        self.waiting = False
         for opened in rounds:
             for callback in opened.callbacks:
                 self._group.call(callback, False)

@@ -31,11 +31,13 @@ class Receiver:
 
     def on_message(self, peer: str, message: codec.Message) -> str:
         """What is wrong with it, if no member would send it; else ""."""
-        wrong = ""
-        if self._group.stopped or peer in self._group.fenced:
+        wrong, group = "", self._group
+        if group.stopped or peer in group.fenced:
             return wrong
         if isinstance(message, codec.Append):
             wrong = self._on_append(peer, message)
+        elif isinstance(message, codec.Ack) and message.term == group.term and group.engine.leading:
+            group.replicator.on_ack(peer, message)
         elif isinstance(message, codec.PreVote):
             self._group.election.on_pre_vote(peer, message)
         elif isinstance(message, codec.Vote):
@@ -48,18 +50,18 @@ class Receiver:
             if peer in self._group.peers:
                 self._group.election.on_pre_vote_reply(peer, message)
         elif message.term == self._group.term:
-            if self._group.engine.leads():
+            if self._group.engine.leading:
                 self._on_answer(peer, message)
             else:
                 self._on_order(peer, message)
-        self._group.sync()
+        engine = group.engine
+        if engine.role is not group.role or engine.term != group.term or engine.leader != group.leader:
+            group.sync()
         return wrong
 
     def _on_answer(self, peer: str, message: codec.Message) -> None:
         """A message of this very term, to its leader."""
-        if isinstance(message, codec.Ack):
-            self._group.replicator.on_ack(peer, message)
-        elif isinstance(message, codec.Reject):
+        if isinstance(message, codec.Reject):
             self._group.replicator.on_reject(peer, message)
         elif isinstance(message, codec.SnapRequest):
             self._group.replicator.on_snap_request(peer)
@@ -75,11 +77,11 @@ class Receiver:
             self._on_timeout_now(peer, message.term)
         elif isinstance(message, codec.Resign):
             self._group.lost_leader(peer)
-        elif isinstance(message, codec.RejoinReply) and peer == self._group.engine.leader():
+        elif isinstance(message, codec.RejoinReply) and peer == self._group.engine.leader:
             self._group.rejoin.on_reply(message)
 
     def _on_timeout_now(self, peer: str, term: int) -> None:
-        if not self._group.may_campaign() or self._group.snapshots.needed or peer != self._group.engine.leader():
+        if not self._group.may_campaign() or self._group.snapshots.needed or peer != self._group.engine.leader:
             return
         if not self._group.election.may_stamp() or not self._group.node.health.may_vote:
             return  # a candidate votes for itself, in a higher term that deposes the leader
@@ -100,20 +102,17 @@ class Receiver:
         self._group.engine.receive_vote_request(peer, message.term, message.last_index, message.last_term)
 
     def _on_append(self, peer: str, message: codec.Append) -> str:
-        if message.term < self._group.term:
-            # pysyncobj keeps silent, and the stale leader goes on for 30 s (D8).
-            self._group.send(
-                peer,
-                codec.encode_reject(
-                    self._group.term, message.prev_index, self._group.log.last_index + 1, 0, self._group.log.damaged
-                ),
-            )
+        group = self._group
+        if message.term < group.term:
+            # pysyncobj keeps silent, and the stale leader goes on for 30 s.
+            hint = group.log.last_index + 1
+            group.send(peer, codec.encode_reject(group.term, message.prev_index, hint, 0, group.log.damaged))
             return ""
-        if message.term == self._group.term and self._group.engine.leads():
-            self._group.fail(f"two leaders in term {message.term}: {self._group.me} and {peer}")
+        if message.term == group.term and group.engine.leading:
+            group.fail(f"two leaders in term {message.term}: {group.me} and {peer}")
             return ""
         matched = self._matched_term == message.term
-        planned = append.plan(self._group.log, self._group.engine.commit_index(), message, matched)
+        planned = append.plan(self._group.log, self._group.engine.commit, message, matched)
         if isinstance(planned, append.Diverged) and self._contradicted(planned.at):
             return self._refuse(peer, message.term, planned.at)
         self._committed = max(self._committed, message.commit)  # a new leader may know of less at first
@@ -123,7 +122,7 @@ class Receiver:
         elif isinstance(planned, append.Held):
             self._on_held(peer, message, planned.verified)
         else:
-            self._group.engine.receive_leader(peer, message.term, self._group.engine.commit_index())
+            self._group.engine.receive_leader(peer, message.term, self._group.engine.commit)
             self._group.sync()
             if isinstance(planned, append.Rejected):
                 self.told = max(self.told, message.prev_index)
@@ -140,37 +139,38 @@ class Receiver:
         return ""
 
     def _on_new(self, peer: str, message: codec.Append, planned: append.New) -> None:
-        if planned.entries and self._group.node.journal.scarce:
+        group, entries = self._group, planned.entries
+        if entries and group.node.journal.scarce:
             # No ack, no entry: the leader asks again. Its leadership is still worth knowing. A follower goes deeper
             # than a leader, which keeps publishes out before: where all disks are equally full, a purge gets through.
-            self._group.engine.receive_leader(peer, message.term, self._group.engine.commit_index())
-            self.told = max(self.told, planned.prev_index + len(planned.entries))
+            group.engine.receive_leader(peer, message.term, group.engine.commit)
+            self.told = max(self.told, planned.prev_index + len(entries))
             return
         self._matched_term = message.term
-        if planned.entries:
-            self._group.snapshots.offered = False
+        if entries:
+            group.snapshots.offered = False
         self.context = message.context
-        self._group.engine.receive_append(
-            peer, message.term, message.commit, planned.prev_index, planned.prev_term, planned.entries
-        )
-        self._group.follow_config()
-        self._after_append(peer, planned.prev_index + len(planned.entries))
+        group.engine.receive_append(peer, message.term, message.commit, planned.prev_index, planned.prev_term, entries)
+        if group.log.configs[-1][1] is not group.followed:
+            group.follow_config()
+        if group.log.damaged:
+            self._verified(peer, planned.prev_index + len(entries))
 
     def _on_held(self, peer: str, message: codec.Append, verified: int) -> None:
-        if verified >= self._group.log.base_index:
+        group = self._group
+        if verified >= group.log.base_index:
             self._matched_term = message.term
-        commit = max(self._group.engine.commit_index(), min(message.commit, verified))
-        self._group.engine.receive_leader(peer, message.term, commit)
+        group.engine.receive_leader(peer, message.term, max(group.engine.commit, min(message.commit, verified)))
         if message.context != codec.NO_REPLY:
             self.context = message.context
-            self._group.send_ack(peer, verified)
-        self._after_append(peer, verified)
+            group.send_ack(peer, verified)
+        if group.log.damaged:
+            self._verified(peer, verified)
 
-    def _after_append(self, peer: str, verified: int) -> None:
+    def _verified(self, peer: str, index: int) -> None:
+        """The log equals that of the leader up to `index`."""
         self._group.sync()
-        if self._group.log.damaged:
-            self._group.rejoin.on_verified(peer, verified)
-        self._group.mark()
+        self._group.rejoin.on_verified(peer, index)
 
     def _contradicted(self, index: int) -> bool:
         """Is entry `index` committed for certain, so that no leader can have another one?"""
@@ -202,8 +202,8 @@ class Receiver:
             self._group.snapshots.require()
 
     def _on_offer(self, peer: str, message: codec.SnapOffer) -> None:
-        if message.term < self._group.term or self._group.engine.leads():
+        if message.term < self._group.term or self._group.engine.leading:
             return
-        self._group.engine.receive_leader(peer, message.term, self._group.engine.commit_index())
+        self._group.engine.receive_leader(peer, message.term, self._group.engine.commit)
         self._group.sync()
         self._group.snapshots.on_offer(peer, message)

@@ -53,7 +53,7 @@ class Rejoin:
             return
         self.at = None
         group = self._group
-        if not group.log.damaged or self._target is not None or group.leader is None or group.engine.leads():
+        if not group.log.damaged or self._target is not None or group.leader is None or group.engine.leading:
             return
         if self._verified_term == group.term:
             self._ask(group.leader)
@@ -94,5 +94,5 @@ class Rejoin:
             if leads and group.term == term:
                 group.send(peer, codec.encode_rejoin_reply(term, message.context, group.log.last_index))
 
-        if group.engine.leads() and message.term == term:
+        if group.engine.leading and message.term == term:
             group.reads.add(confirmed, exclude=peer)

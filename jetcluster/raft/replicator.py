@@ -60,23 +60,31 @@ class Replicator:
     # -- sending
 
     def flush(self) -> None:
-        """Sends every peer what its window allows, and the newest read context."""
-        faults.point("raft.flush")
-        context = self._group.reads.context_to_send()
+        """Sends every peer what its window allows, the newest read context and the commit index."""
+        if faults.active:
+            faults.point("raft.flush")
+        reads, last = self._group.reads, self._group.log.last_index
+        context = reads.context_to_send() if reads.waiting else 0
+        commit = self._group.engine.commit
         for flow in self.flows.values():
-            self._fill(flow, context)
-            if context and flow.connected and flow.context_sent < context:
+            if flow.next <= last or flow.state != FlowState.REPLICATE:
+                self._fill(flow, context)
+            if not flow.connected:
+                continue
+            if context and flow.context_sent < context:
                 self.beat(flow, context)
-        self.push_commit()
+            # Who has not heard of the commit index with a batch hears of it now, before this node applies and acks. A
+            # client that is told "stored" over the link to its own node finds the message there: the commit came over
+            # the same link first.
+            if flow.sent_commit < commit and (flow.state == FlowState.REPLICATE or flow.probe_prev is not None):
+                self.beat(flow, codec.NO_REPLY)
 
     def _fill(self, flow: PeerProgress, context: int) -> None:
         group = self._group
         config, log = group.config, group.log
         while flow.window_open(config.window_bytes, config.window_batches):
-            if not self._reaches(flow):
+            if flow.next <= log.base_index and not self._reaches(flow):
                 self.offer(flow)
-                return
-            if flow.next > log.last_index and flow.state != FlowState.PROBE:
                 return
             try:
                 frame, last, size = self._batch(flow.next, context)
@@ -84,15 +92,18 @@ class Replicator:
                 group.node.report(group, str(error))
                 self.offer(flow)
                 return
-            if not group.send(flow.peer, frame):
+            if not group.node.send(flow.peer, group.gid, frame):
                 flow.reset(flow.next, connected=False)
                 return
             now = group.now()
             flow.sent(flow.next - 1, last, size, now)
-            flow.sent_commit = group.engine.commit_index()
+            flow.sent_commit = group.engine.commit
             if context:
                 flow.context_sent = context
-            self._watch(now)
+            if self.check_at is None:
+                self._watch(now)
+            if last >= log.last_index:
+                return
 
     def _reaches(self, flow: PeerProgress) -> bool:
         """Whether the log goes back to what the peer needs. A refusal's hint skips a whole term, so the peer may lack
@@ -107,7 +118,7 @@ class Replicator:
         """(frame, last index, bytes); the frame made for one peer serves the next one that stands at the same place."""
         group = self._group
         log = group.log
-        commit = group.engine.commit_index()
+        commit = group.engine.commit
         cached = self._frame
         if cached is not None and cached[:4] == (first, log.last_index, commit, context):
             return cached[4:]
@@ -130,25 +141,19 @@ class Replicator:
         else:  # where a probe stands the follower may not be, but it hears of the commit index all the same
             prev = flow.next - 1 if flow.probe_prev is None else flow.probe_prev
         prev = max(prev, log.base_index)
-        term = log.term_at(prev)
+        term = log.last_term if prev == log.last_index else log.term_at(prev)
         if term is None:
             return
-        commit = group.engine.commit_index()
-        if group.send(flow.peer, codec.encode_append(group.term, prev, term, commit, context, [])):
+        commit = group.engine.commit
+        place = (prev, prev, commit, context)
+        if self._frame is None or self._frame[:4] != place:  # the next one may stand at the same place
+            frame = codec.encode_append(group.term, prev, term, commit, context, [])
+            self._frame = (*place, frame, prev, len(frame))
+        if group.node.send(flow.peer, group.gid, self._frame[4]):
             if context == codec.NO_REPLY:
                 flow.sent_commit = commit
             else:
                 flow.context_sent = max(flow.context_sent, context)
-
-    def push_commit(self) -> None:
-        """Everybody who has not heard of the commit index with a batch hears of it now, before this node applies and
-        acks. A client that is told "stored" over the link to its own node finds the message there: the commit came
-        over the same link first."""
-        commit = self._group.engine.commit_index()
-        for flow in self.flows.values():
-            told = flow.state == FlowState.REPLICATE or flow.probe_prev is not None
-            if flow.connected and told and flow.sent_commit < commit:
-                self.beat(flow, codec.NO_REPLY)
 
     # -- answers
 
@@ -160,13 +165,15 @@ class Replicator:
         if message.match > group.log.last_index:
             group.node.counters.refused_frames += 1
             return
-        self._recovering(flow, message.recovering)
+        if message.recovering or not flow.whole:
+            self._recovering(flow, message.recovering)
         flow.acked(message.match, group.now())
         if not message.recovering:
             group.engine.receive_match(peer, message.match)
-            group.reads.on_answer(peer, message.context)
-        group.changes.on_progress(flow)
-        group.mark()
+            if message.context:
+                group.reads.on_answer(peer, message.context)
+        if group.log.configs[-1][1].learners:
+            group.changes.on_progress(flow)
 
     def on_reject(self, peer: str, message: codec.Reject) -> None:
         group = self._group

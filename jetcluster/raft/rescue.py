@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jetcluster.raft.api import RaftError
 from jetcluster.raft.codec import CONFIG, MAX_TERM, REGULAR
 from jetcluster.raft.membership import Config, encode_config
-from jetcluster.raft.persist_before_send import is_durable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,7 +107,7 @@ def promise(group: Group, term: int, candidate: str) -> None:
 
 def promised(group: Group, term: int, candidate: str) -> bool:
     log = group.log
-    return (log.term, log.voted_for) == (term, candidate) and is_durable(log, 0, log.term_gseq)
+    return (log.term, log.voted_for) == (term, candidate) and log.term_gseq <= log.durable_gseq
 
 
 def force(
@@ -159,7 +158,7 @@ def take_over(log: GroupLog, me: str, term: int, applied_index: int, applied_ter
 def _check_stuck(group: Group) -> None:
     if group.stopped:
         raise RescueError(f"the replica has stopped: {group.stopped}")
-    if group.leader is not None or group.engine.leads():
+    if group.leader is not None or group.engine.leading:
         raise RescueError(LEADER_KNOWN)
 
 

@@ -26,31 +26,28 @@ class Restatement:
         live there."""
         self._journal = journal
         self._since = 0
-        self._left: list[GroupLog] = []
-
-    @property
-    def running(self) -> bool:
-        return bool(self._left)
+        self.left: list[GroupLog] = []
+        """Not repeated yet in the pass that runs; empty when none does."""
 
     def begin(self, *, anew: bool) -> None:
         """A segment has begun. A pass that runs goes on, as one that began with every segment might never end; `anew`:
         it begins again, because what is older is to go soon."""
-        if self._left and not anew:
+        if self.left and not anew:
             return
         self._since = self._journal.segment
-        self._left = list(self._journal.groups.values())
-        if not self._left:
+        self.left = list(self._journal.groups.values())
+        if not self.left:
             self.complete = self._since
 
     def step(self, most: int = PER_BATCH) -> None:
         """Takes some of the quiet groups into the open batch."""
-        if not self._left:
+        if not self.left:
             return
         journal = self._journal
-        while self._left and most:
-            log = self._left.pop()
+        while self.left and most:
+            log = self.left.pop()
             if log.stated < self._since and journal.groups.get(log.gid) is log:
                 journal.append_state(log, 0)
                 most -= 1
-        if not self._left:
+        if not self.left:
             self.complete = self._since

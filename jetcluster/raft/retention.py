@@ -51,7 +51,7 @@ class Retention:
         self._journal = journal
         self._forget_to = 0
         """Segments up to it are to go, whatever retention says."""
-        self._doomed: list[tuple[int, int]] = []
+        self.doomed: list[tuple[int, int]] = []
         """(segment, number of the batch that makes it superfluous)."""
         self._kept = False
         """Pins hold the oldest segment."""
@@ -103,7 +103,7 @@ class Retention:
             if self._is_held():
                 break
             # What makes it superfluous (STATE, COMPACT, CARRY) must be durable before it goes.
-            self._doomed.append((self.oldest, journal.open_seq))
+            self.doomed.append((self.oldest, journal.open_seq))
             self.oldest += 1
         if self._kept:
             self._unflushed = sum(log.bytes_after(log.compactable) for log in journal.groups.values())
@@ -114,8 +114,8 @@ class Retention:
         self._forget_to = segment
 
     def delete_doomed(self) -> None:
-        while self._doomed and self._doomed[0][1] <= self._journal.synced:
-            self._journal.delete(self._doomed.pop(0)[0])
+        while self.doomed and self.doomed[0][1] <= self._journal.synced:
+            self._journal.delete(self.doomed.pop(0)[0])
 
     def _is_held(self) -> bool:
         """Some log has entries in the oldest segment. The one that had them last time mostly still has."""

@@ -13,18 +13,21 @@ from bisect import bisect_right
 class SegmentRuns:
     """One per log. Indexes are ascending and without gaps; `last` is the log's last index."""
 
-    __slots__ = ("_firsts", "_segments")
+    __slots__ = ("_firsts", "_segments", "newest")
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
         """First index of each run; it ends before the next one's."""
         self._segments: list[int] = []
+        self.newest = -1
+        """The segment of the last entry; -1 when there is none. Entries behind it in the same one need no `add`."""
 
     def add(self, index: int, segment: int) -> None:
         """Entry `index`, behind all others, lies in `segment`."""
-        if not self._segments or self._segments[-1] != segment:
+        if self.newest != segment:
             self._firsts.append(index)
             self._segments.append(segment)
+            self.newest = segment
 
     def segment_of(self, index: int) -> int:
         return self._segments[bisect_right(self._firsts, index) - 1]
@@ -54,6 +57,7 @@ class SegmentRuns:
         for joint in (at + len(kept), at):  # with what follows, then with what is before
             if 0 < joint < len(segments) and segments[joint - 1] == segments[joint]:
                 del firsts[joint], segments[joint]
+        self.newest = segments[-1]
 
     def drop_to(self, index: int, last: int) -> None:
         """Entries up to `index` are gone."""
@@ -68,7 +72,9 @@ class SegmentRuns:
         """Entries from `index` on are gone."""
         at = bisect_right(self._firsts, index - 1)
         del self._firsts[at:], self._segments[at:]
+        self.newest = self._segments[-1] if self._segments else -1
 
     def clear(self) -> None:
         self._firsts.clear()
         self._segments.clear()
+        self.newest = -1

@@ -45,7 +45,7 @@ class Snapshots:
             self.at = None
             return
         log = group.log
-        if group.engine.leads():
+        if group.engine.leading:
             # Somebody who has the state should lead; with nobody else there the owner has to decide.
             if not group.transfer() and group.now() - self._told > group.config.stateless_delay:
                 self._tell(group.me, log.base_index, log.base_term)
@@ -82,7 +82,7 @@ class Snapshots:
         log = group.log
         held = log.term_at(index)
         outdone = self.wanted and log.relaxed
-        if not outdone and held is not None and held != term and index <= group.engine.commit_index():
+        if not outdone and held is not None and held != term and index <= group.engine.commit:
             group.fail(f"the installed state of {index} (term {term}) contradicts the committed entry of term {held}")
             return
         self.wanted = self.offered = False
@@ -96,7 +96,7 @@ class Snapshots:
                 if log.config_at(index) != config:  # what was known at the base was of before
                     log.set_members(config)
                     group.follow_config()
-        group.engine.restore(index, max(index, group.engine.commit_index()))
+        group.engine.restore(index, max(index, group.engine.commit))
         group.restored(index)
         if group.leader is not None and group.leader != group.me:
             self._continue(group.leader, max(index, log.base_index))

@@ -34,7 +34,8 @@ class Syncs:
         on_synced: Callable[[], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """`on_error`: a sync has failed, so that nothing can be vouched for any more."""
+        """`on_synced`: more is durable, other than by `written`. `on_error`: a sync has failed, so that nothing can be
+        vouched for any more."""
         self.synced = 0
         """The newest batch known to be durable."""
         self.closed = False
@@ -60,7 +61,9 @@ class Syncs:
         self._refused = False
         self._written, self._segment = batch.seq, batch.segment
         if batch.sync:
-            self._set(batch.seq)
+            self.synced = batch.seq
+            if self._waiting:
+                self._end()
         elif self._waiting:
             self._sync()
 
@@ -100,17 +103,14 @@ class Syncs:
             return
         if error is None:
             self._refused = False
-            self._set(seq)
+            self.synced = max(self.synced, seq)
+            self._on_synced()
+            self._end()
         elif isinstance(error, OSError) and error.errno in SHORTAGE:  # met before anything was asked of the disk
             self.sync_within(RETRY)
             self.refused()
         else:
             self._on_error(error)
-
-    def _set(self, seq: int) -> None:
-        self.synced = max(self.synced, seq)
-        self._on_synced()
-        self._end()
 
     def _end(self) -> None:
         waiting, self._waiting = self._waiting, []

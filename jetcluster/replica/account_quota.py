@@ -51,9 +51,17 @@ class Holding(NamedTuple):
 
 @dataclass(slots=True)
 class _Share:
+    """The count of one replica here, and the bounds that were worked out for it."""
+
     key: Key
+    assignment: Assignment
+    copies: int
     led: int
     held: int
+    limit: int
+    """Bytes of the account, all replicas counted; -1: none."""
+    node: int
+    """Bytes that this node may hold of the kind; -1: any number."""
 
 
 class AccountQuota:
@@ -78,7 +86,7 @@ class AccountQuota:
         self._held: Counter[bool] = Counter()
         """Bytes of the replicas here, by storage; never less."""
         self._shares: dict[int, _Share] = {}
-        """What each replica here is counted with."""
+        """By group."""
         self._elsewhere: dict[str, Counter[Key]] = {}
         self._told: Counter[Key] = Counter()
         self._tell_at = 0.0
@@ -96,36 +104,34 @@ class AccountQuota:
         self._mesh, self._clock, self._log, self._nodes, self._holdings = mesh, clock, log, nodes, holdings
         mesh.on_notice(NOTICE, self._on_notice)
 
-    def take(self, assignment: Assignment, size: int) -> None:
-        """Counts `size` bytes that are about to be proposed. Raises RefusedError, and counts nothing then."""
-        memory, copies = assignment.memory, assignment.replicas
-        limits, tier = self._limits(assignment.account), 0
-        if limits.tiers is not None:
-            limits, tier = limits.tiers.get(f"R{copies}", _NOTHING), copies
-        key = assignment.account, memory, tier
+    def take(self, assignment: Assignment, size: int, holding: Callable[[], Holding]) -> None:
+        """Counts `size` bytes that are about to be proposed to the stream of `assignment`, of which `holding` is this
+        node's replica. Raises RefusedError, and counts nothing then."""
         share = self._shares.get(assignment.gid)
-        if share is not None and share.key != key:  # num_replicas was changed, or the account has got or lost tiers
-            self._count()
-        limit = limits.max_memory if memory else limits.max_storage
-        if limit >= 0 and self._account(key) + size * copies > limit * copies:
+        if share is None or share.assignment is not assignment:
+            share = self._count_one(holding())
+        weight = size * share.copies
+        memory = share.key[1]
+        if share.limit >= 0 and self._account(share.key) + weight > share.limit:
             self._count()  # what was counted may be gone again
-            if self._account(key) + size * copies > limit * copies:
-                self._warn(key[0], "JetStream account limits exceeded")
+            share = self._shares.get(assignment.gid) or self._count_one(holding())
+            if share.limit >= 0 and self._account(share.key) + weight > share.limit:
+                self._warn(share.key[0], "JetStream account limits exceeded")
                 raise RefusedError(_ACCOUNT_FULL)
-        node = self._node(memory)
-        if node >= 0 and self._held[memory] + size > node:
+        if 0 <= share.node < self._held[memory] + size:
             self._count()
-            if self._held[memory] + size > node:
+            share = self._shares.get(assignment.gid) or self._count_one(holding())
+            if 0 <= share.node < self._held[memory] + size:
                 self._warn("", "JetStream resource limits of this server exceeded")
                 raise RefusedError(_NODE_FULL)
-        self._led[key] += size * copies
+        self._led[share.key] += weight
         self._held[memory] += size
-        share = self._shares.get(assignment.gid)
-        if share is not None:
-            share.led += size * copies
-            share.held += size
-        else:
-            self._shares[assignment.gid] = _Share(key, size * copies, size)
+        share.led += weight
+        share.held += size
+
+    def limits_changed(self) -> None:
+        """Those of accounts, or of the node: they are asked for once per replica, and not for each message."""
+        self._count()
 
     def forget(self, gid: int) -> None:
         """The replica is gone."""
@@ -143,7 +149,7 @@ class AccountQuota:
                 self._count_one(holding)
         now = self._clock.monotonic()
         if any((self._limits(key[0]).tiers is None) == (key[2] > 0) for key in self._led):
-            self._count()  # another JWT of the account; streams where nothing happens are not among the stirred
+            self._count()  # the account got tiers; streams where nothing happens are not among the stirred
         told = Counter({key: max(0, size) for key, size in self._led.items() if self._limited(key)})
         if now >= self._tell_at and (told != self._told or now >= self._tell_at + WARN_SECONDS):
             self._tell_at, self._told = now + TELL_SECONDS, told
@@ -169,24 +175,26 @@ class AccountQuota:
             limits = limits.tiers.get(f"R{key[2]}", _NOTHING)
         return limits.max_memory if key[1] else limits.max_storage
 
-    def _key(self, assignment: Assignment) -> Key:
-        limits = self._limits(assignment.account)
-        return assignment.account, assignment.memory, assignment.replicas if limits.tiers is not None else 0
-
     def _count(self) -> None:
         self._led, self._held = Counter(), Counter()
         self._shares.clear()
         for holding in self._holdings():
             self._count_one(holding)
 
-    def _count_one(self, holding: Holding) -> None:
+    def _count_one(self, holding: Holding) -> _Share:
         assignment, size, leading = holding
         self.forget(assignment.gid)
-        key = self._key(assignment)
-        share = self._shares[assignment.gid] = _Share(key, size * assignment.replicas if leading else 0, size)
-        self._held[assignment.memory] += size
-        if share.led:
-            self._led[key] += share.led
+        memory, copies = assignment.memory, assignment.replicas
+        tier = copies if self._limits(assignment.account).tiers is not None else 0
+        key = assignment.account, memory, tier
+        limit = self._limit(key)
+        led = size * copies if leading else 0
+        most = limit * copies if limit >= 0 else -1
+        share = self._shares[assignment.gid] = _Share(key, assignment, copies, led, size, most, self._node(memory))
+        self._held[memory] += size
+        if led:
+            self._led[key] += led
+        return share
 
     def _on_notice(self, peer: str, payload: bytes) -> None:
         """Whatever is not in the peer's newest list is not taken any more."""

@@ -2,12 +2,16 @@
 
 What a command does to the state is the `Applier`'s; it is the same on all replicas. What follows from it on this node
 (acks, links, consumers, reads) is not: trouble there is logged, and neither a refusal nor the end of the replica.
+
+Whoever published is answered first. Reads and consumers, which wait for no command in particular, hear of all that was
+stored once per turn of the loop, when the answers are on their way.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from jetcluster.replica.checkpoints import CHECKPOINT_EVERY
 from jetcluster.stream import commands
 from jetcluster.stream.applier import FAULTS, Applier, LogEntry
 from jetcluster.stream.machine import REFUSED
@@ -17,6 +21,10 @@ if TYPE_CHECKING:
     from jetcluster.replica.context import NodeContext
     from jetcluster.replica.stream_replica import StreamReplica
 
+MOST_UNTOLD: Final = 4096
+"""Messages of a turn after which consumers hear of them before its end: they may look at each."""
+_TURN: Final = bytes((commands.CONSUMER_TURN,))
+"""Nobody waits for one; `ConsumerHost` was told by the table."""
 LOGGED: Final = 10
 """Lines per replica; after that every thousandth."""
 
@@ -30,38 +38,73 @@ class Applying:
         self.failures = 0
         """Commands that were carried out, and what follows from them on this node failed."""
         self._context = context
+        self._call_soon = context.timers.call_soon
         self._replica = replica
         self._applier = Applier(replica.machine, self)
+        self._store = replica.store
+        self._told_seq = 0
+        """Up to there consumers have heard of what is stored."""
+        self._untold = False
+        """The end of this turn has something to tell."""
 
     def apply(self, index: int, term: int, command: bytes) -> None:
         """Raises `applier.FAULTS`."""
         replica = self._replica
-        last_seq = replica.store.last_seq
+        if replica.resting:
+            replica.wake()
+        if not self._untold:
+            self._told_seq = self._store.last_seq
         result = self._applier.apply(index, term, command)
-        replica.checkpoints.note(index, replica.machine.hash)
-        self._context.turn_commit.mark()
+        replica.checkpoints.newest = index, replica.machine.hash
+        if not index & (CHECKPOINT_EVERY - 1):
+            replica.checkpoints.note(index, replica.machine.hash)
         try:
-            self._tell(index, command, result, last_seq)
+            if isinstance(result, PublishResult | BatchResult):
+                if replica.duties.republish is not None:
+                    replica.duties.applied(command[0])
+                if replica.ingest.proposed or isinstance(result, BatchResult):
+                    replica.ingest.on_applied(index, result)
+                if self._store.last_seq - self._told_seq > MOST_UNTOLD:
+                    self._tell_consumers()
+            elif command[:1] != _TURN or result is REFUSED:
+                self._tell(index, command, result)
         except FAULTS:
             raise
         except Exception as error:  # noqa: BLE001 - the state is right, and the stream must go on
             self.failed("what follows from a command failed", error, index, command[0])
+        if not self._untold:
+            self._untold = True
+            self._call_soon(self._tell_all)
 
     def failed(self, event: str, error: Exception, index: int = 0, kind: int = 0) -> None:
         """A part of the replica failed that the others do without."""
         self.failures += 1
         self._log(event, error, self.failures, index, kind)
 
-    def _tell(self, index: int, command: bytes, result: Result, last_seq: int) -> None:
+    def _tell_all(self) -> None:
+        """The end of a turn in which commands were applied."""
+        self._untold = False
+        replica = self._replica
+        self._context.turn_commit.end_of_turn()
+        try:
+            replica.reads.applied(replica.machine.applied_index)
+            if replica.consumers.running and self._store.last_seq > self._told_seq:
+                self._tell_consumers()
+        except Exception as error:  # noqa: BLE001 - as in `apply`
+            self.failed("what follows from a command failed", error, replica.machine.applied_index)
+
+    def _tell_consumers(self) -> None:
+        first, last = self._told_seq + 1, self._store.last_seq
+        self._told_seq = last
+        self._replica.consumers.appended(first, last)
+
+    def _tell(self, index: int, command: bytes, result: Result) -> None:
+        """Tells of a command that is no publish: those who proposed it, and those whom it concerns."""
         replica = self._replica
         kind = command[0] if command else 0
-        replica.reads.applied(index)
+        if self._store.last_seq > self._told_seq:
+            self._tell_consumers()
         replica.duties.applied(kind)
-        if replica.store.last_seq > last_seq:
-            replica.consumers.appended(last_seq + 1, replica.store.last_seq)
-        if isinstance(result, PublishResult | BatchResult):
-            replica.ingest.on_applied(index, result)
-            return
         if isinstance(result, JobStep):
             if result.done:
                 replica.proposals.applied(result.job, result.removed)

@@ -102,7 +102,7 @@ class ConsumerHost:
         self._tell_at = 0.0
         self._replicated = True
         self._make_owner = make_owner or ConsumerHost._consumer_owner
-        self._hosted: dict[int, _Hosted] = {}
+        self.running: dict[int, _Hosted] = {}
         self._filters: ConsumerFilters[_Hosted] = ConsumerFilters()
         self._to_start: dict[int, ConsumerState] = {}
         self._start_scheduled = False
@@ -115,7 +115,7 @@ class ConsumerHost:
             self._peer,
             send=self._send,
             session_of=self._session,
-            owners=lambda: [hosted.owner for hosted in self._hosted.values()],
+            owners=lambda: [hosted.owner for hosted in self.running.values()],
             on_room=self._on_room,
             on_error=self._owner_failed,
             clock=context.clock,
@@ -128,12 +128,12 @@ class ConsumerHost:
     # -- what others read
 
     def owner(self, cid: int) -> ConsumerOwner | None:
-        hosted = self._hosted.get(cid)
+        hosted = self.running.get(cid)
         return hosted.owner if hosted is not None else None
 
     @property
     def hosted(self) -> int:
-        return len(self._hosted)
+        return len(self.running)
 
     @property
     def active(self) -> bool:
@@ -182,21 +182,22 @@ class ConsumerHost:
 
     @_shielded
     def reset(self, state: ConsumerState) -> None:
-        hosted = self._hosted.get(state.cid)
+        hosted = self.running.get(state.cid)
         if hosted is not None:
             self.turns.forget(hosted.owner)
             self._guard(hosted.owner.reset)
 
     @_shielded
     def freed(self, state: ConsumerState) -> None:
-        hosted = self._hosted.get(state.cid)
+        hosted = self.running.get(state.cid)
         if hosted is not None and hosted.owner.hungry:
-            self._wakes.soon(hosted.wakes)
+            hosted.wakes.soon()
 
     @_shielded
     def turn_applied(self, turn: Turn, result: TurnResult) -> None:
         if turn.owner == self._peer:
-            self._check_awake()
+            if self.context.pulse.stops(self.context.clock.monotonic()) != self._stops:
+                self._check_awake()
             self.turns.applied(turn, result)
 
     @_shielded
@@ -213,15 +214,15 @@ class ConsumerHost:
         """What decides whether owners may live here may have changed."""
         if not self.active:
             self._drop_all(MOVED)
-        elif self.owns > len(self._hosted) + len(self._to_start) and not self._restoring:
+        elif self.owns > len(self.running) + len(self._to_start) and not self._restoring:
             for state in self.table.by_cid.values():
-                if state.owner == self._me and state.cid not in self._hosted:
+                if state.owner == self._me and state.cid not in self.running:
                     self._take(state)
 
     def appended(self, first_seq: int, last_seq: int) -> None:
         """New messages are in the store."""
-        hosted: Iterable[_Hosted] = self._hosted.values()
-        if len(self._hosted) > FEW:
+        hosted: Iterable[_Hosted] = self.running.values()
+        if len(self.running) > FEW:
             try:
                 stored = self.replica.store.read_columns(range(first_seq, last_seq + 1))
             except DamagedError as error:
@@ -230,7 +231,7 @@ class ConsumerHost:
             hosted = self._filters.takers(set(stored.subjects))
         for one in hosted:
             if one.owner.hungry:
-                self._wakes.soon(one.wakes)
+                one.wakes.soon()
 
     def leader_changed(self) -> None:
         """There is another leader, or the link to it is there again, or broke."""
@@ -257,7 +258,7 @@ class ConsumerHost:
             return False
         if self._going or self._leaving or self.unused or self.turns.unsettled or self.moves.wanted:
             return True
-        return bool(self._to_start) or self.owns > len(self._hosted)
+        return bool(self._to_start) or self.owns > len(self.running)
 
     def tell_leaving(self) -> None:
         """A replica that cannot serve its consumers asks the leader to give them to another one."""
@@ -295,7 +296,8 @@ class ConsumerHost:
         return known[0] if known is not None else 0
 
     def _send(self, session: int, body: bytes) -> bool:
-        self.replica.wake()  # it may get lost
+        if self.replica.resting:
+            self.replica.wake()  # it may get lost
         return self._exchange.send_turn(self.replica, session, body)
 
     def _check_awake(self) -> None:
@@ -310,7 +312,7 @@ class ConsumerHost:
         replicated = len(self.replica.group.peers) > 1
         if replicated != self._replicated:
             self._replicated = replicated
-            for hosted in self._hosted.values():
+            for hosted in self.running.values():
                 hosted.owner.replicated = replicated
             self.turns.lose()  # the reset tells the log of who waits
 
@@ -327,14 +329,15 @@ class ConsumerHost:
             self.turns.lose()
 
     def _may_run(self) -> bool:
-        self._check_awake()
+        if self.context.pulse.stops(self.context.clock.monotonic()) != self._stops:
+            self._check_awake()
         return self.turns.may_run
 
     def _take(self, state: ConsumerState) -> None:
         """This node owns `state`: its owner starts as soon as a session is open."""
         if not self.active or self._restoring:
             return
-        if not self._hosted:
+        if not self.running:
             self._replicated = len(self.replica.group.peers) > 1
         self._to_start[state.cid] = state
         if self.turns.is_open:
@@ -370,7 +373,7 @@ class ConsumerHost:
             self.replica.report_damage(error)
             return
         turns.owner = wakes.owner = owner
-        hosted = self._hosted[state.cid] = _Hosted(owner, turns, wakes)
+        hosted = self.running[state.cid] = _Hosted(owner, turns, wakes)
         self._filters.set(state.cid, state.rules.filters, hosted)
         self._guard(owner.start)
         wakes.soon()
@@ -400,14 +403,14 @@ class ConsumerHost:
                 self.tell_unused()
 
     def _configured(self, state: ConsumerState) -> None:
-        hosted = self._hosted.get(state.cid)
+        hosted = self.running.get(state.cid)
         if hosted is not None:
             self._filters.set(state.cid, state.rules.filters, hosted)
             self._guard(hosted.owner.configured)
 
     def _drop(self, cid: int, reason: str) -> None:
         self._to_start.pop(cid, None)
-        hosted = self._hosted.pop(cid, None)
+        hosted = self.running.pop(cid, None)
         if hosted is None:
             return
         self._filters.remove(cid)
@@ -418,7 +421,7 @@ class ConsumerHost:
 
     def _drop_all(self, reason: str) -> None:
         self._to_start.clear()
-        for cid in list(self._hosted):
+        for cid in list(self.running):
             self._drop(cid, reason)
 
     def _guard(self, call: Callable[[], None]) -> None:

@@ -73,7 +73,7 @@ class ReadConfirmations:
         self._timers = timers
         self._ask = ask
         self._reached = reached
-        self._waits = ReadWaits(clock, timers)
+        self.waits = ReadWaits(clock, timers)
         self._coming: list[_Waiting] = []
         self._asked: list[_Waiting] = []
         """Those whom the question that is under way is for; who comes later needs a newer answer."""
@@ -94,8 +94,7 @@ class ReadConfirmations:
 
     def advanced(self) -> None:
         """More is here."""
-        if len(self._waits):
-            self._waits.applied(self._reached())
+        self.waits.applied(self._reached())
 
     def clear(self) -> None:
         """Refuses and gives up on everything now."""
@@ -109,7 +108,7 @@ class ReadConfirmations:
             self._timer = None
         for _, _, _, refuse in waiting:
             refuse()
-        self._waits.clear()
+        self.waits.clear()
 
     async def _run(self) -> None:
         me = self._task
@@ -130,7 +129,7 @@ class ReadConfirmations:
             if wanted <= self._reached():
                 answer()
             else:
-                self._waits.hold(wanted, answer, give_up)
+                self.waits.hold(wanted, answer, give_up)
 
     def _expire(self) -> None:
         """Refuses whoever has waited for too long, also while a question is under way: nobody may answer it."""

@@ -309,11 +309,12 @@ class ReadGroup:
         """The replica has applied `index`: reads that waited for it are answered."""
         if self.upstream is not None:
             self.upstream.applied(index)
-        if len(self._arrivals):
+        if self._arrivals.waiting:
             self._arrivals.applied(index)
-        if len(self._waits):
+        if self._waits.waiting:
             self._waits.applied(index)
-        self._confirmations.advanced()
+        if self._confirmations.waits.waiting:
+            self._confirmations.advanced()
 
     def _when_current(self, answer: Callback) -> Callback:
         """`answer`, called once what this replica knows to be committed is applied (see `read_waits`); for whoever it

@@ -25,30 +25,27 @@ class ReadWaits:
     def __init__(self, clock: Clock, timers: Timers) -> None:
         self._clock = clock
         self._timers = timers
-        self._waiting: deque[tuple[int, float, Call, Call]] = deque()
+        self.waiting: deque[tuple[int, float, Call, Call]] = deque()
         self._timer: TimerHandle | None = None
-
-    def __len__(self) -> int:
-        return len(self._waiting)
 
     def hold(self, index: int, answer: Call, give_up: Call) -> None:
         """Calls `answer` once `applied(index)` or more was called, `give_up` if that takes too long or too many wait.
         Indexes must not go down between calls."""
-        if len(self._waiting) >= MAX_WAITING:
+        if len(self.waiting) >= MAX_WAITING:
             give_up()
             return
-        self._waiting.append((index, self._clock.monotonic() + MAX_SECONDS, answer, give_up))
+        self.waiting.append((index, self._clock.monotonic() + MAX_SECONDS, answer, give_up))
         if self._timer is None:
             self._timer = self._timers.call_later(MAX_SECONDS, self._expire)
 
     def applied(self, index: int) -> None:
-        waiting = self._waiting
+        waiting = self.waiting
         while waiting and waiting[0][0] <= index:
             waiting.popleft()[2]()
 
     def clear(self) -> None:
         """Gives up on everything now."""
-        waiting, self._waiting = self._waiting, deque()
+        waiting, self.waiting = self.waiting, deque()
         for _, _, _, give_up in waiting:
             give_up()
         if self._timer is not None:
@@ -59,9 +56,9 @@ class ReadWaits:
         self._timer = None
         now = self._clock.monotonic()
         overdue: list[Any] = []
-        while self._waiting and self._waiting[0][1] <= now:
-            overdue.append(self._waiting.popleft())
-        if self._waiting:
-            self._timer = self._timers.call_later(max(self._waiting[0][1] - now, 0.0), self._expire)
+        while self.waiting and self.waiting[0][1] <= now:
+            overdue.append(self.waiting.popleft())
+        if self.waiting:
+            self._timer = self._timers.call_later(max(self.waiting[0][1] - now, 0.0), self._expire)
         for _, _, _, give_up in overdue:
             give_up()

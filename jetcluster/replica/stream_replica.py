@@ -49,7 +49,7 @@ from jetcluster.stream.ports import SIDE_MEMBERS
 from jetcluster.stream.rules import StreamRules
 
 CONFIRM_SECONDS = 2.0
-"""How long a request waits for a majority to confirm that this replica leads."""
+"""Seconds that a request waits for a majority to confirm that this replica leads."""
 
 
 class StreamReplica:
@@ -67,7 +67,7 @@ class StreamReplica:
         self.resting = False
         """It is left out of the ticks (`cluster.rounds`)."""
         self.divergences = 0
-        """How often this replica was found to differ from its leader."""
+        """Number of times that this replica was found to differ from its leader."""
         self.leader_since_ns = 0
         self._room: Room | None = None
         """For the running import."""
@@ -102,6 +102,8 @@ class StreamReplica:
         self.mirrors = MirrorHost(context, self)
         self.leadership = Leadership(context, self)
         self.applying = Applying(context, self)
+        self.apply = self.applying.apply
+        """The method of `raft.api.StateMachine`."""
         self.listening = Listening(
             self.bus, context.budget, lambda error: self.applying.failed("a subject cannot be listened to", error)
         )
@@ -144,8 +146,8 @@ class StreamReplica:
         if failing := self.context.turn_commit.failing:
             error = StorageFullError if self.context.turn_commit.full else RaftError
             raise error(f"the data store cannot be written: {failing}")
-        if self.leading:
-            self.context.account_quota.take(self.assignment, len(command))
+        if self.group.role is Role.LEADER:
+            self.context.account_quota.take(self.assignment, len(command), self.holding)
         if command[0] == commands.FAST_PUBLISH:
             understood = self.understood(command)
             if understood is None:
@@ -154,11 +156,6 @@ class StreamReplica:
         return self.group.propose(command)
 
     # ---- raft.api.StateMachine
-
-    def apply(self, index: int, term: int, command: bytes) -> None:
-        if self.resting:
-            self.wake()
-        self.applying.apply(index, term, command)
 
     def on_role(self, role: Role, term: int, leader: str | None) -> None:
         gid = self.assignment.gid
@@ -309,7 +306,6 @@ class StreamReplica:
         """It leads, and the node knows that the stream exists."""
         return self.group.role is Role.LEADER and self.group.ready and self.context.meta_current
 
-    @property
     def holding(self) -> Holding:
         """This replica in the account's quota."""
         return Holding(self.assignment, self.store.byte_count + self.ingest.pending_bytes, self.leading)
@@ -321,7 +317,7 @@ class StreamReplica:
 
     @property
     def damaged(self) -> str:
-        """What was found unreadable in the store; empty while nothing was."""
+        """Damage that was found in the store; empty while nothing was."""
         return self.repair.damage
 
     @property
@@ -336,7 +332,7 @@ class StreamReplica:
 
     @property
     def sound(self) -> bool:
-        """What is stored here is the stream as of `machine.applied_index`, all of it."""
+        """True when what is stored here is the stream as of `machine.applied_index`, all of it."""
         return not (self.installing or self.damaged or self.suspect or self.failed)
 
     @property

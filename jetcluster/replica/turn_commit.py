@@ -45,10 +45,21 @@ class TurnCommit:
         """The store should be flushed at once."""
 
     def mark(self) -> None:
-        """Something was applied in this turn."""
+        """Something is to be committed at the end of this turn."""
         if not self._scheduled:
             self._scheduled = True
-            self._timers.call_soon(self._end_of_turn)
+            self._timers.call_soon(self._turn_ends)
+
+    def end_of_turn(self) -> None:
+        """Something was applied in the turn that ends."""
+        if self._scheduled:
+            return
+        if self._held and not self._kv.pressing:
+            self._waiting = True
+        else:
+            if not self._held:
+                self._hold()
+            self._commit()
 
     def now(self) -> None:
         """Something was applied, and waits no longer than it must."""
@@ -58,14 +69,9 @@ class TurnCommit:
         """Nothing is committed from here on: the store is about to be closed."""
         self._stopped = True
 
-    def _end_of_turn(self) -> None:
-        if self._held and not self._kv.pressing:
-            self._scheduled = False
-            self._waiting = True
-            return
-        if not self._held:
-            self._hold()
-        self._commit()
+    def _turn_ends(self) -> None:
+        self._scheduled = False
+        self.end_of_turn()
 
     def _hold(self) -> None:
         self._held = True

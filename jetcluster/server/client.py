@@ -62,7 +62,10 @@ class Client(ClientLogin):
     def data_received(self, data: bytes) -> None:
         if self.close_reason:
             return
-        self._attempt(self._process, data)
+        try:
+            self._process(data)
+        except Exception:  # noqa: BLE001 - it is told there
+            self._failed()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._holds.add("over")  # the transport is gone: nothing pauses or resumes it
@@ -94,7 +97,7 @@ class Client(ClientLogin):
     @property
     def _has_input(self) -> bool:
         """Something has been read and waits for its turn."""
-        return bool(self._rest) or self._parser.more
+        return bool(self._rest or self._parser.waiting)
 
     def _forget_input(self) -> None:
         self._rest.clear()
@@ -110,9 +113,13 @@ class Client(ClientLogin):
     def _attempt(self, work: Callable[[_T], None], what: _T) -> None:
         try:
             work(what)
-        except Exception:  # a fault of ours with one client's input must not reach the loop or another client
-            log.exception("cid %d: internal error, closing the connection", self.cid)
-            self.close("Internal Error")
+        except Exception:  # noqa: BLE001 - it is told there
+            self._failed()
+
+    def _failed(self) -> None:
+        """A fault of ours with one client's input must not reach the loop or another client."""
+        log.exception("cid %d: internal error, closing the connection", self.cid)
+        self.close("Internal Error")
 
     def _process(self, data: bytes) -> None:
         self.last_activity = self.server.clock.monotonic()
@@ -202,7 +209,7 @@ class Client(ClientLogin):
                     if self.pending > mark or in_msgs >= quantum:
                         break
             else:  # all of this chunk; the next one, if this portion has time
-                if parser.more and in_msgs < quantum and not self.close_reason:
+                if parser.waiting and in_msgs < quantum and not self.close_reason:
                     now = self.server.clock.monotonic()
                     end = end or now + PORTION_SECONDS
                     if now < end:
@@ -217,10 +224,11 @@ class Client(ClientLogin):
         if self._asks:
             self.pause_reading("login")
             return
-        if self._has_input or self._valve is not None:
+        if self._rest or parser.waiting or self._valve is not None:
             self._queue(self._valve, light=in_msgs <= LIGHT and not self._has_input)
             return
-        self.resume_reading("portion")
+        if self._holds:
+            self.resume_reading("portion")
         if parser.error is not None:
             log.debug("cid %d: %s", self.cid, parser.error)
             self.close(parser.error.reason, parser.error.text)

@@ -61,7 +61,7 @@ class LeafInput(Connection):
         parser, clock = self._parser, self.server.clock
         end = clock.monotonic() + PORTION_SECONDS
         work = 0
-        while (self._rest or parser.more) and not self.close_reason and self._checking is None:
+        while (self._rest or parser.waiting) and not self.close_reason and self._checking is None:
             if work >= quantum or (work and clock.monotonic() >= end):
                 self._queue()
                 return

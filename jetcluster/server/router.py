@@ -261,7 +261,6 @@ class Router:
         return self.deliver_many(subject, [(subject, b"", headers, payload) for headers, payload in frames])
 
     def deliver_many(self, target: bytes, messages: Sequence[Outgoing]) -> int:
-        """See `consumer.ports.DeliveryBus`."""
         if not messages:
             return 0
         route = self.literals.get(target) or self.lookup(target)
@@ -326,11 +325,14 @@ class Router:
     def backlog(self, subject: bytes) -> int:
         """Bytes that the slowest taker of `subject` has not been sent yet: a connection of this node, or what other
         nodes have for their clients. Whoever publishes a lot to one reply subject waits while this is large: a client
-        would be closed as a slow consumer, and a congested link drops messages in the middle of an answer."""
+        would be closed as a slow consumer, and a congested link drops messages in the middle of an answer. -1 when
+        there is no taker."""
         if self.replies is not None and self.replies.is_mine(subject):
             response = self.replies.pending.get(subject)
-            return 0 if response is None else response.importer.backlog(response.reply)
+            return -1 if response is None else response.importer.backlog(response.reply)
         route = self._open(subject)
+        if not route.takers:
+            return -1
         waiting = [client.backlog for client in route.clients]
         waiting += [max(peer.pending, self.far.of(peer, subject)) for peer in route.peers]
         waiting += [self._group_backlog(group, subject) for group in route.queues]

@@ -83,9 +83,20 @@ class Batch:
         "_subjects",
         "_subjects_at",
         "count",
+        "encoded_bytes",
+        "has_headers",
+        "single",
+        "subject_count",
     )
 
     count: int
+    encoded_bytes: int
+    """Length of `raw`."""
+    has_headers: bool
+    single: list[bytes] | None
+    """`subjects` where there is only one."""
+    subject_count: int
+    """`len(subjects)`."""
 
     @staticmethod
     def encode(subjects: Sequence[bytes], headers: Sequence[bytes], payloads: Sequence[bytes]) -> bytes:
@@ -158,16 +169,20 @@ class Batch:
         self._buffer = raw
         self._start = offset
         self._end = len(raw)
+        self._subjects: list[bytes] | None
         self.count = count
+        self.encoded_bytes = len(raw) - offset
+        self.has_headers = bool(flags & _HEADERS)
         (subject_count,) = _U16.unpack_from(raw, at)
+        self.subject_count = subject_count
         at += 2
         if subject_count == 1:
             (size,) = _U16.unpack_from(raw, at)
             at += 2 + size
-            self._subjects: list[bytes] | None = [raw[at - size : at]]
+            self._subjects = self.single = [raw[at - size : at]]
         else:
             at, self._subject_lengths = self._column("H", subject_count, at)
-            self._subjects = None
+            self._subjects = self.single = None
             self._subjects_at = at
             at += sum(self._subject_lengths)
         self._index: array[int] | None = None
@@ -186,8 +201,11 @@ class Batch:
         self._body = at
         self._ends: list[int] | None = None
         self._asked = 0
-        if not verify and self._bodies(count) != len(raw) - at:  # a checksum vouches for the columns too
-            raise BatchError(f"{len(raw) - at} bytes of bodies where the columns say {self._bodies(count)}")
+        if verify:
+            return  # a checksum vouches for the columns too
+        size = self._payload_length * count if not flags & _HEADERS and flags & _SAME_LENGTH else self._bodies(count)
+        if size != len(raw) - at:
+            raise BatchError(f"{len(raw) - at} bytes of bodies where the columns say {size}")
 
     def _column(self, code: str, count: int, at: int) -> tuple[int, array[int]]:
         column = array(code)
@@ -208,23 +226,9 @@ class Batch:
         return found
 
     @property
-    def subject_count(self) -> int:
-        """`len(subjects)`."""
-        return len(self._subject_lengths) if self._subjects is None else len(self._subjects)
-
-    @property
     def raw(self) -> bytes:
         """The encoded batch; copies only when it was decoded from the middle of a longer string."""
         return self._buffer[self._start :] if self._start else self._buffer
-
-    @property
-    def encoded_bytes(self) -> int:
-        """Length of `raw`."""
-        return self._end - self._start
-
-    @property
-    def has_headers(self) -> bool:
-        return self._header_lengths is not None
 
     @property
     def body_bytes(self) -> int:
@@ -252,7 +256,7 @@ class Batch:
     def columns(self, low: int, high: int) -> tuple[list[bytes], list[bytes], list[bytes]]:
         """Subjects, header blocks and payloads of messages low..high-1, 0 <= low < high <= count."""
         raw, count = self._buffer, high - low
-        subjects = self.subjects
+        subjects = self.single or self.subjects
         index = self._index
         found = subjects * count if index is None else [subjects[number] for number in index[low:high]]
         self._span(high - 1)  # for its bounds, and the offsets
@@ -332,9 +336,9 @@ class Batch:
 
     def record_bytes(self, *, memory: bool = False) -> int:
         """Sum of `record_size` over all messages; no step per message for one subject and no headers."""
-        total = self.body_bytes + self.count * (MEMORY_RECORD if memory else FILE_RECORD)
+        total = self._end - self._body + self.count * (MEMORY_RECORD if memory else FILE_RECORD)
         if self._index is None:
-            total += len(self.subjects[0]) * self.count
+            total += len((self.single or self.subjects)[0]) * self.count
         else:
             lengths = [len(subject) for subject in self.subjects]
             total += sum(map(lengths.__getitem__, self._index))

@@ -34,7 +34,8 @@ class BlockCache:
     def put(self, stream: int, first_seq: int, batch: Batch) -> None:
         # what the objects around the bytes take, about: columns, and with the second message subjects and offsets
         size = batch.encoded_bytes + 500 + 64 * batch.subject_count + 10 * batch.count
-        self.drop(stream, first_seq)
+        if (stream, first_seq) in self._batches:
+            self.drop(stream, first_seq)
         if size * 4 > self._max_bytes:
             return
         self._batches[stream, first_seq] = batch, size

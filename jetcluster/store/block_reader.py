@@ -78,7 +78,7 @@ class BlockReader:
             columns.seqs.extend(seqs_here)
             columns.times.extend([shift + seq for seq in seqs_here])
             low, high = seqs_here[0] - first, seqs_here[-1] - first + 1
-            subjects, headers, payloads = batch.unpack().columns(low, high)
+            subjects, headers, payloads = batch.columns(low, high)
             if len(seqs_here) < high - low:
                 low += first
                 wanted = [seq - low for seq in seqs_here]
@@ -129,10 +129,11 @@ class BlockReader:
             size -= len(payload) + OVERHEAD
         return columns
 
-    def _by_block(self, seqs: Iterable[int]) -> Iterator[tuple[list[int], int, Batch, int]]:
+    def _by_block(self, seqs: Iterable[int]) -> list[tuple[list[int], int, Batch, int]]:
         """Parts of ascending `seqs`, block by block: those stored, what to add to a sequence for its time, the batch,
         and its first sequence."""
         blocks = self._blocks
+        found: list[tuple[list[int], int, Batch, int]] = []
         ordered = list(seqs)
         begin = 0
         while begin < len(ordered):
@@ -148,7 +149,8 @@ class BlockReader:
             if dead:
                 here = [seq for seq in here if not dead >> (seq - first) & 1]
             if here:
-                yield here, blocks.times[at] - first, self.batch(at), first
+                found.append((here, blocks.times[at] - first, self.batch(at), first))
+        return found
 
     def _load(self, at: int) -> Batch:
         first, count = self._blocks.firsts[at], self._blocks.counts[at]

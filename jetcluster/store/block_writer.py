@@ -57,14 +57,13 @@ class BlockWriter:
     def append(self, batch: Batch, first_seq: int, ts: int) -> None:
         blocks = self._blocks
         size = batch.record_bytes(memory=self._memory)
-        key = keys.block(self._stream, first_seq)
-        self._kv.put_new((key,), encode_block(key, ts, batch.raw))
-        key = keys.info(self._stream, first_seq)
-        self._kv.put_new((key,), encode_info(key, ts, batch.count, size, 0))
+        block, info = keys.block(self._stream, first_seq), keys.info(self._stream, first_seq)
+        writes = {block: encode_block(block, ts, batch.raw), info: encode_info(info, ts, batch.count, size, 0)}
         if not blocks.messages:
             blocks.first_seq = first_seq
         blocks.add(first_seq, batch.count, ts, size)
-        self._index.add_block(batch, first_seq)
+        self._index.add_block(batch, first_seq, writes)
+        self._kv.put_new(writes)
         self._cache.put(self._stream, first_seq, batch)
 
     def clear(self, first_seq: int) -> None:

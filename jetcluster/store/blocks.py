@@ -7,9 +7,9 @@ are bits, those cut off in front are only known from the stream's first sequence
 from __future__ import annotations
 
 import struct
-import zlib
 from array import array
 from bisect import bisect_right
+from zlib import crc32
 
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
@@ -31,7 +31,7 @@ _BATCH_START = 12
 def encode_block(key: bytes, ts: int, batch: bytes) -> bytes:
     """The stored value: check over key, time and the batch's own checksum, so that it also tells a swapped value.
     Checks leave the stream's id out: an export may be imported under another one."""
-    return _VALUE_HEAD.pack(_block_check(key, ts, batch, 0), ts) + batch
+    return _VALUE_HEAD.pack(crc32(b"%b%d %b" % (key[keys.STREAM_PREFIX :], ts, batch[:_BATCH_START])), ts) + batch
 
 
 def decode_block(key: bytes, value: bytes) -> tuple[int, Batch]:
@@ -42,29 +42,22 @@ def decode_block(key: bytes, value: bytes) -> tuple[int, Batch]:
     except (struct.error, BatchError) as error:
         seq = keys.seq_of(key)
         raise DamagedError(seq, seq) from error
-    if check != _block_check(key, ts, value, VALUE_HEAD):
+    start = value[VALUE_HEAD : VALUE_HEAD + _BATCH_START]
+    if check != crc32(b"%b%d %b" % (key[keys.STREAM_PREFIX :], ts, start)):
         seq = keys.seq_of(key)
         raise DamagedError(seq, seq)
     return ts, batch
 
 
-def _block_check(key: bytes, ts: int, raw: bytes, at: int) -> int:
-    return zlib.crc32(b"%b%d %b" % (key[keys.STREAM_PREFIX :], ts, raw[at : at + _BATCH_START]))
-
-
-def _info_check(key: bytes, rest: bytes) -> int:
-    return zlib.crc32(rest, zlib.crc32(key[keys.STREAM_PREFIX :]))
-
-
 def encode_info(key: bytes, ts: int, count: int, size: int, bits: int) -> bytes:
     """`size`: record bytes of the messages that `bits` leaves, as StoreState.bytes counts them."""
     rest = _INFO.pack(ts, count, size) + bits.to_bytes((bits.bit_length() + 7) // 8, "little")
-    return _CRC.pack(_info_check(key, rest)) + rest
+    return _CRC.pack(crc32(rest, crc32(key[keys.STREAM_PREFIX :]))) + rest
 
 
 def decode_info(key: bytes, value: bytes) -> tuple[int, int, int, int]:
     """Time, count, size, bits of deleted messages. Raises DamagedError."""
-    if len(value) < _INFO_FIXED or _CRC.unpack_from(value)[0] != _info_check(key, value[4:]):
+    if len(value) < _INFO_FIXED or _CRC.unpack_from(value)[0] != crc32(value[4:], crc32(key[keys.STREAM_PREFIX :])):
         seq = keys.seq_of(key)
         raise DamagedError(seq, seq)
     ts, count, size = _INFO.unpack_from(value, 4)
@@ -127,7 +120,7 @@ class BlockTable:
         if set(map(len, values)) == {_INFO_FIXED} and firsts[0] >= self.first_seq:
             # whole blocks, as nearly all are: in columns
             joined = b"".join(values)
-            checks = array("I", map(zlib.crc32, [value[4:] for value in values], map(zlib.crc32, tails)))
+            checks = array("I", map(crc32, [value[4:] for value in values], map(crc32, tails)))
             if checks == _column("I", joined, 0):
                 counts, sizes = _column("H", joined, 12), _column("I", joined, 14)
                 self.firsts += firsts
@@ -204,6 +197,17 @@ class BlockTable:
         if not bits:
             return range(low, high + 1)
         return [seq for seq in range(low, high + 1) if not bits >> (seq - first) & 1]
+
+    def first_live(self, seq: int, end: int, want: int) -> list[int]:
+        """The first `want` live sequences in seq..end-1, ascending."""
+        found: list[int] = []
+        at = self.from_seq(seq)
+        while at < len(self.firsts) and self.firsts[at] < end:
+            found += self.live_seqs(at, seq, end - 1)[: want - len(found)]
+            if len(found) >= want:
+                break
+            at = self.live_from(at + 1)
+        return found
 
     def next_live(self, seq: int) -> int | None:
         """Lowest live sequence >= `seq`."""

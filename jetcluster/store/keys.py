@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from functools import partial
 
 BLOCK = 1
 """stream | first sequence -> check u32, time i64, the encoded batch."""
@@ -40,12 +41,9 @@ def stream_end(kind: int, stream: int) -> bytes:
     return _STREAM.pack(kind, stream + 1) if stream < 0xFFFF_FFFF else bytes([kind + 1])
 
 
-def block(stream: int, first_seq: int) -> bytes:
-    return _STREAM_SEQ.pack(BLOCK, stream, first_seq)
-
-
-def info(stream: int, first_seq: int) -> bytes:
-    return _STREAM_SEQ.pack(INFO, stream, first_seq)
+block = partial(_STREAM_SEQ.pack, BLOCK)
+info = partial(_STREAM_SEQ.pack, INFO)
+"""(stream id, first sequence) -> key."""
 
 
 def seq_of(key: bytes) -> int:

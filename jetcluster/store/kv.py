@@ -71,12 +71,11 @@ class OpenWrites:
         self.values[key] = value
         self.size += len(key) + (len(value) if value is not None else 0)
 
-    def put_new(self, keys: Iterable[bytes], value: bytes) -> None:
-        added = dict.fromkeys(keys, value)
-        self.values.update(added)
-        self._new.update(added)
-        self._unsorted += added
-        self.size += sum(map(len, added)) + len(added) * len(value)
+    def put_new(self, pairs: dict[bytes, bytes]) -> None:
+        self.values.update(pairs)
+        self._new.update(pairs)
+        self._unsorted += pairs
+        self.size += sum(map(len, pairs)) + sum(map(len, pairs.values()))
 
     def delete_each(self, keys: Iterable[bytes]) -> None:
         values, new = self.values, self._new

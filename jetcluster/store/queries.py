@@ -115,6 +115,8 @@ class Queries:
 
     def _some(self, wanted: Wanted, seq: int, end: int, want: int) -> list[int]:
         """The first `want` live sequences in seq..end-1 that match."""
+        if self._index.covers_all(wanted):
+            return self._blocks.first_live(seq, end, want)
         found: list[int] = []
         while len(found) < want and seq < end:
             window = self.window(wanted, seq, want - len(found))

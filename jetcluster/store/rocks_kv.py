@@ -103,6 +103,7 @@ class RocksKv(Commits):
 
         self._rocks = rocksdict
         self._open = OpenWrites()
+        self.put_new = self._open.put_new
         self._eager = 0
         no_wal: Any = rocksdict.WriteOptions()
         no_wal.disable_wal = True  # an attribute; the published stubs call it a method
@@ -229,11 +230,6 @@ class RocksKv(Commits):
 
     def put(self, key: bytes, value: bytes) -> None:
         self._open.put(key, value)
-
-    def put_new(self, keys: Iterable[bytes], value: bytes) -> None:
-        """As `put` of each, for keys that were never there before, neither open nor committed. What is deleted again
-        before it is committed is then never written at all."""
-        self._open.put_new(keys, value)
 
     def delete(self, key: bytes) -> None:
         self._open.delete_each((key,))

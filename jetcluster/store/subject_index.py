@@ -99,6 +99,7 @@ class SubjectIndex:
         if len(hints) + len(subjects) > HINTS_KEPT:
             hints.clear()
         arrived, add = self.kept.arrivals.append, self._sorted.add
+        arrived_before = len(table)
         for last, subject in enumerate(subjects, first):
             packed = table.get(subject)
             if packed is None:
@@ -110,6 +111,8 @@ class SubjectIndex:
                 if count == 1:
                     hints[subject] = packed >> COUNT_BITS
                 table[subject] = last << COUNT_BITS | count + 1
+        if arrived_before != len(table):
+            self._sorted.settle()
 
     def replaced(self, subjects: Iterable[bytes], newest: Batch, first: int) -> Replaced:
         """Messages that a limit of one message per subject pushes out after `newest` was appended at `first`."""
@@ -180,19 +183,18 @@ class SubjectIndex:
 
     # -- blocks come and go ---------------------------------------------------------------------------------------
 
-    def add_block(self, batch: Batch, first: int) -> None:
-        """Postings and counts of a block just added to the block table, all of it live."""
-        subjects = batch.subjects
+    def add_block(self, batch: Batch, first: int, writes: dict[bytes, bytes]) -> None:
+        """Postings, into `writes`, and counts of a block just added to the block table, all of it live."""
+        subjects = batch.single or batch.subjects
         if self.lasts.open:
             self.lasts.added(subjects)
         if len(subjects) == batch.count:
-            self._kv.put_new(keys.postings(self._stream, subjects, range(first, first + batch.count)), b"")
+            for key in keys.postings(self._stream, subjects, range(first, first + batch.count)):
+                writes[key] = b""
             self._add_each(subjects, first)
-            self._sorted.settle()
             return
         if len(subjects) == 1:
-            key = keys.posting_prefix(self._stream, subjects[0]) + keys.seq_suffix(first)
-            self._kv.put_new((key,), WHOLE_BLOCK)
+            writes[keys.posting_prefix(self._stream, subjects[0]) + keys.seq_suffix(first)] = WHOLE_BLOCK
             self._add(subjects[0], batch.count, first + batch.count - 1)
             return
         single: list[bytes] = []
@@ -204,7 +206,7 @@ class SubjectIndex:
                 seqs.append(first + positions[0])
             else:
                 self._put_positions(subject, first, positions)
-        self._kv.put_new(keys.postings(self._stream, single, seqs), b"")
+        writes.update(dict.fromkeys(keys.postings(self._stream, single, seqs), b""))
 
     def add_rest(self, batch: Batch, first: int, bits: int, dead: int) -> None:
         """Postings and counts of a block of which `bits` were deleted and `dead` are gone, after a `clear` that took

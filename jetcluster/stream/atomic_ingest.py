@@ -29,7 +29,7 @@ class _Waiting(NamedTuple):
 
 
 class AtomicIngest:
-    __slots__ = ("_answers", "_backlog", "_clock", "_early", "_propose", "_waiting", "stage")
+    __slots__ = ("_answers", "_backlog", "_clock", "_propose", "_waiting", "stage")
 
     def __init__(
         self,
@@ -46,8 +46,6 @@ class AtomicIngest:
         self._backlog = backlog
         self._waiting: dict[int, _Waiting] = {}
         """By log index of the commit."""
-        self._early: tuple[int, BatchResult] = (0, BatchResult(0, 0, None))
-        """The last result that nobody waited for: a command may be applied before `propose` has returned its index."""
 
     def on_message(
         self, batch_id: bytes, subject: bytes, reply: bytes, headers: bytes, payload: bytes
@@ -85,14 +83,11 @@ class AtomicIngest:
         waiting = _Waiting(reply, commit.batch_id, len(commit.subjects), len(batch))
         self._waiting[index] = waiting
         self._backlog.add(waiting.messages, waiting.size)
-        if self._early[0] == index:
-            self.on_applied(index, self._early[1])
 
     def on_applied(self, index: int, result: BatchResult) -> None:
         """The BATCH_COMMIT at `index` was applied here; answers it if it was proposed here."""
         waiting = self._waiting.pop(index, None)
         if waiting is None:
-            self._early = index, result
             return
         self._backlog.remove(waiting.messages, waiting.size)
         answers = self._answers

@@ -22,21 +22,19 @@ _HEAD: Final = struct.Struct("<QH")
 
 
 class BatchParts:
-    __slots__ = ("_indexes", "_pieces", "_store", "_term")
+    __slots__ = ("_indexes", "_store", "_term", "pieces")
 
     def __init__(self, store: BlockStore) -> None:
         """Continues with the rows of `store`."""
         self._store = store
         self._indexes: list[int] = []
-        self._pieces: list[bytes] = []
+        self.pieces: list[bytes] = []
+        """The parts that came so far."""
         self._term = 0
         for key, value in store.side_scan(SIDE_BATCH_PARTS):
             self._term, _ = _HEAD.unpack_from(value)
             self._indexes.append(_KEY.unpack(key)[0])
-            self._pieces.append(value[_HEAD.size :])
-
-    def __len__(self) -> int:
-        return len(self._indexes)
+            self.pieces.append(value[_HEAD.size :])
 
     def add(self, index: int, term: int, part: BatchPart) -> None:
         if not self._continues(index, term) or part.number != len(self._indexes):
@@ -45,14 +43,14 @@ class BatchParts:
             return  # its start was made void: so is this
         self._term = term
         self._indexes.append(index)
-        self._pieces.append(part.data)
+        self.pieces.append(part.data)
         self._store.side_put(SIDE_BATCH_PARTS, _KEY.pack(index), _HEAD.pack(term, part.number) + part.data)
 
     def take(self, index: int, term: int, count: int) -> bytes | None:
         """The `count` parts right before the commit at `index`, joined; None when they are not there. Either way none
         are left."""
         whole = self._continues(index, term) and len(self._indexes) == count
-        joined = b"".join(self._pieces) if whole else None
+        joined = b"".join(self.pieces) if whole else None
         self.clear()
         return joined
 
@@ -60,7 +58,7 @@ class BatchParts:
         for index in self._indexes:
             self._store.side_delete(SIDE_BATCH_PARTS, _KEY.pack(index))
         self._indexes.clear()
-        self._pieces.clear()
+        self.pieces.clear()
 
     def _continues(self, index: int, term: int) -> bool:
         return not self._indexes or (term == self._term and index == self._indexes[-1] + 1)

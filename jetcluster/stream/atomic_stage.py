@@ -127,12 +127,8 @@ class AtomicStage:
         return len(self._open)
 
     @property
-    def _limits(self) -> BatchLimits:
-        return self.room.limits
-
-    @property
     def allow_msg_id(self) -> bool:
-        return self._limits.allow_msg_id
+        return self.room.limits.allow_msg_id
 
     def configure(self, rules: StreamRules) -> None:
         """The stream's configuration in force. Switching atomic batches off drops the open ones silently."""
@@ -176,8 +172,8 @@ class AtomicStage:
             batch = None
         if batch is None:
             if sequence != 1:
-                return self._too_large() if _size(sequence, commit) > self._limits.messages else _INCOMPLETE
-            if len(self._open) >= self._limits.per_stream or self.room.open >= self._limits.total:
+                return self._too_large() if _size(sequence, commit) > self.room.limits.messages else _INCOMPLETE
+            if len(self._open) >= self.room.limits.per_stream or self.room.open >= self.room.limits.total:
                 return _TOO_MANY
             batch = self._open[batch_id] = _Open()
             self.opened()
@@ -191,7 +187,7 @@ class AtomicStage:
                 return refused
         if commit is not None:
             return self._complete(batch_id, batch, commit)
-        batch.deadline = now + self._limits.timeout
+        batch.deadline = now + self.room.limits.timeout
         if LEVEL in headers:
             self._expect(None)
         else:
@@ -207,7 +203,7 @@ class AtomicStage:
         batch = self._expecting
         assert batch is not None
         headers = self.expected
-        limits, room, rules = self._limits, self.room, self.rules
+        limits, room, rules = self.room.limits, self.room, self.rules
         body = len(headers) + len(payload)
         size = len(subject) + body + MESSAGE_OVERHEAD
         now = self._clock.monotonic()
@@ -250,17 +246,17 @@ class AtomicStage:
         if sequence != len(batch.subjects) + 1 or (sequence == 1 and commit == b"eob"):
             self._abandon(batch_id, "incomplete")
             return _INCOMPLETE
-        if _size(sequence, commit) > self._limits.messages:
+        if _size(sequence, commit) > self.room.limits.messages:
             self._abandon(batch_id, "large")
             return self._too_large()
         return None
 
     def _stage(self, batch_id: bytes, batch: _Open, subject: bytes, headers: bytes, payload: bytes) -> ApiError | None:
         size = len(subject) + len(headers) + len(payload) + MESSAGE_OVERHEAD
-        if batch.size + size > self._limits.batch_bytes:
+        if batch.size + size > self.room.limits.batch_bytes:
             self._abandon(batch_id, "large")
-            return errors.by_code(10199, size=f"{self._limits.batch_bytes} bytes")
-        if self.room.staged_bytes + size > self._limits.total_bytes:
+            return errors.by_code(10199, size=f"{self.room.limits.batch_bytes} bytes")
+        if self.room.staged_bytes + size > self.room.limits.total_bytes:
             self._abandon(batch_id, "incomplete")
             return _INCOMPLETE
         if LEVEL in headers:
@@ -295,7 +291,7 @@ class AtomicStage:
         self.room.staged_bytes -= batch.size
 
     def _too_large(self) -> ApiError:
-        return errors.by_code(10199, size=self._limits.messages)
+        return errors.by_code(10199, size=self.room.limits.messages)
 
 
 def field(headers: bytes, needle: bytes) -> bytes | None:

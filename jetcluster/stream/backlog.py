@@ -31,7 +31,7 @@ MOST_BASE: Final = 1.0
 
 
 class Backlog:
-    __slots__ = ("_base", "bytes", "max_bytes", "max_messages", "messages", "valve", "window")
+    __slots__ = ("_base", "bytes", "full", "max_bytes", "max_messages", "messages", "valve", "window")
 
     def __init__(self, max_messages: int = PENDING_MESSAGES, max_bytes: int = PENDING_BYTES) -> None:
         self.max_messages = max_messages
@@ -42,10 +42,8 @@ class Backlog:
         self.valve = Valve()
         self._base = 0.0
         """Seconds that a proposal takes with hardly anything in front of it."""
-
-    @property
-    def full(self) -> bool:
-        return self.messages >= self.max_messages or self.bytes >= self.max_bytes
+        self.full = False
+        """Nothing more may wait."""
 
     @property
     def weight(self) -> int:
@@ -55,6 +53,7 @@ class Backlog:
         """Returns the weight of all that waits."""
         self.messages += messages
         self.bytes += size
+        self.full = self.messages >= self.max_messages or self.bytes >= self.max_bytes
         weight = self.bytes + self.messages * PER_MESSAGE
         if weight >= self.window:
             self.valve.close()
@@ -63,11 +62,12 @@ class Backlog:
     def remove(self, messages: int, size: int) -> None:
         self.messages -= messages
         self.bytes -= size
+        self.full = self.messages >= self.max_messages or self.bytes >= self.max_bytes
         if self.valve.closed and self.weight <= self.window // 2:
             self.valve.open()
 
-    def took(self, size: int, weight: int, seconds: float) -> None:
-        """A proposal of `size` bytes was applied `seconds` after it was made, when `weight` waited with it."""
+    def applied(self, messages: int, size: int, weight: int, seconds: float) -> None:
+        """A proposal was applied `seconds` after it was made, when `weight` waited with it."""
         if weight >= self.window >> 1:
             queued = seconds - self._base
             if queued > TARGET:
@@ -78,3 +78,7 @@ class Backlog:
         elif weight < LEAST:
             news = min(seconds, MOST_BASE) - self._base
             self._base += news / 2 if news < 0 else news / 64
+        self.messages -= messages
+        self.bytes -= size
+        if self.full or self.valve.closed:
+            self.remove(0, 0)

@@ -405,10 +405,14 @@ def decode(command: bytes) -> Command:
             raise CommandError(f"kind {kind} without its request's number")
         command = nameless(command)
     try:
+        if kind == PUBLISH:
+            return Publish(ts, Batch(command, HEAD.size, False))
+        if kind == CONSUMER_TURN:
+            return Extended(ts, kind, command[HEAD.size :], False)
         return _decode_body(kind, ts, command)
     except UnknownBatchError as error:
         raise UnknownCommandError(f"kind {kind}: {error}") from error
-    except (BatchError, struct.error, ValueError) as error:
+    except (BatchError, struct.error, ValueError, IndexError) as error:
         raise CommandError(f"kind {kind}: {error}") from error
 
 
@@ -421,8 +425,6 @@ def _known_flags(kind: int) -> int:
 
 def _decode_body(kind: int, ts: int, command: bytes) -> Command:
     at = HEAD.size
-    if kind == PUBLISH:
-        return Publish(ts, Batch.decode(command, at, verify=False))
     if kind == FAST_PUBLISH:
         return _decode_fast(ts, command)
     if kind == BATCH_COMMIT:

@@ -58,8 +58,8 @@ class LeaderDuties:
         "_machine",
         "_paused",
         "_propose",
-        "_republish",
         "_timer_at",
+        "republish",
     )
 
     def __init__(
@@ -88,7 +88,8 @@ class LeaderDuties:
         self._firing = False
         self._continuing = False
         """A CONTINUE is in the log and not applied yet, or about to be."""
-        self._republish: Republisher | None = None
+        self.republish: Republisher | None = None
+        """Where there is one, `applied` is called before publishers are answered."""
         self._paused = 0
         """Until then nothing is proposed."""
 
@@ -179,7 +180,7 @@ class LeaderDuties:
 
     def applied(self, kind: int) -> None:
         """After every command that this replica applied, by its kind."""
-        republish = self._republish
+        republish = self.republish
         if republish is not None and republish.messages:
             messages, republish.messages = republish.messages, []
             for subject, headers, payload in messages:
@@ -202,14 +203,14 @@ class LeaderDuties:
             self._firing = False
 
     def _set_republish(self, republish: Republisher | None) -> None:
-        self._republish = republish
+        self.republish = republish
         self._machine.observe(self._take if republish is not None else None)
 
     def _take(self, batch: Batch, first_seq: int, ts: int) -> None:
         """Inside apply, and on the leader alone: trouble here must not count as trouble with the command."""
-        assert self._republish is not None
+        assert self.republish is not None
         try:
-            self._republish.take(batch, first_seq, ts)
+            self.republish.take(batch, first_seq, ts)
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - the message is stored, and the stream must go on

@@ -38,21 +38,16 @@ _TOO_DEEP: Final = errors.by_code(
 class ExpectedWildcards:
     """`width` tells how many subjects have to be looked at to find what matches."""
 
-    __slots__ = ("_places", "_searches", "_spent", "width")
+    __slots__ = ("_places", "_searches", "spent", "width")
 
     def __init__(self) -> None:
         self.width: Callable[[bytes], int] = lambda subject_filter: 0
-        self._spent = 0
-        """Units, in this turn."""
+        self.spent = 0
+        """Units, in this turn; `end_turn` is wanted where there are some."""
         self._searches: set[tuple[bytes, tuple[bytes, ...]]] = set()
         """Those that the open command makes already."""
         self._places: dict[bytes, int] = {}
         """Its wildcards, and the message of it that asked last: what came before that is not looked at again."""
-
-    @property
-    def spent(self) -> bool:
-        """`end_turn` is wanted."""
-        return self._spent > 0
 
     def refusal(self, headers: bytes, place: int) -> ApiError | None:
         """Takes account of the message at `place` in the open command. An error: it must not get into the log."""
@@ -69,10 +64,10 @@ class ExpectedWildcards:
         if width >= WIDE:
             subjects += place - self._places.get(key, 0)
         units = EACH + subjects * (1 + len(tokens) // TOKENS_PER_UNIT)
-        alone = not self._spent and len(tokens) < TOKENS_PER_UNIT
-        if width > MAX_EXPECTED or (self._spent + units > MAX_EXPECTED and not alone):
+        alone = not self.spent and len(tokens) < TOKENS_PER_UNIT
+        if width > MAX_EXPECTED or (self.spent + units > MAX_EXPECTED and not alone):
             return TOO_WIDE
-        self._spent += units
+        self.spent += units
         self._searches.add(search)
         self._places[key] = place
         return None
@@ -83,5 +78,5 @@ class ExpectedWildcards:
         self._places.clear()
 
     def end_turn(self) -> None:
-        self._spent = 0
+        self.spent = 0
         self.end_command()

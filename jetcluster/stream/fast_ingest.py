@@ -59,7 +59,7 @@ class SentBatch(NamedTuple):
 
 
 class FastIngest:
-    __slots__ = ("_answers", "_backlog", "_call_flush", "_marked", "_open", "_rules", "waiting")
+    __slots__ = ("_answers", "_backlog", "_call_flush", "_open", "_rules", "marked", "waiting")
 
     def __init__(
         self, rules: StreamRules, opened: FastOpen, answers: Answers, backlog: Backlog, call_flush: Callable[[], None]
@@ -70,7 +70,7 @@ class FastIngest:
         self._answers = answers
         self._backlog = backlog
         self._call_flush = call_flush
-        self._marked: list[FastBatch | FastPart] = []
+        self.marked: list[FastBatch | FastPart] = []
         """Batches with messages in the open command; and those that end with it, without a message."""
         self.waiting: dict[int, list[SentBatch]] = {}
         """By log index of the command."""
@@ -78,11 +78,6 @@ class FastIngest:
     def __len__(self) -> int:
         """Open batches."""
         return len(self._open)
-
-    @property
-    def marked(self) -> bool:
-        """The open command has something of batches."""
-        return bool(self._marked)
 
     def configure(self, rules: StreamRules) -> None:
         """The configuration in force. Switching fast batches off drops the open ones silently."""
@@ -149,7 +144,7 @@ class FastIngest:
     def take(self) -> tuple[list[FastPart], list[SentBatch]]:
         """Takes the parts of the open command that belong to batches, and whose messages these are; the next command
         begins."""
-        marked, self._marked = self._marked, []
+        marked, self.marked = self.marked, []
         parts, sent = [], []
         for batch in marked:
             if isinstance(batch, FastPart):
@@ -291,7 +286,7 @@ class FastIngest:
     def _mark(self, batch: FastBatch, place: int, reply: bytes, size: int) -> None:
         if batch.runs is None:
             batch.runs = []
-            self._marked.append(batch)
+            self.marked.append(batch)
         batch.place(place, batch.seq)
         batch.reply = reply
         batch.size += (size - batch.size) >> 3
@@ -359,8 +354,8 @@ class FastIngest:
         """Closes it. If the log has some of it but no last message, its end goes there as well: else the next leader
         would take it for open."""
         self._open.close(batch)
-        if batch.seq and batch.seq != batch.commit_seq and len(self._marked) < MOST_MARKED:
-            self._marked.append(FastPart(batch.batch_id, b"", batch.flow, batch.gap_ok, commits=False, ends=True))
+        if batch.seq and batch.seq != batch.commit_seq and len(self.marked) < MOST_MARKED:
+            self.marked.append(FastPart(batch.batch_id, b"", batch.flow, batch.gap_ok, commits=False, ends=True))
             self._call_flush()
 
     def _finish(self, batch: FastBatch, reply: bytes) -> None:

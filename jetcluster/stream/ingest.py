@@ -61,11 +61,9 @@ class Ingest:
         "_backlog",
         "_call_soon",
         "_clock",
-        "_early",
         "_headers",
         "_open_bytes",
         "_payloads",
-        "_pending",
         "_propose",
         "_replies",
         "_scheduled",
@@ -74,6 +72,7 @@ class Ingest:
         "batch_messages",
         "batches",
         "fast",
+        "proposed",
         "valve",
         "wildcards",
     )
@@ -113,11 +112,8 @@ class Ingest:
         self._payloads: list[bytes] = []
         self._replies: list[bytes] = []
         self._open_bytes = 0
-        self._pending: dict[int, tuple[list[bytes], int, int, float]] = {}
+        self.proposed: dict[int, tuple[list[bytes], int, int, float]] = {}
         """Log index -> reply subjects (b"" for none), bytes, `Backlog.add`'s answer, when (monotonic)."""
-        self._early: dict[int, PublishResult | ApiError] = {}
-        """A group of one without fsync may apply a command before `propose` has returned its index: the last
-        result that nobody waited for."""
 
     @property
     def pending_messages(self) -> int:
@@ -186,9 +182,12 @@ class Ingest:
                 return
         if headers and not fast and EXPECTED_SUBJECT in headers and self._asks_too_much(headers, reply):
             return
-        if not subjects and not self._open():
-            self._answers.too_many((reply,))
-            return
+        if not subjects:  # bounds are looked at per batch
+            if self._backlog.full:
+                self._answers.too_many((reply,))
+                return
+            if not self._scheduled:
+                self._schedule()
         if headers or self._headers:
             self._add_headers(headers)
         subjects.append(subject)
@@ -234,7 +233,6 @@ class Ingest:
         self._open_bytes = 0
         if self.wildcards.spent:
             self.wildcards.end_command()
-        self._early.clear()
         try:
             index = self._propose(command)
         except RaftError as error:
@@ -244,27 +242,18 @@ class Ingest:
         if sent:
             self.fast.waiting[index] = sent
         weight = self._backlog.add(len(replies), len(command))
-        self._pending[index] = (replies, len(command), weight, self._clock.monotonic())
-        early = self._early.pop(index, None)
-        if isinstance(early, PublishResult):
-            self.on_applied(index, early)
-        elif early is not None:
-            self.on_refused(index, early)
+        self.proposed[index] = (replies, len(command), weight, self._clock.monotonic())
 
     def on_applied(self, index: int, result: PublishResult | BatchResult) -> None:
         """The PUBLISH or BATCH_COMMIT at `index` was applied here; acks it if this Ingest proposed it."""
         if isinstance(result, BatchResult):
             self.batches.on_applied(index, result)
             return
-        waiting = self._pending.pop(index, None)
+        waiting = self.proposed.pop(index, None)
         if waiting is None:
-            self._early.clear()
-            self._early[index] = result
             return
         replies, size, weight, since = waiting
-        backlog = self._backlog
-        backlog.took(size, weight, self._clock.monotonic() - since)
-        backlog.remove(len(replies), size)
+        self._backlog.applied(len(replies), size, weight, self._clock.monotonic() - since)
         answers = self._answers
         if not answers.no_ack and any(replies):
             answers.bus.publish_many(answers.acks.render(result, replies))
@@ -273,10 +262,8 @@ class Ingest:
 
     def on_refused(self, index: int, error: ApiError) -> None:
         """The command at `index`, whatever it was, could not be carried out."""
-        waiting = self._pending.pop(index, None)
+        waiting = self.proposed.pop(index, None)
         if waiting is None:
-            self._early.clear()
-            self._early[index] = error
             self.batches.on_applied(index, BatchResult(0, 0, error))
             return
         replies, size, _, _ = waiting
@@ -287,18 +274,11 @@ class Ingest:
 
     def on_dropped(self, first_index: int) -> None:
         """Leadership was lost: what was proposed at `first_index` and above stays without an answer."""
-        for index in [index for index in self._pending if index >= first_index]:
-            replies, size, _, _ = self._pending.pop(index)
+        for index in [index for index in self.proposed if index >= first_index]:
+            replies, size, _, _ = self.proposed.pop(index)
             self._backlog.remove(len(replies), size)
         self.batches.on_dropped(first_index)
         self.fast.on_dropped(first_index)
-
-    def _open(self) -> bool:
-        """First message of a batch: is there room, and is the flush scheduled? Bounds are looked at per batch."""
-        if self._backlog.full:
-            return False
-        self._schedule()
-        return True
 
     def _schedule(self) -> None:
         if not self._scheduled:

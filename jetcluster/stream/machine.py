@@ -124,6 +124,8 @@ class StreamMachine:
         self.asked: Asked
         """Requests that came with a number, for whoever asks again."""
         self._extension = extension
+        self._first_seq = 0
+        """First sequence of the store after the last command."""
         self.reload()
 
     def reload(self) -> None:
@@ -150,6 +152,7 @@ class StreamMachine:
         if self._extension is not None:
             self._extension.reload()
             self._extension.configure(self.rules)
+        self._first_seq = self.store.first_seq
         self.store.save_machine_state(self._state)
 
     def apply(self, index: int, term: int, command: bytes) -> Result:
@@ -166,9 +169,10 @@ class StreamMachine:
         except CommandError as error:
             self.malformed = error
             return self.refuse(index, term, command)
-        first_seq = self.store.first_seq
         if isinstance(decoded, Publish):
-            result: Result = self._publish(decoded)
+            base = max(decoded.ts, self.clock + 1)
+            result: Result = self._admission.admit(decoded.batch, base)
+            self.clock = base + decoded.batch.count - 1
         elif isinstance(decoded, FastPublish):
             result = self._publish_fast(index, decoded)
         elif isinstance(decoded, BatchCommit):
@@ -191,23 +195,25 @@ class StreamMachine:
             self.clock = max(self.clock, decoded.ts)
             result = self._administer(index, decoded)
             self._follow_jobs()
-        if self._extension is not None and self.store.first_seq != first_seq:
+        counts = self.store.counts
+        if self._extension is not None and counts[2] != self._first_seq:
             self._extension.trimmed()
+            counts = self.store.counts
         if self.fast.by_id:
             self.fast.forget(self.clock)
-        if self._parts and not isinstance(decoded, BatchPart):
+        if self._parts.pieces and not isinstance(decoded, BatchPart):
             self._parts.clear()
-        self._advance(index, term, command, result)
+        self._advance(index, term, command, result, counts)
         return result
 
     def refuse(self, index: int, term: int, command: bytes) -> ApiError:
         """The command at `index` could not be carried out, on any replica: it changes nothing, but is passed."""
         assert index > self.applied_index, (index, self.applied_index)
-        if self._parts:
+        if self._parts.pieces:
             self._parts.clear()
         if command[:1] == _FAST:
             self._end_fast(index, command)
-        self._advance(index, term, command, REFUSED)
+        self._advance(index, term, command, REFUSED, self.store.counts)
         return REFUSED
 
     @property
@@ -273,30 +279,22 @@ class StreamMachine:
             self.rules = StreamRules.from_config(commands.load_config(config[_REVISION.size :]))
             self.configured = True
 
-    def check(self) -> None:
-        """Asserts what holds between two commands."""
+    def _advance(
+        self, index: int, term: int, command: bytes, result: Result, counts: tuple[int, int, int, int]
+    ) -> None:
         store = self.store
-        held, messages = store.last_seq + 1 - store.first_seq, store.messages
-        assert 0 <= messages <= held, (self.name, messages, store.first_seq, store.last_seq)
-        assert store.num_subjects <= messages <= store.byte_count, (self.name, store.num_subjects, store.byte_count)
-        assert self.clock >= 0 and self.applied_term >= 0, (self.name, self.clock, self.applied_term)
-
-    def _advance(self, index: int, term: int, command: bytes, result: Result) -> None:
-        store = self.store
+        messages, size, first_seq, last_seq = counts
+        assert 0 <= messages <= last_seq + 1 - first_seq and messages <= size, (self.name, counts)
+        assert term >= self.applied_term and self.clock >= 0, (self.name, term, self.applied_term, self.clock)
         crc = zlib.crc32(command)
-        digest = blake2b(
-            _DIGEST.pack(
-                self.hash, index, term, crc, store.messages, store.byte_count, store.first_seq, store.last_seq
-            ),
-            digest_size=16,
-        )
+        self._first_seq = first_seq
+        digest = blake2b(_DIGEST.pack(self.hash, index, term, crc, *counts), digest_size=16)
         digest.update(digest_bytes(result))
         self.hash = digest.digest()
-        assert term >= self.applied_term, (term, self.applied_term)
         self.applied_index = index
         self.applied_term = term
-        self.check()
-        store.save_machine_state(self._state)
+        if not store.dirty:
+            store.save_machine_state(self._state)
 
     def _state(self) -> bytes:
         """Asked for once per commit of the store, however many commands that holds."""
@@ -317,12 +315,6 @@ class StreamMachine:
         if self._extension is not None and rules.retention == INTEREST:
             self._staging.on_stored = self._extension.stored
         self._admission = MessageAdmission(self.name, rules, self.store, self._dedupe, self._staging)
-
-    def _publish(self, command: Publish) -> Result:
-        base = max(command.ts, self.clock + 1)
-        result = self._admission.admit(command.batch, base)
-        self.clock = base + command.batch.count - 1
-        return result
 
     def _publish_fast(self, index: int, command: FastPublish) -> Result:
         if command.batch is None:

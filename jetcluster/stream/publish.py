@@ -71,13 +71,29 @@ _ROLLUP_NOT_PERMITTED: Final = errors.by_code(10111, err="rollup not permitted")
 class MessageAdmission:
     """`admit` one command after the other. Built anew when the rules change."""
 
-    __slots__ = ("_base", "_batch", "_dedupe", "_gate", "_grown", "_name", "_rules", "_staging", "_store", "rules")
+    __slots__ = (
+        "_base",
+        "_batch",
+        "_dedupe",
+        "_gate",
+        "_grown",
+        "_name",
+        "_rules",
+        "_staging",
+        "_store",
+        "_takes_all",
+        "rules",
+    )
 
     def __init__(
         self, name: str, rules: StreamRules, store: BlockStore, dedupe: DedupeWindow, staging: Staging
     ) -> None:
         self._name = name.encode()
         self.rules = self._rules = rules
+        self._takes_all = not (
+            rules.sealed or rules.max_msg_size or rules.allow_msg_counter or rules.kv_purge or rules.discard_new
+        )
+        """`_fits_whole` has nothing to look at."""
         self._store = store
         self._dedupe = dedupe
         self._staging = staging
@@ -97,7 +113,8 @@ class MessageAdmission:
             batch, self._grown = mapped(batch, self._rules.subject_transform, base)
         if self._dedupe.window and batch.has_headers:
             self._dedupe.advance(base, first_seq)
-        if (gate is None or gate.open) and self._fits_whole(batch) and not self._grown:
+        fits = self._takes_all or self._fits_whole(batch)
+        if fits and (gate is None or gate.open) and not self._grown:
             ids = self._new_ids(batch, first_seq) if batch.has_headers else []
             if ids is not None:
                 self._staging.store_whole(batch, first_seq, base, ids)
@@ -195,7 +212,8 @@ class MessageAdmission:
         rules = self._rules
         if rules.sealed or (rules.max_msg_size and not _each_at_most(batch, rules.max_msg_size)):
             return False
-        if self._looks_at_all(batch):
+        # Storing a message without a `Nats-` header may still be more than that.
+        if rules.allow_msg_counter or (rules.kv_purge and batch.has_headers and KV_OPERATION in batch.raw):
             return False
         if not rules.discard_new:
             return True
@@ -205,11 +223,6 @@ class MessageAdmission:
         if rules.max_msgs and store.messages + batch.count > rules.max_msgs:
             return False
         return not rules.max_bytes or store.byte_count + batch.record_bytes(memory=rules.memory) <= rules.max_bytes
-
-    def _looks_at_all(self, batch: Batch) -> bool:
-        """Storing a message without a `Nats-` header may still be more than that."""
-        rules = self._rules
-        return rules.allow_msg_counter or (rules.kv_purge and batch.has_headers and KV_OPERATION in batch.raw)
 
     def _new_ids(self, batch: Batch, first_seq: int) -> list[tuple[int, bytes]] | None:
         """(sequence, id) of the messages with a Nats-Msg-Id, when every message would be stored and none has another

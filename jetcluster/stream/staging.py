@@ -265,7 +265,7 @@ class Staging:
     def _append(self, batch: Batch, first_seq: int, ts: int) -> None:
         within = self.behind(batch.subjects) if self.behind is not None else None
         seq = first_seq
-        for piece in _blocks(batch):
+        for piece in (batch,) if batch.encoded_bytes <= MAX_BLOCK else _blocks(batch):
             if self.on_append is not None:
                 self.on_append(piece, seq, ts)
             self._store.append(piece, seq, ts)
@@ -331,10 +331,7 @@ def record_size(message: Message, *, memory: bool) -> int:
 
 
 def _blocks(batch: Batch) -> Iterator[Batch]:
-    """The batch in pieces that are good to store: reading one message reads its block."""
-    if batch.encoded_bytes <= MAX_BLOCK:
-        yield batch
-        return
+    """A long batch in pieces that are good to store: reading one message reads its block."""
     start, size = 0, 0
     for i in range(batch.count):
         size += batch.size_of(i)

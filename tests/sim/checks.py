@@ -78,19 +78,19 @@ class Checks:
         for gid, group in node.raft.groups.items():
             if group.stopped:
                 raise Violation("stopped", f"{node.name} {gid}: {group.stopped}")
-            if not group.engine.leads():
+            if not group.engine.leading:
                 continue
-            term = group.engine.term()
+            term = group.engine.term
             known = self.leaders.get((gid, term))
             if known is None:
                 self.leaders[(gid, term)] = node.name
                 self.world.stats["elections"] += 1
-                self.commit_seen[(gid, node.name, term)] = group.engine.commit_index()
+                self.commit_seen[(gid, node.name, term)] = group.engine.commit
                 self._completeness(node, gid, term)
             elif known != node.name:
                 raise Violation("election-safety", f"{known} and {node.name} lead {gid}/{term}")
             self._commit_soundness(node, gid, term)
-            commit = group.engine.commit_index()
+            commit = group.engine.commit
             log = node.journal.groups[gid]
             own = [i for i, _ in log.configs[1:] if i > commit and log.term_at(i) == term]
             if len(own) > 1:
@@ -110,7 +110,7 @@ class Checks:
 
     def _commit_soundness(self, node: SimNode, gid: int, term: int) -> None:
         group = node.raft.groups[gid]
-        commit = group.engine.commit_index()
+        commit = group.engine.commit
         key = (gid, node.name, term)
         seen = self.commit_seen.get(key, 0)
         if commit <= seen:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from jetcluster.raft import append, changes, engine, group, grouplog, membership, read_index, receiver, recovery
+from jetcluster.raft import append, changes, engine, group, membership, read_index, receiver, recovery
 from jetcluster.raft.codec import Append
 from jetcluster.raft.grouplog import GroupLog
 
@@ -16,7 +16,13 @@ Mutant = Callable[[], contextlib.AbstractContextManager[Any]]
 
 def _ack_before_fsync() -> contextlib.AbstractContextManager[Any]:
     """D12: entries count as durable when they are in memory."""
-    return mock.patch.object(grouplog.GroupLog, "durable_index", property(lambda self: self.last_index))
+
+    def place(self: GroupLog, index: int, *place: int) -> None:
+        real(self, index, *place)
+        self.written_index = index
+
+    real = GroupLog._place
+    return mock.patch.object(GroupLog, "_place", place)
 
 
 @contextlib.contextmanager
@@ -63,7 +69,7 @@ def _many_changes() -> Iterator[None]:
 
     def check(self: changes.Changes) -> membership.Config:
         config: membership.Config = self._group.log.config
-        if not self._group.engine.leads():
+        if not self._group.engine.leading:
             raise group.NotLeaderError(None)
         return config
 
@@ -88,7 +94,7 @@ def _one_vote_is_enough() -> contextlib.AbstractContextManager[Any]:
 
     def receive_vote(self: engine.Engine, peer: str, term: int) -> None:
         for voter in list(self._SyncObj__otherNodes):
-            if self.leads() or term != self.term():
+            if self.leading or term != self.term:
                 return
             real(self, voter.id, term)
 

@@ -475,7 +475,7 @@ class World:
         leaders = [
             n
             for n in self.nodes.values()
-            if not n.dead and n.paused_until <= self.now and gid in n.raft.groups and n.raft.groups[gid].engine.leads()
+            if not n.dead and n.paused_until <= self.now and gid in n.raft.groups and n.raft.groups[gid].engine.leading
         ]
         if not leaders:
             return

@@ -142,8 +142,8 @@ class MemKv(Commits):
         self._values[key] = value
         self._dirty = True
 
-    def put_new(self, keys: Iterable[bytes], value: bytes) -> None:
-        for key in keys:
+    def put_new(self, pairs: dict[bytes, bytes]) -> None:
+        for key, value in pairs.items():
             self.put(key, value)
 
     def delete_each(self, keys: Iterable[bytes]) -> None:

@@ -118,7 +118,7 @@ class TwinBus:
         return len(inboxes)
 
     def backlog(self, subject: bytes) -> int:
-        return self.unread.get(subject, 0)
+        return self.unread.get(subject, 0) if self.has_interest(subject) else -1
 
     def has_interest(self, subject: bytes) -> bool:
         return any(matches(subject, taken) for taken in [*self.inboxes, *(s.subject for s in self.subscriptions)])

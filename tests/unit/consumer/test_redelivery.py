@@ -128,7 +128,7 @@ def deliver(state: ConsumerState, redelivery: Redelivery, seqs: list[int], due: 
 def test_taken_and_given_back_keeps_the_order() -> None:
     state, redelivery = delivered(0)
     deliver(state, redelivery, [1, 2, 3, 4, 5], 10)
-    assert redelivery.expire(9) == [] and not len(redelivery)
+    assert redelivery.expire(9) == [] and not redelivery.order
     redelivery.expire(10)
     taken = redelivery.take(4)
     assert taken == [1, 2, 3, 4]

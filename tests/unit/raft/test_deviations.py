@@ -246,10 +246,10 @@ def test_d7_an_ack_of_another_term_does_not_count() -> None:
     index = leader.propose(b"x")
     leader.receiver.on_message("C", codec.Ack(leader.term - 1, index, 0, False))
     net.run(0.05)
-    assert leader.engine.match_index("C") < index
+    assert leader.engine.matches.get("C", 0) < index
     assert leader.commit_index < index
     leader.receiver.on_message("C", codec.Ack(leader.term, index + 40, 0, False))
-    assert leader.engine.match_index("C") < index, "an ack beyond the log is refused"
+    assert leader.engine.matches.get("C", 0) < index, "an ack beyond the log is refused"
     leader.receiver.on_message("C", codec.Ack(leader.term + 3, index, 0, False))
     assert leader.role is Role.FOLLOWER
     assert leader.term >= 4
@@ -452,7 +452,7 @@ def test_d16_a_peer_behind_the_log_is_offered_a_snapshot_and_goes_on_after_it() 
     leader.propose(b"after")
     net.run(0.3)
     assert net["C"].machine().commands() == net["A"].machine().commands()
-    assert leader.engine.match_index("C") == leader.last_index
+    assert leader.engine.matches.get("C", 0) == leader.last_index
 
 
 def test_d16_an_older_state_is_not_asked_for_and_leaves_no_gap() -> None:

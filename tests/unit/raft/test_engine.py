@@ -49,19 +49,34 @@ def test_the_hash_of_a_peer_is_the_same_in_every_process() -> None:
     assert Peer("nodeA") == Peer("nodeA")
 
 
-def test_the_commit_rule_sees_nothing_beyond_the_gate() -> None:
+def test_the_base_commits_nothing_by_itself() -> None:
+    """Its rule counts the leader before the leader's disk has anything."""
     net = Loopback("A")
     group = net.start()
     engine: Engine = group.engine
-    before = engine.commit_index()
+    before = engine.commit
     for _ in range(3):
         group.log.append(0, group.term, b"x")
-    engine.commit_gate = before
     engine.tick()
-    assert engine.commit_index() == before
-    engine.commit_gate = before + 2
+    assert engine.commit == before
+    assert engine.commit_to(before + 2)
     engine.tick()
-    assert engine.commit_index() == before + 2
+    assert engine.commit == before + 2
+    assert not engine.commit_to(before + 1), "nothing is taken back"
+    assert engine.commit == before + 2
+
+
+def test_what_comes_of_the_leader_that_is_followed_goes_into_the_log_with_its_commit() -> None:
+    net = Loopback()
+    net.start()
+    follower = net["B"].group()
+    engine, log = follower.engine, follower.log
+    end, term = log.last_index, follower.term
+    engine.receive_append("A", term, end + 9, end, log.last_term, [(b"x", end + 1, term, 0), (b"y", end + 2, term, 0)])
+    assert [log.entry(index) for index in (end + 1, end + 2)] == [(term, 0, b"x"), (term, 0, b"y")]
+    assert engine.commit == end + 2, "no more than there is"
+    engine.receive_leader("A", term, end)
+    assert engine.commit == end + 2
 
 
 def test_entries_of_older_terms_are_not_committed_by_counting() -> None:
@@ -77,16 +92,14 @@ def test_entries_of_older_terms_are_not_committed_by_counting() -> None:
     group.log.append(0, 2, b"old")
     engine.campaign()
     engine.receive_vote("B", 4)
-    assert engine.leads()
+    assert engine.leading
     assert engine.noop_index() == 3
     engine.receive_match("B", 2)
-    engine.commit_gate = 2
-    engine.tick()
-    assert engine.commit_index() == 0
+    assert not engine.commit_to(2)
+    assert engine.commit == 0
     engine.receive_match("B", 3)
-    engine.commit_gate = 3
-    engine.tick()
-    assert engine.commit_index() == 3
+    assert engine.commit_to(3)
+    assert engine.commit == 3
 
 
 @pytest.mark.parametrize("call", ["_applyCommand", "_SyncObj__doApplyCommand"])

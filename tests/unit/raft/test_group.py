@@ -54,6 +54,19 @@ def test_a_long_backlog_is_applied_in_slices() -> None:
     assert applied == list(range(1, 21))
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_nothing_is_applied_before_propose_has_returned(durable: bool) -> None:
+    """Also in a group of one whose entries count before the disk has them: who proposes knows the index by then."""
+    net = Loopback("A")
+    net["A"].create(1, ("A",), durable=durable)
+    net.run(2.0)
+    group, machine = net["A"].group(), net["A"].machine()
+    group.propose(b"x")
+    assert machine.commands() == []
+    net.run(0.1)
+    assert machine.commands() == [b"x"]
+
+
 def test_only_what_is_on_the_own_disk_is_applied() -> None:
     net = Loopback()
     leader = net.start()

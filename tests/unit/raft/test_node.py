@@ -115,6 +115,6 @@ def test_what_may_use_the_reserve_gets_in_on_a_full_disk() -> None:
     index = leader.propose(b"purge", reserve=True)
     net.run(0.1)
     assert leader.commit_index == index, "followers go deeper than leaders"
-    net["A"].journal._write_failed = True
+    net["A"].journal.stuck = True
     with pytest.raises(StorageFullError):
         leader.propose(b"purge", reserve=True)

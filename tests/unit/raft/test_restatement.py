@@ -45,7 +45,7 @@ def test_a_roll_with_many_groups_holds_no_turn_for_long() -> None:
         fill(busy, 10, size=10_000)
         bench.settle()
     fill(busy, 1)
-    assert not bench.journal.restatement.running
+    assert not bench.journal.restatement.left
     after = [found for number, found in contents(bench.disk) if number > before]
     stated = [[r.gid for r in found if r.kind == records.STATE] for found in after]
     assert max(map(len, stated)) <= PER_BATCH + 1
@@ -81,17 +81,17 @@ def test_older_segments_stay_until_every_group_is_stated_again() -> None:
     bench.settle()
     journal = bench.journal
     before = journal.segment
-    assert not journal.restatement.running
+    assert not journal.restatement.left
     fill(logs[0], 1, size=1 << 20)
     journal._submit(journal._seal())  # the disk has it; the loop has not heard of that
     assert journal.segment == before + 1
-    assert journal.restatement.running
+    assert journal.restatement.left
     logs[0].written_index = logs[0].compactable = logs[0].last_index
     logs[0].compact(logs[0].last_index)
     journal.retention.collect()
     assert journal.retention.oldest <= before, "what tells of the quiet groups goes only when they are stated again"
     bench.settle()
-    assert not journal.restatement.running
+    assert not journal.restatement.left
     journal.housekeep()
     bench.settle()
     assert min(bench.disk.segments()) > before
@@ -193,7 +193,7 @@ def test_what_is_to_leave_the_disk_leaves_it_although_a_pass_was_under_way() -> 
     journal._busy = True
     fill(logs[5], 1, size=1 << 16)
     journal._seal()
-    assert journal.restatement.running
+    assert journal.restatement.left
     journal.forget_old()
     forgotten = journal.segment
     journal._busy = False

@@ -21,7 +21,7 @@ def test_answers_come_in_order_once_applied() -> None:
     assert log == ["a", "b"]
     held.applied(9)
     assert log == ["a", "b", "c"]
-    assert len(held) == 0
+    assert not held.waiting
 
 
 def test_gives_up_after_a_while_and_only_on_what_is_overdue() -> None:

@@ -51,7 +51,7 @@ class KvMachine(RuleBasedStateMachine):
         """Longer than KEYS: none was there before."""
         keys = [b"new%d" % (len(self.new) + n) for n in range(count)]
         self.new += keys
-        self.kv.put_new(keys, value)
+        self.kv.put_new(dict.fromkeys(keys, value))
         self.model.update(dict.fromkeys(keys, value))
 
     @precondition(lambda self: hasattr(self, "kv") and self.new)
@@ -158,12 +158,12 @@ def kv(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RocksKv]:
 
 def test_what_is_new_and_deleted_again_is_never_written(tmp_path: Path) -> None:
     kv = RocksKv(tmp_path / "db")
-    kv.put_new([b"a", b"b"], b"value")
+    kv.put_new({b"a": b"value", b"b": b"value"})
     kv.put(b"a", b"longer value")
     kv.delete_each([b"a", b"b"])
     assert kv.get(b"a") is None and kv.open_bytes == 0
     assert kv.commit() == 0
-    kv.put_new([b"a"], b"value")
+    kv.put_new({b"a": b"value"})
     assert kv.commit() == 1
     kv.delete_each([b"a"])
     assert kv.commit() == 2  # this one has to be written
@@ -173,7 +173,7 @@ def test_what_is_new_and_deleted_again_is_never_written(tmp_path: Path) -> None:
 
 def test_a_failed_commit_may_have_written_what_was_new(tmp_path: Path) -> None:
     kv = RocksKv(tmp_path / "db")
-    kv.put_new([b"a"], b"value")
+    kv.put_new({b"a": b"value"})
 
     class Written:
         """Writes, and says that it did not."""
@@ -207,7 +207,7 @@ def test_a_commit_is_pressing_when_it_is_large_or_its_keys_were_searched(tmp_pat
     assert kv.pressing
     kv.commit()
     assert not kv.pressing
-    kv.put_new([b"%d" % n for n in range(kv_module.HELD_WRITES)], b"")
+    kv.put_new({b"%d" % n: b"" for n in range(kv_module.HELD_WRITES)})
     assert kv.pressing
     kv.commit()
     kv.delete_range(b"c", b"d")
@@ -403,13 +403,13 @@ def test_what_was_written_since_the_last_commit_is_taken_back_for_one_stream(kv:
     kv.put(key(1, b"a"), b"new")
     kv.delete(key(1, b"b"))
     kv.put(key(1, b"b"), b"again")
-    kv.put_new([key(1, b"e"), key(1, b"f")], b"new")
+    kv.put_new({key(1, b"e"): b"new", key(1, b"f"): b"new"})
     kv.delete_each([key(1, b"f")])
     kv.delete_range(key(1, b"c"), key(1, b"d"))
     kv.put(key(2, b"x"), b"other")
     kv.discard(1)
     assert rows() == {b"a": b"old", b"b": b"old", b"c": b"old", b"d": b"old", b"x": b"other"}
-    kv.put_new([key(1, b"e")], b"once more")
+    kv.put_new({key(1, b"e"): b"once more"})
     kv.commit()
     kv.discard(1)
     assert rows() == {b"a": b"old", b"b": b"old", b"c": b"old", b"d": b"old", b"e": b"once more", b"x": b"other"}

@@ -179,7 +179,7 @@ async def test_a_write_that_would_have_to_wait_is_put_off(kv: RocksKv) -> None:
 
     db: Any = kv._db
     stalled = kv._db = Stalled(db)
-    kv.put_new([b"a"], b"1")
+    kv.put_new({b"a": b"1"})
     assert kv.commit() == kv.commit() == 0
     assert kv.open_bytes and stalled.writes == 1, "no batch is made in vain"
     assert kv.busy_since is not None and not kv.failing

@@ -144,21 +144,6 @@ def test_lost_leadership_leaves_the_commit_without_an_answer() -> None:
     assert bench.bus.sent == []
 
 
-def test_a_result_may_come_before_its_index() -> None:
-    bench = Batches()
-    propose = bench.log.propose
-
-    def at_once(command: bytes) -> int:
-        index = propose(command)
-        bench.ingest.on_applied(index, BatchResult(5, 1, None))
-        return index
-
-    bench.ingest.batches._propose = at_once
-    bench.send(1, "1")
-    assert [json.loads(ack)["seq"] for _, ack, _ in bench.bus.sent] == [5]
-    assert bench.ingest.pending_messages == 0
-
-
 def test_a_stream_without_acks_answers_nothing() -> None:
     bench = Batches(no_ack=True)
     bench.send(1)

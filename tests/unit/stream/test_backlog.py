@@ -38,8 +38,7 @@ def run(backlog: Backlog, rate: float, seconds: float, base: float = 0.0, comman
         since, due, weight = flying.pop(0)
         now = max(now, due)
         wait = now - since
-        backlog.took(command, weight, wait)
-        backlog.remove(0, command)
+        backlog.applied(0, command, weight, wait)
     return wait
 
 
@@ -63,8 +62,7 @@ def test_what_a_proposal_takes_alone_is_not_held_against_those_in_front_of_it() 
     backlog = Backlog()
     for _ in range(400):
         weight = backlog.add(1, 100)
-        backlog.took(100, weight, 0.2)
-        backlog.remove(1, 100)
+        backlog.applied(1, 100, weight, 0.2)
     run(backlog, 20e6, 30.0, base=0.2)
     assert backlog.window >= 20e6 * 0.15
 

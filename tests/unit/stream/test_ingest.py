@@ -249,22 +249,6 @@ def test_commands_of_others_are_not_acked() -> None:
     assert bench.bus.sent == []
 
 
-def test_a_command_applied_inside_propose_is_acked() -> None:
-    bench = Bench()
-    propose = bench.log.propose
-
-    def at_once(command: bytes) -> int:
-        index = propose(command)
-        bench.ingest.on_applied(index, PublishResult(9, 1, None))
-        return index
-
-    bench.ingest._propose = at_once
-    bench.publish()
-    bench.end_turn()
-    assert bench.bus.sent == [(b"r", b'{"stream":"S","seq":9}', b"")]
-    assert bench.ingest.pending_messages == 0
-
-
 def test_publishers_wait_while_enough_waits_to_be_applied() -> None:
     class Waiting(Client):
         def __init__(self) -> None:
@@ -392,19 +376,3 @@ def test_a_command_that_all_replicas_refuse_is_answered() -> None:
     assert (bench.ingest.pending_messages, bench.ingest.pending_bytes) == (0, 0)
     bench.ingest.on_refused(77, errors.by_code(10051, err="no"))  # of somebody else
     assert len(bench.bus.sent) == 2
-
-
-def test_a_command_refused_inside_propose_is_answered() -> None:
-    bench = Bench()
-    propose = bench.log.propose
-
-    def at_once(command: bytes) -> int:
-        index = propose(command)
-        bench.ingest.on_refused(index, errors.by_code(10051, err="no"))
-        return index
-
-    bench.ingest._propose = at_once
-    bench.publish()
-    bench.end_turn()
-    assert bench.errors() == [10051]
-    assert bench.ingest.pending_messages == 0

@@ -540,10 +540,10 @@ def test_a_stream_may_go_as_far_as_half_of_what_a_sequence_can_be() -> None:
     assert Stream(first_seq=farthest).one("a") == farthest
 
 
-def test_a_store_that_cannot_be_is_noticed() -> None:
-    store = BlockStore(MemKv(), 1, memory=False)
-    machine = StreamMachine("S", StreamRules.from_config({"name": "S", "subjects": ["s"]}), store)
-    machine.check()
-    machine.clock = -1
+@pytest.mark.parametrize("counts", [(-1, 0, 1, 0), (1, 40, 1, 0), (5, 200, 7, 10), (3, 2, 1, 3), (0, 0, 9, 7)])
+def test_a_store_that_cannot_be_is_noticed(counts: tuple[int, int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Stream(subjects=["s"])
+    stream.publish(("s", b"", b"1"))
+    monkeypatch.setattr(type(stream.store), "counts", counts)
     with pytest.raises(AssertionError):
-        machine.check()
+        stream.publish(("s", b"", b"2"))

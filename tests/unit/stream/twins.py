@@ -119,6 +119,7 @@ class NaiveStore:
     def __init__(self, *, memory: bool = False) -> None:
         self.memory = memory
         self.rows: dict[int, Msg] = {}
+        self.dirty = False
         self.first_seq = 1
         self.last_seq = 0
         self.last_ts = 0
@@ -206,6 +207,10 @@ class NaiveStore:
     @property
     def byte_count(self) -> int:
         return self.state.bytes
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        return self.messages, self.byte_count, self.first_seq, self.last_seq
 
     def last_seq_of(self, subject: bytes) -> int:
         state = self.subject(subject)
