@@ -16,9 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jetcluster.clock import SeededRng, SystemClock
+from jetcluster.clock import SystemClock
 from jetcluster.server.options import OpenAuthenticator, ServerOptions
 from jetcluster.server.server import Server
+from tests.twins.time import SeededRng
 from tests.unit.server.support import Bench, Peer
 
 AT_ONCE = 500

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from jetcluster.clock import SeededRng, SystemClock
+from jetcluster.clock import SystemClock
 from jetcluster.server.options import OpenAuthenticator, OpenIdentity, ServerOptions
 from jetcluster.server.server import Server
 from tests.cluster.harness import find_server
+from tests.twins.time import SeededRng
 
 from .conversation import Transcript, load, play
 

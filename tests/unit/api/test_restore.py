@@ -12,9 +12,9 @@ import pytest
 
 from jetcluster.api import restore
 from jetcluster.api.context import RestoreRoom
-from jetcluster.clock import SeededRng
 from jetcluster.protocol import s2
 from jetcluster.stream import archive
+from tests.twins.time import SeededRng
 from tests.unit.api.fakes import FakeBus
 
 

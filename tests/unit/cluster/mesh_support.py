@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from jetcluster.clock import ManualTime, SystemRng
+from jetcluster.clock import SystemRng
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.identity import new_id
 from jetcluster.mesh.info import split_url
@@ -16,6 +16,7 @@ from jetcluster.mesh.options import ConfiguredRoute, MeshOptions
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import RemotePeer
 from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from tests.twins.time import ManualTime
 
 _RNG = SystemRng()
 

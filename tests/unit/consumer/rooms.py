@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.consumer import turn as log_turn
 from jetcluster.consumer.delivery import MOVED
 from jetcluster.consumer.delivery_context import OwnerDependencies
@@ -18,6 +17,7 @@ from jetcluster.protocol.bus import Callback, Outgoing
 from jetcluster.protocol.subjects import matches
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
+from tests.twins.time import ManualTime, SeededRng
 from tests.unit.consumer.nodes import Node
 
 SECOND = 1_000_000_000

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from jetcluster.clock import ManualTime
 from jetcluster.mesh.auth import Handshake
 from jetcluster.mesh.frames import FrameReader, Kind, encode_msg, encode_ping, encode_raft
 from jetcluster.mesh.link import (
@@ -22,6 +21,7 @@ from jetcluster.mesh.link import (
 from jetcluster.mesh.mesh import NodeMesh
 from jetcluster.mesh.options import MeshOptions
 from jetcluster.raft.config import RaftConfig
+from tests.twins.time import ManualTime
 from tests.unit.cluster.mesh_support import info
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.clock import SeededRng, SystemRng
+from jetcluster.clock import SystemRng
 from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.auth import Reason, encode_refused
 from jetcluster.mesh.dialer import DialTarget
@@ -21,6 +21,7 @@ from jetcluster.mesh.identity import IdentityError, load_identity, new_id, save_
 from jetcluster.mesh.info import decode_info, decode_proof, encode_info
 from jetcluster.mesh.link import is_local
 from jetcluster.mesh.node_key import FILE_NAME, NodeKey, load_key, verify
+from tests.twins.time import SeededRng
 from tests.unit.cluster.mesh_support import full, info, node, route_to, stop, until
 from tests.unit.cluster.rogue import SECRET, Rogue
 

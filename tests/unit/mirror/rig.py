@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.mirror.links import Links
 from jetcluster.mirror.pace import paces
 from jetcluster.mirror.ports import LinkDependencies
@@ -16,6 +15,7 @@ from jetcluster.stream import commands
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.rules import StreamRules
 from tests.twins.mem_kv import MemKv
+from tests.twins.time import ManualTime, SeededRng
 
 CREATED = "2026-01-02T03:04:05.000000006Z"
 

@@ -10,7 +10,6 @@ from base64 import urlsafe_b64encode
 from hashlib import sha256
 from typing import Any
 
-from jetcluster.clock import ManualTime
 from jetcluster.objects.bucket import Bucket
 from jetcluster.objects.host import BucketHost, Done, ObjectLimits
 from jetcluster.protocol.bus import Bus, Origin
@@ -21,6 +20,7 @@ from jetcluster.stream.ingest import Ingest
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.results import BatchResult, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
+from tests.twins.time import ManualTime
 from tests.unit.stream.twins import NaiveStore, RecordingBus, block
 
 Json = dict[str, Any]

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import json
 
-from jetcluster.clock import ManualTime
 from jetcluster.errors import by_code
 from jetcluster.objects.host import BucketHost, ObjectLimits
+from tests.twins.time import ManualTime
 from tests.unit.stream.twins import NaiveStore, RecordingBus
 
 

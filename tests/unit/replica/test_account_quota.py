@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from jetcluster.clock import ManualTime
 from jetcluster.mesh.frames import FrameError
 from jetcluster.model.limits import AccountLimits
 from jetcluster.replica.account_quota import MAX_SIZE, NOTICE, TELL_SECONDS, WARN_SECONDS, AccountQuota, Holding
 from jetcluster.stream.answers import RefusedError
+from tests.twins.time import ManualTime
 from tests.unit.cluster.nodes import ListLog
 
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import uvloop
 
-from jetcluster.clock import SeededRng, SystemClock
+from jetcluster.clock import SystemClock
 from jetcluster.server.options import OpenAuthenticator, ServerOptions
 from jetcluster.server.server import Server
+from tests.twins.time import SeededRng
 
 Body = Callable[[], Coroutine[Any, Any, None]]
 

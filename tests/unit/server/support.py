@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.client import Client
 from jetcluster.server.options import Authenticator, OpenAuthenticator, ServerOptions
 from jetcluster.server.server import Server
+from tests.twins.time import ManualTime, SeededRng
 
 QUIET = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true,"protocol":1}\r\n'
 
