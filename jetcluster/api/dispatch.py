@@ -17,8 +17,7 @@ from jetcluster import errors
 from jetcluster.api import request as api_request
 from jetcluster.api.context import ApiContext, RequestCounters
 from jetcluster.api.object_claims import NO_RESPONDERS, ObjectClaims
-from jetcluster.api.request import Request, check_api_level, check_size
-from jetcluster.api.seed_codes import renumbered
+from jetcluster.api.request import Request, check_api_level, check_size, renumbered
 from jetcluster.budget import BusyError, Job, Work
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model.advisory import API_AUDIT_SUBJECT

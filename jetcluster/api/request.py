@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from jetcluster import API_LEVEL, errors
-from jetcluster.errors import by_code
+from jetcluster.errors import SEED_STREAM_NOT_FOUND, ApiError, by_code
 from jetcluster.model.advisory import (
     ConsumerAction,
     Event,
@@ -23,6 +23,15 @@ MAX_BODY = 1024 * 1024
 REQUEST_SECONDS = 3.9
 """A request is answered within so long, whatever it has to ask of other nodes: stock clients give up after 5 s. What
 was begun may still be carried out then, as after any 503."""
+SEED_CODES: Final = {
+    10059: SEED_STREAM_NOT_FOUND,  # stream not found
+    10065: 10059,  # subjects overlap with an existing stream
+    10013: 10071,  # a consumer of that name exists: in use,
+    10105: 10071,  # active,
+    10148: 10071,  # with another configuration
+}
+"""Error numbers as the specification has them, which nats-server gives to other errors. For answers of the API only:
+clients of every language know PubAcks by nats-server's numbers, and 10071 is "wrong last sequence" there."""
 _LEVEL_HEADER = b"\r\nNats-Required-Api-Level:"
 
 
@@ -91,3 +100,9 @@ def check_size(payload: bytes) -> None:
     """ApiError 400/10025 for a body that is too large to be worth decoding."""
     if len(payload) > MAX_BODY:
         raise by_code(errors.INVALID_JSON, err=f"request exceeds {MAX_BODY} bytes")
+
+
+def renumbered(error: ApiError) -> ApiError:
+    """The same error with the specification's number."""
+    number = SEED_CODES.get(error.err_code)
+    return error if number is None else ApiError(error.code, number, error.description)

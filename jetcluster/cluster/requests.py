@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from jetcluster.budget import BusyError, LoopBudget
 from jetcluster.clock import Clock
 from jetcluster.errors import STREAM_GENERAL, ApiError, PassingError, by_code
-from jetcluster.mesh.api import Mesh, MeshError
+from jetcluster.mesh.api import MeshError
+from jetcluster.mesh.core import MeshCore
 from jetcluster.model.codec import encoding, is_long
 from jetcluster.raft.api import BackpressureError, RaftError, StorageFullError
 from jetcluster.records import dataclass
@@ -73,7 +74,7 @@ class LeaderRequests:
     def __init__(
         self,
         method: str,
-        mesh: Mesh,
+        mesh: MeshCore,
         leaders: LeaderTable,
         clock: Clock,
         handler: Handler,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from jetcluster.consumer.state import ConsumerState
+from jetcluster.model import times
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import times
 
 
 def num_pending(state: ConsumerState, store: BlockStore) -> int:

@@ -1,10 +1,8 @@
-"""The node mesh as the rooms above it see it: peers, Raft frames, request/reply between nodes, and notices."""
+"""`NodeInfo` and the errors of requests between nodes (`mesh.core.MeshCore`)."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import field
-from typing import Protocol
 
 from jetcluster.errors import PassingError
 from jetcluster.records import dataclass
@@ -45,35 +43,3 @@ class MeshError(PassingError):
 class MeshRefusedError(MeshError):
     """The peer answered, and the answer is no: asking the same again is of no use. Any other MeshError says that the
     answer, if there is one, did not come."""
-
-
-class Mesh(Protocol):
-    me: NodeInfo
-
-    @property
-    def peers(self) -> dict[str, NodeInfo]:
-        """Connected peers by peer id, without this node."""
-        ...
-
-    def send_raft(self, peer: str, gid: int, frame: bytes) -> bool: ...
-
-    def serve(self, method: str, handler: Callable[[str, bytes], Awaitable[bytes]], *, strangers: bool = False) -> None:
-        """Answers `call(method)` from members of the cluster, and with `strangers` from whoever is linked:
-        handler(peer_id, payload) -> reply payload. Raising answers an error."""
-        ...
-
-    async def call(self, peer: str, method: str, payload: bytes, timeout: float = 5.0) -> bytes:  # noqa: ASYNC109
-        """Asks a peer; a call to this node's own id runs the local handler. Raises MeshError."""
-        ...
-
-    def notify(self, peer: str | None, kind: str, payload: bytes) -> None:
-        """Fire and forget, in order with all else on the link; `None` tells every connected peer."""
-        ...
-
-    def on_notice(self, kind: str, handler: Callable[[str, bytes], None], *, strangers: bool = False) -> None:
-        """As with `serve`. A handler that raises `frames.FrameError` has the link closed."""
-        ...
-
-    def on_peers(self, up: Callable[[NodeInfo], None], down: Callable[[NodeInfo], None]) -> None:
-        """Registers a listener for links coming up (called at once for those already up) and going down."""
-        ...

@@ -23,11 +23,11 @@ from jetcluster.mirror.pace import Pace
 from jetcluster.mirror.ports import LinkDependencies
 from jetcluster.mirror.start import start_of
 from jetcluster.mirror.upstream import Start, Upstream
+from jetcluster.model import times
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin, Subscription
 from jetcluster.store.api import DamagedError
-from jetcluster.stream import times
 from jetcluster.stream.rules import LIMITS, short_hash
 from jetcluster.stream.runs import LATEST_TIME
 

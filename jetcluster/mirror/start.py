@@ -6,8 +6,8 @@ from typing import Final
 
 from jetcluster.mirror.ports import LinkTarget
 from jetcluster.mirror.upstream import Start, Upstream
+from jetcluster.model import times
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import times
 
 CHUNK: Final = 512
 SEARCHED: Final = 65_536

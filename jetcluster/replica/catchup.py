@@ -19,7 +19,8 @@ from functools import partial
 
 from jetcluster.clock import Clock, Rng
 from jetcluster.logs import Log
-from jetcluster.mesh.api import Mesh, MeshError
+from jetcluster.mesh.api import MeshError
+from jetcluster.mesh.core import MeshCore
 from jetcluster.replica.exports import CLOSE, OPEN, Exports, Opened
 from jetcluster.replica.pull import RETRY_PAUSE, Pull, Transfer
 from jetcluster.replica.snapshot_owner import SnapshotOwner
@@ -35,7 +36,7 @@ FULL_SECONDS = 30.0
 class CatchUp:
     """Serves this node's snapshots and pulls those of peers. One pull per group at a time."""
 
-    def __init__(self, mesh: Mesh, clock: Clock, rng: Rng, owners: dict[int, SnapshotOwner], log: Log) -> None:
+    def __init__(self, mesh: MeshCore, clock: Clock, rng: Rng, owners: dict[int, SnapshotOwner], log: Log) -> None:
         self._mesh = mesh
         self._clock = clock
         self._owners = owners

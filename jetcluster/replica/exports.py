@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from jetcluster.clock import Clock, Rng
 from jetcluster.logs import Log
-from jetcluster.mesh.api import Mesh, MeshError
+from jetcluster.mesh.api import MeshError
+from jetcluster.mesh.core import MeshCore
 from jetcluster.raft.codec import MAX_NUMBER
 from jetcluster.raft.membership import Config, ConfigError, decode_config, encode_config
 from jetcluster.records import dataclass
@@ -102,7 +103,7 @@ class Exports:
 
     def __init__(
         self,
-        mesh: Mesh,
+        mesh: MeshCore,
         clock: Clock,
         rng: Rng,
         owners: Mapping[int, SnapshotOwner],

@@ -13,7 +13,8 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import Clock
-from jetcluster.mesh.api import Mesh, MeshError, MeshRefusedError
+from jetcluster.mesh.api import MeshError, MeshRefusedError
+from jetcluster.mesh.core import MeshCore
 from jetcluster.records import dataclass
 from jetcluster.replica.exports import ASK_RANGES, ASK_READ, CHUNK_BYTES, RANGES, READ, SLICE, Spans, rest
 from jetcluster.store.rocks_cursor import Snapshot
@@ -59,7 +60,7 @@ class Pull:
 class Transfer:
     """One walk through export `export_id` of `pull.peer`."""
 
-    def __init__(self, mesh: Mesh, clock: Clock, pull: Pull, export_id: str) -> None:
+    def __init__(self, mesh: MeshCore, clock: Clock, pull: Pull, export_id: str) -> None:
         self._mesh = mesh
         self._clock = clock
         self._pull = pull

@@ -8,10 +8,15 @@ difference to the sum.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Final
 
-from jetcluster.stream.increments import parse_increment
+MAX_DIGITS: Final = 4096
+"""Longest increment and total. Upstream only the header block bounds them; adding and printing numbers of 64 KB for
+every message is quadratic work that one client could order."""
+
+_INTEGER: Final = re.compile(rb"[+-]?[0-9]+")
 
 KEY: Final = b"Nats-Counter-Sources"
 MAX_BYTES: Final = 32_768
@@ -103,3 +108,10 @@ def _is_flat(value: bytes) -> bool:
 
 _OPEN: Final = ord("{")
 _NO_BRACES: Final = bytes(byte for byte in range(256) if byte not in b"{}")
+
+
+def parse_increment(value: bytes) -> int | None:
+    """The number in `Nats-Incr`; None when it is none (or longer than MAX_DIGITS)."""
+    if _INTEGER.fullmatch(value) is None or len(value) > MAX_DIGITS + 1:
+        return None
+    return int(value)

@@ -10,9 +10,8 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import counter_sources
-from jetcluster.stream.counter_sources import KEY, MAX_BYTES, NONE, Seen
+from jetcluster.stream.counter_sources import KEY, MAX_BYTES, MAX_DIGITS, NONE, Seen, parse_increment
 from jetcluster.stream.fields import nats_fields, replaced
-from jetcluster.stream.increments import MAX_DIGITS, parse_increment
 from jetcluster.stream.ports import SIDE_COUNTED, Message
 from jetcluster.stream.rules import StreamRules
 

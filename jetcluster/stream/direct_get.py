@@ -17,13 +17,13 @@ from typing import Final, TypeAlias, Union
 
 from jetcluster import API_LEVEL
 from jetcluster.budget import Steps
+from jetcluster.model import times
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.api import Columns, DamagedError, LostViewError, Msg
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KvError
 from jetcluster.store.view import View
-from jetcluster.stream import times
 from jetcluster.stream.get_request import GetRequest, MalformedRequest
 
 Frame = tuple[bytes, bytes]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
+from jetcluster.model import times
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import times
 
 SUBJECTS_PAGE: Final = 100_000
 """Most subjects in one answer; the rest is asked for with `offset`."""

@@ -11,10 +11,10 @@ from binascii import b2a_base64
 from typing import Any, Final
 
 from jetcluster import errors
+from jetcluster.model import times
 from jetcluster.protocol import headers as header_block
 from jetcluster.store.api import Msg
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import times
 from jetcluster.stream.direct_get import find_one, level_is_met
 from jetcluster.stream.get_request import GetRequest, MalformedRequest
 

@@ -7,10 +7,10 @@ is promised, as upstream; subscribers see gaps in Nats-Last-Sequence.
 
 from __future__ import annotations
 
+from jetcluster.model import times
 from jetcluster.protocol.subjects import is_valid_literal
 from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import times
 from jetcluster.stream.rules import StreamRules
 
 

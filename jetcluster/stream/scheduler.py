@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Final
 
+from jetcluster.model import times
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import commands, schedules, times
+from jetcluster.stream import commands, schedules
 from jetcluster.stream.commands import Firing
 from jetcluster.stream.cron import CronError
 from jetcluster.stream.durations import SECOND

@@ -6,7 +6,8 @@ import pytest
 
 from jetcluster.consumer import turn
 from jetcluster.consumer.info import consumer_info, num_pending
-from jetcluster.stream import commands, times
+from jetcluster.model import times
+from jetcluster.stream import commands
 from tests.unit.consumer.nodes import SECOND, Node
 
 

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jetcluster.model import times
 from jetcluster.store.api import DamagedError, Msg
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import direct_get, times
+from jetcluster.stream import direct_get
 from jetcluster.stream.direct_get import Answer, DirectGet, Frame, GetReply
 from tests.twins.mem_kv import MemKv
 from tests.unit.stream.twins import NaiveStore, NaiveView, block

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetcluster.errors import ApiError
+from jetcluster.model import times
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import commands, times
+from jetcluster.stream import commands
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.results import Counted, Duplicate, PublishResult, Result

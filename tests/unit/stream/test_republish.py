@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from jetcluster.stream import times
+from jetcluster.model import times
 from jetcluster.stream.republish import Republisher
 from tests.unit.stream.test_machine import T0, Stream
 from tests.unit.stream.twins import block
