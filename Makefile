@@ -7,6 +7,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.jetcluster-installed
+DOCS_STAMP := $(VENV)/.jetcluster-docs-installed
 WORKERS ?= 2
 SECONDS_OF_CHAOS ?= 60
 # Tests of real processes wait a third of their time, so three files run at a time, the long ones first.
@@ -96,8 +97,13 @@ chaos: install tools ## faults under load, every acked message accounted for on 
 image: ## the container image `jetcluster` (deploy/build-image.sh: also where no registry can be reached)
 	@deploy/build-image.sh
 
-docs: install ## checks every relative link of the Markdown pages
+docs: $(DOCS_STAMP) ## checks every reference of pages, docstrings and comments; builds the site into build/site
 	$(BIN)/python -m scripts.check_docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet -e '.[docs]'
+	@touch $@
 
 clean: ## removes the environment, tools, caches and bench data
 	rm -rf .venv .tools .bench .demo .chaos .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

@@ -82,7 +82,7 @@ class Job(Generic[T]):
                 self.over = True
                 self._done(stop.value)
             return True
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the result
+        except Exception as error:  # noqa: BLE001 - it belongs to the one that waits for the result
             if not self.over:
                 self.over = True
                 self._failed(error)
@@ -115,7 +115,7 @@ class LoopBudget:
     # ---- the time of one turn of the loop
 
     def has_time(self) -> bool:
-        """Is something left of this turn of the loop? Whoever asks first begins it."""
+        """Is something left of this turn of the loop? The first to ask begins it."""
         now = self._clock.monotonic()
         if self._end < 0:
             self._end = now + SLICE

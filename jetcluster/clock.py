@@ -1,7 +1,7 @@
 """Time, randomness and timers as parameters: the only module that asks the operating system for them.
 
 Everything else takes a `Clock`, an `Rng` or `Timers`, so that a test or the simulation can replay it. `apply` of a
-state machine gets none of them: time comes stamped into the command (docs/architecture.md, "determinism").
+state machine gets none of them: time comes stamped into the command (docs/architecture.md, "Determinism").
 """
 
 from __future__ import annotations

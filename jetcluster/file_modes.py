@@ -1,5 +1,5 @@
-"""Who may read what a server writes: messages, keys and tokens its own user alone, the log and the pid and ports files
-whoever the umask lets.
+"""The modes of the files that a server writes: messages, keys and tokens are for its own user alone, the log and the
+pid and ports files for those whom the umask lets.
 
 The umask is the one way to the files that RocksDB makes, some of them in its own threads. It is the process's, so that
 it is set where the process begins (`keep_private`), and what is for others gets its mode by name.
@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from jetcluster.files import Files
 
 FOLDER: Final = 0o700
 FILE: Final = 0o600
@@ -47,39 +51,48 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, FILE)
 
 
-def make_folder(path: Path) -> None:
-    """A folder for this server's own files, with those above it that are missing. Raises OSError."""
-    missing = [one for one in (path, *path.parents) if not one.exists()]
-    path.mkdir(parents=True, exist_ok=True, mode=FOLDER)
-    for one in missing:
-        one.chmod(FOLDER)
-
-
-def tighten(root: Path) -> tuple[int, OSError | None]:
+def tighten(root: Path, files: Files = os) -> tuple[int, OSError | None]:
     """Takes from others what an earlier version has left them under `root`. Returns how many files and folders had
     been open, and the first error: what cannot be closed stays as it is. Links are not followed."""
     closed, failed = 0, None
-    for folder, _, files in os.walk(root):
-        here = Path(folder)
-        for path in (here, *(here / name for name in files)):
-            try:
-                closed += _close(path, is_root=path == root)
-            except FileNotFoundError:
-                continue  # RocksDB has removed it meanwhile
-            except OSError as error:
-                failed = failed or error
+    for path in _under(root, files):
+        try:
+            closed += _close(path, files, is_root=path == root)
+        except FileNotFoundError:
+            continue  # RocksDB has removed it meanwhile
+        except OSError as error:
+            failed = failed or error
     return closed, failed
+
+
+def _under(root: Path, files: Files) -> Iterator[Path]:
+    """`root`, and all that is in it and below; a folder that cannot be listed is empty."""
+    yield root
+    try:
+        names = sorted(files.listdir(root))
+    except OSError:
+        return
+    for name in names:
+        path = root / name
+        try:
+            folder = stat.S_ISDIR(files.lstat(path).st_mode)
+        except OSError:
+            continue
+        if folder:
+            yield from _under(path, files)
+        else:
+            yield path
 
 
 def tighten_files(folder: Path, pattern: str) -> None:
     """The same of some files of a folder that may hold others, which stay as they are. Raises OSError."""
     for path in folder.glob(pattern):
-        _close(path, is_root=False)
+        _close(path, os, is_root=False)
 
 
-def _close(path: Path, *, is_root: bool) -> bool:
-    found = path.stat(follow_symlinks=is_root).st_mode
+def _close(path: Path, files: Files, *, is_root: bool) -> bool:
+    found = (files.stat(path) if is_root else files.lstat(path)).st_mode
     if not (stat.S_ISREG(found) or stat.S_ISDIR(found)) or not found & _OTHERS:
         return False
-    path.chmod(stat.S_IMODE(found) & ~_OTHERS)
+    files.chmod(path, stat.S_IMODE(found) & ~_OTHERS)
     return True

@@ -1,4 +1,4 @@
-"""How long things take, as a histogram that costs a bisection: plain integers, no locks, no text.
+"""A histogram of times that costs a bisection per value: plain integers, no locks, no text.
 
 Hot paths observe once per loop turn, or sample, never per message. Monitoring reads the counts (`/metrics`).
 """

@@ -1,5 +1,5 @@
-"""Where lines of the log end up, and the thread that writes them so that the event loop never waits: a descriptor, a
-file that is put aside when it is long enough, or syslog.
+"""The writing of the log's lines by a thread, so that the event loop never waits: to a descriptor, a file that is put
+aside when it is long enough, or syslog.
 
 Names of files put aside and the lines about it are nats-server's (`x.log.2026.11.20.10.01.23.167217000`), so that what
 cleans up after it cleans up after us.

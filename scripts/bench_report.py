@@ -127,7 +127,7 @@ def write_page(figures: Figures, rounds: int, seconds: float, folder: Path) -> s
         "# Benchmarks",
         "",
         f"Written by `make bench` (`python -m scripts.bench --rounds {rounds} --seconds {seconds:g}`) on "
-        f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}. Medians over {rounds} rounds; every round is a fresh "
+        f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}. {_rounds(rounds)}; every round is a fresh "
         "three-node cluster on loopback, the two servers take turns in one run, on one disk, and the load client "
         "shares the CPUs.",
         "",
@@ -144,14 +144,27 @@ def write_page(figures: Figures, rounds: int, seconds: float, folder: Path) -> s
         lines += ["", "## Stream API and consumers", "",
                   "Here nats-server runs with its lazy default: it acks before it fsyncs. jetcluster fsyncs on a "
                   "majority first, as always.", "", *_table(figures, FEATURES)]  # fmt: skip
-    lines += ["", "Spread over the rounds (lowest to highest):", "", "| figure | jetcluster | nats-server |",
-              "| --- | ---: | ---: |"]  # fmt: skip
+    if rounds > 1:
+        lines += _spreads(figures)
+    lines += ["", "[Notes on the benchmarks](benchmarks-notes.md) says what each figure depends on, and what was "
+              "measured by other commands."]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _rounds(rounds: int) -> str:
+    return "Figures of one round" if rounds == 1 else f"Medians over {rounds} rounds"
+
+
+def _spreads(figures: Figures) -> list[str]:
+    """The lowest and highest value of each figure over the rounds."""
+    lines = ["", "Spread over the rounds (lowest to highest):", "", "| figure | jetcluster | nats-server |",
+             "| --- | ---: | ---: |"]  # fmt: skip
     for row in ROWS + FEATURES:
         if figures.median(OURS, row.key) is None:
             continue
         spread = [_spread(figures.samples.get(server, {}).get(row.key)) for server in (OURS, PEER)]
         lines.append(f"| {row.label} ({row.unit}) | {spread[0]} | {spread[1]} |")
-    return "\n".join(lines) + "\n" + _notes()
+    return lines
 
 
 def _table(figures: Figures, rows: list[Row]) -> list[str]:
@@ -166,12 +179,6 @@ def _table(figures: Figures, rows: list[Row]) -> list[str]:
             row.judge(ours, peer, figures)]  # fmt: skip
         lines.append(f"| {row.label} | {row.unit} | {number(ours)} | {number(peer)} | {ratio} | {row.goal} | {met} |")
     return lines
-
-
-def _notes() -> str:
-    """Hand-written findings live beside the page and are carried over: a new run replaces figures, not reasons."""
-    notes = TOP / "docs" / "benchmarks-notes.md"
-    return "\n" + notes.read_text() if notes.exists() else ""
 
 
 def _spread(values: list[float] | None) -> str:

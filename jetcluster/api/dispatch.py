@@ -22,6 +22,7 @@ from jetcluster.budget import BusyError, Job, Work
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model.advisory import API_AUDIT_SUBJECT
 from jetcluster.model.codec import dumps, encoding, is_long
+from jetcluster.ordered import OrderedSet
 
 if TYPE_CHECKING:
     from jetcluster.api.endpoints import Endpoint
@@ -94,8 +95,8 @@ class JetStreamApi:
         self._queued_bytes = 0
         self._starting: Job[None] | None = None
         """Requests are being begun."""
-        self._running: set[asyncio.Task[None]] = set()
-        self._sessions: set[asyncio.Task[None]] = set()
+        self._running: OrderedSet[asyncio.Task[None]] = OrderedSet()
+        self._sessions: OrderedSet[asyncio.Task[None]] = OrderedSet()
 
     def start(self) -> None:
         prefixes = ["$JS.API."]

@@ -7,7 +7,7 @@ the interest in its reply subject. While no peer has JetStream nobody listens, a
 
 What the other node would ask of the requester's connection is judged here, since it does not cross: a request that has
 the server publish where the client may not is answered with the refusal that it would get there.
-A node without JetStream is no member of the cluster, and whoever has the routes' password looks like one. So only
+A node without JetStream is no member of the cluster, and a process with the routes' password looks like one. So only
 members hand over what the system account asks, and what concerns the cluster itself: such requests are for the clients
 of a node with JetStream.
 """

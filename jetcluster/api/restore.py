@@ -226,7 +226,7 @@ class RestoreReceiver:
             tell_transfer(self._bus, name, "restore_complete", event)
 
     async def _beat(self) -> None:
-        """Without this the meta leader gives the restore up (`cluster.restores`), as it must when this node dies."""
+        """Without this the meta leader gives the restore up (`meta.restores`), as it must when this node dies."""
         while True:
             await asyncio.sleep(ALIVE_SECONDS)
             try:
@@ -264,7 +264,7 @@ class RestoreReceiver:
         except ApiError as error:
             self._refuse(reply, error)
             return False
-        except Exception as error:  # noqa: BLE001 - whatever the archive holds, its sender gets an answer
+        except Exception as error:  # noqa: BLE001 - the sender of any archive gets an answer
             self._context.log.error("restore failed", stream=self._assignment.name, error=repr(error))  # noqa: TRY400
             self._refuse(reply, by_code(_FAILED, err="the archive cannot be taken in"))
             return False
@@ -421,7 +421,7 @@ class RestoreReceiver:
         try:
             await streams.meta(self._context, "stream_delete", self._request, name=name, gid=self._assignment.gid)
         except ApiError as error:
-            if error.err_code != errors.STREAM_NOT_FOUND:  # the meta leader will give it up (`cluster.restores`)
+            if error.err_code != errors.STREAM_NOT_FOUND:  # the meta leader will give it up (`meta.restores`)
                 self._context.log.warning("a half restored stream is left for now", stream=name, error=str(error))
 
 

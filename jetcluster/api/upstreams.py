@@ -1,6 +1,6 @@
 """Consumers that mirrors and sources of nats-server ask for on a stream whose messages go when they are acknowledged.
 
-nats-server asks for one and the same consumer, without acks, whatever the upstream's retention is; with `workqueue` or
+nats-server asks for one and the same consumer, without acks, for any retention of the upstream; with `workqueue` or
 `interest` the upstream makes a durable one of it, which waits for acknowledgements by flow control (ADR-60).
 Without that a message would be gone as soon as it was sent.
 """

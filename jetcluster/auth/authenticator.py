@@ -1,4 +1,4 @@
-"""Who a connection is: CONNECT options -> account, user, permissions."""
+"""The authenticator: from the options of a CONNECT to an account, a user and permissions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class AuthError(CallerError):
 
 @dataclass(slots=True, frozen=True)
 class Session:
-    """What holds for one connection, and not for all of its account: users with JWTs have such limits. -1 is none."""
+    """The terms that hold for one connection, and not for all of its account: users with JWTs have such limits. -1 is
+    none."""
 
     max_subscriptions: int = -1
     max_payload: int = -1
@@ -136,7 +137,7 @@ class Authenticator:
         raise AuthError("no or wrong credentials")
 
     def slow_part(self, connect: Mapping[str, object]) -> SlowPart | None:
-        """What `check` would compute of these for longer than an event loop can wait (bcrypt), to be done in a thread
+        """The part of `check` that computes for longer than an event loop can wait (bcrypt), to be done in a thread
         before; None for nothing."""
         name, password = _text(connect, "user"), _text(connect, "pass")
         if self._users:

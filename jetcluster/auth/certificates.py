@@ -1,4 +1,4 @@
-"""Who a client certificate names, and whether it is one of the pinned ones.
+"""The user that a client certificate names, and the check against pinned certificates.
 
 The names of a certificate are tried in this order, and the first one that a user has decides: e-mail addresses, DNS
 names and URIs of the subject alternative names; the distinguished name, its parts in any order (RFC 4514); the subject
@@ -55,7 +55,7 @@ class CertificateError(PeerError):
 
 @dataclass(slots=True, frozen=True)
 class PeerCertificate:
-    """What the other end has shown, and its TLS library has verified."""
+    """A certificate that the other end has shown and its TLS library has verified."""
 
     emails: tuple[str, ...] = ()
     dns_names: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ def read_certificate(der: bytes) -> PeerCertificate:
 
 
 def certificate_of(transport: asyncio.BaseTransport) -> PeerCertificate | None:
-    """What the other end of a connection has shown; None for nothing, and without TLS. Raises CertificateError."""
+    """The certificate that the other end has shown; None for none, and without TLS. Raises CertificateError."""
     session = transport.get_extra_info("ssl_object")
     der = session.getpeercert(binary_form=True) if session is not None else None
     return read_certificate(der) if der else None
@@ -186,7 +186,7 @@ def _user_by_dn(dn: tuple[Rdn, ...], users: Collection[str]) -> str | None:
 
 @lru_cache(maxsize=4096)
 def parse_dn(text: str) -> tuple[Rdn, ...] | None:
-    """Of a distinguished name as RFC 4514 writes it; None when `text` is none."""
+    """The parts of a distinguished name as RFC 4514 writes it; None when `text` is none."""
     parts: list[Rdn] = []
     attributes: list[tuple[str, str]] = []
     for attribute, ends_part in _attributes(text):

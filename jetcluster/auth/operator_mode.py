@@ -1,4 +1,4 @@
-"""Who a connection is in operator mode: a user's JWT, believed because its account and the operator vouch for it.
+"""The authenticator of operator mode: a user's JWT counts because its account and the operator vouch for it.
 
 Order and outcome of the checks are nats-server's.
 """
@@ -46,7 +46,7 @@ class AccountExpiredError(AuthError):
 
 
 class IssuerError(AuthError):
-    """Who signed the user's JWT may not, or not any more."""
+    """The signer of the user's JWT may not sign, or not any more."""
 
     live_text = ""
 

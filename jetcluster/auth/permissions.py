@@ -1,4 +1,4 @@
-"""Which subjects a user may publish to, subscribe to and be delivered."""
+"""`UserPermissions`: the subjects that a user may publish to, subscribe to and be delivered."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class _SubscribeList:
         )
 
     def denies(self, subject: bytes, queue: bytes | None) -> bool:
-        """Of a subscription, or of a delivery to one."""
+        """True when a `deny` entry takes a subscription, or a delivery to one."""
         return self.plain.takes(subject) or (queue is not None and _queue_in(queue, self._queues_for(subject)))
 
     def _queues_for(self, subject: bytes) -> list[bytes]:
@@ -113,11 +113,11 @@ class UserPermissions:
             self.can_deliver = self._is_not_denied
 
     def denies_publish(self, subject: bytes) -> bool:
-        """True when a `deny` entry takes `subject`, whatever `allow` says."""
+        """True when a `deny` entry takes `subject`; it wins over `allow`."""
         return self._publish_deny.takes(subject)
 
     def can_publish(self, subject: bytes) -> bool:
-        if subject.startswith(_OBJECTS):  # the bucket is what must be allowed, by whatever name it is asked
+        if subject.startswith(_OBJECTS):  # the bucket is what must be allowed, by each of its names
             if self._publish_deny.takes(subject):
                 return False
             subject = subject[len(_API) :]

@@ -1,4 +1,4 @@
-"""What a server proves itself with at the hub of a leaf link: a user's JWT and nkey, or the nkey alone."""
+"""The credentials that a server shows at the hub of a leaf link: a user's JWT and nkey, or the nkey alone."""
 
 from __future__ import annotations
 

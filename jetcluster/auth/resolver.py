@@ -1,4 +1,4 @@
-"""Where the JWTs of accounts are: in the configuration, in a directory, or with a web server.
+"""The resolvers of accounts' JWTs: in the configuration, in a directory, or at a web server.
 
 A file is `<account>.jwt`; a deleted account's is `<account>.jwt.deleted`. That is nats-server's layout: a directory of
 one can be taken over by the other.
@@ -21,7 +21,8 @@ from jetcluster.config.nkeys import is_key
 from jetcluster.config.operator_options import CACHE, FULL, ResolverOptions
 from jetcluster.config.options import TlsOptions
 from jetcluster.errors import OperatorError
-from jetcluster.file_modes import make_folder, private, tighten_files
+from jetcluster.file_modes import private, tighten_files
+from jetcluster.files import make_folder
 
 _SUFFIX = ".jwt"
 
@@ -37,7 +38,7 @@ class Resolver(Protocol):
 
 
 class MemoryResolver:
-    """What the configuration says, and nothing else."""
+    """The JWTs of the configuration, and no others."""
 
     def __init__(self, tokens: dict[str, str]) -> None:
         self._tokens = tokens
@@ -60,7 +61,7 @@ class Store:
 
     @property
     def digest(self) -> bytes:
-        """Of all that is kept: equal on servers that keep the same."""
+        """A digest of all that is kept: equal on servers that keep the same."""
         whole = 0
         with self._lock:
             for one in self._hashes.values():

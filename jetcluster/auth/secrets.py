@@ -20,7 +20,7 @@ _MAX_REMEMBERED = 4096
 
 @dataclass(slots=True, frozen=True)
 class SlowPart:
-    """What is to be computed for one password. Those with the same `key` compute the same."""
+    """The computation for one password. Those with the same `key` compute the same."""
 
     key: bytes
     compute: Callable[[], None]
@@ -34,8 +34,8 @@ class PasswordChecker:
 
     A bcrypt check takes 50 ms and more by design. Right passwords are remembered (as a keyed digest), so that a
     thousand clients that come back after a restart pay for one check per user and not one each; wrong ones as well, so
-    that who tries again and again costs one. Whoever must not wait,
-    as an event loop must not, does the `slow_part` in a thread first: what it finds is remembered until it is wanted.
+    that repeated tries cost one. A caller that must not wait, as an event loop must not, does the
+    `slow_part` in a thread first: what it finds is remembered until it is wanted.
     """
 
     def __init__(self, key: bytes | None = None) -> None:
@@ -55,7 +55,7 @@ class PasswordChecker:
         return self._compute(digest, stored, given)
 
     def slow_part(self, stored: str, given: str) -> SlowPart | None:
-        """What `matches` would have to compute, for a thread; None when it knows."""
+        """The computation that `matches` would need, for a thread; None when it knows."""
         if not _BCRYPT.match(stored):
             return None
         digest = self._digest(stored, given)

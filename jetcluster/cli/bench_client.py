@@ -60,7 +60,7 @@ _names = itertools.count(1)
 
 
 class Client(asyncio.Protocol):
-    """One connection. Whoever sets `bulk` owns every answer until it clears it."""
+    """One connection. The load that sets `bulk` owns every answer until it clears it."""
 
     def __init__(self, connect: dict[str, Any] | None = None, credentials: str = "") -> None:
         """`connect` is the CONNECT object; it is there before INFO can arrive."""

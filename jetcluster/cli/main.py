@@ -114,7 +114,7 @@ def _check_config(path: str) -> int:
 
 
 def _run(flags: dict[str, bool | int | str]) -> int:
-    gc.disable()  # nothing that is imported goes again; `node.run` turns it on with its own thresholds
+    gc.disable()  # nothing that is imported goes again; `node.node` turns it on with its own thresholds
     from jetcluster import file_modes, logs
     from jetcluster.cli.merge import options_from
     from jetcluster.config.lexer import ConfigError

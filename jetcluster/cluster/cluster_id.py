@@ -1,4 +1,4 @@
-"""Which cluster a node belongs to: an id made when the meta group is, so that two clusters are never taken for one.
+"""The cluster's id, made when the meta group is, so that two clusters are never taken for one.
 
 Nodes that found a meta group agree on its first peers (cluster/bootstrap.py). Peer ids are random, and a node founds
 with its id once, so the hash of the set is an id that all founders compute alike and no other cluster has. It is the

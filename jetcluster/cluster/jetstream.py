@@ -20,6 +20,7 @@ from jetcluster.cluster.every_node import EveryNode
 from jetcluster.cluster.flusher import Flusher
 from jetcluster.cluster.health_report import HealthReport
 from jetcluster.cluster.joining import Joining
+from jetcluster.cluster.leader_reads import LeaderReads
 from jetcluster.cluster.meta_members import MetaMembers
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_rescue import MetaRescue
@@ -48,13 +49,13 @@ from jetcluster.meta.state import (
     StreamUpdated,
 )
 from jetcluster.model.limits import AccountLimits
-from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftError
+from jetcluster.raft.api import META_GROUP, NotLeaderError
 from jetcluster.replica.background import Background
 from jetcluster.replica.consumer_exchange import ConsumerExchange, until
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.drift import DriftCheck
-from jetcluster.replica.proposals import OutcomeUnknownError
-from jetcluster.replica.read_confirm import COMMIT_METHOD, LAST_METHOD
+from jetcluster.replica.read_confirm import COMMIT_METHOD
+from jetcluster.replica.read_group import LAST
 from jetcluster.replica.rounds import TICK
 from jetcluster.replica.snapshot_owner import SnapshotOwner
 from jetcluster.replica.stream_replica import StreamReplica
@@ -86,6 +87,7 @@ class JetStream:
         settled: Callable[[], bool],
         save_cluster: Save = lambda cluster_id, member: None,
         renew_data: Callable[[str], None] = lambda reason: None,
+        start_again: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """`owners` is the table that `context.catchup` serves from. `settled` tells whether every configured route led
         somewhere (see `bootstrap`). `save_cluster` keeps the cluster's id; the one that was kept is in the mesh's own
@@ -96,7 +98,7 @@ class JetStream:
         """Streams whose replica could not be started here, and why; their data is left alone (monitoring)."""
         self.unassigned: tuple[int, ...] = ()
         """Ids of streams that have data here, and that the meta group does not place here (monitoring)."""
-        self._leftovers = Orphans(context.kv, context.raft)
+        self._leftovers = Orphans(context.kv, context.raft, context.log)
         self._owners = owners
         self._limits = limits
         self.clustered = clustered
@@ -148,7 +150,7 @@ class JetStream:
         self.scrubber = Scrubber(context, self.replicas)
         self.health_report = HealthReport(context, self.replicas)
         self._store_care = StoreCare(
-            context, self.replicas, self.broken, self.restart_safety, self.background, renew_data
+            context, self.replicas, self.broken, self.restart_safety, self.background, renew_data, start_again
         )
         self.joining = Joining(
             context,
@@ -165,8 +167,7 @@ class JetStream:
         self._ticker: Any = None
         self._unassigned_told = False
         self._stopped = False
-        context.mesh.serve(COMMIT_METHOD, self._serve_commit)
-        context.mesh.serve(LAST_METHOD, self._serve_last)
+        LeaderReads(context.mesh, self.meta, self.replicas)
         self._every_node = EveryNode(context, self.meta, self.replicas)
         context.account_quota.begin(
             context.mesh,
@@ -330,6 +331,12 @@ class JetStream:
                 self.context.log.error("an assignment failed", effect=repr(effect)[:500], error=repr(error))  # noqa: TRY400
 
     def _take_effect(self, effect: Effect) -> None:
+        self._take_change(effect)
+        if isinstance(effect, StreamAssigned | StreamRemoved) and effect.assignment.name == LAST:
+            for replica in self.replicas.values():
+                replica.reads.take_alias()
+
+    def _take_change(self, effect: Effect) -> None:
         if isinstance(effect, StreamAssigned):
             self._assigned(effect.assignment)
         elif isinstance(effect, StreamUpdated):
@@ -363,8 +370,9 @@ class JetStream:
         except Exception as error:  # noqa: BLE001 - damage, disk trouble, a defect: the other streams go on
             self.broken[gid] = (assignment, str(error) or repr(error))
             self.context.raft.stop_group(gid)
-            text = self.broken[gid][1]
-            self.context.log.error("stream cannot be started", stream=assignment.name, error=text)  # noqa: TRY400
+            self._store_care.note(error)
+            text = "stream cannot be started"
+            self.context.log.error(text, stream=assignment.name, error=self.broken[gid][1])  # noqa: TRY400
             return
         self.replicas[gid] = replica
         self._owners[gid] = replica
@@ -477,7 +485,7 @@ class JetStream:
         commit: int | None = None
         again = 0.0
         while not self.context.meta_current:
-            if commit is not None and self._applied_meta() >= commit:
+            if commit is not None and (group := self.meta.group) is not None and group.applied_index >= commit:
                 self._meta_is_current()
             elif commit is None or self.context.clock.monotonic() >= again:
                 told = await self._commit_of_meta()
@@ -499,33 +507,6 @@ class JetStream:
             await asyncio.sleep(META_RETRY)
             return None
         return int(commit)
-
-    def _applied_meta(self) -> int:
-        return self.meta.group.applied_index if self.meta.group is not None else 0
-
-    async def _serve_commit(self, peer: str, payload: bytes) -> bytes:
-        """The commit index of a group that this node leads, proven to be current."""
-        (gid,) = _U32.unpack(payload)
-        if gid == META_GROUP:
-            try:
-                await self.meta.barrier()
-            except (RaftError, OutcomeUnknownError) as error:
-                raise MeshError(str(error)) from error
-            assert self.meta.group is not None
-            return _U64.pack(self.meta.group.commit_index)
-        return _U64.pack((await self._confirmed_leader(gid)).group.commit_index)
-
-    async def _serve_last(self, peer: str, payload: bytes) -> bytes:
-        """The last sequence of a stream that this node leads: nothing above it has been acknowledged."""
-        (gid,) = _U32.unpack(payload)
-        return _U64.pack((await self._confirmed_leader(gid)).store.last_seq)
-
-    async def _confirmed_leader(self, gid: int) -> StreamReplica:
-        """The replica, once it is proven to lead and has applied all that was committed before. Raises MeshError."""
-        replica = self.replicas.get(gid)
-        if replica is None or not await replica.confirm_leadership():
-            raise MeshError(f"not the leader of group {gid}")
-        return replica
 
     def answers_reads(self, gid: int) -> bool:
         """This node's own replica of the stream is in the read group."""
@@ -582,6 +563,9 @@ class JetStream:
 
     def _look_at(self, gid: int) -> None:
         replica = self.replicas.get(gid)
+        group = self.meta.group if gid == META_GROUP else None if replica is None else replica.group
+        if group is not None:
+            self._store_care.note(group.fault)
         if replica is not None and not self._stopped:
             replica.wake()
             self._tick_of(gid, replica)
@@ -589,7 +573,9 @@ class JetStream:
     def _report_unassigned(self) -> None:
         """Once, when this node has applied what the meta group had decided so far."""
         group = self.meta.group
-        if self._unassigned_told or group is None or group.leader is None or group.applied_index < group.commit_index:
+        if self._unassigned_told or group is None or group.leader is None:
+            return
+        if group.lacks_state or group.applied_index < group.commit_index:
             return
         self._unassigned_told = True
         self.unassigned = tuple(self._leftovers.unassigned({*self.replicas, *self.broken}))

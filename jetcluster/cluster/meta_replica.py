@@ -3,6 +3,11 @@
 Its state is small, so it is written whole, and only right before a flush: what a crash takes away is applied again from
 the journal. Stream data that is newer than the meta state on disk does no harm, because every group is consistent with
 its own applied index.
+
+A state on disk that cannot be read is given up, and the group goes on with what another node has. It is not made anew
+from the log, even where that reaches back: what the log says of streams that are gone from here would be carried out
+again, and a replica that had left its group would begin as one of its founders. Only where no other node has the group
+there is nobody who would be misled.
 """
 
 from __future__ import annotations
@@ -16,13 +21,13 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Effect
 from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftGroup, Role
-from jetcluster.raft.membership import Config, Members, decode_members, encode_members
+from jetcluster.raft.membership import Config, ConfigError, Members, decode_members, encode_members
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.proposals import OutcomeUnknownError, Proposals, resolver
 from jetcluster.replica.snapshot_owner import Cut
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
-from jetcluster.store.kv import KeyValue
+from jetcluster.store.kv import KeyValue, KvDamagedError
 from jetcluster.store.mem_records import MemRecords, MemSnapshot
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.transfer import RANGE_BYTES, Giver, Taker
@@ -44,6 +49,8 @@ def read_state(kv: RocksKv, machine: MetaMachine) -> int:
     stored = kv.get(STATE_KEY)
     if stored is None:
         return 0
+    if len(stored) < _TERM.size:
+        raise ValueError("damaged meta snapshot: it is cut short")
     (term,) = _TERM.unpack_from(stored)
     machine.restore(stored[_TERM.size :])
     return int(term)
@@ -59,7 +66,8 @@ class MetaReplica:
         on_leading: Callable[[bool], None],
         on_config: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_config`: the group has other members."""
+        """`on_config`: the group has other members. Raises ValueError and KvError when the state on disk cannot be read
+        and nobody else has it."""
         self._on_config = on_config
         self.context = context
         self.machine = MetaMachine()
@@ -68,8 +76,28 @@ class MetaReplica:
         self._on_leading = on_leading
         self._proposals = Proposals()
         self._import = MemRecords()
-        self.applied_term = read_state(context.kv, self.machine)
+        self._state_lost = False
+        """It is fetched before anything is applied."""
+        self.applied_term = self._read_state()
         self._saved_index = self.machine.applied_index
+
+    def _read_state(self) -> int:
+        try:
+            return read_state(self.context.kv, self.machine)
+        except (ValueError, KvDamagedError) as error:
+            log = self.context.log
+            alone = self.context.raft.is_alone(META_GROUP, clustered=bool(self.context.cluster_name))
+            if not alone:
+                text = "the state of the meta group is damaged; it is fetched from another server"
+                log.error(text, error=str(error))  # noqa: TRY400
+            elif self.context.raft.holds_all(META_GROUP):
+                text = "the state of the meta group is damaged; it is made anew from the journal"
+                log.error(text, error=str(error))  # noqa: TRY400
+            else:
+                text = f"{error}; no other server has it, and the journal no longer holds all that led there"
+                raise ValueError(f"{text}: put the store back from a backup") from error
+            self._state_lost = not alone
+            return 0
 
     def start(self, peers: tuple[str, ...]) -> None:
         """Creates or continues the group. `peers` count only where the journal has no record of it."""
@@ -101,6 +129,8 @@ class MetaReplica:
 
     def _attach(self, group: RaftGroup) -> None:
         self.group = group
+        if self._state_lost:
+            group.suspend()
 
     @property
     def leading(self) -> bool:
@@ -163,9 +193,14 @@ class MetaReplica:
         self.context.kv.put(MEMBERS_KEY, encode_members(members))
 
     def _members(self) -> Members | None:
-        """Raises ConfigError."""
-        stored = self.context.kv.get(MEMBERS_KEY)
-        return decode_members(stored) if stored is not None else None
+        """None also for what cannot be read: the group tells the present ones again."""
+        try:
+            stored = self.context.kv.get(MEMBERS_KEY)
+            return decode_members(stored) if stored is not None else None
+        except (ConfigError, KvDamagedError) as error:
+            text = "the members of the meta group are damaged in the store"
+            self.context.log.error(text, error=str(error))  # noqa: TRY400
+            return None
 
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
         if leader == self.context.me:
@@ -177,7 +212,8 @@ class MetaReplica:
 
     @property
     def state_index(self) -> int:
-        return self.machine.applied_index
+        lost = self.group is not None and self.group.contradicted
+        return 0 if lost else self.machine.applied_index
 
     @property
     def wants_state(self) -> bool:
@@ -214,7 +250,7 @@ class MetaReplica:
     async def snapshot_end(self, index: int, term: int, config: Config) -> None:
         assert self.group is not None
         data, self._import = b"".join(value for _, value in self._import.snapshot().scan(b"", b"\xff")), MemRecords()
-        if index < self.machine.applied_index:
+        if index < self.state_index:
             raise MeshError("the meta log was faster")
         self.group.suspend()
         effects = self.machine.restore(data)

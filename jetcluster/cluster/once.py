@@ -25,7 +25,7 @@ OLD_SECONDS = 4.0
 WAIT_SECONDS = 2.0
 """Then the asker is told that the request is under way, and asks again: `requests.DEADLINE` is longer."""
 LATEST = 60_000_000_000
-"""Nanoseconds after the end of a request within which whoever is still in doubt about it asks again; clocks of leaders
+"""Nanoseconds after the end of a request within which a node still in doubt about it asks again; clocks of leaders
 may differ by a part of that."""
 
 

@@ -1,7 +1,7 @@
 """Remains of a deleted stream until it is gone for good, and data that nobody assigned to this node.
 
 Nothing is deleted by inference. A stream's data goes when this node applies the meta log's deletion, and in the same
-write batch a tombstone is written. Order on disk, whatever a crash cuts short:
+write batch a tombstone is written. Order on disk, for a crash at any point:
 
 1. one batch: the stream's records are deleted and the tombstone is put. A restart that finds the tombstone does not
    start the stream, even if the meta state on disk is older and still assigns it; the meta log says so again.
@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING
 from jetcluster.raft.api import META_GROUP
 from jetcluster.store import keys
 from jetcluster.store.block_store import ALL_KINDS
+from jetcluster.store.kv import KvDamagedError
 from jetcluster.store.rocks_kv import RocksKv
 
 if TYPE_CHECKING:
+    from jetcluster.logs import Log
     from jetcluster.raft.node import RaftNode
 
 _TOMBSTONE = struct.Struct(">5sI")
@@ -36,17 +38,22 @@ _PREFIX = b"\x00gone"
 
 
 class Orphans:
-    def __init__(self, kv: RocksKv, raft: RaftNode) -> None:
+    def __init__(self, kv: RocksKv, raft: RaftNode, log: Log) -> None:
         self._kv = kv
         self._raft = raft
         start, end = _TOMBSTONE.pack(_PREFIX, 0), _PREFIX + b"\xff" * 5
         self._deleted: dict[int, bool] = {}
         """gid of each tombstone -> whether its group has left the journal."""
         self._revisions: dict[int, int] = {}
-        for key, value in kv.scan(start, end):
-            gid = _TOMBSTONE.unpack(key)[1]
-            self._deleted[gid] = False
-            self._revisions[gid] = _REVISION.unpack(value)[0] if value else _UNKNOWN
+        try:
+            for key, value in kv.scan(start, end):
+                gid = _TOMBSTONE.unpack(key)[1]
+                self._deleted[gid] = False
+                self._revisions[gid] = _REVISION.unpack(value)[0] if value else _UNKNOWN
+        except KvDamagedError as error:
+            # What such a stream left is reported as unassigned, no more: its records went with the tombstone, and the
+            # meta state is as new as that.
+            log.error("records of deleted streams cannot be read", error=str(error))  # noqa: TRY400
         for gid in self._deleted:
             self._erase(gid)
 

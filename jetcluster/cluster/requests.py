@@ -1,6 +1,6 @@
 """Asking the leader of a group, wherever it is by now.
 
-The node that a client is connected to sends a request to whoever leads the group; during an election it waits, and it
+The node that a client is connected to sends a request to the group's leader; during an election it waits, and it
 asks again when the one asked turns out not to lead. So a client sees one answer, late, instead of an error it would
 have to retry.
 """
@@ -18,6 +18,7 @@ from jetcluster.errors import STREAM_GENERAL, ApiError, PassingError, by_code
 from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.core import MeshCore
 from jetcluster.model.codec import encoding, is_long
+from jetcluster.model.json_steps import WHOLE, decoding
 from jetcluster.raft.api import BackpressureError, RaftError, StorageFullError
 from jetcluster.records import dataclass
 from jetcluster.replica.leaders import Hint, LeaderTable
@@ -81,7 +82,7 @@ class LeaderRequests:
         log: Log,
         budget: LoopBudget | None = None,
     ) -> None:
-        """`budget`: long answers are encoded in its time."""
+        """`budget`: long answers are encoded, and decoded, in its time."""
         self._budget = budget
         self._method = method
         self._mesh = mesh
@@ -154,12 +155,22 @@ class LeaderRequests:
                 await asyncio.wait((call,), timeout=LAST_WORDS)
             if not call.done():
                 return {"retry": "another one leads", "unknown": True}
-            reply: Body = json.loads(call.result())
+            answer = call.result()
         except MeshError as error:
             return {"retry": str(error), "unknown": True}
         finally:
             call.cancel()
             moved.cancel()
+        return await self._decoded(gid, answer)
+
+    async def _decoded(self, gid: int, answer: bytes) -> Body:
+        if self._budget is None or len(answer) <= WHOLE:
+            reply: Body = json.loads(answer)
+            return reply
+        try:
+            reply = await self._budget.run(("answer", gid), decoding(answer.decode()))
+        except BusyError:
+            raise by_code(NO_LEADER) from None
         return reply
 
     async def _another_leads(self, gid: int, hint: Hint) -> None:

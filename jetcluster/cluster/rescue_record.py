@@ -7,13 +7,15 @@ out: then nothing has changed.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.errors import OperatorError
-from jetcluster.mesh.identity import write_durably
+from jetcluster.files import Files, write_durably
+from jetcluster.files import read as read_file
 from jetcluster.model.times import rfc3339
 
 if TYPE_CHECKING:
@@ -61,10 +63,10 @@ class RescueRecord:
         )  # fmt: skip
 
 
-def read(directory: Path) -> list[RescueRecord]:
+def read(directory: Path, files: Files = os) -> list[RescueRecord]:
     """Oldest first. Raises RecordError and OSError."""
     try:
-        raw = (directory / FILE).read_bytes()
+        raw = read_file(directory / FILE, files)
     except FileNotFoundError:
         return []
     try:
@@ -80,23 +82,23 @@ def add(directory: Path, record: RescueRecord) -> None:
     """Takes the place of one of the same rescue, which was begun before. Durable once this returns. Raises RecordError
     and OSError."""
     others = [known for known in read(directory) if (known.gid, known.number) != (record.gid, record.number)]
-    _write(directory, [*others, record])
+    _write(directory, [*others, record], os)
 
 
-def _write(directory: Path, records: Sequence[RescueRecord]) -> None:
+def _write(directory: Path, records: Sequence[RescueRecord], files: Files) -> None:
     data = {"format": _FORMAT, "rescues": [asdict(record) for record in records[-KEPT:]]}
-    write_durably(directory / FILE, json.dumps(data, indent=1))
+    write_durably(directory / FILE, json.dumps(data, indent=1), files)
 
 
-def tell(directory: Path, rescues_of: Callable[[int], int], log: Log) -> None:
+def tell(directory: Path, rescues_of: Callable[[int], int], log: Log, files: Files = os) -> None:
     """At the start of a server, into its log, once. `rescues_of`: of a group, what its journal says (0: nothing)."""
     try:
-        records = read(directory)
+        records = read(directory, files)
         for record in records:
             if not record.told:
                 _tell(record, rescues_of(record.gid) >= record.number, log)
         if not all(record.told for record in records):
-            _write(directory, [replace(record, told=True) for record in records])
+            _write(directory, [replace(record, told=True) for record in records], files)
     except (RecordError, OSError) as error:
         log.error("what was rescued here cannot be told", error=str(error))  # noqa: TRY400 - the server goes on
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 METHOD: Final = "groups.without"
 ASK_SECONDS: Final = 2.0
+FIND_SECONDS: Final = 0.25
+"""For the leaders that this node does not know: its own replica of the group may have stopped."""
+MOST_SOUGHT: Final = 64
 SILENT: Final = 3.0
 """Seconds without a sign after which a node with an open link does not count: it may stand still."""
 _GID = struct.Struct("<I")
@@ -72,8 +75,11 @@ class RestartSafety:
         asked: dict[str, list[int]] = {}
         known: dict[int, tuple[int, int]] = {}
         groups = {gid: group for gid, group in self._groups() if self._votes(group)}
+        leaders = self._context.leaders
+        unknown = [gid for gid in groups if leaders.get(gid) is None][:MOST_SOUGHT]
+        await asyncio.gather(*(leaders.wait(gid, FIND_SECONDS) for gid in unknown))
         for gid, group in groups.items():
-            leader = self._context.leaders.get(gid)
+            leader = leaders.get(gid)
             if leader == self._context.me:
                 known[gid] = self._without(group, self._context.me)
             elif leader is not None:

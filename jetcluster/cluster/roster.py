@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jetcluster.cluster.bootstrap import Announcement
+from jetcluster.ordered import OrderedSet
 from jetcluster.raft.api import META_GROUP
 from jetcluster.replica.context import NodeContext
 
@@ -29,7 +30,7 @@ class Roster:
         self._on_member = on_member
         self._told: dict[str, Announcement] = {}
         """By voter, what it said last."""
-        self._strangers: set[str] = set()
+        self._strangers: OrderedSet[str] = OrderedSet()
         admission = context.raft.admission
         admission.vouched = self.vouched
         context.mesh.is_member = admission.is_member

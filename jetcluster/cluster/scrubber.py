@@ -1,7 +1,7 @@
 """Reads all that this node's replicas have on disk, again and again, slowly: damage is found before the data is needed.
 
 A pass goes through the replicas one by one, at most `RATE` bytes per second in small slices between other work, and
-begins again after `PASS_SECONDS`. What it finds goes the way of damage that a request finds (`cluster.repair`).
+begins again after `PASS_SECONDS`. What it finds goes the way of damage that a request finds (`replica.repair`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,17 @@
-"""Looks after the files of the node's data store: when they are damaged, the store is renewed at a start of the server.
+"""Looks after the node's data store: what is wrong with it that a start of the server puts right.
 
-That is asked for only where peers have what is lost, and while every group can do without this node for a moment.
+Damaged files are renewed at a start. That is asked for only where peers have what is lost, and while every group can do
+without this node for a moment.
+
+A disk that failed once and is well again leaves things behind that do not heal by themselves: RocksDB refuses all
+writes until it is opened anew, a replica whose command met the failure has stopped, a stream that could not be read was
+not started. The server starts again then, once the disk takes writes, and nothing is lost: the journal has all that the
+store has not. It waits for the others as above, but not without end: a node that applies nothing is no use to them.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +19,7 @@ from jetcluster.cluster.restart_safety import RestartSafety
 from jetcluster.meta.state import Assignment
 from jetcluster.replica.background import Background
 from jetcluster.replica.context import NodeContext
+from jetcluster.store.kv import KvDamagedError, KvError
 
 if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica
@@ -21,6 +29,14 @@ LOOK_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 5.0
 SETTLE_SECONDS: Final = 5.0
 """After a start nothing is renewed for so long: the node first finds out who is there."""
+REFUSED_SECONDS: Final = 15.0
+"""From the first failure to a start, if the store takes no writes in all that time: RocksDB resumes by itself after
+some."""
+WAIT_SECONDS: Final = 60.0
+"""After that nobody is waited for who could stand in meanwhile."""
+PROBE_SECONDS: Final = 5.0
+PASSING: Final = (KvError, OSError, MemoryError)
+"""Trouble of the machine that may be over at the next try."""
 
 
 class StoreCare:
@@ -34,17 +50,27 @@ class StoreCare:
         safety: RestartSafety,
         background: Background,
         renew: Callable[[str], None],
+        start_again: Callable[[str], None],
     ) -> None:
-        """`renew(reason)` starts the server again with a renewed store, or does not."""
+        """`renew(reason)` starts the server again with a renewed store, `start_again(reason)` with the one there is; or
+        they do not, and say why."""
         self._context = context
         self._replicas = replicas
         self._broken = broken
         self._safety = safety
         self._background = background
         self._renew = renew
+        self._start_again = start_again
         self._look_at = self._try_at = context.clock.monotonic() + SETTLE_SECONDS
         self._told = False
         self._asked = False
+        self._fault = ""
+        self._failing_since: float | None = None
+
+    def note(self, error: BaseException | None) -> None:
+        """Something on this node stopped for good because of `error`."""
+        if isinstance(error, PASSING) and not isinstance(error, KvDamagedError) and not self._fault:
+            self._fault = repr(error)
 
     def tick(self) -> None:
         now = self._context.clock.monotonic()
@@ -53,9 +79,15 @@ class StoreCare:
             self._look_at = now + LOOK_SECONDS
             kv.check_files()
         reason = kv.damage or self._unreadable()
-        if not reason or now < self._try_at or self._asked:
+        if now < self._try_at or self._asked:
             return
-        self._try_at = now + RETRY_SECONDS
+        if reason:
+            self._try_at = now + RETRY_SECONDS
+            self._damaged(reason)
+        else:
+            self._failing(now, kv.unwritable or self._fault)
+
+    def _damaged(self, reason: str) -> None:
         if not self._told:
             self._told = True
             self._context.log.error("the files of the data store are damaged", damage=reason)
@@ -63,19 +95,40 @@ class StoreCare:
             return  # there is nobody to fetch anything from: what can be read is all there is
         self._background.spawn(self._try(reason))
 
+    def _failing(self, now: float, reason: str) -> None:
+        if not reason:
+            self._failing_since = None
+        elif self._failing_since is None:
+            self._failing_since = now
+        elif now - self._failing_since >= REFUSED_SECONDS:
+            self._try_at = now + RETRY_SECONDS + PROBE_SECONDS
+            self._background.spawn(self._try_start(reason, patient=now - self._failing_since < WAIT_SECONDS))
+
     async def _try(self, reason: str) -> None:
         alone = [a.name for a in self._hurt() if len(a.peers) < 2]
         if alone:
             # What is left of them can be read as long as the store is not renewed.
             self._context.log.debug("the data store is not renewed: no peer has these streams", streams=alone)
             return
-        safety = await self._safety.check()
-        if safety.risks:
-            self._context.log.debug("the data store is not renewed yet", risks=[risk.text for risk in safety.risks])
-            return
-        if not self._asked:
+        if await self._can_be_spared() and not self._asked:
             self._asked = True
             self._renew(reason)
+
+    async def _try_start(self, reason: str, *, patient: bool) -> None:
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                await self._context.kv.probe()
+        except (KvError, TimeoutError) as error:
+            self._context.log.debug("the disk is not well yet", error=repr(error))
+            return
+        if await self._can_be_spared() or not patient:
+            self._start_again(reason)
+
+    async def _can_be_spared(self) -> bool:
+        safety = await self._safety.check()
+        if safety.risks:
+            self._context.log.debug("the server does not start again yet", risks=[risk.text for risk in safety.risks])
+        return not safety.risks
 
     def _unreadable(self) -> str:
         """A stream that other nodes have and that could not be started here because of what its records are."""

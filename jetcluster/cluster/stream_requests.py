@@ -109,8 +109,9 @@ class StreamRequests:
             raise by_code(10008) from error
 
     async def _catch_up(self, replica: StreamReplica) -> None:
-        """Until what clients here have published and acknowledged before they ask is applied. Whoever publishes without
-        waiting for PubAcks, flushes its connection and looks, finds it with nats-server, which stores at once."""
+        """Until what clients here have published and acknowledged before they ask is applied. A client that publishes
+        without waiting for PubAcks, flushes its connection and looks, finds it with nats-server, which stores at
+        once."""
         for _ in range(TURNS):
             await asyncio.sleep(0)
         index = replica.group.last_index

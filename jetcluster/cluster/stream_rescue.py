@@ -34,7 +34,7 @@ ASK_SECONDS: Final = 2.0
 ELECTION_SECONDS: Final = 1.5
 """A majority that has just come back elects within that time."""
 RETRY: Final = 5.0
-"""Seconds after a refusal: whoever leads the stream elsewhere may go too."""
+"""Seconds after a refusal: the stream's leader elsewhere may go too."""
 
 
 class StreamRescues:

@@ -1,4 +1,4 @@
-"""What a reload would change: the running `Options` against those read anew.
+"""The differences that a reload would make: the running `Options` against those read anew.
 
 A key that cannot change while the server runs refuses the whole reload, so that the server is always as one file
 describes it. Texts are the real server's.

@@ -1,4 +1,5 @@
-"""Where the specification and nats-server differ: which of the two this server follows, point by point.
+"""`CompatOptions`: the points in which the specification and nats-server differ, and which of the two this server
+follows in each.
 
 The defaults are what stock clients rely on, and the specification's letter where none of them minds. Every choice is
 made where a request is received or an answer is rendered, never in apply: replicas compute alike, however each of them

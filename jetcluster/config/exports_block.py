@@ -124,7 +124,7 @@ def _export_key(reader: Reader, key: str, item: Node, export: ExportOptions, see
 
 
 def _no_traces(reader: Reader, wanted: bool, block: str) -> None:
-    """Messages are not traced by this server, so there is nothing to allow."""
+    """A trace (`server.message_trace`) is not followed into another account, so there is nothing to allow."""
     name = f"accounts.{block}.allow_trace"
     if wanted and name not in reader.inert:
         reader.inert.append(name)

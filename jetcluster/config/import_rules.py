@@ -1,4 +1,4 @@
-"""What stands of the accounts' exports and imports: who may import what, and no circles.
+"""The checks of exports against imports: who may import what, and no circles.
 
 `settle` serves the configuration file, where each problem refuses the file, and account JWTs, where the import that has
 the problem is left out. Texts are nats-server's.
@@ -30,7 +30,7 @@ class RefusedImportError(OperatorError):
 
 @dataclass(slots=True, eq=False)
 class StreamImport:
-    """What is published in `account` under `remote` appears as `local`; both may have wildcards."""
+    """A stream import: what is published in `account` under `remote` appears as `local`; both may have wildcards."""
 
     account: str
     remote: bytes
@@ -47,7 +47,7 @@ class StreamImport:
 
 @dataclass(slots=True, eq=False)
 class ServiceImport:
-    """What is published to `local` is a request to `remote` of `account`."""
+    """A service import: what is published to `local` is a request to `remote` of `account`."""
 
     account: str
     remote: bytes
@@ -61,7 +61,7 @@ class ServiceImport:
 
 @dataclass(slots=True)
 class Imports:
-    """Of one account."""
+    """The imports of one account."""
 
     streams: list[StreamImport] = field(default_factory=list)
     services: list[ServiceImport] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Settled:
 
 
 def system_exports() -> list[ExportOptions]:
-    """What the system account of operator mode exports without being told: views of the importing account, and how
+    """The exports of the system account in operator mode, without being told: views of the importing account, and how
     many subscribe to a subject there. A configuration file says it itself if it wants that."""
     views = [
         ExportOptions(SERVICE, f"$SYS.REQ.ACCOUNT.*.{view}", account_token_position=4, response_type=STREAMED)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from jetcluster.config.options import Options
-from jetcluster.config.parser import Node, parse_file
+from jetcluster.config.parser import Node, parse_text, read_text
 from jetcluster.config.reader import Reader
 from jetcluster.config.server_block import read_server
 
@@ -19,7 +19,12 @@ def load_file(path: str, env: Mapping[str, str] | None = None) -> tuple[Options,
 
     Raises `ConfigError` with the exact text to show.
     """
-    pairs = parse_file(path, os.environ if env is None else env)
+    return load_text(read_text(path), path, os.environ if env is None else env)
+
+
+def load_text(text: str, path: str, env: Mapping[str, str]) -> tuple[Options, list[str]]:
+    """The same of a file's content."""
+    pairs = parse_text(text, path, env)
     options = Options(config_file=path, config_digest=config_digest(pairs))
     reader = Reader()
     read_server(reader, pairs, options)

@@ -33,7 +33,7 @@ def decode_key(kind: str, text: str) -> bytes:
 
 
 def is_key(kind: str, text: str) -> bool:
-    """Whether `text` is a public key of the kind."""
+    """True when `text` is a public key of the kind."""
     return kind_of(text) == kind
 
 

@@ -65,11 +65,11 @@ class OperatorOptions:
 
     @property
     def strict_keys(self) -> list[str]:
-        """Of those: accounts that one of these has signed have users by signing keys only."""
+        """The keys of operators with strict signing: accounts signed by one have users by signing keys only."""
         return [key for operator in self.operators if operator.strict_signing_keys for key in operator.signing_keys]
 
     def settle(self, options: Options) -> None:
-        """What the operator says where the configuration says nothing. Once both are read."""
+        """Takes the operator's word where the configuration says nothing. Once both are read."""
         if not self.is_on:
             return
         if len(self.operators) == 1:

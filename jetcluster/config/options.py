@@ -63,7 +63,7 @@ class AuthorizationOptions:
     """A top-level or cluster `authorization` block."""
 
     given: bool = False
-    """There is such a block, whatever it says."""
+    """There is such a block, also an empty one."""
     user: str = ""
     password: str = ""
     token: str = ""
@@ -131,7 +131,7 @@ class TlsOptions:
     fallback_delay: float = 0.0
     """With `handshake_first`: seconds without a TLS hello after which INFO goes out in clear; 0: never."""
     insecure: bool = False
-    """As the connecting end: whoever answers is believed. Of links between servers only."""
+    """The connecting end does not verify the other one. For links between servers only."""
     min_version: str = ""
     """"1.2" or "1.3"; empty: 1.2."""
     cipher_suites: list[str] = field(default_factory=list)
@@ -208,7 +208,7 @@ class ClusterOptions:
 
 @dataclass(slots=True)
 class LeafUserOptions:
-    """Who may connect as a leaf, and to which account. With an nkey (then `user` is empty) it signs the nonce."""
+    """A user that may connect as a leaf, and its account. With an nkey (then `user` is empty) it signs the nonce."""
 
     user: str
     password: str

@@ -118,7 +118,7 @@ class Refusal:
 
 
 def refuse_when_true(text: str) -> Refusal:
-    """Of a switch whose "off" is what we do anyway."""
+    """Refuses "on" of a switch whose "off" is what we do anyway."""
     return _RefusalOfTrue(text)
 
 
@@ -144,7 +144,7 @@ def _escaped(char: str) -> str:
 
 
 def go_type(node: Node) -> str:
-    """What the real server calls the type of a value."""
+    """The real server's name for the type of a value."""
     return _GO_TYPES.get(type(node.value), "time.Time")
 
 

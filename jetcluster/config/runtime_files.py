@@ -14,7 +14,7 @@ from jetcluster.file_modes import open_to_others
 MODE = 0o644
 _NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
 PORTS_PREFIX = "nats-server"
-"""Literal, whatever the executable is called: client test harnesses wait for `nats-server_<pid>.ports`."""
+"""Literal, also when the executable has another name: client test harnesses wait for `nats-server_<pid>.ports`."""
 
 
 class PidFileError(OSError):

@@ -1,4 +1,4 @@
-"""What accounts share: exports, imports and subject mappings, as a configuration file or an account's JWT says it.
+"""Exports, imports and subject mappings of an account, as a configuration file or an account's JWT gives them.
 
 Who translates from another source (JWT claims) makes these objects and puts them into `AccountOptions.exports`,
 `.imports` and `.mappings`; `import_rules.check` says which of them cannot stand. Subjects are as written, `$1` and
@@ -71,7 +71,7 @@ class ImportOptions:
     """Of a service: who asks is told in full."""
     allow_trace: bool = False
     activated: bool = False
-    """A valid activation token came with it (JWT); checked by whoever made this object."""
+    """A valid activation token came with it (JWT); checked by the reader that made this object."""
     name: str = ""
 
     @property
@@ -90,7 +90,8 @@ class MappingDestination:
 
 @dataclass(slots=True)
 class MappingOptions:
-    """What clients publish to `source` goes to one of `destinations`; what their weights leave open stays as it is."""
+    """A mapping: what clients publish to `source` goes to one of `destinations`; what their weights leave open stays as
+    it is."""
 
     source: str
     destinations: list[MappingDestination] = field(default_factory=list)

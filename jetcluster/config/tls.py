@@ -14,7 +14,7 @@ from jetcluster.config.tls_ciphers import CURVES, openssl_suites
 
 
 def server_context(tls: TlsOptions, *, mutual: bool = False) -> ssl.SSLContext:
-    """For the accepting end; `mutual` asks the other end for a certificate whatever `verify` says. Raises
+    """For the accepting end; `mutual` asks the other end for a certificate also without `verify`. Raises
     `ConfigError` when a file is missing or unusable."""
     context = AlertingContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION  # of TLS 1.2: costly for this end alone
@@ -86,8 +86,8 @@ def _load_authorities(context: ssl.SSLContext, tls: TlsOptions, purpose: ssl.Pur
 
 
 def name_to_check(host: str, configured: Sequence[str]) -> str:
-    """Whom the certificate of `host` must name. Servers tell of others by their addresses, which certificates seldom
-    have: then it is the first name among the hosts that are configured, as nats-server does it."""
+    """The name that the certificate of `host` must have. Servers tell of others by their addresses, which certificates
+    seldom have: then it is the first name among the hosts that are configured, as nats-server does it."""
     if not _is_address(host):
         return host
     return next((other for other in configured if not _is_address(other)), host)

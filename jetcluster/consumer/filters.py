@@ -1,4 +1,4 @@
-"""Which of many consumers want what was just stored."""
+"""An index over the filters of many consumers: it finds those that want what was just stored."""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from jetcluster.ordered import OrderedSet
+
 K = TypeVar("K", int, bytes)
 
 
@@ -14,7 +16,7 @@ class KeyRows(Generic[K]):
     def __init__(self, encode: Callable[[K], bytes]) -> None:
         """`encode` makes of a key what is its row's key, behind the consumer's id."""
         self.keys: dict[K, None] = {}
-        self._changes: set[K] = set()
+        self._changes: OrderedSet[K] = OrderedSet()
         self._encode: Callable[[K], bytes] = encode
 
     def add(self, key: K) -> bool:
@@ -48,5 +50,5 @@ class KeyRows(Generic[K]):
 
     def remove(self, prefix: bytes, delete: Callable[[bytes], None]) -> None:
         """All rows."""
-        for key in self._changes.union(self.keys):
+        for key in self._changes | self.keys:
             delete(prefix + self._encode(key))

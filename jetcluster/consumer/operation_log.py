@@ -197,7 +197,7 @@ class ConsumerOperationLog:
         self._serial += 1
         entries: list[_Entry | None] = [collected.entry for collected in taken]
         body = log_turn.encode(self._me, self._session, self._serial, [collected.op for collected in taken])
-        # Before it is sent: whoever takes it might apply it at once.
+        # Before it is sent: the leader might apply it at once.
         self._in_flight.append(_InFlight(self._session, self._serial, entries, size, self._clock.monotonic()))
         self._in_flight_bytes += size
         if not self._send(self._session, body):

@@ -1,4 +1,4 @@
-"""Which replica owns which consumer: decided by the stream's leader, made true by the log (CONSUMER_OWNER).
+"""The assignment of consumers to replicas: decided by the stream's leader, made true by the log (CONSUMER_OWNER).
 
 A new consumer goes to the voter that owns fewest, a push consumer to where its client is connected; a consumer whose
 owner is gone moves at once. Nothing moves back by itself when a node returns.

@@ -15,6 +15,7 @@ from jetcluster.consumer.pull_dispatch import PullDispatch
 from jetcluster.consumer.pull_request import BadRequestError, PullRequest
 from jetcluster.consumer.shipment import Shipment
 from jetcluster.consumer.turn import ADVANCE, DELIVER, PIN, REDELIVER, UNWAIT, WAIT, Value
+from jetcluster.ordered import OrderedSet
 from jetcluster.store.api import DamagedError
 
 REAP: Final = 5_000_000_000
@@ -30,7 +31,7 @@ class PullDelivery:
         self._dispatch = PullDispatch(owner)
         self.queue = self._dispatch.queue
         self.priority = self._dispatch.priority
-        self._announced: set[bytes] = set()
+        self._announced: OrderedSet[bytes] = OrderedSet()
         """Reply subjects that the log knows as waiting, or will once what is in flight is applied."""
         self._reap_at = 0
         self._reaped = 0
@@ -81,8 +82,9 @@ class PullDelivery:
     def reset(self) -> None:
         owner = self._owner
         self._dispatch.reset()
-        self._announced = set(owner.state.waiting)
-        self.queue.touched.update(self._announced, self.queue.replies)
+        self._announced = OrderedSet(owner.state.waiting)
+        self.queue.touched.update(self._announced)
+        self.queue.touched.update(OrderedSet(self.queue.replies))
         owner.run_soon()
 
     # -- requests ---------------------------------------------------------------------------------------------------
@@ -228,7 +230,7 @@ class PullDelivery:
             self._reap()
             self._reap_at = now + REAP if self.queue else 0
             if len(self._announced) != len(self.queue.replies):  # the stream has got replicas, or has none any more
-                self.queue.touched.update(self.queue.replies)
+                self.queue.touched.update(OrderedSet(self.queue.replies))
         for group in self.priority.overdue(now):
             self.unpin(group, "timeout")
         self._dispatch.tick(now)

@@ -13,6 +13,7 @@ from itertools import count
 from typing import Final
 
 from jetcluster.consumer.pull_request import PullRequest
+from jetcluster.ordered import OrderedSet
 
 READY: Final = 0
 HELD: Final = 1
@@ -42,7 +43,7 @@ class PullQueue:
         """Requests with a max_bytes: what they get depends on each message."""
         self.replies: dict[bytes, int] = {}
         """Reply subject -> requests that wait with it."""
-        self.touched: set[bytes] = set()
+        self.touched: OrderedSet[bytes] = OrderedSet()
         """Reply subjects that came or went since somebody last looked."""
 
     def __len__(self) -> int:
@@ -93,7 +94,7 @@ class PullQueue:
         return found
 
     def each_head(self) -> Iterator[PullRequest]:
-        """The request that is next, level by level, as often as a level has requests: whoever asks lets it pass, ends
+        """The request that is next, level by level, as often as a level has requests: the caller lets it pass, ends
         it or takes it before the next step."""
         for level in self._levels:
             for _ in range(len(level)):

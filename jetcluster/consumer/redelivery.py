@@ -2,7 +2,7 @@
 
 The replicated state holds each message's due time. Here is what finds them: a heap with one entry per op that gave due
 times (a delivery of hundreds of messages is one entry), looked at only when its earliest time has come. An entry
-counts for a message only while the message still has exactly that due time; whatever changed it since made its own
+counts for a message only while the message still has exactly that due time; what changed it since made its own
 entry. Acknowledged messages cost nothing.
 
 Order (4.9): what falls due joins the end of the queue, sorted by stream sequence; so does a NAK without a delay.

@@ -75,7 +75,7 @@ class ConsumerRetention:
             self._sift(ordered)
 
     def exhausted(self, state: ConsumerState, seqs: Sequence[int]) -> None:
-        """Delivered as often as is permitted: kept for this consumer, whatever the others do."""
+        """Delivered as often as is permitted: kept for this consumer, independently of the others."""
         if self.policy != INTEREST:
             return
         kept = state.exhausted

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from jetcluster.consumer.turn import Turn
+from jetcluster.ordered import OrderedSet
 
 MOST: Final = 64
 """Owners remembered. The one whose session is the oldest is forgotten first: it has to start another."""
@@ -26,7 +27,7 @@ class Sessions:
         self._owners = {owner: _ROW.unpack(row) for owner, row in rows}
         """Owner -> session, serial of its newest turn, number of its start."""
         self._starts = max((start for _, _, start in self._owners.values()), default=0)
-        self._dirty: set[bytes] = set()
+        self._dirty: OrderedSet[bytes] = OrderedSet()
 
     def of(self, owner: bytes) -> tuple[int, int] | None:
         """Session and newest serial of an owner."""

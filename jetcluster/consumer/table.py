@@ -195,6 +195,7 @@ class ConsumerTable:
         put_reply, delete_reply = self._writers(SIDE_WAITING)
         put_seq, delete_seq = self._writers(SIDE_EXHAUSTED)
         for cid, state in self._dirty.items():
+            state.check()
             prefix = _CID.pack(cid)
             put_row(prefix, state.row())
             state.unacked.write(cid, put_page, delete_page)
@@ -235,7 +236,6 @@ class ConsumerTable:
         if op.kind == turn.DELIVER and isinstance(outcome, SentMessages):
             self._lowest = min(self._lowest, outcome.seqs[0])
             state.trim(store.first_seq)  # some may have been removed since they were selected
-        state.check()
         if self._retention.policy != LIMITS:
             self._retain(state, op.kind, outcome, before)
         return outcome

@@ -4,7 +4,7 @@
 |---|---|---|---|---|
 | JOURNAL | `raft.node`: age of the oldest unfinished write | no | no | no |
 | SPACE | `raft.node`: the disk takes no publishes | no | yes | yes |
-| STORE | `cluster.turn_commit`, `store`: failing or hanging commits, reads, flushes | no | yes | no |
+| STORE | `replica.turn_commit`, `store`: failing or hanging commits, reads, flushes | no | yes | no |
 | DESCRIPTORS | the reserve of file descriptors is touched | no | yes | yes |
 | CLOCK | `cluster_clock`: the wall clock disagrees with the cluster's time | no | yes | yes |
 | LOOP | `raft.node`: the event loop stands still for most of the time | no | yes | yes |

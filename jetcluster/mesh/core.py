@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from jetcluster.clock import Clock
@@ -127,6 +127,12 @@ class PeerLink:
     def send(self, frame: bytes) -> None:
         """Queues a frame in the ordered lane; dropped when the link is closed."""
         raise NotImplementedError
+
+    def greet(self, frames: Iterator[bytes]) -> None:
+        """Queues frames in the ordered lane, of which there may be very many: they are made when their turn has come,
+        and whatever is sent later comes after the last one. Once, when the link is up."""
+        for frame in frames:
+            self.send(frame)
 
     def send_urgent(self, frame: bytes) -> bool:
         """Queues a frame in the Raft lane. False: dropped."""

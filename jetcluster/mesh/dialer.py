@@ -1,4 +1,6 @@
-"""Whom this node dials: the configured routes, always, and nodes heard of by gossip, until they stay away too long."""
+"""The dialling of other nodes: the configured routes, always, and nodes heard of by gossip, until they stay away too
+long.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from jetcluster.clock import Clock, Rng, SystemClock, SystemRng
 from jetcluster.errors import OperatorError
-from jetcluster.file_modes import make_folder
+from jetcluster.files import Files, make_folder, names_in, read, read_text, write_durably
 from jetcluster.records import dataclass
 
 FILE_NAME = "node.json"
@@ -49,7 +49,7 @@ class NodeIdentity:
     member: bool = False
     """The meta group's log has been on this node's disk: a journal without it is not the one that the id stands for."""
     key: str = ""
-    """The node's public key (`cluster.node_key`); "" before it has one."""
+    """The node's public key (`mesh.node_key`); "" before it has one."""
 
     def with_key(self, key: str) -> NodeIdentity:
         return replace(self, key=key)
@@ -74,6 +74,7 @@ def load_identity(
     guarded: tuple[str, ...] = (),
     rng: Rng | None = None,
     clock: Clock | None = None,
+    files: Files = os,
 ) -> NodeIdentity:
     """The identity kept in `store_dir`, made there at the first start; without a directory it lives in memory only.
 
@@ -88,17 +89,17 @@ def load_identity(
     directory = Path(store_dir)
     path = directory / FILE_NAME
     try:
-        stored = _parse(path.read_bytes(), path)
+        stored = _parse(read(path, files), path)
     except FileNotFoundError:
-        return _first(directory, fresh, guarded)
+        return _first(directory, fresh, guarded, files)
     if not stored.store:  # of a version that did not mark its store
         stored = replace(stored, store=fresh.store)
-        _mark(directory, stored, guarded)
-        save_identity(directory, stored)
-    _check(directory, stored, guarded)
+        _mark(directory, stored, guarded, files)
+        save_identity(directory, stored, files)
+    _check(directory, stored, guarded, files)
     if stored.name != name:
         stored = replace(stored, name=name)
-        save_identity(directory, stored)
+        save_identity(directory, stored, files)
     return stored
 
 
@@ -116,28 +117,28 @@ def tampered(directory: str | os.PathLike[str], what: str) -> IdentityError:
     )
 
 
-def _first(directory: Path, fresh: NodeIdentity, guarded: tuple[str, ...]) -> NodeIdentity:
+def _first(directory: Path, fresh: NodeIdentity, guarded: tuple[str, ...], files: Files) -> NodeIdentity:
     """The identity comes last: where it is, the markers are."""
     for folder in guarded:
-        content = [p.name for p in (directory / folder).glob("*") if not p.name.startswith(MARKER_NAME)]
+        content = [name for name in names_in(directory / folder, files) if not name.startswith(MARKER_NAME)]
         if content:
             raise tampered(directory, f"{directory / FILE_NAME} is missing, but {directory / folder} holds data")
-    _mark(directory, fresh, guarded)
-    save_identity(directory, fresh)
+    _mark(directory, fresh, guarded, files)
+    save_identity(directory, fresh, files)
     return fresh
 
 
-def _mark(directory: Path, identity: NodeIdentity, guarded: tuple[str, ...]) -> None:
+def _mark(directory: Path, identity: NodeIdentity, guarded: tuple[str, ...], files: Files) -> None:
     for folder in guarded:
-        make_folder(directory / folder)
-        write_durably(directory / folder / MARKER_NAME, identity.store)
+        make_folder(directory / folder, files)
+        write_durably(directory / folder / MARKER_NAME, identity.store, files)
 
 
-def _check(directory: Path, identity: NodeIdentity, guarded: tuple[str, ...]) -> None:
+def _check(directory: Path, identity: NodeIdentity, guarded: tuple[str, ...], files: Files) -> None:
     for folder in guarded:
         marker = directory / folder / MARKER_NAME
         try:
-            found = marker.read_text(errors="replace").strip()
+            found = read_text(marker, files, errors="replace").strip()
         except FileNotFoundError:
             what = f"{directory / folder} was deleted or replaced: it has no {MARKER_NAME}"
             raise tampered(directory, what) from None
@@ -165,25 +166,7 @@ def _parse(raw: bytes, path: Path) -> NodeIdentity:
     return NodeIdentity(peer_id, name, created, store, cluster, member, key)
 
 
-def save_identity(store_dir: str | os.PathLike[str], identity: NodeIdentity) -> None:
+def save_identity(store_dir: str | os.PathLike[str], identity: NodeIdentity, files: Files = os) -> None:
     """Durable once this returns. Raises OSError."""
     fields = {"format": _FORMAT, **asdict(identity)}
-    write_durably(Path(store_dir) / FILE_NAME, json.dumps(fields))
-
-
-def write_durably(path: Path, text: str) -> None:
-    """A small file. Atomic and durable: after a crash there is the old file or the new one, and once this returns, the
-    new one. Raises OSError."""
-    make_folder(path.parent)
-    temporary = path.with_name(path.name + ".tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    write_durably(Path(store_dir) / FILE_NAME, json.dumps(fields), files)

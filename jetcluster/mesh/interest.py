@@ -42,10 +42,8 @@ class MeshInterest:
         await self._mesh.sync_interest(timeout)
 
     def _greet(self, link: PeerLink) -> None:
-        for account, subject, queue, count in self._switchboard.interests():
-            frame = _encode(account, subject, queue, count)
-            if frame is not None:
-                link.send(frame)
+        frames = (_encode(*interest) for interest in self._switchboard.interests())
+        link.greet(frame for frame in frames if frame is not None)
 
 
 def _encode(account: str, subject: bytes, queue: bytes | None, count: int) -> bytes | None:

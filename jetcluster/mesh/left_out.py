@@ -11,24 +11,25 @@ happened, and goes on.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
-from jetcluster.mesh.identity import write_durably
+from jetcluster.files import Files, read_text, write_durably
 
 FILE: Final = "LEFT-OUT"
 """In the JetStream folder."""
 
 
-def mark(directory: Path, text: str) -> None:
+def mark(directory: Path, text: str, files: Files = os) -> None:
     """Durable once this returns. Raises OSError."""
-    write_durably(directory / FILE, text)
+    write_durably(directory / FILE, text, files)
 
 
-def marked(directory: Path) -> str:
+def marked(directory: Path, files: Files = os) -> str:
     """Why this store must not be used; "" when it may be. Raises OSError."""
     try:
-        return (directory / FILE).read_text(errors="replace").strip()
+        return read_text(directory / FILE, files, errors="replace").strip()
     except FileNotFoundError:
         return ""
 
@@ -36,7 +37,7 @@ def marked(directory: Path) -> str:
 def advice(directory: Path, said: str) -> str:
     """For the log of the node that was left out."""
     return (
-        f"this store is of before: {said}. The node must not come back with it, whatever it promised is void. Move "
+        f"this store is of before: {said}. The node must not come back with it, all that it promised is void. Move "
         f"{directory} away: it then starts empty, as a new member that takes the place of the old one. What only this "
         'store has is still in it (docs/membership.md, "A majority is lost")'
     )

@@ -10,7 +10,7 @@ asks for one bounded chunk at a time (replica/catchup.py).
 Bounds: publishers wait (`protocol.valve`) from `LANE` bytes in the ordered lane on, but not for a silent peer; messages
 are dropped (core NATS delivers at most once) once half of `max_pending` waits; the link is closed when all of it does,
 or when the other end has taken nothing for `WRITE_DEADLINE`. For a peer that is no member nobody waits, and
-`STRANGERS_PENDING` is the bound: whoever has the routes' password could stop all publishers by reading slowly.
+`STRANGERS_PENDING` is the bound: a holder of the routes' password could stop all publishers by reading slowly.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import asyncio
 import logging
 import socket
 from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import cast
 
 from jetcluster.clock import Clock, Rng
@@ -40,6 +42,9 @@ HIGH_WATER = 256 * 1024
 LOW_WATER = 64 * 1024
 SLICE = 128 * 1024
 """The ordered lane goes out in pieces of about this many bytes, so that the transport's answer (pause) is heeded."""
+PORTION = 512
+"""Frames of a greeting that are made, or taken, in one turn of the loop: there may be a million, of 1 us each, and 6 us
+at the other end."""
 LANE = 512 * 1024
 """Bytes of the ordered lane from which on publishers wait, so that requests and acks in there do not wait for long."""
 FULL_READ = 128 * 1024
@@ -120,8 +125,14 @@ class TcpLink(PeerLink, asyncio.Protocol):
         self._loop = mesh.loop
         self._clock = mesh.clock
         self._reader = FrameReader(MAX_HANDSHAKE_FRAME)
+        self._left: list[Span] = []
+        self._left_in = b""
+        """Frames that were read and wait for their turn, and what they are in."""
         self._transport: asyncio.Transport | None = None
         self._ordered: deque[bytes] = deque()
+        self._greeting: Iterator[bytes] | None = None
+        """Frames that go out behind `_ordered` and before `_later`, made as the connection takes it."""
+        self._later: deque[bytes] = deque()
         self._urgent: list[bytes] = []
         self._ordered_bytes = 0
         self._pending = 0
@@ -197,17 +208,33 @@ class TcpLink(PeerLink, asyncio.Protocol):
         stats.last_activity = self._clock.monotonic()
         if self.silent:
             self.core.set_silent(self, False)
+        self._guarded(self._read, data)
+
+    def _read(self, data: bytes) -> None:
+        while self._left:  # a transport may have read before it heard of the pause
+            self._take_portion()
         reader = self._reader
+        spans = reader.feed(data)
+        if not self.up:
+            self._before_up(reader, spans)
+        elif len(spans) > PORTION and spans[PORTION][0] == Kind.SUB and reader.error is None:
+            self._left, self._left_in = spans, reader.buffer
+            self._take_portion()
+        else:
+            self.core._process(self, reader.buffer, spans)
+        if reader.error is not None:
+            self._malformed(reader.error)
+        if self._left or len(data) >= FULL_READ:
+            self._breathe()
+
+    def _take_portion(self) -> None:
+        """Takes a part of a long list of what the other end wants."""
+        spans, self._left = self._left[:PORTION], self._left[PORTION:]
+        self.core._process(self, self._left_in, spans)
+
+    def _guarded(self, take: Callable[..., None], *args: object) -> None:
         try:
-            spans = reader.feed(data)
-            if self.up:
-                self.core._process(self, reader.buffer, spans)
-            else:
-                self._before_up(reader, spans)
-            if reader.error is not None:
-                self._malformed(reader.error)
-            if len(data) >= FULL_READ:
-                self._breathe()
+            take(*args)
         except FrameError as error:
             self._malformed(str(error))
         except Refused as refusal:
@@ -225,7 +252,11 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self._loop.call_soon(self._read_on)
 
     def _read_on(self) -> None:
-        if self._transport is not None and not self.closed:
+        if self._left and not self.closed:
+            self._guarded(self._take_portion)
+        if self._left and not self.closed:
+            self._loop.call_soon(self._read_on)
+        elif self._transport is not None and not self.closed:
             self._transport.resume_reading()
 
     def _malformed(self, text: str) -> None:
@@ -273,7 +304,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         if handshake.done:
             assert handshake.remote is not None
             self.peer_id = handshake.remote.peer_id
-            # Whoever sends PROOF then waits for INFO, which fits the smaller limit: no larger frame is in this read.
+            # The end that sends PROOF waits for INFO, which fits the smaller limit: no larger frame is in this read.
             self._reader.max_frame = self.core.max_frame
             self.mesh.authenticated(self)
 
@@ -304,25 +335,39 @@ class TcpLink(PeerLink, asyncio.Protocol):
         if self.closed or self._condemned:
             return
         size = len(frame)
-        self._ordered.append(frame)
+        (self._ordered if self._greeting is None else self._later).append(frame)
         self._ordered_bytes += size
         self._pending += size
         if self._ordered_bytes > LANE and not self.valve.closed and not self.silent and self._is_member():
             self.valve.close()
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._flush)
+        self._schedule()
         if self._pending > self._max_pending:
             self._overflow()
+
+    def greet(self, frames: Iterator[bytes]) -> None:
+        assert self._greeting is None
+        self._greeting = frames
+        self._continue_greeting()
+        self._schedule()
+
+    def _continue_greeting(self) -> None:
+        """Makes the next portion; behind the last one comes what was sent meanwhile."""
+        if self._greeting is None:
+            return
+        portion = list(islice(self._greeting, PORTION))
+        self._ordered += portion
+        self._ordered_bytes += sum(map(len, portion))
+        if len(portion) < PORTION:
+            self._greeting = None
+            self._ordered += self._later
+            self._later.clear()
 
     def send_urgent(self, frame: bytes) -> bool:
         if self.closed or self._condemned:
             return False
         self._urgent.append(frame)
         self._pending += len(frame)
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._flush)
+        self._schedule()
         if self._pending > self._max_pending:
             self._overflow()
         return not self._condemned
@@ -368,8 +413,13 @@ class TcpLink(PeerLink, asyncio.Protocol):
         self.mesh.counters.slow += 1
         self._loop.call_soon(lambda: self.close(f"slow peer: {why}", abort=True))
 
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+
     def flush(self) -> None:
-        """Hands what is queued to the transport now; whatever is sent later, urgent or not, comes after it."""
+        """Hands what is queued to the transport now; what is sent later, urgent or not, comes after it."""
         self._flush()
 
     def _flush(self) -> None:
@@ -380,10 +430,13 @@ class TcpLink(PeerLink, asyncio.Protocol):
         if self.congested or self._ordered_bytes > SLICE:
             self._flush_slices(transport)
         else:
+            self._ordered_bytes -= sum(map(len, self._ordered)) if self._later else self._ordered_bytes
             self._urgent += self._ordered
             self._ordered.clear()
-            self._ordered_bytes = 0
             self._write(transport, self._urgent)
+        if self._greeting is not None and not self._ordered:
+            self._continue_greeting()
+            self._schedule()
         self._pending = self._ordered_bytes + transport.get_write_buffer_size()
         if self._ordered_bytes < LANE // 4:
             self.valve.open()
@@ -460,6 +513,9 @@ class TcpLink(PeerLink, asyncio.Protocol):
         self.close_reason = reason
         self._urgent.clear()
         self._ordered.clear()
+        self._later.clear()
+        self._greeting = None
+        self._left.clear()
         self._ordered_bytes = self._pending = 0
         self.valve.open()
         if self._deadline is not None:

@@ -41,6 +41,7 @@ from jetcluster.mesh.info import (
 from jetcluster.mesh.link import LinkOwner, TcpLink
 from jetcluster.mesh.options import ConfiguredRoute, MeshOptions, MeshTls
 from jetcluster.mesh.proof import check, first_info
+from jetcluster.ordered import OrderedSet
 
 if TYPE_CHECKING:
     from jetcluster.net.tls_listener import TlsListener
@@ -71,6 +72,7 @@ class NodeMesh(LinkOwner):
         clock: Clock | None = None,
         rng: Rng | None = None,
         log: logging.Logger | None = None,
+        descriptors: DescriptorWatch | None = None,
     ) -> None:
         """`me.cluster_url` is filled in by `start`. Raises ValueError when name, tags or addresses are too long."""
         log = log or logging.getLogger("jetcluster.mesh")
@@ -80,7 +82,7 @@ class NodeMesh(LinkOwner):
         self._server: asyncio.Server | TlsListener | None = None
         self._secure: TlsListener | None = None
         self._dialer = Dialer(self)
-        self._connections: set[TcpLink] = set()
+        self._connections: OrderedSet[TcpLink] = OrderedSet()
         self._chosen: dict[str, TcpLink] = {}
         self._next_rid = 1
         self._port = 0
@@ -88,7 +90,7 @@ class NodeMesh(LinkOwner):
         self._last_tick = 0.0
         self._refusals_logged: dict[tuple[str, Reason | None], float] = {}
         self._stopping = False
-        self.descriptors = DescriptorWatch()
+        self.descriptors = descriptors or DescriptorWatch()
 
     def set_routes(self, routes: tuple[ConfiguredRoute, ...]) -> None:
         """The configured routes, after a reload. A link that stands stays: its node belongs to the cluster anyway."""
@@ -168,7 +170,7 @@ class NodeMesh(LinkOwner):
         await self._rpc.stop()
 
     async def first_dials(self, seconds: float) -> None:
-        """Returns when every configured route was dialled once, whatever came of it, or after `seconds`."""
+        """Returns when every configured route was dialled once, with or without success, or after `seconds`."""
         await self._dialer.first_dials(seconds)
 
     @property

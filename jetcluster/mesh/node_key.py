@@ -1,21 +1,24 @@
-"""By what a node is known to the others: an Ed25519 key beside its peer id, which never leaves its store.
+"""A node's key: an Ed25519 key beside its peer id, by which the others know it, and which never leaves its store.
 
 A peer id is no secret, and the password of the routes is everybody's who runs a node. So each end of a new link signs
 both greetings, which hold the ids, the names and a fresh nonce of either side: what was signed for one link proves
 nothing on another. The meta group's list of nodes keeps each member's public key, that with which it came first; from
 then on nobody is linked under its peer id who cannot sign with it.
 
-What is signed does not cover what comes after: whoever sits on the way between two nodes can change it, unless the
+What is signed does not cover what comes after: a process on the way between two nodes can change it, unless the
 routes have TLS.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from jetcluster.config.nkeys import decode_key, decode_seed, encode_key, encode_seed
-from jetcluster.mesh.identity import NodeIdentity, save_identity, tampered, write_durably
+from jetcluster.file_modes import FILE
+from jetcluster.files import Files, read_text, write_durably
+from jetcluster.mesh.identity import NodeIdentity, save_identity, tampered
 
 if TYPE_CHECKING:
     from jetcluster.clock import Rng
@@ -51,37 +54,37 @@ def verify(public: str, statement: bytes, signature: bytes) -> bool:
     return True
 
 
-def load_key(directory: Path, identity: NodeIdentity, rng: Rng) -> tuple[NodeKey, NodeIdentity]:
+def load_key(directory: Path, identity: NodeIdentity, rng: Rng, files: Files = os) -> tuple[NodeKey, NodeIdentity]:
     """The key of the store, made where there is none and the identity knows of none, and the identity with it. Raises
     IdentityError where it is lost or another one than the others know, OSError when it cannot be written."""
     path = directory / FILE_NAME
     if identity.key:
         try:
-            key = NodeKey(decode_seed("N", path.read_text().strip()))
+            key = NodeKey(decode_seed("N", read_text(path, files).strip()))
         except FileNotFoundError:
             raise tampered(directory, f"{path} is missing, by which the other nodes know this one") from None
         except ValueError as error:
             raise tampered(directory, f"{path} is not a key: {error}") from None
         if key.public != identity.key:
             raise tampered(directory, f"{path} is the key of another store")
-        path.chmod(0o600)
+        files.chmod(path, FILE)
         return key, identity
-    kept = _left_by_a_later_version(path)
+    kept = _left_by_a_later_version(path, files)
     if kept is None:
         seed = rng.token(32)
-        write_durably(path, encode_seed("N", seed))
+        write_durably(path, encode_seed("N", seed), files)
         kept = NodeKey(seed)
     identity = identity.with_key(kept.public)
-    save_identity(directory, identity)
+    save_identity(directory, identity, files)
     return kept, identity
 
 
-def _left_by_a_later_version(path: Path) -> NodeKey | None:
+def _left_by_a_later_version(path: Path, files: Files) -> NodeKey | None:
     """The others may know this node by it: a version without keys, that this one was rolled back to, has written the
     identity anew, and told of no key. None where there is no key; then nobody knows one."""
     try:
-        key = NodeKey(decode_seed("N", path.read_text(errors="replace").strip()))
+        key = NodeKey(decode_seed("N", read_text(path, files, errors="replace").strip()))
     except (FileNotFoundError, ValueError):
         return None
-    path.chmod(0o600)
+    files.chmod(path, FILE)
     return key

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from jetcluster.mesh.api import MeshError, MeshRefusedError
 from jetcluster.mesh.frames import encode_call, encode_error, encode_reply
+from jetcluster.ordered import OrderedSet
 
 if TYPE_CHECKING:
     from jetcluster.mesh.core import PeerLink
@@ -41,7 +42,7 @@ class Rpc:
         self._next_id = 0
         self._failed = 0
         self._waiting: dict[int, tuple[str, asyncio.Future[bytes]]] = {}
-        self._running: dict[str, set[asyncio.Task[None]]] = {}
+        self._running: dict[str, OrderedSet[asyncio.Task[None]]] = {}
 
     def serve(self, method: str, handler: Handler) -> None:
         if method in self._handlers:
@@ -81,7 +82,7 @@ class Rpc:
             raise MeshError(f"{method}: no answer within {timeout:g} s") from None
 
     def on_call(self, link: PeerLink, call_id: int, method: str, payload: bytes) -> None:
-        running = self._running.setdefault(link.peer_id, set())
+        running = self._running.setdefault(link.peer_id, OrderedSet())
         if len(running) >= MAX_RUNNING:
             link.send(encode_error(call_id, f"{method}: too many requests at once"))
             return
@@ -103,7 +104,7 @@ class Rpc:
         """Fails the calls that wait for `peer`. Handlers run on: what they do may be half done; their answer is
         dropped with the link."""
         if not self._running.get(peer):
-            self._running.pop(peer, None)  # whoever comes under ever new names is not remembered
+            self._running.pop(peer, None)  # a peer under ever new names is not remembered
         for asked, future in self._waiting.values():
             if asked == peer and not future.done():
                 future.set_exception(MeshError(f"lost the connection to {peer}"))
@@ -134,7 +135,7 @@ class Rpc:
             reply = await handler(peer, payload)
         except MeshError:
             raise
-        except Exception as error:  # whatever it is, the caller must hear of it
+        except Exception as error:  # the caller must hear of any failure
             self._failed += 1
             if self._failed <= LOGGED_FAILURES or self._failed % 1000 == 0:  # a flood of them is not made worse
                 self._log.exception("Request %s of peer %s failed (%d so far)", method, peer, self._failed)

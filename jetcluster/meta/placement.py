@@ -1,4 +1,4 @@
-"""Which nodes hold a new stream: online ones first, those with the fewest replicas first, tags respected.
+"""The choice of nodes for a new stream: online ones first, those with the fewest replicas first, tags respected.
 
 Runs on the meta leader with what it sees now; the choice goes into the log, so it need not be deterministic across
 nodes, only explainable. Error texts are nats-server's.

@@ -1,4 +1,4 @@
-"""Which restores are going on, as the meta leader knows it, and giving up those that nobody goes on with.
+"""The restores that are going on, as the meta leader knows them, and the giving up of those that nobody goes on with.
 
 A stream that is being restored is bound to the node that talks to the client. That node says so every few seconds;
 when it dies, or forgets, the stream would keep its name and its subjects for ever and never become one. Only the meta

@@ -161,7 +161,7 @@ class Node:
     level: int = 0
     """Which commands it understands, as it said last (`raft.levels`); versions before neither say nor keep it."""
     key: str = ""
-    """Its public key (`cluster.node_key`), "" before that is known; once it is, it stays."""
+    """Its public key (`mesh.node_key`), "" before that is known; once it is, it stays."""
 
     def to_dict(self) -> dict[str, Any]:
         node: dict[str, Any] = {"peer": self.peer, "name": self.name, "tags": list(self.tags)}

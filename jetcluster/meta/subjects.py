@@ -1,4 +1,4 @@
-"""Which streams of an account listen to which subjects: the overlap question, without walking over every stream."""
+"""An index of the subjects of an account's streams: it finds overlaps without walking over every stream."""
 
 from __future__ import annotations
 

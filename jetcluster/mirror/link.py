@@ -2,7 +2,7 @@
 
 It asks what the upstream is (STREAM.INFO), creates a push consumer there that begins behind what is stored here, and
 puts what comes into the log (`inflow`). An upstream whose messages go when its consumers are done with them (retention
-workqueue or interest) gets a durable one, told what is committed here. Whatever is not as expected - a delivery
+workqueue or interest) gets a durable one, told what is committed here. Anything that is not as expected - a delivery
 missing, a heartbeat that counts more, silence, a refusal - ends the attempt; the next one begins again from what is
 stored. So nothing has to be right but the order of one attempt.
 """

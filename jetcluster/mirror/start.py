@@ -1,4 +1,4 @@
-"""Where a link begins to read its upstream."""
+"""The place in its upstream at which a link begins to read."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """JetStream advisories: what is told on `$JS.EVENT.ADVISORY.>`.
 
-Rendering only. Whoever publishes asks `Bus.has_interest(subject)` first: an event nobody listens to is not built.
+Rendering only. The publisher asks `Bus.has_interest(subject)` first: an event nobody listens to is not built.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Advisories:
         event: dict[str, Any] = {"type": kind, "id": self._id(), "timestamp": rfc3339(self._clock.time_ns())}
         event |= fields
         if client is not None:
-            event["client"] = client  # R18: an extra key on action events
+            event["client"] = client  # an extra key on action events, which nats-server's lack
         if self._domain:
             event["domain"] = self._domain
         return dumps(event)

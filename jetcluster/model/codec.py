@@ -17,7 +17,7 @@ pieces."""
 
 
 def dumps(value: Any) -> bytes:
-    """Compact JSON, ASCII only: valid whatever a client put into a string."""
+    """Compact JSON, ASCII only: valid with anything that a client put into a string."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 

@@ -1,4 +1,5 @@
-"""What a consumer configuration becomes (`with_defaults`), may say (`check_config`), and looks like (`shown`).
+"""The rules of a consumer's configuration: its defaults (`with_defaults`), its checks (`check_config`), its form in
+answers (`shown`).
 
 Works on the wire form (the JSON object of CONSUMER.INFO) and the stream's, and needs no pydantic. Order, codes and
 texts were checked against nats-server 2.15. What depends on the

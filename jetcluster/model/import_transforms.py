@@ -1,4 +1,4 @@
-"""How subjects of an import are turned into the exporting account's, and back.
+"""Transforms of an import's subjects into the exporting account's, and back.
 
 An import names its wildcards by number (`to: "local.$2.$1"`). Unlike a mapping it must work both ways, so its
 transform is strict: `{{wildcard(n)}}` (or `$n`) is the only function, and every `*` of the source is used. Texts of the

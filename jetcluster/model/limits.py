@@ -1,4 +1,4 @@
-"""What an account may use of JetStream, as the configuration of the server says it."""
+"""The limits of an account on JetStream, as the server's configuration gives them."""
 
 from __future__ import annotations
 

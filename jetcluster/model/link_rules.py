@@ -1,4 +1,4 @@
-"""What a stream's mirror and sources have to do with the account's other streams: cycles, sizes, mirror_direct.
+"""The checks of a stream's mirror and sources against the account's other streams: cycles, sizes, mirror_direct.
 
 Streams are wire-form configurations by name. An upstream need not exist, and what lies behind an external link is not
 looked at. Codes and texts were checked against nats-server 2.15.
@@ -67,10 +67,10 @@ def _check_cycle(config: Config, find: Find) -> None:
 
 
 def _check_repeated(config: Config, find: Find) -> None:
-    """A stream, then its mirror as sources: no cycle, but nats-server 2.15.2 calls it one, whatever the filters are,
+    """A stream, then its mirror as sources: no cycle, but nats-server 2.15.2 calls it one, with any filters,
     and takes the same two the other way round. nats.go's tests ask for that.
 
-    So no stream in the list may lead, by whatever way, to another one before it. Every stream behind the list is looked
+    So no stream in the list may lead, by any way, to another one before it. Every stream behind the list is looked
     at once for that, however many ways lead there."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What `"pedantic": true` refuses: a configuration that the server would have to mend in silence.
+"""The checks of `"pedantic": true`: a configuration that the server would have to mend in silence is refused.
 
 Codes and texts as nats-server 2.15.2 gives them; the last but one rule is for a fix that only we make.
 """

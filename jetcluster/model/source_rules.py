@@ -1,4 +1,5 @@
-"""What a stream configuration may say about other streams and subjects: mirror, sources, transforms, republish.
+"""The checks of what a stream configuration says about other streams and subjects: mirror, sources, transforms,
+republish.
 
 Wire form in, ApiError out. What depends on the account's other streams is in
 `link_rules`.

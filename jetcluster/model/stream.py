@@ -126,7 +126,7 @@ class StreamConfig(WireModel):
             filled["duplicate_window"] = 0
         if plain and self.duplicate_window == 0:
             filled["duplicate_window"] = self._default_window(limits)
-        # R2: ADR-31 as the seeds have it. Real clients' object stores set it without a limit per subject, so the
+        # The specification's rule (ADR-31). Clients' object stores set it without a limit per subject, so the
         # user's value stands there.
         if auto_allow_direct and self.max_msgs_per_subject > 0:
             filled["allow_direct"] = True

@@ -1,4 +1,4 @@
-"""What a stream configuration may say, alone (`check_config`) and as a successor of another (`merge_update`).
+"""The rules of a stream's configuration, alone (`check_config`) and as a successor of another (`merge_update`).
 
 Works on the normalised wire form (the JSON object of STREAM.INFO) and needs no pydantic: the meta state machine applies
 `merge_update` in log order. Codes and texts were checked against nats-server 2.15.

@@ -1,4 +1,6 @@
-"""What an account exports, imports and maps, as /accountz shows it (names and order of nats-server's AccountInfo)."""
+"""The exports, imports and mappings of an account as /accountz shows them (names and order of nats-server's
+AccountInfo).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages show of JWTs: of operators, of an account, of a connection's user."""
+"""JWTs as the pages show them: of operators, of an account, of a connection's user."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ LOG_EVERY: Final = 10.0
 
 
 class Connections:
-    """Of one port. `has_room_at(descriptor)`: False when the store needs what descriptors are left. When there are
-    `most`, or `FEW` then, the one that has waited longest for a request makes room for a new one."""
+    """The connections of one port. `has_room_at(descriptor)`: False when the store needs what descriptors are left.
+    When there are `most`, or `FEW` then, the one that has waited longest for a request makes room for a new one."""
 
     def __init__(self, has_room_at: Callable[[int], bool], clock: Clock, most: int) -> None:
         self.most = most
@@ -150,7 +150,7 @@ class Guard(asyncio.Protocol):
         self._timer = None if self._transport is None else asyncio.get_running_loop().call_later(seconds, self.end)
 
     def end(self) -> None:
-        """At once, whatever is still to be written."""
+        """At once, with output that is still to be written dropped."""
         if self._transport is not None:
             self._transport.abort()
         self._connections.remove(self)
@@ -177,7 +177,7 @@ class Guard(asyncio.Protocol):
 
 
 class ShortLog:
-    """What aiohttp's protocol logs to: of a malformed request one short line now and then, no traceback. Errors of the
+    """The log of aiohttp's protocol: of a malformed request one short line now and then, no traceback. Errors of the
     pages themselves are logged by the pages."""
 
     def __init__(self, connections: Connections) -> None:

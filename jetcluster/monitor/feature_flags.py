@@ -1,5 +1,6 @@
-"""Which of the behaviours that nats-server 2.15 switches by `feature_flags` this server has. It switches none of them:
-what a configuration says there is inert (docs/configuration.md)."""
+"""The `feature_flags` of nats-server 2.15, and which of those behaviours this server has. It switches none of them: a
+configuration's values are inert (docs/configuration.md).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/gatewayz: there are no gateways here; tools ask all the same."""
+"""/gatewayz: always without gateways, which this server does not have; tools ask for the page all the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/healthz: may a load balancer send clients here, and has this node caught up with its cluster?
+"""/healthz: an answer to whether a load balancer may send clients here, and whether this node has caught up.
 
 Texts and status codes are nats-server's.
 """

@@ -127,7 +127,8 @@ def jetstream_config(node: NodeView) -> Json:
 
 
 def jetstream_limits(node: NodeView) -> Json:
-    """Those of the configuration; durations in nanoseconds."""
+    """Those in force; durations in nanoseconds, and what is not limited is left out but `default_max_consumers`, which
+    nats-server tells always."""
     options = node.options.jetstream
     found = {
         "max_request_batch": options.max_request_batch,
@@ -138,7 +139,7 @@ def jetstream_limits(node: NodeView) -> Json:
         "max_batch_inflight_total": options.max_batch_inflight_total,
         "max_batch_size": options.max_batch_size,
         "max_batch_timeout": int(options.max_batch_timeout * 1e9),
-        "default_max_consumers": options.default_max_consumers,
+        "default_max_consumers": options.default_max_consumers or -1,
     }
     return {name: value for name, value in found.items() if value}
 
@@ -171,7 +172,7 @@ def meta_cluster(node: NodeView) -> Json:
     if group.leader is not None:
         found |= {"leader": node_name(engine, group.leader), "peer": group.leader}
     if engine.meta.leading or group.leader is None:
-        # All but the leader. Without one everybody shows who is left, and who would have to come back. Whoever was left
+        # All but the leader. Without one everybody shows who is left, and who would have to come back. A server left
         # out of a rescue is shown until SERVER.REMOVE or a successor takes it off the list.
         machine = engine.meta.machine
         left_out = [peer for peer in machine.left_out if peer in machine.nodes]

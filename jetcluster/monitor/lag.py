@@ -1,4 +1,4 @@
-"""How far replicas are behind their leader, in messages and in seconds.
+"""The lag of replicas behind their leader, in messages and in seconds.
 
 A leader knows which log entry a peer has. What that is in messages and in time comes from notes taken once per second:
 (when, newest entry, newest message) of each stream that is led here. So seconds are exact to about one.

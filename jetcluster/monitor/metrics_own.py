@@ -15,7 +15,7 @@ from jetcluster.replica.read_group import TIMED_EVERY
 
 
 def node_metrics(out: Exposition, node: NodeView) -> None:
-    """Of any server."""
+    """The metrics of any server, with JetStream or without."""
     out.gauge("jetcluster_info", "Versions", 1, (("version", __version__), ("speaks", REPORTED_VERSION)))
     out.gauge("jetcluster_start_time_seconds", "Unix time of the start", node.server.start_ns / 1e9)
     out.gauge("jetcluster_lame_duck", "The server is going away", node.server.lame_duck)

@@ -66,7 +66,7 @@ class MonitorSource(Protocol):
 
 
 def at_once(steps: Steps[T]) -> T:
-    """What `steps` return, without a pause: for pages that are known to be short."""
+    """Runs `steps` without a pause and returns their result: for pages that are known to be short."""
     while True:
         try:
             next(steps)

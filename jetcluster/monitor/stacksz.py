@@ -1,4 +1,4 @@
-"""/stacksz: what this process does right now, thread by thread and task by task. For a server that hangs or is slow.
+"""/stacksz: the stacks of all threads and tasks of this process, for a server that hangs or is slow.
 
 nats-server shows its goroutines there. Names of functions and lines only: no values, so no secrets.
 """

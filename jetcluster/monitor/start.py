@@ -122,7 +122,7 @@ async def start_monitor(node: NodeView) -> Monitor:
 
 
 def _tls(options: Options) -> ssl.SSLContext | None:
-    """Who looks at the monitoring needs no certificate, whatever clients need, unless `https_verify` says so."""
+    """Readers of the monitoring need no certificate, also where clients do, unless `https_verify` says so."""
     if not options.https_port:
         return None
     if options.http_port:

@@ -1,4 +1,4 @@
-"""How many subscribe to a subject of an account, in the whole cluster: `$SYS.DEBUG.SUBSCRIBERS`.
+"""Counts of the subscribers to a subject of an account, in the whole cluster: `$SYS.DEBUG.SUBSCRIBERS`.
 
 The node that is asked counts its own and asks the others on `$SYS.REQ.ACCOUNT.NSUBS` {acc, subject, queue in base64}.
 The account is the one that asks: an account that imports the request is told of itself alone (precedent:

@@ -117,7 +117,7 @@ def _text(kind: str, name: str, value: Any) -> str:
 
 
 def is_for(node: NodeView, options: Mapping[str, Any]) -> bool:
-    """Whether a request to all servers wants an answer of this one. Names are matched in part unless `exact_match`."""
+    """True when a request to all servers wants an answer of this one. Names match in part unless `exact_match`."""
     own = node.options
     exact = options.get("exact_match") is True
     for key, value in (

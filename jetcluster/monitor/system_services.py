@@ -45,7 +45,7 @@ USER_INFO = b"$SYS.REQ.USER.INFO"
 
 
 class Actions(NamedTuple):
-    """What the system account can have this server do."""
+    """The actions that the system account can have this server do."""
 
     reload: Callable[[], str]
     """Returns why it failed, or ""."""

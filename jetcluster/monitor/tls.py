@@ -13,7 +13,7 @@ from jetcluster.monitor.source import Json
 
 
 def listener(tls: TlsOptions | None, loaded_ns: int, *, mutual: bool = False) -> Json:
-    """Of a port in a block of its own. `mutual`: certificates are asked for whatever `verify` says."""
+    """TLS of a port with a block of its own. `mutual`: certificates are asked for also without `verify`."""
     if tls is None:
         return {}
     found: Json = {"tls_timeout": tls.timeout, "tls_required": True}

@@ -1,4 +1,4 @@
-"""/varz: the server at a glance."""
+"""/varz: the server's version, options and counters."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The monitor and the server are neighbours that do not import each other; the node passes itself in. The parts are `Any`
 here because their classes live next door; the attributes used are those of `server.server.Server`,
-`server.client.Client`, `cluster.mesh.core.MeshCore` and `cluster.jetstream.JetStream`.
+`server.client.Client`, `mesh.core.MeshCore` and `cluster.jetstream.JetStream`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""How much JetStream may use here: what the configuration says; else three quarters of what there is."""
+"""The space that JetStream may use on this machine: as configured, else three quarters of what there is."""
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from jetcluster.config.options import AccountJetStreamOptions, Options
+from jetcluster.files import Files, free_bytes
 from jetcluster.model.limits import AccountLimits, tier_replicas
 
 UNKNOWN_DISK = 1 << 40
@@ -18,10 +18,11 @@ UNKNOWN_MEMORY = 1 << 30
 class Capacity:
     """Looks at memory and disk once, at the start. `options` may change by a reload and is read at every question."""
 
-    def __init__(self, options: Options, directory: Path) -> None:
+    def __init__(self, options: Options, directory: Path, memory: int | None = None, files: Files = os) -> None:
+        """`memory`: bytes of the machine, which is asked by default."""
         self._options = options
-        self._memory = physical_memory() // 4 * 3
-        self._disk = free_disk(directory) // 4 * 3
+        self._memory = (physical_memory() if memory is None else memory) // 4 * 3
+        self._disk = free_disk(directory, files) // 4 * 3
 
     @property
     def max_memory(self) -> int:
@@ -36,12 +37,12 @@ class Capacity:
         return configured if configured >= 0 else self._disk
 
     def own_limits(self, account: str) -> AccountLimits:
-        """What the configuration says of one account: `limits` of `$JS.API.INFO`."""
+        """The configured limits of one account: `limits` of `$JS.API.INFO`."""
         own = self._configured(account)
         return self._limits(own, own.max_memory, own.max_store, self._tiers(own, 0))
 
     def limits(self, account: str, nodes: Callable[[], int]) -> AccountLimits:
-        """What is decided by: the account's limits, and no more than `nodes` servers like this one hold together.
+        """The limits in force: the account's, and no more than `nodes` servers like this one hold together.
 
         How full each single node is plays no part yet (meta's reservations are per account, not per node).
         """
@@ -102,9 +103,9 @@ def physical_memory() -> int:
         return UNKNOWN_MEMORY
 
 
-def free_disk(directory: Path) -> int:
+def free_disk(directory: Path, files: Files = os) -> int:
     try:
-        return shutil.disk_usage(directory).free
+        return free_bytes(directory, files)
     except OSError:
         return UNKNOWN_DISK
 

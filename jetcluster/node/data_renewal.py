@@ -1,23 +1,34 @@
-"""A data store whose files are damaged is replaced at a start: sound streams are copied, the others come from peers.
+"""The replacement of a data store with damaged files at a start: sound streams are copied, the others come from peers.
 
 RocksDB keeps many streams in one file and goes on reading damaged files when it compacts, until it takes no writes any
 more; so a replica that is rebuilt beside a damaged file would not last. The old files are moved to `quarantine/` and
 never deleted: they may hold the only copy of something.
 
-Order on disk: `data.next` is filled and flushed, and gets its marker of the store (`cluster.identity`) last; then
+Order on disk: `data.next` is filled and flushed, and gets its marker of the store (`mesh.identity`) last; then
 `data` goes to `quarantine/`, then `data.next` becomes `data`. `settle` finishes what a crash cuts off between the two.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from jetcluster.file_modes import make_folder
-from jetcluster.mesh.identity import MARKER_NAME, write_durably
+from jetcluster.files import (
+    Files,
+    exists,
+    make_folder,
+    names_in,
+    read,
+    read_text,
+    remove_tree,
+    sync,
+    total_bytes,
+    write,
+    write_durably,
+)
+from jetcluster.mesh.identity import MARKER_NAME
 from jetcluster.store import keys, transfer
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import ALL_KINDS, BlockStore
@@ -41,72 +52,82 @@ class Renewal(NamedTuple):
     quarantine: Path
 
 
-def mark(directory: Path, reason: str) -> None:
+def mark(directory: Path, reason: str, files: Files = os) -> None:
     """Has the data renewed at the next start. Durable once this returns. Raises OSError."""
-    write_durably(directory / DATA / MARKER, reason)
+    write_durably(directory / DATA / MARKER, reason, files)
 
 
-def recently_renewed(directory: Path, now: float) -> bool:
+def recently_renewed(directory: Path, now: float, files: Files = os) -> bool:
     """`now`: seconds since the Unix epoch."""
-    stamps = [path.name.removeprefix("data-") for path in (directory / QUARANTINE).glob("data-*")]
+    names = names_in(directory / QUARANTINE, files)
+    stamps = [name.removeprefix("data-") for name in names if name.startswith("data-")]
     # Not what somebody put there, and nothing of a time that is still to come: the clock was wrong then.
     return any(stamp.isdecimal() and 0 <= now - int(stamp) < COOL_DOWN for stamp in stamps)
 
 
-def settle(directory: Path) -> None:
+def settle(directory: Path, files: Files = os) -> None:
     """Finishes a renewal that was cut off. Raises OSError."""
-    if not (directory / DATA).exists() and (directory / NEXT / MARKER_NAME).exists():
-        (directory / NEXT).rename(directory / DATA)
-        _sync(directory)
+    if not exists(directory / DATA, files) and exists(directory / NEXT / MARKER_NAME, files):
+        files.rename(directory / NEXT, directory / DATA)
+        sync(directory, files)
 
 
-def open_data(directory: Path, *, renewable: bool, now: float) -> tuple[RocksKv, Renewal | None]:
+class OpenStore(Protocol):
+    """Opens or makes the data store in a folder; see `store.rocks_kv.RocksKv`. Raises KvError and OSError."""
+
+    def __call__(self, path: Path, *, salvage: bool = False, owner_flushes: bool = False) -> RocksKv: ...
+
+
+def open_data(
+    directory: Path, renewable: bool, now: float, files: Files = os, open_store: OpenStore = RocksKv
+) -> tuple[RocksKv, Renewal | None]:
     """The data store of the node, renewed first where that is needed; `renewable`: peers may have what is lost. Raises
     KvError and OSError."""
     data = directory / DATA
-    reason = (data / MARKER).read_text().strip() if (data / MARKER).exists() else ""
+    reason = read_text(data / MARKER, files).strip() if exists(data / MARKER, files) else ""
     if not reason or not renewable:
         try:
-            return _open_kept(data), None
+            return _open_kept(data, files, open_store), None
         except KvDamagedError as error:
             if not renewable:
                 raise
             reason = str(error)
-    renewal = _renew(directory, reason, int(now))
-    return _open_kept(data), renewal
+    renewal = _renew(directory, reason, int(now), files, open_store)
+    return _open_kept(data, files, open_store), renewal
 
 
-def _open_kept(data: Path) -> RocksKv:
+def _open_kept(data: Path, files: Files, open_store: OpenStore) -> RocksKv:
     """On a small disk RocksDB flushes by itself as well, early: where it did not, an import that was given up for want
     of room was seen to keep it."""
-    make_folder(data)
-    return RocksKv(data, owner_flushes=shutil.disk_usage(data).total >= SMALL_DISK)
+    make_folder(data, files)
+    owner_flushes = total_bytes(data, files) >= SMALL_DISK
+    return open_store(data, owner_flushes=owner_flushes)
 
 
-def _renew(directory: Path, reason: str, stamp: int) -> Renewal:
+def _renew(directory: Path, reason: str, stamp: int, files: Files, open_store: OpenStore) -> Renewal:
     data, fresh = directory / DATA, directory / NEXT
-    shutil.rmtree(fresh, ignore_errors=True)  # of an attempt that did not get as far as its marker
-    new = RocksKv(fresh)
+    remove_tree(fresh, files)  # of an attempt that did not get as far as its marker
+    new = open_store(fresh)
     try:
-        kept, left = _fill(new, data)
+        kept, left = _fill(new, data, open_store)
         new.flush_now()
     finally:
         new.close()
-    shutil.copyfile(data / MARKER_NAME, fresh / MARKER_NAME)
-    for path in (*fresh.iterdir(), fresh):
-        _sync(path)
+    write(fresh / MARKER_NAME, read(data / MARKER_NAME, files), files)
+    for path in (*(fresh / name for name in names_in(fresh, files)), fresh):
+        sync(path, files)
     old = directory / QUARANTINE / f"data-{stamp}"
-    make_folder(old.parent)
-    data.rename(old)
-    fresh.rename(data)
-    _sync(old.parent)
-    _sync(directory)
+    make_folder(old.parent, files)
+    files.rename(data, old)
+    files.rename(fresh, data)
+    sync(old.parent, files)
+    sync(directory, files)
     return Renewal(reason, tuple(kept), tuple(left), old)
 
 
-def _fill(new: RocksKv, data: Path) -> tuple[list[int], list[int]]:
+def _fill(new: RocksKv, data: Path, open_store: OpenStore) -> tuple[list[int], list[int]]:
     try:
-        old = RocksKv(data, salvage=True)
+        old = open_store(data, salvage=True)
     except KvDamagedError:
         return [], []
     try:
@@ -150,11 +171,3 @@ def _attempt(work: Callable[[], None]) -> None:
         work()
     except KvDamagedError:
         return  # what cannot be read is not copied
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import ClusterOptions
-from jetcluster.file_modes import make_folder, tighten
+from jetcluster.file_modes import tighten
+from jetcluster.files import exists, is_folder, make_folder
 from jetcluster.mesh import left_out
 from jetcluster.mesh.api import MeshError, NodeInfo
 from jetcluster.mesh.core import MeshCore
@@ -37,7 +38,6 @@ from jetcluster.node.part_options import (
     route,
 )
 from jetcluster.server.listener import ListenError, host_port
-from jetcluster.stream.levels import LEVEL
 
 if TYPE_CHECKING:
     from jetcluster.api.context import ApiContext
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from jetcluster.node.node import Node
     from jetcluster.raft.journal import Journal
     from jetcluster.raft.node import RaftNode
-    from jetcluster.raft.writer import DiskWaits, ThreadWriter
+    from jetcluster.raft.writer import DiskWaits, WaitingWriter
     from jetcluster.server.leafnodes import LeafNodes
     from jetcluster.server.ws_port import WsPort
     from jetcluster.store.rocks_kv import RocksKv
@@ -68,6 +68,8 @@ MEET_SECONDS = 0.25
 SETTLE_SECONDS = 2.0
 """Longest wait of a server that stands alone for its own streams."""
 STEP_ASIDE_SECONDS = 2.0
+GUARDED = ("journal", "data")
+"""Folders that the peer id vouches for."""
 CLOCKS_APART = 3600
 """Seconds by which the age of a rescue may be beyond that of the store: other clocks have told it."""
 MARK_NAME = "journal.mark"
@@ -81,6 +83,7 @@ class StorageError(Exception):
 class NodeJetStream:
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._platform = node.platform
         self._options = node.options
         self._log = node.log
         self.mesh: MeshCore
@@ -98,7 +101,7 @@ class NodeJetStream:
         """Of a node without JetStream in a cluster."""
         self._journal: Journal | None = None
         self._raft: RaftNode | None = None
-        self._writer: ThreadWriter | None = None
+        self._writer: WaitingWriter | None = None
         self._kv: Any = None
         self._started = node.clock.monotonic()
         self._created = 0
@@ -113,23 +116,23 @@ class NodeJetStream:
 
     async def start(self) -> None:
         """Raises StorageError, ListenError and OSError."""
-        options, node = self._options, self._node
+        options, node, files = self._options, self._node, self._platform.files
         directory = self._open_directory() if options.jetstream.enabled else None
         if directory is not None:
             from jetcluster.node.data_renewal import settle
 
-            if text := left_out.marked(directory):
+            if text := left_out.marked(directory, files):
                 raise StorageError(f"Can't start JetStream: {text}")
-            settle(directory)
+            settle(directory, files)
         try:
             identity = load_identity(
-                directory, node.server.name, guarded=("journal", "data"), rng=node.rng, clock=node.clock
+                directory, node.server.name, guarded=GUARDED, rng=node.rng, clock=node.clock, files=files
             )
             key = None
             if directory is not None and options.is_clustered:
                 from jetcluster.mesh.node_key import load_key
 
-                key, identity = load_key(directory, identity, node.rng)
+                key, identity = load_key(directory, identity, node.rng, files)
         except IdentityError as error:
             raise StorageError(f"Can't start JetStream: {error}") from error
         self._created = identity.created
@@ -168,8 +171,8 @@ class NodeJetStream:
 
     async def prepare(self) -> None:
         """Before clients are let in: the nodes that are there already are linked, and know this one's client port if it
-        is a fixed one. Whoever connects then is told of all of them at once; clients (and their tests) that lose this
-        server right afterwards know where else to go. A server that stands alone leads its streams."""
+        is a fixed one. A client that connects then is told of all of them at once: if it
+        loses this server right afterwards it knows where else to go. A server that stands alone leads its streams."""
         if isinstance(self.mesh, NodeMesh):
             await self.mesh.first_dials(MEET_SECONDS)
             if self._left_out:
@@ -235,7 +238,7 @@ class NodeJetStream:
             self._relay.serve(self._relayed_accounts())
 
     def renew_tls(self, cluster: ClusterOptions) -> None:
-        """Of routes, out of a new configuration: for handshakes to come. Raises ConfigError."""
+        """Takes the TLS of routes out of a new configuration, for handshakes to come. Raises ConfigError."""
         if cluster.tls is not None and isinstance(self.mesh, NodeMesh):
             self.mesh.set_tls(mesh_tls(cluster, cluster.tls))
 
@@ -268,17 +271,18 @@ class NodeJetStream:
     def _open_directory(self) -> Path:
         configured = self._options.jetstream.store_dir
         root = Path(configured) if configured else Path(tempfile.gettempdir()) / "nats"
-        if root.exists() and not root.is_dir():
+        files = self._platform.files
+        if exists(root, files) and not is_folder(root, files):
             raise StorageError("Can't start JetStream: storage directory is not a directory")
         directory = root / "jetstream"
         try:
-            make_folder(directory)
+            make_folder(directory, files)
         except OSError as error:
             reason = f"mkdir {error.filename}: {os.strerror(error.errno or 0).lower()}"
             raise StorageError(f"Can't start JetStream: could not create storage directory - {reason}") from error
         self._close_to_others(directory)
         self.store_dir = str(directory)
-        self.capacity = Capacity(self._options, directory)
+        self.capacity = Capacity(self._options, directory, self._platform.physical_memory(), files)
         self._log.info("Starting JetStream")
         self._log.info(f"  Max Memory:      {_size(self.capacity.max_memory)}")
         self._log.info(f"  Max Storage:     {_size(self.capacity.max_storage)}")
@@ -287,7 +291,7 @@ class NodeJetStream:
 
     def _close_to_others(self, directory: Path) -> None:
         """What is there from an earlier version, or was put there by hand, holds messages that others could read."""
-        closed, error = tighten(directory)
+        closed, error = tighten(directory, self._platform.files)
         if closed:
             self._log.info(f"Closed {closed} files and folders of {directory} to other users")
         if error is not None:
@@ -311,7 +315,8 @@ class NodeJetStream:
             trusted_network=cluster.trusted_network,
             max_frame=max_frame,
         )
-        return NodeMesh(me, mesh_options, clock=self._node.clock, rng=self._node.rng)
+        platform = self._platform
+        return NodeMesh(me, mesh_options, clock=platform.clock, rng=platform.rng, descriptors=platform.descriptors())
 
     def _start_relay(self) -> None:
         from jetcluster.api.relay import ApiRelay
@@ -332,6 +337,7 @@ class NodeJetStream:
 
     def _start_jetstream(self, directory: Path, identity: NodeIdentity) -> None:
         from jetcluster.cluster.jetstream import JetStream
+        from jetcluster.node.data_restarts import DataRestarts
         from jetcluster.raft.api import META_GROUP
         from jetcluster.replica.account_quota import AccountQuota
         from jetcluster.replica.catchup import CatchUp
@@ -351,10 +357,10 @@ class NodeJetStream:
         if identity.member and not raft.knows(META_GROUP):
             lost = tampered(directory, f"{directory / 'journal'} holds nothing of the meta group any more")
             raise StorageError(f"Can't start JetStream: {lost}")
-        if (directory / RESCUES).exists():
+        if exists(directory / RESCUES, self._platform.files):
             from jetcluster.cluster.rescue_record import tell
 
-            tell(directory, raft.rescues, self._log)
+            tell(directory, raft.rescues, self._log, self._platform.files)
         owners: dict[int, SnapshotOwner] = {}
         context = NodeContext(
             me=self.mesh.me.peer_id,
@@ -386,6 +392,7 @@ class NodeJetStream:
             placement_rules=self._placement_rules,
             max_buffered=max_buffered(self._options.jetstream),
         )
+        restarts = DataRestarts(directory, node.clock, self._platform.files, self._log, node.start_again)
         try:
             self.jetstream = JetStream(
                 context,
@@ -394,9 +401,10 @@ class NodeJetStream:
                 clustered=self._options.is_clustered,
                 expected_nodes=lambda: self.mesh.expected_nodes if isinstance(self.mesh, NodeMesh) else 1,
                 settled=lambda: not isinstance(self.mesh, NodeMesh) or self.mesh.settled,
-                renew_data=self._renew_data,
+                renew_data=restarts.renew,
+                start_again=restarts.again,
                 save_cluster=lambda cluster_id, member: save_identity(
-                    directory, replace(identity, cluster=cluster_id, member=member)
+                    directory, replace(identity, cluster=cluster_id, member=member), self._platform.files
                 ),
             )
         except (ValueError, KvError) as error:
@@ -413,10 +421,10 @@ class NodeJetStream:
         from jetcluster.node.data_renewal import open_data
         from jetcluster.store.kv import KvError
 
+        platform = self._platform
         try:
-            kv, renewal = open_data(
-                directory, renewable=self._options.is_clustered, now=self._node.clock.time_ns() / 1e9
-            )
+            now = platform.clock.time_ns() / 1e9
+            kv, renewal = open_data(directory, self._options.is_clustered, now, platform.files, platform.open_store)
         except (KvError, OSError) as error:
             raise StorageError(f"Can't start JetStream: {error}") from error
         if renewal is not None:
@@ -427,22 +435,6 @@ class NodeJetStream:
             )
         return kv
 
-    def _renew_data(self, reason: str) -> None:
-        """The node starts again in place, with another data store; a supervisor sees the same process."""
-        from jetcluster.node import data_renewal
-
-        directory = Path(self.store_dir)
-        if data_renewal.recently_renewed(directory, self._node.clock.time_ns() / 1e9):
-            self._log.error("the data store is damaged again: the disk may be failing", damage=reason)
-            return
-        try:
-            data_renewal.mark(directory, reason)
-        except OSError as error:
-            self._log.error("the damaged data store cannot be marked", error=str(error))
-            return
-        self._log.error("the data store is damaged: the server starts again and renews it", damage=reason)
-        self._node.start_again()
-
     def _open_raft(self, directory: Path) -> RaftNode:
         """The journal is read here: what it holds decides what this node may vouch for. Raises StorageError."""
         from jetcluster.raft.config import RaftConfig
@@ -450,16 +442,17 @@ class NodeJetStream:
         from jetcluster.raft.journal import Journal
         from jetcluster.raft.mark import FileMark
         from jetcluster.raft.node import RaftNode
-        from jetcluster.raft.writer import ThreadWriter
 
-        node, loop = self._node, asyncio.get_running_loop()
+        node, loop, platform = self._node, asyncio.get_running_loop(), self._platform
         sync_interval = self._options.jetstream.sync_interval
         try:
-            disk = FileDisk(directory, always_sync=sync_interval is None)
-            self._writer = ThreadWriter(loop.call_soon_threadsafe)
-            options = journal_options(directory, sync_interval)
-            mark = FileMark(directory.with_name(MARK_NAME), self.mesh.me.peer_id)
-            self._journal = Journal(disk, self._writer, loop, node.rng, options, node.storage_failed, mark)
+            disk = FileDisk(directory, sync_interval is None, platform.files)
+            self._writer = platform.open_writer(loop)
+            options = journal_options(directory, sync_interval, platform.files)
+            mark = FileMark(directory.with_name(MARK_NAME), self.mesh.me.peer_id, platform.files)
+            self._journal = Journal(
+                disk, self._writer, loop, node.rng, options, node.storage_failed, mark, platform.stopwatch
+            )
             self._journal.also_reserved = self._kv.compaction_bytes
             self._journal.open()
         except OSError as error:
@@ -471,7 +464,7 @@ class NodeJetStream:
         config = replace(usual, max_entry=max(usual.max_entry, self._options.max_payload + ENTRY_OVERHEAD))
         peer_id, health = self.mesh.me.peer_id, self._health()
         raft = RaftNode(
-            peer_id, self._journal, self.mesh, node.clock, node.rng, loop, config, self._raft_report, health, LEVEL
+            peer_id, self._journal, self.mesh, node.clock, node.rng, loop, config, self._raft_report, health, node.level
         )
         self.mesh.on_raft = raft.on_frame
         self.mesh.on_read_end = raft.end_of_batch
@@ -480,7 +473,7 @@ class NodeJetStream:
 
     def _was_left_out(self, age: int, said: str) -> None:
         """A voter of the cluster says, and has signed, that it was rescued without this node, `age` seconds ago
-        (`cluster.left_out`)."""
+        (`mesh.left_out`)."""
         group = self.jetstream.meta.group if self.jetstream is not None else None
         if self._left_out or not self.store_dir:
             return
@@ -494,14 +487,13 @@ class NodeJetStream:
             return
         self._left_out = left_out.advice(directory, said)
         try:
-            left_out.mark(directory, self._left_out)
+            left_out.mark(directory, self._left_out, self._platform.files)
         except OSError as error:
             self._log.error("the store cannot be marked as left out", error=str(error))
         self._node.give_up(self._left_out)
 
     def _health(self) -> NodeHealth:
         from jetcluster.health.cluster_clock import ClusterClock
-        from jetcluster.health.memory import MemoryWatch
         from jetcluster.health.node_health import Aspect, NodeHealth
 
         def moved(seconds: float) -> None:
@@ -509,7 +501,7 @@ class NodeJetStream:
 
         clock = self._node.clock
         health = NodeHealth(clock, ClusterClock(clock, on_moved=moved))
-        health.watch(Aspect.MEMORY, MemoryWatch(clock).trouble)
+        health.watch(Aspect.MEMORY, self._platform.memory_trouble())
         health.watch(Aspect.DESCRIPTORS, self._node.server.crowd.trouble)
         return health
 

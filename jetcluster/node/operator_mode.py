@@ -32,7 +32,7 @@ _LONGEST_TIMER = 7 * 24 * 3600.0
 _LAST_SECOND = 253_402_300_799
 """Of the year 9999: what comes later has no name."""
 MAX_ASKED = 64
-"""Accounts that are looked for elsewhere at a time; whoever comes with one more is refused."""
+"""Accounts that are looked for elsewhere at a time; a login that needs one more is refused."""
 MISSED = 1.0
 """Seconds that an account which was not found is not looked for again."""
 
@@ -79,7 +79,7 @@ class NodeOperator:
         return known
 
     def take_over(self, known: KnownAccounts) -> None:
-        """What `prepare` has made, before the connections are asked anew who they are."""
+        """Takes over what `prepare` has made, before the connections are asked anew who they are."""
         if not isinstance(self.resolver, Store):
             self.resolver = MemoryResolver(self._node.options.operator.preload)
         self.known.by_key = known.by_key

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from jetcluster.config.compat_options import CompatOptions
 from jetcluster.config.options import AuthorizationOptions, ClusterOptions, JetStreamOptions, TlsOptions
+from jetcluster.files import Files, total_bytes
 from jetcluster.mesh.auth import RouteCredentials
 from jetcluster.mesh.options import ConfiguredRoute, MeshTls
 
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 MIN_SEGMENT = 4 * 1024 * 1024
 
 
-def journal_options(directory: Path, sync_interval: float | None) -> JournalOptions:
+def journal_options(directory: Path, sync_interval: float | None, files: Files = os) -> JournalOptions:
     """Everything shrinks with the disk: a small volume is neither to be full from the start nor of journal alone."""
     from jetcluster.raft.journal import JournalOptions
 
-    total = shutil.disk_usage(directory).total
+    total = total_bytes(directory, files)
     usual = JournalOptions()
     return JournalOptions(
         segment_bytes=min(usual.segment_bytes, max(total // 32, MIN_SEGMENT)),

@@ -1,4 +1,5 @@
-"""Makes one replica of a stream the whole stream, in the stores of stopped servers (`jetcluster rescue --keep`).
+"""The offline rescue of a stream: one replica becomes the whole stream, in the stores of stopped servers (`jetcluster
+rescue --keep`).
 
 That is safe together with what the servers do when they start again (`cluster.stream_rescue`): the kept replica is not
 used before the meta group has registered it, and the others are given up by the meta log. Order of what is written,
@@ -9,7 +10,7 @@ each durable before the next:
    before leaves the old configuration; the server then says that nothing has changed;
 3. in the journals of the other stores that were given the mark of a damaged replica: it does not vote any more, not
    even for the moment until its server has heard of the rescue. Its data stays until then. Stores that no server starts
-   with (`cluster.left_out`) are not touched.
+   with (`mesh.left_out`) are not touched.
 
 A run that ends between 2 and 3 (killed, or a store that cannot be written) is finished by another one, which writes the
 marks that are not there yet.
@@ -146,7 +147,7 @@ def what_may_be_lost(stream: StreamView, kept: ReplicaView) -> list[str]:
     if missing:
         at = rfc3339(kept.state.last_ts) if kept.state is not None and kept.state.last_ts else "the beginning"
         found.append(
-            f"whatever was acknowledged after entry {index} (term {term}) of {kept.name}, whose newest message is of "
+            f"all that was acknowledged after entry {index} (term {term}) of {kept.name}, whose newest message is of "
             f"{at}: only {', '.join(missing)} may have had it, whose stores are not here"
         )
     found += [f"on {kept.name}: {problem}" for problem in kept.problems]
@@ -237,7 +238,7 @@ def _write(store: StoreView, change: Callable[[Journal], None], rng: Rng) -> Non
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(moved.wait(), LOOK)
                 moved.clear()
-                if journal.stuck:  # a server waits for room, whoever runs a command wants to hear of it
+                if journal.stuck:  # a server waits for room; a command reports it
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
         finally:
             journal.close()

@@ -61,7 +61,7 @@ class ReplicaView:
     usable: bool = True
     """The stream can go on with it."""
     left_out: str = ""
-    """Reason why its server is no part of the cluster any more, whatever the replica holds; "" where it may be."""
+    """Reason why its server is no part of the cluster any more; "" where it may be."""
 
     @property
     def peer(self) -> str:

@@ -1,6 +1,7 @@
-"""What requests of this configuration will need and is not there when "Server is ready" is said, since it would not fit
-into a start. It is built in small steps, and imported by a thread, right after that: no request has to pay for it, and
-the event loop goes on in between."""
+"""The work of a start that is done after "Server is ready", since it would not fit into the start: modules and models
+that requests of this configuration need. It is imported by a thread and built in small steps, so that no request has to
+pay for it and the event loop goes on in between.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +32,9 @@ async def warm_up(options: Options) -> None:
 
 
 async def build_models() -> None:
-    """Of requests, one by one: a request that comes meanwhile builds its own and waits for no other. For the first one,
-    which has no fields, pydantic imports and looks for more than all others take: that is done in a thread."""
+    """Builds the models of requests, one by one: a request that comes meanwhile builds its own and waits for no other.
+    For the first one, which has no fields, pydantic imports and looks for more than all others take: that is done in a
+    thread."""
     base: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.model.base")
     await asyncio.to_thread(base.WireModel.model_rebuild)
     for model in base.models():

@@ -1,4 +1,4 @@
-"""Where a bucket's objects are in its stream: the specification's layout and that of stock clients.
+"""The layouts of a bucket's objects in its stream: the specification's and that of stock clients.
 
 | | specification (`$OBJ.<b>.>`) | real clients (`$O.<b>.C.>`, `$O.<b>.M.>`) |
 |---|---|---|

@@ -91,7 +91,7 @@ class Upload:
         return self.count >= self.meta.chunks
 
     def fits(self, length: int, stored: int) -> bool:
-        """May a chunk of so many bytes be stored, whatever becomes of those in flight? While stored chunks are being
+        """May a chunk of so many bytes be stored, with any outcome of those in flight? While stored chunks are being
         read again the last one may not: it would end the upload. `stored`: chunks in the stream now."""
         if self.scanning:
             return stored + self.in_flight + 1 < self.meta.chunks

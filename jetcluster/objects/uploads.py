@@ -91,7 +91,7 @@ class Uploads:
             self._settle(upload)
 
     def close(self) -> None:
-        """Not the leader any more: whatever comes back is not looked at."""
+        """Not the leader any more: what comes back is not looked at."""
         self._closed = True
         self.by_nonce.clear()
         self._waiting.clear()

@@ -1,7 +1,7 @@
 """`jetcluster pipeline archive`: a stream as partitioned Parquet, each batch with a manifest that is written last.
 
 A streaming query over the source: one micro-batch is one directory and one manifest. Three things are written in turn,
-the rows, the manifest, and Spark's own commit; whatever is interrupted is done again under the same number:
+the rows, the manifest, and Spark's own commit; what is interrupted is done again under the same number:
 
     crash after      on restart
     the rows         the directory has no manifest: it is overwritten

@@ -20,7 +20,7 @@ PROBE_SECONDS: Final = 3.0
 
 @dataclass(frozen=True)
 class Copy:
-    """`peer`: the server whose replica is meant, "" for the stream as whoever leads it shows it."""
+    """`peer`: the server whose replica is meant, "" for the stream as its leader shows it."""
 
     name: str
     stream: str

@@ -1,4 +1,4 @@
-"""What differs between copies of one range of a stream. Pure: rows in, findings out."""
+"""The differences between copies of one range of a stream. Pure: rows in, findings out."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class HadoopFolder:
                 return bytes(stream.readNBytes(size)).decode()
             finally:
                 stream.close()
-        except Exception as error:  # noqa: BLE001 - py4j wraps whatever Java throws
+        except Exception as error:  # noqa: BLE001 - py4j wraps all that Java throws
             raise OSError(f"{self.url}/{path}: {error}") from None
 
     def create(self, path: str, text: str) -> None:

@@ -6,7 +6,7 @@ A job is one module with
     check(args)                      optional: everything that can be refused before Spark is started (it takes seconds)
     run(session, args) -> Result
 
-and a line in `JOBS`. It raises `result.JobError`, or whatever Spark raises.
+and a line in `JOBS`. It raises `result.JobError`, or an exception of Spark's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a job says at its end: one JSON object on stdout, an exit code, and one line for whatever went wrong."""
+"""The result of a job: one JSON object on stdout, an exit code, and one line for an error."""
 
 from __future__ import annotations
 

@@ -103,6 +103,6 @@ class Switchboard(Protocol):
         ...
 
     def valve_told(self, peer: RemotePeer, account: str, subject: bytes, closed: bool) -> None:
-        """What takes (account, subject) at `peer` has enough to do, or is ready for more: this node's clients that
+        """The taker of (account, subject) at `peer` has enough to do, or is ready for more: this node's clients that
         publish to it wait meanwhile."""
         ...

@@ -1,7 +1,7 @@
 """`PortionParser`: what the parsers of clients and of leaf links have in common.
 
 A command that is not complete stays in a buffer until enough bytes are there, so that a payload in many pieces costs
-one copy. A read of short commands takes long to be parsed: whoever must not stand still for it takes it in portions.
+one copy. A read of short commands takes long to be parsed: a caller that must not stand still takes it in portions.
 """
 
 from __future__ import annotations

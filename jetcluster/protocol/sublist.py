@@ -29,7 +29,7 @@ _FULL = b">"
 
 
 class Subscriber(Protocol):
-    """What the index needs to know of a subscription; anything hashable by identity."""
+    """A subscription as the index sees it; anything hashable by identity."""
 
     @property
     def subject(self) -> bytes: ...

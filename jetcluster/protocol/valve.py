@@ -1,6 +1,6 @@
 """`Valve`: where publishers wait while what they publish into takes no more.
 
-Whoever takes messages (a stream's ingest, a link to another node) closes its valve when it has enough to do and opens
+A taker of messages (a stream's ingest, a link to another node) closes its valve when it has enough to do and opens
 it when that is done. A publisher that meets a closed valve is not refused: its message is taken, and nothing more is
 read from it until its turn comes. So what a client sends too fast stays in its own connection (TCP), and neither in
 this server's memory nor in front of others' messages.
@@ -38,7 +38,7 @@ class Valve:
         self.listed = False
         """Its owner (`opened`) knows that somebody waits."""
         self.opened: Callable[[Valve], None] | None = None
-        """Set by whoever gives those that wait their turns; called when it opens and somebody waits."""
+        """Set by the governor, which gives those that wait their turns; called when it opens and somebody waits."""
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.first)

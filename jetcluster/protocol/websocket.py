@@ -51,7 +51,7 @@ Event = tuple[int, bytes]
 """(BINARY, payload of text and binary messages) or (PING | PONG | CLOSE, payload)."""
 NOTHING: Event = (BINARY, b"")
 """What was read says nothing, a frame without payload or a block that inflates to nothing: there may be more of it, and
-whoever has enough for now can stop."""
+a caller that has enough for now can stop."""
 
 
 class WebSocketError(PeerError):
@@ -64,7 +64,7 @@ class WebSocketError(PeerError):
 
 class FrameReader:
     """Frames of a client. `feed` takes bytes as they come, `next` gives what they hold, one event at a time, each of a
-    bounded amount of work, so that whoever has enough for now may stop in between. `deflate`: permessage-deflate was
+    bounded amount of work, so that a caller may stop in between. `deflate`: permessage-deflate was
     agreed on; a compressed message inflates to `most` bytes and no more."""
 
     def __init__(self, *, deflate: bool, most: int = MAX_INFLATED) -> None:
@@ -285,7 +285,7 @@ def control(opcode: int, payload: bytes) -> bytes:
 
 
 def close_payload(code: int, text: str) -> bytes:
-    """What a close frame holds; the text is cut to what fits."""
+    """The payload of a close frame; the text is cut to what fits."""
     body = text.encode()[: MAX_CONTROL - 2].decode(errors="ignore").encode()
     return code.to_bytes(2) + body
 

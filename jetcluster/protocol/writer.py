@@ -1,4 +1,4 @@
-"""What the server writes to a client, as bytes. Constant parts are rendered at import.
+"""The bytes that the server writes to a client. Constant parts are rendered at import.
 
 Deliveries are appended to a connection's list of pieces rather than rendered one by one: `MSG_`, subject, the
 subscription's b" sid ", a size line, payload, `CRLF`; the list is joined once per loop turn.

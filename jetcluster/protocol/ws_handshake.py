@@ -55,7 +55,7 @@ class Request:
 
 @dataclass(slots=True, frozen=True)
 class Rules:
-    """What this listener asks of a request."""
+    """The listener's demands on a request."""
 
     tls: bool = False
     same_origin: bool = False
@@ -132,7 +132,7 @@ def refusal(error: HandshakeError) -> bytes:
 
 
 def place_of(url: str) -> Place:
-    """Of an origin as browsers send it, `scheme://host[:port]`. Raises ValueError."""
+    """The scheme, host and port of an origin as browsers send it, `scheme://host[:port]`. Raises ValueError."""
     from urllib.parse import urlsplit
 
     parts = urlsplit(url)

@@ -1,13 +1,13 @@
-"""Whose frames count, and which. Everybody else may be linked, and is not listened to: whoever can reach the route
-port, or has its password, is no member of anything by that.
+"""`Admission`: the peers whose frames count, and which frames. All others may be linked and are not listened to: a peer
+that can reach the route port, or has its password, is no member of anything by that.
 
 - A member of a group is who the newest configuration of its log names, committed or not, and who belongs to the cluster
   as well: to the meta group, by the newest configuration in this node's log of it, or by the word of a voter
   (`vouched`), where this node's log lags.
 - Voters lead, stand for election and tell the time. A learner answers, no more: anybody who may join becomes one.
 - A voter of the cluster that has no vote in the group by this replica's log may have become one since. It is heard
-  while nobody leads whom this replica knows, which is so where it lags: whoever follows a leader hears of new ones from
-  it.
+  while nobody leads whom this replica knows, which is so where it lags: a replica that follows a leader hears of new
+  ones from it.
 
 The peer is always that of the link, never a field of a frame.
 """
@@ -31,7 +31,7 @@ MAX_TOLD = 256
 
 
 class Standing(Enum):
-    """What a peer is to a group."""
+    """The standing of a peer in a group."""
 
     STRANGER = 0
     LEARNER = 1
@@ -76,7 +76,7 @@ class Admission:
         return self.knows(peer) or any(peer in group.members for group in self._groups.values())
 
     def standing(self, group: Group, peer: str) -> Standing:
-        """What may `peer` say in `group`?"""
+        """The standing of `peer` in `group`."""
         if peer in group.log.configs[-1][1].voters:
             meta = self._groups.get(META_GROUP)
             known = group is meta or (meta is not None and peer in meta.members) or self.is_member(peer)

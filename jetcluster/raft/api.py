@@ -1,4 +1,4 @@
-"""What a Raft group needs from the rest (state machine, transport) and what it offers: types only.
+"""The border of `raft`: the types of what a group needs from the rest (state machine, transport) and of what it offers.
 
 `raft` knows no streams. A group is one replicated log of opaque commands (bytes); `group id` (gid) is a u32 that is
 never reused: 1 is the meta group, every stream's group id is its stream id.
@@ -107,7 +107,7 @@ class PeerStatus:
     connected: bool
     voter: bool
     recovering: bool = False
-    """It said that its journal is damaged: whatever it has, it neither votes nor counts yet."""
+    """It said that its journal is damaged: it neither votes nor counts yet."""
 
 
 @dataclass(slots=True)
@@ -143,6 +143,8 @@ class RaftGroup(Protocol):
     applied_index: int
     stopped: str
     """Why this replica stopped for good; "" while it works."""
+    fault: BaseException | None
+    """What was raised then, if that was the reason."""
     ready: bool
     """True on a leader whose own no-op is applied (see `StateMachine.on_role`)."""
     leaderless_since: float | None
@@ -150,15 +152,16 @@ class RaftGroup(Protocol):
     passed_over_since: float | None
     """Since when that is so although it is connected with a majority of the voters; None while it is cut off, too."""
     left_out: bool
-    """Whoever led says that it does not lead this replica; until the next leader is known. It may have been removed."""
+    """The leader says that it does not lead this replica (it may have been removed); until the next leader is known."""
 
     @property
     def commit_index(self) -> int: ...
 
     @property
     def told_index(self) -> int:
-        """What somebody may have been told is stored, as far as this replica has heard: above `commit_index` while it
-        lacks entries that its leader has, because its disk is full or it was away. May go down again."""
+        """The index up to which somebody may have been told that entries are stored, as far as this replica has heard:
+        above `commit_index` while it lacks entries that its leader has, because its disk is full or it was away. May go
+        down again."""
         ...
 
     @property
@@ -201,6 +204,12 @@ class RaftGroup(Protocol):
     def lacks_state(self) -> bool:
         """The state of `on_snapshot_needed` is needed still: the log has not gone on without it, as it does after an
         offer that was on its way while another state was installed."""
+        ...
+
+    @property
+    def contradicted(self) -> bool:
+        """The leader does not have what this replica counts as committed: a loss of power took it from a majority that
+        had not waited for the disk. The leader's state replaces the own one, and may be older."""
         ...
 
     def fetches(self, peer: str, index: int) -> None:

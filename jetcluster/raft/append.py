@@ -1,9 +1,9 @@
-"""What a follower does with a batch of entries, decided before pysyncobj sees it.
+"""A follower's plan for a batch of entries, made before pysyncobj sees it.
 
 pysyncobj truncates everything after `prevLogIdx` even where it matches, so a batch that is sent twice un-stores
-acknowledged entries (raft-engine.md D2); it walks a divergence back one index per heartbeat (D18). `plan` strips what
-the log already holds, so that a truncation happens only at a real conflict, and finds the hint that skips a whole
-term. It is Raft's AppendEntries receiver (figure 2, steps 2-5) as a pure function.
+acknowledged entries (docs/reference/pysyncobj.md, D2); it walks a divergence back one index per heartbeat (D18). `plan`
+strips what the log already holds, so that a truncation happens only at a real conflict, and finds the hint that skips a
+whole term. It is Raft's AppendEntries receiver (figure 2, steps 2-5) as a pure function.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Diverged(NamedTuple):
 
 
 class Held(NamedTuple):
-    """All of it is here already, up to `verified`; whatever follows stays (it may be newer)."""
+    """All of it is here already, up to `verified`; what follows stays (it may be newer)."""
 
     verified: int
 

@@ -2,7 +2,7 @@
 
 Single-server changes as in section 4.1 of the Raft dissertation, with the correction that its author published in
 2015: a leader starts one only after an entry of its own term is committed. pysyncobj never sets the variable that
-should keep changes apart (raft-engine.md D5).
+should keep changes apart (docs/reference/pysyncobj.md, D5).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Raft frames as bytes: fixed little-endian structs, versioned, decoded strictly.
 
-pysyncobj pickles its messages and its log, so whoever reaches its port runs code in it (raft-engine.md D14). Here
-nothing but the layouts below is understood; a frame that is too short, too long, of another version or out of
-bounds raises `CodecError`, which `RaftNode.on_frame` counts.
+pysyncobj pickles its messages and its log, so anyone who reaches its port can run code in it
+(docs/reference/pysyncobj.md, D14). Here nothing but the layouts below is understood; a frame that is too short, too
+long, of another version or out of bounds raises `CodecError`, which `RaftNode.on_frame` counts.
 
-Every group frame begins `version u8, kind u8, term u64`. Indexes of entries are not sent: they follow `prev_index`,
-so a batch cannot have gaps.
+Every group frame begins `version u8, kind u8, term u64`. Indexes of entries are not sent: they follow `prev_index`, so
+a batch cannot have gaps.
 """
 
 from __future__ import annotations

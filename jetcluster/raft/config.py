@@ -76,5 +76,5 @@ class RaftConfig:
     at once, of which two fit."""
     max_term_leap: int = 1 << 28
     """The same, once in `leap_every`. A candidate waits 0.3 s at least before it goes on to the next term, so that many
-    elections take 2.5 years of nothing else. Whoever was away for longer comes back with an empty store."""
+    elections take 2.5 years of nothing else. A node that was away for longer comes back with an empty store."""
     leap_every: float = 60.0

@@ -37,7 +37,8 @@ class Delivery:
         self._told = float("-inf")
 
     def deliver(self, group: Group, peer: str, frame: bytes) -> str:
-        """What is wrong with the frame, if no member would send it: the link is then to be closed; else ""."""
+        """Hands the frame on. Returns what is wrong with it, if no member would send it: the link is then to be closed;
+        else ""."""
         standing = self._admission.standing(group, peer)
         if standing is Standing.STRANGER:
             self._admission.refuse(peer, group.gid)

@@ -1,4 +1,4 @@
-"""Where segments live: files, or memory that forgets what was not synced (the test twin).
+"""The disk under the journal's segments: files, or memory that forgets what was not synced (the test twin).
 
 `create`, `write`, `sync`, `wipe` and `delete` run in the journal's writer (a thread); `read` and `load` may run
 anywhere. All raise OSError.
@@ -6,12 +6,15 @@ anywhere. All raise OSError.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 from pathlib import Path
 from typing import Protocol
 
 from jetcluster import faults
-from jetcluster.file_modes import FILE, make_folder
+from jetcluster.file_modes import FILE
+from jetcluster.files import Files, free_bytes, make_folder, read
 from jetcluster.health.descriptors import SHORTAGE
 
 SEGMENT_SUFFIX = ".wal"
@@ -19,13 +22,14 @@ _MAX_CHUNKS = 1024  # IOV_MAX on Linux
 _ZEROS = bytes(1 << 20)
 
 
-def segment_numbers(directory: Path) -> list[int]:
+def segment_numbers(directory: Path, files: Files = os) -> list[int]:
     """Numbers of the segments present, ascending."""
     numbers: list[int] = []
-    for path in directory.iterdir():
-        if path.suffix == SEGMENT_SUFFIX and len(path.stem) == 16:
+    for name in files.listdir(directory):
+        stem = name.removesuffix(SEGMENT_SUFFIX)
+        if stem != name and len(stem) == 16:
             try:
-                numbers.append(int(path.stem, 16))
+                numbers.append(int(stem, 16))
             except ValueError:
                 continue
     return sorted(numbers)
@@ -48,6 +52,10 @@ class Disk(ReadableDisk, Protocol):
 
     def write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None: ...
     def sync(self, number: int) -> None: ...
+    def rewrite(self, number: int, offset: int, length: int) -> None:
+        """Makes durable what is read there, also where the system takes it for written and it is not."""
+        ...
+
     def wipe(self, number: int, offset: int) -> None:
         """Zeroes everything from `offset` on, durably; the size stays, as a segment that is shorter than it was made
         counts as cut."""
@@ -68,14 +76,16 @@ class FileDisk:
     second descriptor.
     """
 
-    def __init__(self, directory: Path, always_sync: bool = True) -> None:
+    def __init__(self, directory: Path, always_sync: bool = True, files: Files = os) -> None:
+        self._files = files
         self._directory = directory
         self._always_sync = always_sync
         self._fds: dict[int, int] = {}
         self._plain_fds: dict[int, int] = {}
         self._unsynced: set[int] = set()
-        make_folder(directory)
-        self._directory_fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+        self._sync_failed = False
+        make_folder(directory, files)
+        self._directory_fd = self._files.open(directory, os.O_RDONLY | os.O_CLOEXEC)
         self._spare: int | None = None
         """Given up for a segment's when there are no more descriptors."""
         self._read_spare: int | None = None
@@ -89,82 +99,101 @@ class FileDisk:
         fd = self._fds.get(number)
         if fd is None:
             flags = os.O_RDWR | os.O_CLOEXEC | (os.O_DSYNC if self._always_sync else 0)
-            fd = self._fds[number] = os.open(self._path(number), flags)
+            fd = self._fds[number] = self._files.open(self._path(number), flags)
         return fd
 
     def _fill_spares(self) -> None:
         try:
             if self._spare is None:
-                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+                self._spare = self._files.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
             if self._read_spare is None:
-                self._read_spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+                self._read_spare = self._files.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             pass  # tried again at the next look at the free space
 
     def _plain_fd(self, number: int) -> int:
         fd = self._plain_fds.get(number)
         if fd is None:
-            fd = self._plain_fds[number] = os.open(self._path(number), os.O_WRONLY | os.O_CLOEXEC)
+            fd = self._plain_fds[number] = self._files.open(self._path(number), os.O_WRONLY | os.O_CLOEXEC)
         return fd
 
     def segments(self) -> list[int]:
-        return segment_numbers(self._directory)
+        return segment_numbers(self._directory, self._files)
 
     def create(self, number: int, size: int) -> None:
         faults.point("journal.create")
         path = self._path(number)
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | (os.O_DSYNC if self._always_sync else 0)
         try:
-            fd = os.open(path, flags, FILE)
+            fd = self._files.open(path, flags, FILE)
         except OSError as error:
             if error.errno not in SHORTAGE or self._spare is None:
                 raise
-            os.close(self._spare)
+            self._files.close(self._spare)
             self._spare = None
-            fd = os.open(path, flags, FILE)
+            fd = self._files.open(path, flags, FILE)
         try:
-            os.posix_fallocate(fd, 0, size)
-            os.fsync(fd)
-            os.fsync(self._directory_fd)
+            self._files.posix_fallocate(fd, 0, size)
+            self._files.fsync(fd)
+            self._files.fsync(self._directory_fd)
         except OSError:
-            os.close(fd)
-            path.unlink(missing_ok=True)  # a partial preallocation only holds space that is missing
+            self._files.close(fd)
+            self._unlink(path)  # a partial preallocation only holds space that is missing
             raise
         self._fds[number] = fd
 
     def write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None:
         if faults.active:
             faults.point("journal.write")
+        self._write(number, offset, chunks, sync)
+        if faults.active:
+            faults.point("journal.synced")
+
+    def rewrite(self, number: int, offset: int, length: int) -> None:
+        self._write(number, offset, [self._files.pread(self._fd(number), length, offset)], True)
+
+    def _write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None:
+        self._check_syncs()
         plain = self._always_sync and not sync
         fd = self._plain_fd(number) if plain else self._fds.get(number) or self._fd(number)
         for start in range(0, len(chunks), _MAX_CHUNKS):
             part = chunks[start : start + _MAX_CHUNKS]
             size = sum(map(len, part))
-            written = os.pwritev(fd, part, offset)
+            written = self._files.pwritev(fd, part, offset)
             if written < size:
                 rest = memoryview(b"".join(part))[written:]
                 while rest:
-                    n = os.pwrite(fd, rest, offset + size - len(rest))
+                    n = self._files.pwrite(fd, rest, offset + size - len(rest))
                     rest = rest[n:]
             offset += size
         if not sync:
             self._unsynced.add(number)
         elif number in self._unsynced or not self._always_sync:
             self.sync(number)  # O_DSYNC is about its own bytes only
-        if faults.active:
-            faults.point("journal.synced")
 
     def sync(self, number: int) -> None:
-        os.fdatasync(self._fd(number))
+        fd = self._fd(number)
+        self._check_syncs()
+        try:
+            self._files.fdatasync(fd)
+        except OSError:
+            self._sync_failed = True
+            raise
         self._unsynced.discard(number)
+
+    def _check_syncs(self) -> None:
+        """The pages of a sync that failed may be gone: one that succeeds after it says nothing, and the next batch must
+        not say that those before it are on the disk."""
+        if self._sync_failed:
+            raise OSError(errno.EIO, "an earlier sync of the journal failed")
 
     def wipe(self, number: int, offset: int) -> None:
         fd = self._fd(number)
-        left = os.fstat(fd).st_size - offset
+        left = self._files.fstat(fd).st_size - offset
         while left > 0:
-            left -= os.pwrite(fd, _ZEROS[: min(left, len(_ZEROS))], offset)
-            offset = os.fstat(fd).st_size - left
-        os.fsync(fd)
+            left -= self._files.pwrite(fd, _ZEROS[: min(left, len(_ZEROS))], offset)
+            offset = self._files.fstat(fd).st_size - left
+        self._files.fsync(fd)
 
     def read(self, number: int, offset: int, length: int) -> bytes:
         faults.point("journal.read")
@@ -174,43 +203,48 @@ class FileDisk:
             if error.errno not in SHORTAGE or self._read_spare is None:
                 raise
             return self._read_with_spare(number, offset, length)
-        return os.pread(fd, length, offset)
+        return self._files.pread(fd, length, offset)
 
     def _read_with_spare(self, number: int, offset: int, length: int) -> bytes:
         """An entry that cannot be read counts as damaged: a shortage of descriptors must not look like that."""
         assert self._read_spare is not None
-        os.close(self._read_spare)
+        self._files.close(self._read_spare)
         self._read_spare = None
-        fd = os.open(self._path(number), os.O_RDONLY | os.O_CLOEXEC)
+        fd = self._files.open(self._path(number), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return os.pread(fd, length, offset)
+            return self._files.pread(fd, length, offset)
         finally:
-            os.close(fd)
+            self._files.close(fd)
             self._fill_spares()
 
     def load(self, number: int) -> bytes:
-        return self._path(number).read_bytes()
+        return read(self._path(number), self._files)
 
     def delete(self, number: int) -> None:
         for fds in (self._fds, self._plain_fds):
             fd = fds.pop(number, None)
             if fd is not None:
-                os.close(fd)
+                self._files.close(fd)
         self._unsynced.discard(number)
-        self._path(number).unlink(missing_ok=True)
+        self._unlink(self._path(number))
+        # Before the next one goes: a file system that has them gone in another order leaves a gap that looks like loss.
+        self._files.fsync(self._directory_fd)
+
+    def _unlink(self, path: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._files.unlink(path)
 
     def free_bytes(self) -> int:
         self._fill_spares()
-        stat = os.statvfs(self._directory)
-        return stat.f_bavail * stat.f_frsize
+        return free_bytes(self._directory, self._files)
 
     def close(self) -> None:
         for fds in (self._fds, self._plain_fds):
             for fd in fds.values():
-                os.close(fd)
+                self._files.close(fd)
             fds.clear()
         for one in (self._directory_fd, self._spare, self._read_spare):
             if one is not None:
-                os.close(one)
+                self._files.close(one)
         self._directory_fd = -1
         self._spare = self._read_spare = None

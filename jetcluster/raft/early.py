@@ -41,6 +41,6 @@ class EarlyFrames:
                 self._bytes += sum(len(frame) for _, _, frame in rest)
 
     def expire(self, now: float) -> int:
-        """How many frames are given up: no such group came in time."""
+        """Gives frames up and returns how many: no such group came in time."""
         late = [gid for gid, kept in self._kept.items() if now - kept[0][0] > self._config.early_seconds]
         return sum(len(self.pop(gid)) for gid in late)

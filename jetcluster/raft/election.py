@@ -1,8 +1,8 @@
-"""When a replica campaigns: PreVote first, so that nobody disturbs a leader that others still hear.
+"""The elections of a replica: PreVote first, so that no leader is disturbed that others still hear.
 
-PreVote is section 9.6 of the Raft dissertation; pysyncobj has none (raft-engine.md D11). A replica grants it only
-when it believes in no leader itself. Followers of a live leader have no deadline at all: the node's heartbeats stand
-for all groups, and `Group.lost_leader` is called when they stop.
+PreVote is section 9.6 of the Raft dissertation; pysyncobj has none (docs/reference/pysyncobj.md, D11). A replica grants
+it only when it believes in no leader itself. Followers of a live leader have no deadline at all: the node's heartbeats
+stand for all groups, and `Group.lost_leader` is called when they stop.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Election:
         self.schedule(group.config.retry)
 
     def may_stamp(self) -> bool:
-        """What a leader stamps must be the cluster's time, not only that of the own clock."""
+        """True when the time to stamp is the cluster's, not only that of the own clock."""
         group = self._group
         return group.node.may_stamp(group.log.config.voters, self._since)
 

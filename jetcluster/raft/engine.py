@@ -1,10 +1,10 @@
 """pysyncobj 0.3.17 with its dangerous parts closed off: the only file that knows the package's private names.
 
 What stays pysyncobj's: the role and term machine, granting and counting votes, following a new leader, replacing
-entries that conflict, check-quorum, the no-op of a new leader, TimeoutNow. What leaves nothing to decide does not reach
-it: entries of the leader that is followed, behind all others, go into the log (`receive_append`), and what a majority
-has stored is committed (`commit_to`).
-What never reaches it, because 0.3.17 gets it wrong (rows of raft-engine.md section 3): unverified or overlapping
+entries that conflict, check-quorum, the no-op of a new leader, TimeoutNow. Where nothing is to decide it is
+not asked: entries of the leader that is followed, behind all others, go into the log (`receive_append`), and an index
+that a majority has stored is committed (`commit_to`).
+What never reaches it, because 0.3.17 gets it wrong (docs/reference/pysyncobj.md): unverified or overlapping
 batches (D1-D3, D18), its chunked big entries (D6), stale terms (D7, D8), repeated or foreign votes (D9, D21), its own
 membership changes (D5, D13), pickle (D14), its apply loop and queue (D15, D19, D20), its snapshots (D16), its timers.
 
@@ -94,7 +94,7 @@ class Peer(Node):  # type: ignore[misc]
 
 
 class Outbox:
-    """What the base wants to send, as calls. `Group` implements it."""
+    """The messages that the base wants to send, as calls. `Group` implements it."""
 
     def send_vote_request(self, peer: str, term: int, last_index: int, last_term: int) -> None:
         raise NotImplementedError
@@ -243,7 +243,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self._SyncObj__raftLeader = self.leader = None
 
     def noop_index(self) -> int:
-        """Of this node's newest leadership."""
+        """The index of the no-op of this node's newest leadership."""
         return self._SyncObj__noopIDx or 0
 
     def transferring(self) -> bool:
@@ -390,7 +390,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
             self.matches[peer] = index
 
     def forget_match(self, peer: str) -> None:
-        """What `peer` acknowledged before is no longer on its disk (see `rejoin.py`)."""
+        """Forgets what `peer` acknowledged: it is no longer on its disk (see `rejoin.py`)."""
         self.matches.pop(peer, None)
 
     def receive_timeout_now(self, peer: str, term: int) -> None:

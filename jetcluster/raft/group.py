@@ -1,10 +1,10 @@
 """One replica of one group: everything around pysyncobj's core.
 
-Messages are decoded by the node, pass the term and membership rules here (D7, D8, D9, D21), are checked and rewritten
-(`append.py`), and only then reach the core (`engine.py`). What leaves is held back until it is true on disk: an ack
-until the entries are durable, a vote and a vote request until the term record is (D12). Committed entries are applied
-in slices of bounded time, only as far as this node's own disk holds them, so that the applied index of the state
-machine can never overtake the log after a crash.
+Messages are decoded by the node, pass the term and membership rules here (docs/reference/pysyncobj.md: D7, D8, D9,
+D21), are checked and rewritten (`append.py`), and only then reach the core (`engine.py`). What leaves is held back
+until it is true on disk: an ack until the entries are durable, a vote and a vote request until the term record is
+(D12). Committed entries are applied in slices of bounded time, only as far as this node's own disk holds them, so that
+the applied index of the state machine can never overtake the log after a crash.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Group(Outbox):
         self.machine_index = applied_index
         """The newest command that the state machine was given; no-ops and configurations behind it are not told."""
         self.stopped = ""
+        self.fault: BaseException | None = None
         self.ready = False
         self.now: Callable[[], float] = node.clock.monotonic
         self.role = Role.FOLLOWER
@@ -148,7 +149,7 @@ class Group(Outbox):
         return self.hand_over.begin(peer)
 
     def resign(self) -> None:
-        """Leads no more, whoever does then: peers are told, and hold an election at once."""
+        """Leads no more, without naming a successor: peers are told, and hold an election at once."""
         if self.role is Role.LEADER and not self.stopped:
             self.engine.abdicate()
             self.sync()
@@ -174,6 +175,11 @@ class Group(Outbox):
     @property
     def lacks_state(self) -> bool:
         return self.snapshots.needed or self.snapshots.offered
+
+    @property
+    def contradicted(self) -> bool:
+        """See `api.RaftGroup`."""
+        return bool(self.snapshots.contradicted)
 
     def fetches(self, peer: str, index: int) -> None:
         self.replicator.fetches(peer, index)
@@ -261,6 +267,7 @@ class Group(Outbox):
     def fail(self, error: BaseException | str) -> None:
         """This replica can not go on safely: it stops, visibly, and the node lives."""
         self.node.counters.stopped_groups += 1
+        self.fault = error if isinstance(error, BaseException) else None
         reason = error if isinstance(error, str) else repr(error)
         self.node.report(self, f"stopped: {reason}")
         self.stop(reason)
@@ -523,7 +530,7 @@ class Group(Outbox):
                     # Before the call: the machine may ask for the index, and a failed one is not tried again (D15).
                     self.applied_index = self.machine_index = applied
                     machine_apply(applied, term, command)
-                    if self.stopped:
+                    if self.stopped or self.snapshots.wanted:  # or suspended: what follows needs another state
                         return
                 else:
                     self.applied_index = applied
@@ -583,15 +590,5 @@ class Group(Outbox):
 
     def next_time(self) -> float | None:
         """When `on_time` is wanted next."""
-        times = [
-            t
-            for t in (
-                self.election.at,
-                self.snapshots.at,
-                self.replicator.check_at,
-                self.rejoin.at,
-                self.hand_over.until,
-            )
-            if t is not None
-        ]
-        return min(times, default=None)
+        parts = (self.election.at, self.snapshots.at, self.replicator.check_at, self.rejoin.at, self.hand_over.until)
+        return min((t for t in parts if t is not None), default=None)

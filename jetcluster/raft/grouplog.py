@@ -152,7 +152,7 @@ class GroupLog:
 
     @property
     def rescues(self) -> int:
-        """Of the newest configuration here that was forced upon the group, or came after one (`Config.rescue`)."""
+        """The rescues behind the newest configuration here (`Config.rescue`)."""
         return max(config.rescue for _, config in self.configs)
 
     def config_at(self, index: int) -> Config:
@@ -223,7 +223,7 @@ class GroupLog:
         return self._runs.up_to(segment, self.last_index)
 
     def bytes_of(self, entries: range) -> int:
-        """Of retained ones."""
+        """The bytes of retained entries."""
         start = self.base_index + 1
         return sum(self._lengths[entries.start - start : entries.stop - start])
 
@@ -378,7 +378,7 @@ class GroupLog:
         self.heal()
 
     def mark_damaged(self) -> None:
-        """What this replica vouched for is not all here; recorded, so that a restart does not forget it."""
+        """Marks that not all that this replica vouched for is here; recorded, so that a restart does not forget it."""
         self.damaged = True
         self._journal.append_state(self, 0)
 
@@ -425,7 +425,7 @@ class GroupLog:
         )
 
     def mark(self) -> tuple[int, int]:
-        """What a batch that is being sealed now vouches for."""
+        """The mark of what a batch that is being sealed now vouches for."""
         self._low = _INFINITE
         return self.gseq, self.last_index
 
@@ -461,7 +461,7 @@ class GroupLog:
         return max(self.base_index, min(index, floor))
 
     def is_idle(self) -> bool:
-        """Whether nothing was appended since the last call."""
+        """True when nothing was appended since the last call."""
         idle = self.gseq == self._seen_gseq
         self._seen_gseq = self.gseq
         return idle

@@ -1,8 +1,8 @@
-"""A leader that hands its group over: the target catches up, while proposals are refused, and is told to campaign.
+"""The handover of a group by its leader: the target catches up, while proposals are refused, and is told to campaign.
 
 Leadership transfer is section 3.10 of the Raft dissertation. Here it is also what a node does that is not well
-(`health.node_health`): its groups go to voters that are. Only where one of these could win at once, though: if a
-leader gave up for a voter that lags, nobody would lead until somebody as advanced does, who may be no better.
+(`health.node_health`): its groups go to voters that are. Only where one of these could win at once, though: if a leader
+gave up for a voter that lags, nobody would lead until somebody as advanced does, who may be no better.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from jetcluster.raft.disk import Disk
 from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.mark import Mark, NoMark
 from jetcluster.raft.membership import Config, encode_config
-from jetcluster.raft.recovery import Damage, Recovered, RecoveredGroup, scan
+from jetcluster.raft.recovery import Damage, Recovered, RecoveredGroup, Stretch, scan
 from jetcluster.raft.restatement import Restatement
 from jetcluster.raft.retention import Retention
 from jetcluster.raft.syncs import Syncs
@@ -90,7 +90,9 @@ class Journal:
         options: JournalOptions | None = None,
         on_fatal: Callable[[BaseException], None] | None = None,
         mark: Mark | None = None,
+        stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """`stopwatch`: seconds, read in the writer's thread."""
         self.options = options or JournalOptions()
         self.counters = JournalCounters()
         self.sync_latency = Latency()
@@ -111,6 +113,7 @@ class Journal:
         self._writer = writer
         self._timers = timers
         self._rng = rng
+        self._stopwatch = stopwatch
         self._on_fatal = on_fatal or _raise
         self._mark = mark if mark is not None else NoMark()
         self._marked = 0
@@ -173,6 +176,7 @@ class Journal:
         numbers = self._disk.segments()
         if numbers:
             self._disk.sync(numbers[-1])  # what was read may be known to the page cache only
+        self._write_again(found.unproven)
         self.retention.oldest = numbers[0] if numbers else found.last_segment + 1
         self._seq = found.next_seq
         self._syncs.begin(found.next_seq - 1)
@@ -184,6 +188,17 @@ class Journal:
         self.restatement.step(len(self.groups))
         self._check_space()
         return found
+
+    def _write_again(self, stretches: list[Stretch]) -> None:
+        """Writes what an earlier process failed to sync: the system may have kept the pages as if they were written;
+        then another sync writes nothing, and the next power failure takes what was vouched for. On a disk that has no
+        space even for that it has to do as it is: a node starts on a full disk."""
+        for segment, start, end in stretches:
+            try:
+                self._disk.rewrite(segment, start, end - start)
+            except OSError as error:
+                if error.errno not in _NO_SPACE:
+                    raise
 
     def _restore(self, found: RecoveredGroup) -> GroupLog:
         config = found.base_config or Config(())
@@ -260,7 +275,7 @@ class Journal:
         opened.count += 1
         opened.logs[log] = None
         if kind == records.TERM or kind == records.STATE:
-            opened.sync = True  # a vote is never given on credit, whatever the sync interval
+            opened.sync = True  # a vote is never given on credit, with a sync interval neither
         elif self.options.sync_interval is None and (log.durable or kind != records.ENTRY):
             opened.sync = True  # entries of memory streams alone are only written: that outlives the process
         if not self._kick_scheduled:
@@ -316,7 +331,7 @@ class Journal:
         fresh = self._fresh_segment
         head_at = 1 if fresh else 0
         head_end = self._start + records.BATCH_HEAD + (records.SEGMENT_HEAD if fresh else 0)
-        # The first batch of a segment is written after the segment before it was synced, whatever the interval.
+        # The first batch of a segment is written after the segment before it was synced, with a sync interval as well.
         synced = self._seq - 1 if fresh else self._syncs.synced
         sync = fresh or opened.sync
         opened.chunks[head_at] = records.batch_head(
@@ -360,10 +375,10 @@ class Journal:
             if batch.segment - 1 in self._seeds and batch.seq - 1 > self.synced:
                 self._disk.sync(batch.segment - 1)
             self._create(batch)
-        start = time.perf_counter()
+        start = self._stopwatch()
         self._disk.write(batch.segment, batch.offset, batch.chunks, batch.sync)
         if batch.sync:
-            self.sync_latency.observe(time.perf_counter() - start)
+            self.sync_latency.observe(self._stopwatch() - start)
         self._reached = batch.seq, batch.segment
 
     def _finish(self, last: SealedBatch | None) -> None:
@@ -446,8 +461,8 @@ class Journal:
             self._submit(batch)
 
     def barrier(self, done: Callable[[], None]) -> None:
-        """Calls `done` in a later turn, once all that was appended before is on the disk, whatever the sync interval
-        and the kind of group: data that rests on it may be made durable then. Not later than when nothing can be
+        """Calls `done` in a later turn, once all that was appended before is on the disk, with any sync interval and
+        kind of group: data that rests on it may be made durable then. Not later than when nothing can be
         written (`Syncs.barrier`)."""
         coming = self._open.count > 0
         if coming:
@@ -497,6 +512,11 @@ class Journal:
     def open_seq(self) -> int:
         """The last batch that holds anything of what was appended so far."""
         return self._seq if self._open.count else self._seq - 1
+
+    @property
+    def newest_segment(self) -> int:
+        """That of batch `open_seq`."""
+        return self.segment if self._open.count or not self._fresh_segment else self.segment - 1
 
     @property
     def synced(self) -> int:

@@ -18,6 +18,9 @@ import zlib
 from pathlib import Path
 from typing import Protocol
 
+from jetcluster.file_modes import FILE
+from jetcluster.files import Files, read, sync
+
 _HEAD = struct.Struct("<II")
 _BODY = struct.Struct("<Q16s")
 _MAGIC = 0x4D4A434A  # "JCJM"
@@ -42,7 +45,8 @@ class Mark(Protocol):
 class FileMark:
     """A file beside `journal/` and `data/`. `owner`: this node's peer id; another one's mark says nothing."""
 
-    def __init__(self, path: Path, owner: str) -> None:
+    def __init__(self, path: Path, owner: str, files: Files = os) -> None:
+        self._files = files
         self._path = path
         self._owner = owner.encode()[:16].ljust(16, b"\0")
         self._fd: int | None = None
@@ -50,7 +54,7 @@ class FileMark:
 
     def read(self) -> int:
         try:
-            data = self._path.read_bytes()
+            data = read(self._path, self._files)
         except FileNotFoundError:
             return 0
         found = [self._decode(data[at : at + SLOT]) for at in (0, SLOT)]
@@ -59,19 +63,16 @@ class FileMark:
 
     def write(self, batch: int) -> None:
         if self._fd is None:
-            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_DSYNC, 0o600)
-            directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_DSYNC
+            self._fd = self._files.open(self._path, flags, FILE)
+            sync(self._path.parent, self._files)
         body = _BODY.pack(batch, self._owner)
-        os.pwrite(self._fd, _HEAD.pack(_MAGIC, zlib.crc32(body)) + body, self._slot * SLOT)
+        self._files.pwrite(self._fd, _HEAD.pack(_MAGIC, zlib.crc32(body)) + body, self._slot * SLOT)
         self._slot = 1 - self._slot
 
     def close(self) -> None:
         if self._fd is not None:
-            os.close(self._fd)
+            self._files.close(self._fd)
             self._fd = None
 
     def _decode(self, slot: bytes) -> int:

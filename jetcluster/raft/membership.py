@@ -1,9 +1,9 @@
-"""Who belongs to a group: one value, written whole into the log at every change.
+"""`Config`: the members of a group as one value, written whole into the log at every change.
 
 pysyncobj logs a change as a difference ("add X") and replays or reverses it; its configuration after a restart is the
-constructor's list, and nothing stops several changes at once (raft-engine.md D5, D13). Here every configuration entry
-carries the complete new configuration, so the configuration of a log is simply that of its newest such entry, and a
-truncation falls back to the one before.
+constructor's list, and nothing stops several changes at once (docs/reference/pysyncobj.md: D5, D13). Here every
+configuration entry carries the complete new configuration, so the configuration of a log is simply that of its newest
+such entry, and a truncation falls back to the one before.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Config:
         return replace(self, voters=voters, learners=learners)
 
     def rescued(self, voters: tuple[str, ...], learners: tuple[str, ...], number: int = 0) -> Config:
-        """What is left of this one: all other members are fenced off. `number`: of the rescue, where more of them are
-        known than this configuration tells of."""
+        """The configuration that is left of this one: all other members are fenced off. `number`: that of the rescue,
+        where more of them are known than this configuration tells of."""
         left = {*voters, *learners}
         lost = [p for p in (*self.fenced, *self.voters, *self.learners) if p not in left]
         fenced = tuple(dict.fromkeys(lost))[-MAX_MEMBERS:]

@@ -128,11 +128,22 @@ class RaftNode:
     # -- groups
 
     def knows(self, gid: int) -> bool:
-        """Whether the journal holds this group (from an earlier life)."""
+        """True when the journal holds this group (from an earlier life)."""
         return gid in self.journal.groups
 
+    def is_alone(self, gid: int, *, clustered: bool) -> bool:
+        """No other node votes in the group, as far as the journal knows; `clustered` decides where it does not."""
+        log = self.journal.groups.get(gid)
+        voters = () if log is None else log.config.voters
+        return voters == (self.me,) if voters else not clustered
+
+    def holds_all(self, gid: int) -> bool:
+        """The journal has the group's log from its beginning, and nothing of it is missing."""
+        log = self.journal.groups.get(gid)
+        return log is not None and not log.base_index and not log.damaged
+
     def rescues(self, gid: int) -> int:
-        """How often the group was rescued from a lost majority (`rescue.py`), as far as the journal knows."""
+        """Counts the rescues of the group from a lost majority (`rescue.py`), as far as the journal knows."""
         log = self.journal.groups.get(gid)
         return 0 if log is None else log.rescues
 

@@ -2,9 +2,9 @@
 
 States as in etcd's raft (tracker/progress.go): PROBE sends one batch and waits for the answer, REPLICATE sends
 optimistically within a window, SNAPSHOT waits until the peer has fetched the state. `check` states what holds of the
-fields in each of them, after every change. pysyncobj has none of this: it
-rewinds its pipeline at every success (raft-engine.md D1), advances although nothing was sent (D19), and answers every
-rejection with a full resend, which multiplies (the "message storm" of section 4).
+fields in each of them, after every change. pysyncobj has none of this: it rewinds its pipeline at every success
+(docs/reference/pysyncobj.md, D1), advances although nothing was sent (D19), and answers every rejection with a full
+resend, which multiplies (D18).
 """
 
 from __future__ import annotations

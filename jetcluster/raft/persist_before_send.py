@@ -1,4 +1,4 @@
-"""Frames that may not leave before what they say is on disk (raft-engine.md D10, D12)."""
+"""Frames that may not leave before what they say is on disk (docs/reference/pysyncobj.md: D10, D12)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PersistBeforeSend:
         self.frames.append((term, index, record, peer, frame))
 
     def release(self, log: GroupLog, term: int) -> list[tuple[str, bytes]]:
-        """What may leave now. Frames of another term are dropped: a truncated tail's ack is stale by its term."""
+        """Frames that may leave now. Those of another term are dropped: a truncated tail's ack is stale by its term."""
         free: list[tuple[str, bytes]] = []
         held, self.frames = self.frames, []
         for item in held:
@@ -34,7 +34,7 @@ class PersistBeforeSend:
         self.frames = [f for f in self.frames if f[0] == term]
 
     def drop_peer(self, peer: str) -> None:
-        """Its connection is gone; whatever it still needs to hear it will ask for."""
+        """Its connection is gone; it asks again for what it still needs."""
         self.frames = [f for f in self.frames if f[3] != peer]
 
     def clear(self) -> None:

@@ -1,7 +1,8 @@
 """Linearizable reads: ReadIndex (Raft dissertation, section 6.4), one round for all reads of a loop turn.
 
 A read may be served from local state once a majority has answered an append that left *after* the read was asked for,
-and everything committed by then is applied. pysyncobj's `_isLeader()` promises nothing of the kind (D17).
+and everything committed by then is applied. pysyncobj's `_isLeader()` promises nothing of the kind
+(docs/reference/pysyncobj.md, D17).
 """
 
 from __future__ import annotations

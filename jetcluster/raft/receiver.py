@@ -1,5 +1,5 @@
-"""What a replica does with each message: the term and membership rules (raft-engine.md D7, D8, D9, D21) first, then
-the checked and rewritten form of it for the core.
+"""`Receiver`: a replica's handling of each message: first the rules of terms and members (docs/reference/pysyncobj.md:
+D7, D8, D9, D21), then the checked and rewritten form for the core.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ class Receiver:
         self._group = group
         self._matched_term = -1
         """A term whose leader's log was found equal to this one at or above its base."""
+        self._equal = 0
+        """Up to where, at least."""
         self.context = 0
         """Read context that the next ack has to echo."""
         self._refused_at = float("-inf")
@@ -29,8 +31,21 @@ class Receiver:
         """What a leader said is committed, or what the last message held if this replica could not even take its
         entries: the leader may have acked them by now."""
 
+    @property
+    def equal(self) -> int:
+        """The log is known to be the present leader's up to here; 0 when nothing is known."""
+        return self._equal if self._matched_term == self._group.term else 0
+
+    def _matches(self, term: int, index: int) -> None:
+        """The log equals that of the leader of `term` up to `index`, which is not below its base."""
+        self._equal = max(self._equal, index) if self._matched_term == term else index
+        self._matched_term = term
+        snapshots = self._group.snapshots
+        if snapshots.contradicted <= index:
+            snapshots.contradicted = 0
+
     def on_message(self, peer: str, message: codec.Message) -> str:
-        """What is wrong with it, if no member would send it; else ""."""
+        """Handles a message. Returns what is wrong with it, if no member would send it; else ""."""
         wrong, group = "", self._group
         if group.stopped or peer in group.fenced:
             return wrong
@@ -125,6 +140,8 @@ class Receiver:
             self._group.engine.receive_leader(peer, message.term, self._group.engine.commit)
             self._group.sync()
             if isinstance(planned, append.Rejected):
+                if self._group.log.relaxed and message.prev_index + len(message.entries) < self._group.log.base_index:
+                    self._group.rejoin.on_ahead(peer)
                 self.told = max(self.told, message.prev_index)
                 # NO_REPLY is no context: it is above all, so an echo would confirm every read that the leader has open.
                 context = 0 if message.context == codec.NO_REPLY else message.context
@@ -135,6 +152,8 @@ class Receiver:
                     ),
                 )
             else:
+                if planned.at > message.prev_index >= self._group.log.base_index:
+                    self._matches(message.term, message.prev_index)
                 self._on_diverged(peer, planned.at)
         return ""
 
@@ -146,7 +165,7 @@ class Receiver:
             group.engine.receive_leader(peer, message.term, group.engine.commit)
             self.told = max(self.told, planned.prev_index + len(entries))
             return
-        self._matched_term = message.term
+        self._matches(message.term, planned.prev_index + len(entries))
         if entries:
             group.snapshots.offered = False
         self.context = message.context
@@ -159,7 +178,7 @@ class Receiver:
     def _on_held(self, peer: str, message: codec.Append, verified: int) -> None:
         group = self._group
         if verified >= group.log.base_index:
-            self._matched_term = message.term
+            self._matches(message.term, verified)
         group.engine.receive_leader(peer, message.term, max(group.engine.commit, min(message.commit, verified)))
         if message.context != codec.NO_REPLY:
             self.context = message.context
@@ -195,11 +214,8 @@ class Receiver:
             self._group.node.report(self._group, f"{peer} does not know the installed state at {index}")
         else:
             # Entries of a memory stream, and with a sync interval, are not waited for: a power failure may take
-            # committed ones of a majority, and whoever has kept more of them goes the way of the majority.
-            if not self._group.snapshots.wanted:
-                why = f"{peer} does not have committed entry {index}, which a loss of power may take: its state counts"
-                self._group.node.report(self._group, why)
-            self._group.snapshots.require()
+            # committed ones of a majority, and a replica that kept more of them follows the majority.
+            self._group.snapshots.contradict(index)
 
     def _on_offer(self, peer: str, message: codec.SnapOffer) -> None:
         if message.term < self._group.term or self._group.engine.leading:

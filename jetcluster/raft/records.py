@@ -225,7 +225,7 @@ _ZEROS = bytes(1 << 16)
 
 
 def is_zero(data: bytes, at: int) -> bool:
-    """Whether nothing was ever written from `at` on (compared in blocks: a segment is mostly preallocated zeros)."""
+    """True when nothing was ever written from `at` on (compared in blocks: a segment is mostly preallocated zeros)."""
     size = len(_ZEROS)
     while at < len(data):
         block = data[at : at + size]

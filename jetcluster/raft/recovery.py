@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import zlib
 from array import array
+from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from jetcluster.raft import records
 from jetcluster.raft.codec import CONFIG
@@ -81,6 +83,14 @@ class Damage:
     why: str
 
 
+class Stretch(NamedTuple):
+    """Bytes of a segment."""
+
+    segment: int
+    start: int
+    end: int
+
+
 @dataclass(slots=True)
 class Recovered:
     groups: dict[int, RecoveredGroup] = field(default_factory=dict)
@@ -92,6 +102,8 @@ class Recovered:
     torn: tuple[int, int] | None = None
     """(segment, offset) of a torn tail that is to be cut off."""
     cut_bytes: int = 0
+    unproven: list[Stretch] = field(default_factory=list)
+    """Batches that nothing says to have been durable."""
     unborn: list[int] = field(default_factory=list)
     """Segments that were being made when the power went: nothing durable was ever in them."""
 
@@ -127,6 +139,10 @@ class _Scan:
         """Records that are missing, as far as the headers of bad batches tell; None when they do not."""
         self.gaps = 0
         """Missing records that were missed: holes in the groups' own numbers."""
+        self.proven = marked
+        """Up to this batch all had been durable."""
+        self.unproven: deque[tuple[int, Stretch]] = deque()
+        """(batch, where it is) of those after it."""
         self.top = 0
         self.top_known = True
 
@@ -149,6 +165,7 @@ class _Scan:
         if self.pending is not None:
             self.result.torn = (self.pending.segment, self.pending.start)
             self.result.cut_bytes = self.pending.end - self.pending.start
+        self.result.unproven = [stretch for seq, stretch in self.unproven if seq > self.proven]
         self.result.next_seq = self.expected_seq or 1
         if self.result.damage:
             # What is invalid stays on the disk: new batches must be seen to be later, or they would be taken for its
@@ -187,7 +204,7 @@ class _Scan:
             self._vouched(Damage(number, len(data), head.size, why))
 
     def _vouched(self, damage: Damage) -> None:
-        """Something is missing that had been durable, nobody knows what: no torn tail, whatever it looks like."""
+        """Something is missing that had been durable, nobody knows what: no torn tail, even if it looks like one."""
         bad, self.pending = self.pending, None
         if bad is not None:
             self._damaged(_damage_of(bad), bad.salvaged)
@@ -233,10 +250,17 @@ class _Scan:
             self._damaged(Damage(number, at, batch.end, f"batch {batch.seq} is out of order"), [])
             return
         self.expected_seq = batch.seq + 1
+        self._see_proof(number, at, batch)
         self._see_top(batch)
         assert batch.records is not None
         for record in batch.records:
             self._apply(record, number)
+
+    def _see_proof(self, number: int, at: int, batch: records.Batch) -> None:
+        self.proven = max(self.proven, batch.synced)
+        while self.unproven and self.unproven[0][0] <= self.proven:
+            self.unproven.popleft()
+        self.unproven.append((batch.seq, Stretch(number, at, batch.end)))
 
     def _see_top(self, batch: records.Batch | None) -> None:
         """Headers validate by themselves, and groups are numbered upwards: any later header tells of all before."""
@@ -245,7 +269,7 @@ class _Scan:
             self.top_known = True
 
     def _acquit(self) -> None:
-        """Every lost record was missed by a group: those that miss none have lost none, whatever came after."""
+        """Every lost record was missed by a group: those that miss none have lost none, also of what came after."""
         for group in self.result.groups.values():
             group.suspect = False
             if not group.damaged:
@@ -360,7 +384,7 @@ def _replay_state(group: RecoveredGroup, record: Record) -> None:
     damaged = bool(state.flags & records.DAMAGED_FLAG)
     crc = _terms_crc(group)
     if crc == state.log_crc:
-        # Everything that the log held then is here, whatever was lost before.
+        # Everything that the log held then is here, also when something was lost before.
         group.damaged, group.suspect, group.trusted = damaged, False, None
         group.joining = damaged and bool(state.flags & records.JOINING_FLAG)
     elif crc is not None:

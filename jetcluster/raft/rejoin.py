@@ -1,5 +1,5 @@
-"""A replica whose journal was damaged, or that is added to a group: how it gets there without ever answering for what
-it forgot. Who is added may have been a member before, and voters that were away then may still count on it.
+"""The return of a replica whose journal was damaged, or that is added to a group, without ever answering for what it
+forgot. A peer that is added may have been a member before, and voters that were away then may still count on it.
 
 It may have acknowledged entries and given votes that it no longer knows of. Until that cannot matter any more it
 neither votes nor campaigns, and marks its acks `recovering`, so that a leader sends it entries but does not count it.
@@ -10,6 +10,10 @@ T: a majority was involved, which shares a member other than this replica with t
 the higher term before it confirmed and would have refused L. So everything it ever vouched for belongs to terms up to
 T, and by leader completeness L had what was committed of it. (The idea is that of "Protocol-Aware Recovery for
 Consensus-Based Storage", FAST 2018.) A group of one has nobody to ask: it stays stopped for writes, visibly.
+
+The same question serves a replica whose log begins behind the end of its leader's, where no entry can be compared: a
+leader that was confirmed after it was asked, and lacks what is committed here, has lost it, as a power failure does to
+those who do not wait for their disks (`Snapshots.contradict`).
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ class Rejoin:
         """Time to ask again; None when that was not done yet, or is not wanted."""
         self._verified_term = 0
         self._verified = 0
-        """How far the log is known to equal that of the leader of `_verified_term`."""
+        """Index up to which the log is known to equal that of the leader of `_verified_term`."""
         self._target: tuple[int, int] | None = None
 
     def on_verified(self, leader: str, index: int) -> None:
@@ -64,10 +68,21 @@ class Rejoin:
         self.at = group.now() + _RETRY
         group.wake_at(self.at)
 
+    def on_ahead(self, leader: str) -> None:
+        """Told when what the leader sends ends before this log begins."""
+        if self.at is None or self._group.now() >= self.at:
+            self._context += 1
+            self._ask(leader)
+
     def on_reply(self, message: codec.RejoinReply) -> None:
-        if message.term == self._group.term and message.context == self._context:
-            self._target = (message.term, message.last_index)
-            self.check()
+        group = self._group
+        if message.term != group.term or message.context != self._context:
+            return
+        if group.log.relaxed and message.last_index < group.log.base_index:
+            group.snapshots.contradict(message.last_index + 1)
+            return
+        self._target = (message.term, message.last_index)
+        self.check()
 
     def check(self) -> None:
         """Heals when the target is reached on disk."""

@@ -1,17 +1,18 @@
-"""A group whose majority is gone for good gets another configuration: the voters that are left, or one of them.
+"""The rescue of a group whose majority is gone for good: another configuration, of the voters that are left or of one
+of them.
 
-Raft cannot decide this: whoever is missing may be alive elsewhere, lead, and go on. So an operator says so, and this is
+Raft cannot decide this: a missing voter may be alive elsewhere, lead, and go on. So an operator says so, and this is
 what makes it safe as far as that is true (docs/membership.md, "A majority is lost"):
 
 1. **promise**: everybody who is left gives his vote of one and the same new term to the one whose log is the most
    advanced, durably. The term is `TERM_STEP` above all that they know: no election among the missing reaches it by
-   itself, and whatever they win later is of a still higher term, so that the two can be told apart. A rescue that ends
+   itself, and one that they win later is of a still higher term, so that the two can be told apart. A rescue that ends
    here has changed nothing but a term.
 2. **force**: that one appends the new configuration to its log, in that term, durably. It is an entry like any other:
    who has it counts by it, and the next election, by its rules, makes the others take it over. By Raft's own rule for
    votes the most advanced log of the survivors holds all that any of them knows to be committed.
 3. The configuration names those whom it leaves out (`Config.fenced`). Every replica that has it in its log ignores
-   their frames, whatever their term: coming back with their old logs they can be a majority of the old configuration.
+   their frames, of any term: coming back with their old logs they can be a majority of the old configuration.
 
 A damaged journal may be the most advanced one: what it still holds is a prefix of what it held. It is healed by 2,
 since what it had promised and forgot was promised to those who are left out.
@@ -58,7 +59,7 @@ class Standing(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int]:
-        """Of two logs the one with the greater place is the more advanced."""
+        """The place of a log: of two the one with the greater place is the more advanced."""
         return self.last_term, self.last_index
 
     @property
@@ -133,8 +134,8 @@ def force(
 def append_forced(
     log: GroupLog, me: str, term: int, voters: tuple[str, ...], learners: tuple[str, ...] = (), number: int = 0
 ) -> Config:
-    """What `force` and `take_over` put into a log. `term` is not below the log's own."""
-    assert me in voters, "whoever is to lead first has a vote"
+    """Puts into a log what `force` and `take_over` agree on. `term` is not below the log's own."""
+    assert me in voters, "the first leader has a vote"
     assert term >= max(log.term, log.last_term), (term, log.term, log.last_term)
     if log.damaged:
         log.heal()

@@ -1,4 +1,4 @@
-"""`Retention` says what stays in the journal, and when its oldest segment may go.
+"""`Retention`: the rules of what stays in the journal, and when its oldest segment may go.
 
 An entry is live until its state machine holds it durably, or longer: a tail of each log is retained for slow followers,
 and a leader pins what peers need next that fetch its state or go on from its log (`Replicator`). Segments go oldest
@@ -50,7 +50,7 @@ class Retention:
         self.pins = PinLimits()
         self._journal = journal
         self._forget_to = 0
-        """Segments up to it are to go, whatever retention says."""
+        """Segments up to it are to go, also against retention."""
         self.doomed: list[tuple[int, int]] = []
         """(segment, number of the batch that makes it superfluous)."""
         self._kept = False
@@ -97,7 +97,9 @@ class Retention:
             return
         limit = self._segments
         self._kept = False
-        while self.oldest < journal.restatement.complete:
+        # Without a group nothing is written anew: the newest batch stays, as it says which one that is.
+        end = min(journal.restatement.complete, journal.newest_segment)
+        while self.oldest < end:
             if self._is_held() and (journal.segment - self.oldest >= limit or self.oldest <= self._forget_to):
                 self._release(self._holders())
             if self._is_held():

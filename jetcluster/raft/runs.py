@@ -1,4 +1,4 @@
-"""Which segment of the journal each entry of a log lies in, as runs of neighbours.
+"""The segment of the journal in which each entry of a log lies, as runs of neighbours.
 
 A log of gigabytes has some hundred runs, one per segment, so that the questions asked every second (which is the oldest
 segment with an entry, what lies in it) cost nothing per entry. An entry that is carried to a newer segment leaves its

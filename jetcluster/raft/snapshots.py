@@ -1,7 +1,7 @@
 """A follower that needs another replica's state: asking for it, and continuing after `install`.
 
-The state travels outside the log and outside this package: the owner of the state machine fetches it. What
-pysyncobj's snapshots got wrong (raft-engine.md D16, D16b, D16c) is decided here: nothing older than the own state is
+The state travels outside the log and outside this package: the owner of the state machine fetches it. What pysyncobj's
+snapshots got wrong (docs/reference/pysyncobj.md: D16, D16b, D16c) is decided here: nothing older than the own state is
 installed, and a log that already holds the snapshot's last entry keeps what follows it.
 """
 
@@ -22,7 +22,9 @@ class Snapshots:
         self.at: float | None = None
         """When to ask the leader (again)."""
         self.wanted = False
-        """Something in the log below the applied index is missing, whatever the base says (see `require`)."""
+        """Something in the log below the applied index is missing, also if the base says otherwise (see `require`)."""
+        self.contradicted = 0
+        """The lowest committed entry in a relaxed log that a leader does not have; 0 when none does any more."""
         self.installed = 0
         """The newest state that came from another replica."""
         self.offered = False
@@ -38,6 +40,14 @@ class Snapshots:
         """Applying cannot go on from this log."""
         self.wanted = True
         self.ask()
+
+    def contradict(self, index: int) -> None:
+        """The leader does not have committed entry `index`: its state counts."""
+        if not self.contradicted:
+            why = f"{self._group.leader} does not have committed entry {index}, which a loss of power may take"
+            self._group.node.report(self._group, f"{why}: its state counts")
+        self.contradicted = index
+        self.require()
 
     def ask(self) -> None:
         group = self._group
@@ -76,19 +86,26 @@ class Snapshots:
     def install(self, index: int, term: int, config: Config) -> None:
         """The state machine stands at `index` now, wherever it stood before: a rebuilt replica may be behind what it
         had applied, and applies that again from its log. `config` is the configuration in force at `index`: the giver's
-        newest one may never be committed, and this replica would count majorities by it. A relaxed log that the leader
-        contradicted goes as a whole, also where it holds more than the leader."""
+        newest one may never be committed, and this replica would count majorities by it. What follows in the log stays,
+        as it was vouched for; of a relaxed log that the leader contradicted only what is known to be the leader's."""
         group = self._group
         log = group.log
         held = log.term_at(index)
-        outdone = self.wanted and log.relaxed
-        if not outdone and held is not None and held != term and index <= group.engine.commit:
+        equal = group.receiver.equal
+        conflicts = held is not None and held != term
+        if conflicts and not log.relaxed and index <= group.engine.commit:
             group.fail(f"the installed state of {index} (term {term}) contradicts the committed entry of term {held}")
             return
+        if conflicts and index <= equal:
+            self.require()  # it came from somebody whom this log has left behind: the leader's state it is
+            return
+        contradicted, self.contradicted = bool(self.contradicted), 0
+        if contradicted:
+            self._cut(max(index, equal))
         self.wanted = self.offered = False
         self.installed = max(self.installed, index)
-        if outdone or index >= log.base_index:
-            if outdone or held != term:
+        if index >= log.base_index or (contradicted and equal < log.base_index):
+            if held != term:
                 log.install(index, term, config)
                 group.follow_config()
             else:
@@ -102,6 +119,13 @@ class Snapshots:
             self._continue(group.leader, max(index, log.base_index))
         self.ask()
         group.mark()
+
+    def _cut(self, index: int) -> None:
+        """Nothing above `index` is the leader's, as far as is known."""
+        log = self._group.log
+        if log.base_index <= index < log.last_index:
+            log.truncate(index + 1)
+            self._group.follow_config()
 
     def _continue(self, leader: str, index: int) -> None:
         """Asks the leader to go on after `index`. Not an ack: only an entry of the leader that is found equal here

@@ -1,4 +1,4 @@
-"""`Syncs`: what of the journal outlives a power failure, and who waits for more of it.
+"""`Syncs`: how much of the journal outlives a power failure, and those who wait for more of it.
 
 Most batches are durable when their write returns. Those of memory streams, and all with a sync interval, are only
 written then; a sync of the segment that was written last covers them, since the first batch of a segment is written
@@ -73,7 +73,7 @@ class Syncs:
         self._end()
 
     def sync_within(self, seconds: float) -> None:
-        """Whatever is written now, or until then."""
+        """All that is written now, or until then."""
         if not self._planned:
             self._planned = True
             self._timers.call_later(seconds, self._sync)

@@ -1,4 +1,4 @@
-"""Who does the journal's blocking work: one thread in production, the caller itself in unit tests."""
+"""The journal's blocking work: one thread in production, the caller itself in unit tests."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ class Writer(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class WaitingWriter(Writer, Protocol):
+    @property
+    def waits(self) -> DiskWaits: ...
 
 
 class DiskWaits:
@@ -71,7 +76,7 @@ class ThreadWriter:
             error: BaseException | None = None
             try:
                 job()
-            except BaseException as e:  # noqa: BLE001 - whatever it is, the loop must hear of it: nothing may be acked
+            except BaseException as e:  # noqa: BLE001 - the loop must hear of any failure: nothing may be acked
                 error = e
             waits.done += 1
             try:

@@ -197,7 +197,7 @@ class AccountQuota:
         return share
 
     def _on_notice(self, peer: str, payload: bytes) -> None:
-        """Whatever is not in the peer's newest list is not taken any more."""
+        """What is not in the peer's newest list is not taken any more."""
         try:
             rows = json.loads(payload)
             # A size that cannot be is the peer's miscount, nothing to end its link for.

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jetcluster.replica.checkpoints import CHECKPOINT_EVERY
+from jetcluster.store.api import DamagedError
 from jetcluster.stream import commands
 from jetcluster.stream.applier import FAULTS, Applier, LogEntry
 from jetcluster.stream.machine import REFUSED
@@ -54,7 +55,12 @@ class Applying:
             replica.wake()
         if not self._untold:
             self._told_seq = self._store.last_seq
-        result = self._applier.apply(index, term, command)
+        try:
+            result = self._applier.apply(index, term, command)
+        except DamagedError as error:
+            if replica.sets_aside(error):
+                return
+            raise
         replica.checkpoints.newest = index, replica.machine.hash
         if not index & (CHECKPOINT_EVERY - 1):
             replica.checkpoints.note(index, replica.machine.hash)
@@ -68,6 +74,9 @@ class Applying:
                     self._tell_consumers()
             elif command[:1] != _TURN or result is REFUSED:
                 self._tell(index, command, result)
+        except DamagedError as error:
+            if not replica.sets_aside(error):
+                raise
         except FAULTS:
             raise
         except Exception as error:  # noqa: BLE001 - the state is right, and the stream must go on

@@ -7,11 +7,12 @@ from collections.abc import Coroutine
 from typing import Any
 
 from jetcluster.logs import Log
+from jetcluster.ordered import OrderedSet
 
 
 class Background:
     def __init__(self, log: Log) -> None:
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._log = log
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

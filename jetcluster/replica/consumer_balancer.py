@@ -1,4 +1,4 @@
-"""What the leader of a stream does about its consumers' owners: looks who is there, and moves what has to move."""
+"""The balancing of a stream's consumers by its leader: it looks which owners are there, and moves what has to move."""
 
 from __future__ import annotations
 

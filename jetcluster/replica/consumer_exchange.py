@@ -1,5 +1,5 @@
-"""What nodes say to each other about the consumers of a stream: turns on their way to the leader, who wants to own
-nothing, and what only an owner knows.
+"""The messages between nodes about the consumers of a stream: turns on their way to the leader, claims of ownership,
+and what only an owner knows.
 
 Turns are notices: they keep their order on a link and cost no task. What gets lost on the way, the operation log finds.
 """

@@ -1,4 +1,4 @@
-"""What the rooms of one node share: handed to every replica instead of module globals."""
+"""`NodeContext`: the parts of one node that its replicas share, handed to each of them instead of module globals."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Every replica keeps a rolling hash over all commands it applied and what they resulted in (`stream.machine`). A leader
 tells its followers the hash at its newest checkpoint every few seconds. A follower that had another hash at that index
 stops answering reads, and a vote decides who is wrong (`hash_votes`): the odd one out, which may be the leader, fetches
-the others' state. Its own is kept by nobody, because whatever was acknowledged is in the log that a majority agrees on.
+the others' state. Its own is kept by nobody, because what was acknowledged is in the log that a majority agrees on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which replica is the wrong one, when two of a stream differ: what a majority of the voters has is right.
+"""The vote of replicas on a state that differs: the hash that a majority of the voters has is right.
 
 Every replica judges itself. One that hears of another hash than its own asks all voters for theirs, at an index that it
 remembers itself and at the newest ones since then: if a majority has another hash, this replica is the odd one out and

@@ -1,8 +1,8 @@
-"""Which node leads which group, as far as this node knows.
+"""The leaders of all groups, as far as this node knows them.
 
-Members of a group learn it from Raft; everybody else from the leader itself, which tells all peers when it takes over
-and tells a peer everything when a link comes up. A hint may be stale: whoever is asked by mistake says so, and the
-asker tries again (`cluster.jetstream`).
+Members of a group learn it from Raft; everybody else from the leader itself, which tells all peers when it takes over,
+tells a peer everything when a link comes up, and answers who asks for the leader of a group. A hint may be stale:
+a node that is asked by mistake says so, and the asker forgets it and asks all peers (`wait`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,25 @@ from jetcluster.mesh.frames import FrameError
 _NOTICE = "lead"
 _ASK = "lead?"
 _ENTRY = struct.Struct("<IQ")
+_GID = struct.Struct("<I")
+ASK_AGAIN = 0.2
+"""Seconds until peers are asked again for the leader of a group, however many wait for it."""
 MAX_ENTRIES_PER_NOTICE = 4096
 
 
 class Hint(NamedTuple):
     term: int
     leader: str
+
+
+class _Waiters:
+    """Those that wait for news of one group's leader, and when peers were last asked for it on their behalf."""
+
+    __slots__ = ("asked", "futures")
+
+    def __init__(self) -> None:
+        self.futures: list[asyncio.Future[None]] = []
+        self.asked = float("-inf")
 
 
 class LeaderTable:
@@ -35,11 +48,11 @@ class LeaderTable:
         self._me = mesh.me.peer_id
         self._leaders: dict[int, Hint] = {}
         self._mine: dict[int, int] = {}
-        self._waiters: dict[int, list[asyncio.Future[None]]] = {}
+        self._waiters: dict[int, _Waiters] = {}
         self.on_led: Callable[[int, int], None] = lambda gid, term: None
         """A peer says that it leads the group, and in which term."""
         mesh.on_notice(_NOTICE, self._on_notice)
-        mesh.on_notice(_ASK, lambda peer, payload: self._tell(peer))
+        mesh.on_notice(_ASK, self._on_question)
         mesh.on_peers(self._peer_up, self._peer_down)
 
     def get(self, gid: int) -> str | None:
@@ -76,33 +89,40 @@ class LeaderTable:
         self._leaders.pop(gid, None)
 
     def suspect(self, gid: int, hint: Hint) -> None:
-        """Whoever was asked because of `hint` does not lead (yet): forget it, unless something was learned since. The
-        same leader learned again counts: it may have been asked a moment before it was ready."""
+        """The node that was asked because of `hint` does not lead (yet): forget it, unless something was learned since.
+        The same leader learned again counts: it may have been asked a moment before it was ready."""
         if self._leaders.get(gid) is hint and gid not in self._mine:
             del self._leaders[gid]
 
     async def wait(self, gid: int, seconds: float) -> None:
-        """Returns when something is learned about the group's leader, or after `seconds`."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiters = self._waiters.setdefault(gid, [])
-        waiters.append(future)
+        """Returns when something is learned about the group's leader, or after `seconds`. Where none is known all peers
+        are asked: the one that leads need not say so again by itself, and this node may have forgotten it."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        waiters = self._waiters.setdefault(gid, _Waiters())
+        waiters.futures.append(future)
+        # Not where one is known: its answer would wake those that wait for another one, at once and again and again.
+        if self.hint(gid) is None and loop.time() - waiters.asked >= ASK_AGAIN:
+            waiters.asked = loop.time()
+            self._mesh.notify(None, _ASK, _GID.pack(gid))
         try:
             async with asyncio.timeout(seconds):
                 await future
         except TimeoutError:
             pass
         finally:
-            if future in waiters:
-                waiters.remove(future)
-            if not waiters:
-                self._waiters.pop(gid, None)
+            if future in waiters.futures:
+                waiters.futures.remove(future)
+            if not waiters.futures and self._waiters.get(gid) is waiters:
+                del self._waiters[gid]
 
     def _learn(self, gid: int, term: int, leader: str) -> None:
         known = self._leaders.get(gid)
         if known is not None and known.term > term:
             return
         self._leaders[gid] = Hint(term, leader)
-        for future in self._waiters.pop(gid, []):
+        waiters = self._waiters.pop(gid, None)
+        for future in waiters.futures if waiters is not None else ():
             if not future.done():
                 future.set_result(None)
 
@@ -112,6 +132,17 @@ class LeaderTable:
         for gid, term in _ENTRY.iter_unpack(payload):
             self._learn(gid, term, peer)
             self.on_led(gid, term)
+
+    def _on_question(self, peer: str, payload: bytes) -> None:
+        """For the leader of one group, or, with nothing, for all that this node leads."""
+        if not payload:
+            self._tell(peer)
+            return
+        if len(payload) != _GID.size:
+            raise FrameError("malformed question for a leader")
+        (gid,) = _GID.unpack(payload)
+        if gid in self._mine:
+            self._mesh.notify(peer, _NOTICE, _ENTRY.pack(gid, self._mine[gid]))
 
     def ask(self, peer: str) -> None:
         """What `peer` said it leads was not heard: it was not known as a member."""

@@ -1,4 +1,4 @@
-"""What a replica tells of its group's leadership: LEADER_ELECTED by the new leader, QUORUM_LOST by whoever is left.
+"""Advisories about a group's leadership: LEADER_ELECTED by the new leader, QUORUM_LOST by a replica that is left.
 
 Both go to the stream's account and, with that account's name, to the system account. A group of one
 tells nothing.

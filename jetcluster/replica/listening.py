@@ -38,7 +38,7 @@ class Listening:
     def listen(self, wanted: set[bytes], taker: Callable[[bytes], Callback], listening: Callable[[], None]) -> None:
         """To these and no others; `listening` is called when it does, or has done what it can."""
         self._stop()
-        for subject in self._subscriptions.keys() - wanted:
+        for subject in sorted(self._subscriptions.keys() - wanted):
             self._bus.unsubscribe(self._subscriptions.pop(subject))
         steps = self._steps(sorted(wanted - self._subscriptions.keys()), taker, listening)
         if len(wanted) - len(self._subscriptions) > AT_ONCE:

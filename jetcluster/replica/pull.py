@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from jetcluster.clock import Clock
 from jetcluster.mesh.api import MeshError, MeshRefusedError
 from jetcluster.mesh.core import MeshCore
+from jetcluster.ordered import OrderedSet
 from jetcluster.records import dataclass
 from jetcluster.replica.exports import ASK_RANGES, ASK_READ, CHUNK_BYTES, RANGES, READ, SLICE, Spans, rest
-from jetcluster.store.rocks_cursor import Snapshot
+from jetcluster.store.rocks_snapshot import Snapshot
 from jetcluster.store.transfer import END, START, Range, Taker, WantedRange, decode_ranges, encode_places
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Transfer:
         self._clock = clock
         self._pull = pull
         self._id = export_id.encode()
-        self._tasks: set[asyncio.Task[bytes]] = set()
+        self._tasks: OrderedSet[asyncio.Task[bytes]] = OrderedSet()
         self._wanted: list[WantedRange] = []
         self._wanted_bytes = 0
         self._under_way: deque[tuple[list[WantedRange], asyncio.Task[bytes]]] = deque()

@@ -1,4 +1,4 @@
-"""Whether this process stood still for so long that others may have taken over what it owns."""
+"""A pulse of the process: it shows a pause so long that others may have taken over what the process owns."""
 
 from __future__ import annotations
 

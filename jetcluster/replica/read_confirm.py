@@ -47,6 +47,8 @@ async def confirmed_commit(context: NodeContext, group: RaftGroup) -> int | None
 
 async def confirmed_last(context: NodeContext, gid: int) -> int | None:
     """The last sequence of a stream as its leader, proven to lead, has it; None when that cannot be had now."""
+    if context.leaders.get(gid) is None:
+        await context.leaders.wait(gid, RETRY_SECONDS)
     return await _ask(context, context.leaders.get(gid), LAST_METHOD, gid)
 
 
@@ -132,7 +134,7 @@ class ReadConfirmations:
                 self.waits.hold(wanted, answer, give_up)
 
     def _expire(self) -> None:
-        """Refuses whoever has waited for too long, also while a question is under way: nobody may answer it."""
+        """Refuses requests that have waited for too long, also while a question is under way: nobody may answer it."""
         self._timer = None
         now = self._clock.monotonic()
         late = [one for one in self._asked + self._coming if one[0] <= now]

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica
 
 QUEUE = b"_sys_"
+LAST = "LAST"
+"""No stream's name, unless there is one: see `ReadGroup.take_alias`."""
 PREFIX = b"$JS.API.DIRECT.GET."
 ADDRESSED = b"$JS.API.DIRECT.PEER."
 """`<stream>.<server name>` follows, and the replica on that server answers (ours, docs/compatibility.md)."""
@@ -98,6 +100,8 @@ class ReadGroup:
         if context.domain:
             self._prefixes.append(b"$JS.%b.API.DIRECT.GET." % context.domain.encode())
         self._subscriptions: list[Subscription] = []
+        self._aliases: list[Subscription] = []
+        """While this replica is in the group and no stream is named LAST."""
         self._joining: asyncio.Task[None] | None = None
         self._waits = ReadWaits(context.clock, context.timers)
         self._arrivals = ReadWaits(context.clock, context.timers)
@@ -205,9 +209,10 @@ class ReadGroup:
         self._replica.wake()
         if self.upstream is not None:
             self.upstream.leave()
-        for subscription in self._subscriptions:
+        for subscription in self._subscriptions + self._aliases:
             self._replica.bus.unsubscribe(subscription)
         self._subscriptions.clear()
+        self._aliases.clear()
 
     def abort(self) -> None:
         """The stored state is not to be read any more. Batches under way end without an EOB, so that their readers see
@@ -240,12 +245,28 @@ class ReadGroup:
         name = self._joined_as.encode()
         subscribe = self._replica.bus.subscribe
         for prefix in self._prefixes:
-            whole, alias = prefix + name, prefix + b"LAST." + name
+            whole = prefix + name
             self._subscriptions += [
                 subscribe(whole, self._when_current(self._on_body), QUEUE),
                 subscribe(whole + b".>", self._when_current(self._by_subject(len(whole) + 1)), QUEUE),
-                subscribe(alias + b".>", self._when_current(self._by_alias(len(alias) + 1)), QUEUE),
             ]
+        self.take_alias()
+
+    def take_alias(self) -> None:
+        """`LAST.<stream>.<subject>` asks for the last message of a subject, but a stream really named LAST takes all
+        such requests (1.10). One group takes both forms, and each request goes to one member of it: who would not
+        answer must not be there. To be called when a stream of that name comes or goes."""
+        if self.upstream is not None:
+            self.upstream.take_alias()
+        if self._context.find_stream(self._replica.assignment.account, LAST) is not None:
+            for subscription in self._aliases:
+                self._replica.bus.unsubscribe(subscription)
+            self._aliases.clear()
+        elif self.joined and not self._aliases:
+            for prefix in self._prefixes:
+                alias = prefix + f"{LAST}.{self._joined_as}.".encode()
+                answer = self._when_current(self._by_subject(len(alias), alias=True))
+                self._aliases.append(self._replica.bus.subscribe(alias + b">", answer, QUEUE))
 
     # ---- requests that name this replica
 
@@ -443,16 +464,6 @@ class ReadGroup:
                 return
             self.answered += 1
             publish(reply, body, b"", head)
-
-        return answer
-
-    def _by_alias(self, cut: int) -> Callback:
-        by_subject = self._by_subject(cut, alias=True)
-
-        def answer(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-            # a stream really named LAST listens on the same subjects: it wins (1.10)
-            if self._context.find_stream(self._replica.assignment.account, "LAST") is None:
-                by_subject(subject, reply, headers, payload, origin)
 
         return answer
 

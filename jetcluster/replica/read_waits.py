@@ -1,8 +1,8 @@
 """Reads that wait until this replica has applied what it knows to be committed.
 
-A leader tells its followers the commit index before it acknowledges, on the same ordered link. So whoever was told
-"stored" through this node, and asks this node now, asks at a moment when the node already knows that index; its own
-fsync of the entry may still be under way. Waiting for it (a millisecond) gives every client read-your-writes and
+A leader tells its followers the commit index before it acknowledges, on the same ordered link. So a client that was
+told "stored" through this node, and asks this node now, asks at a moment when the node already knows that index; its
+own fsync of the entry may still be under way. Waiting for it (a millisecond) gives every client read-your-writes and
 monotonic reads on its connection, without asking the leader. nats-server's followers answer from before the write.
 """
 

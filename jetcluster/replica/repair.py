@@ -1,4 +1,5 @@
-"""What a replica does about records that it cannot read: it leaves the reads, says so, and is rebuilt from its leader.
+"""The repair of a replica with records that it cannot read: it leaves the reads, says so, and is rebuilt from its
+leader.
 
 The own state is kept until the leader has shown that it can give all of its: it announces everything once before, so
 that two replicas with damage in different places do not give up what the other one lacks. Then only what differs is

@@ -1,7 +1,7 @@
-"""Which replicas of a node are looked at in a tick: those in which something is under way, in every one; of the others
-those whose time has come, so that idle streams cost next to nothing.
+"""The rounds over a node's replicas: each tick looks at those in which something is under way, and at others when their
+time has come, so that idle streams cost next to nothing.
 
-A replica rests for as long as it says itself (`StreamReplica.tick`). Whatever makes it due sooner wakes it: it is then
+A replica rests for as long as it says itself (`StreamReplica.tick`). What makes it due sooner wakes it: it is then
 looked at by the next tick, as if it had never rested.
 """
 

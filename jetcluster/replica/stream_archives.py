@@ -89,7 +89,7 @@ class StreamArchives:
         return {"data": base64.b64encode(found.last).decode()}
 
     async def _make(self, found: _Open, account: str) -> None:
-        """The next piece; whoever asks for it once more meanwhile waits for the same."""
+        """The next piece; a caller that asks for it once more meanwhile waits for the same."""
         if found.making is None:
             found.making = asyncio.ensure_future(self._context.budget.run(account, _next_of(found.pieces)))
         making = found.making

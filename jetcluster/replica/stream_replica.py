@@ -65,7 +65,7 @@ class StreamReplica:
         self.doubt: str = ""
         """Why it may be wrong: it differs from the leader's, and who is right is not known yet."""
         self.resting = False
-        """It is left out of the ticks (`cluster.rounds`)."""
+        """It is left out of the ticks (`replica.rounds`)."""
         self.divergences = 0
         """Number of times that this replica was found to differ from its leader."""
         self.leader_since_ns = 0
@@ -138,7 +138,7 @@ class StreamReplica:
         """The group exists but has not begun: its first calls find this object complete."""
         self.group = group
         if self.installing:
-            group.suspend()  # before the process ended; whatever the log holds, there is no state to apply it to
+            group.suspend()  # before the process ended; there is no state to apply it to
         group.fence(self.assignment.fenced)
 
     def propose_data(self, command: bytes) -> int:
@@ -156,6 +156,16 @@ class StreamReplica:
         return self.group.propose(command)
 
     # ---- raft.api.StateMachine
+
+    def sets_aside(self, error: DamagedError) -> bool:
+        """A command met a record that cannot be read. Where others have the stream, this replica applies no more until
+        it has their state; else, or where new records would not last either, it stops."""
+        self.report_damage(error)
+        if self.repair.in_store or len(self.group.peers) < 2:
+            return False
+        self.machine.reload()  # the store is back at its last commit
+        self.group.suspend()
+        return True
 
     def on_role(self, role: Role, term: int, leader: str | None) -> None:
         gid = self.assignment.gid
@@ -228,6 +238,8 @@ class StreamReplica:
             raise DamagedError(self.store.first_seq, self.store.last_seq) from error
 
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
+        if self.group.contradicted:
+            self.reads.abort()
         self.reads.leave()
         if leader == self.context.me:
             # Only this replica could give the state that it lacks itself. Taking it from itself would wipe what is
@@ -244,7 +256,7 @@ class StreamReplica:
 
     @property
     def state_index(self) -> int:
-        return self.machine.applied_index
+        return 0 if self.group.contradicted else self.machine.applied_index
 
     def snapshot_export(self) -> Cut:
         if not self.trusted:
@@ -338,7 +350,7 @@ class StreamReplica:
     @property
     def trusted(self) -> bool:
         """It is sound, and nothing speaks against its being what the others have."""
-        return self.sound and not self.doubt
+        return self.sound and not self.doubt and not self.group.contradicted
 
     @property
     def vouches(self) -> bool:
@@ -431,7 +443,7 @@ class StreamReplica:
         self.context.leaders.forget(self.assignment.gid)
 
     def _halt(self) -> None:
-        """Raft gave this replica up. Whoever publishes must not find it any more: its 503 would overtake the ack of the
+        """Raft gave this replica up. Publishers must not find it any more: its 503 would overtake the ack of the
         replica that leads now."""
         if not self._halted:
             self._halted = True
@@ -447,7 +459,7 @@ class StreamReplica:
 
     def diverged(self, index: int) -> None:
         """A majority had another state at `index`: this replica is not to be trusted, and rebuilt. The Raft group asks
-        for that until it is done, whoever leads by then; one that leads itself lets another one do it first."""
+        for that until it is done, under the next leader as well; one that leads itself lets another one do it first."""
         if not self.sound:
             return
         self.context.log.error(
@@ -578,6 +590,6 @@ class StreamReplica:
         self.group.read_index(resolver(future))
         try:
             async with asyncio.timeout(CONFIRM_SECONDS):
-                return await future
+                return await future and not (self.group.lacks_state and len(self.group.peers) > 1)
         except TimeoutError:  # a majority of the group's replicas is silent
             return False

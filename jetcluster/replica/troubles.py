@@ -9,7 +9,7 @@ from jetcluster.mesh.api import MeshError, MeshRefusedError
 PATIENCE = 30.0
 """Links that are lost and leaders that change are no trouble: they are over sooner than that."""
 PAUSE = 60.0
-"""Between two lines about the same peer, whatever it is and however many groups have it."""
+"""Between two lines about the same peer, with any trouble and number of groups."""
 NO_METHOD = ": no such method"
 """How the answer of a node ends that does not know what it was asked (`mesh.rpc`)."""
 

@@ -61,8 +61,8 @@ class Accounts:
         return sum(router.index.count for router in self._routers.values())
 
     def subscribers(self, account: str, subject: bytes, queue: bytes | None) -> int:
-        """How many clients' subscriptions of this node, and of leaf nodes behind it, take `subject`; for a subject with
-        wildcards those that are within it. `queue`: only members of that group."""
+        """Counts the clients' subscriptions of this node, and of leaf nodes behind it, that take `subject`; for a
+        subject with wildcards those that are within it. `queue`: only members of that group."""
         router = self._routers.get(account)
         return 0 if router is None else sum(_counted(s, subject, queue) for s in router.index)
 

@@ -269,7 +269,7 @@ class Connection(asyncio.Protocol):
     # ---- back-pressure on input
 
     def pause_reading(self, holder: object) -> None:
-        """Stops reading from the client until every holder has resumed. For whoever cannot keep up with it."""
+        """Stops reading from the client until every holder has resumed. Called by a taker that cannot keep up."""
         if self.close_reason:
             return
         if not self._holds:

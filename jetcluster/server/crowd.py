@@ -1,4 +1,4 @@
-"""`Crowd`: who has to go, or may not come, when file descriptors run short.
+"""`Crowd`: the choice of connections that are closed or refused when file descriptors run short.
 
 Connections that nobody has logged in on go first, the oldest of them; who comes when there is none is refused. Both
 happen before the reserve of the store is touched (`health.descriptors`).

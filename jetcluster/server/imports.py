@@ -1,4 +1,5 @@
-"""Puts what accounts share into their routers: mappings, stream imports, service imports. Again at each reload.
+"""The setting up of what accounts share: mappings, stream imports and service imports are put into their routers, again
+at each reload.
 
 Nothing here is on the way of a message but what an account has asked for: mappings and imports are takers in its index,
 so they are found by the lookup that finds all others.
@@ -32,7 +33,7 @@ response it is not said who asked."""
 
 
 class Around:
-    """What the imports of all accounts have in common."""
+    """The parts that the imports of all accounts share."""
 
     def __init__(self, server: Server, system_account: str) -> None:
         self.clock: Clock = server.clock
@@ -57,7 +58,7 @@ class Around:
         return self.way[1] if self.way[0] is origin else ()
 
     def responder(self, origin: Origin) -> dict[str, Any]:
-        """Who answered; {} when that is not a client of this node."""
+        """The client that answered; {} when that is not a client of this node."""
         return describe(origin, share=True) if hasattr(origin, "client_info") else {}
 
     def tell(self, router: Router, subject: bytes, kind: str, fields: dict[str, Any]) -> None:
@@ -74,14 +75,15 @@ def share(
     *,
     operator: bool = False,
 ) -> None:
-    """What the accounts of a server share is this from now on: see `Sharing.apply`."""
+    """Makes this what the accounts of a server share: see `Sharing.apply`."""
     if server.accounts.sharing is None:
         server.accounts.sharing = Sharing(server, system_account)
     server.accounts.sharing.apply(accounts, of_global, operator=operator)
 
 
 class Sharing:
-    """Of one server. `apply` may be called again and again; what did not change is left alone."""
+    """The sharing between the accounts of one server. `apply` may be called again and again; what did not change is
+    left alone."""
 
     def __init__(self, server: Server, system_account: str) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""What comes in on a leaf link is worked on in portions, in turns with others who send much (`server.governor`)."""
+"""The input of a leaf link, worked on in portions, in turns with others who send much (`server.governor`)."""
 
 from __future__ import annotations
 

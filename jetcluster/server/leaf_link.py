@@ -10,10 +10,12 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.auth.remote_login import LoginError
+from jetcluster.budget import BusyError, Steps
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import LeafRemoteOptions
 from jetcluster.model.codec import without_surrogates
@@ -22,14 +24,17 @@ from jetcluster.protocol import leaf, writer
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.protocol.valve import Valve
+from jetcluster.server import leaf_told
 from jetcluster.server.governor import MOST, Governed
 from jetcluster.server.leaf_input import LeafInput
 from jetcluster.server.leaf_peer import LeafPeer, deliver_from_leaf, is_marked, passes
 from jetcluster.server.leaf_rules import API_PARTS, LeafRules
+from jetcluster.server.leaf_told import Told
 from jetcluster.server.leaf_url import wants_tls
 from jetcluster.server.listener import host_port
 from jetcluster.server.login import text_of
 from jetcluster.server.options import AuthResult
+from jetcluster.server.removals import RETRY, exhaust
 from jetcluster.server.router import Router
 from jetcluster.server.slow_logins import PATIENCE
 
@@ -52,6 +57,10 @@ VIOLATION_PAUSE = 10.0
 """Seconds between two lines about what a link's other end must not publish."""
 _ACK_DOTS = 8
 _ACK = b"$JS.ACK."
+
+
+Wanted = tuple[RemotePeer | None, bytes, bytes | None, int]
+"""What is wanted here: who has it, the subject, the queue, and how many members."""
 
 
 class LeafLink(LeafInput):
@@ -88,7 +97,7 @@ class LeafLink(LeafInput):
         """Never closed: publishers are stalled instead (`congested`)."""
         self._early: list[bytes] | None = None
         """What has come by TLS before this end knows that the handshake is done; None while nothing can."""
-        self._told: dict[tuple[bytes, bytes | None], int] = {}
+        self._told = Told(self.send)
         self._router: Router | None = None
         self._rules: LeafRules | None = None
         self._violations = 0
@@ -195,11 +204,11 @@ class LeafLink(LeafInput):
 
     def ended(self) -> None:
         self._forget_input()
+        was_joined, self.joined = self.joined, False
         if self._router is not None:
-            self._router.drop_leaf(self)
-        if self.joined:
+            self.server.removals.of_leaf(self._router, self)
+        if was_joined:
             log.info("Leafnode connection closed: %s account: %s", self.close_reason, self.account)
-        self.joined = False
         self.leafnodes.forget(self)
         if not self.over.done():
             self.over.set_result(None)
@@ -393,14 +402,28 @@ class LeafLink(LeafInput):
         router = self._router = self.server.accounts[self.account]
         self.joined = True
         self.leafnodes.joined(self)
-        for source, subject, queue, count in router.add_leaf(self):
-            self._note(source, subject, queue, count)
-        mark = self.leafnodes.loop_mark(self.account)
-        self._told[mark, None] = 1
-        for subject in self._api_subjects():
-            self._told[subject, None] = self._told.get((subject, None), 0) + 1
-        self.send(b"".join([leaf.interest(*key, count) for key, count in self._told.items()]))
+        wanted = router.add_leaf(self)
+        if len(wanted) <= leaf_told.AT_ONCE:
+            exhaust(self._telling(wanted, router.leaf_links))
+        else:
+            self._tell(wanted, list(router.leaf_links))
         log.info("Leafnode connection created for account: %s, remote: %s", self.account, self.remote_name)
+
+    def _telling(self, wanted: Iterable[Wanted], links: Sequence[LeafPeer]) -> Steps[None]:
+        """`links`: those there were when it was `wanted`, as one that ends meanwhile is no leaf link any more."""
+        own = [self.leafnodes.loop_mark(self.account), *self._api_subjects()]
+        passing = ((subject, queue, n) for source, subject, queue, n in wanted if self._passes(source, subject, links))
+        return self._told.all_of(chain([(subject, None, 1) for subject in own], passing), lambda: not self.joined)
+
+    def _tell(self, wanted: list[Wanted], links: list[LeafPeer]) -> None:
+        try:
+            self.server.budget.start(self, self._telling(wanted, links), lambda _: None, self._not_told)
+        except BusyError:
+            self._arm("tell", RETRY, self._tell, wanted, links)
+
+    def _not_told(self, error: Exception) -> None:
+        log.error("leafnode cid %d: internal error, closing the link", self.cid, exc_info=error)
+        self.abort("Internal Error")
 
     def _api_subjects(self) -> list[bytes]:
         domain = self.server.options.domain.encode()
@@ -411,24 +434,13 @@ class LeafLink(LeafInput):
     # ---- what this end wants
 
     def interest_changed(self, source: RemotePeer | None, subject: bytes, queue: bytes | None, change: int) -> None:
-        before = self._told.get((subject, queue), 0)
-        self._note(source, subject, queue, change)
-        after = self._told.get((subject, queue), 0)
-        if before != after and (queue is not None or not before or not after):
-            self.send(leaf.interest(subject, queue, after))
-
-    def _note(self, source: RemotePeer | None, subject: bytes, queue: bytes | None, change: int) -> None:
         assert self._router is not None
+        if self._passes(source, subject, self._router.leaf_links):
+            self._told.change(subject, queue, change)
+
+    def _passes(self, source: RemotePeer | None, subject: bytes, links: Sequence[LeafPeer]) -> bool:
         assert self._rules is not None
-        if not passes(source, self, self._router.leaf_links) or not self._rules.may_tell(subject):
-            return
-        key = (subject, queue)
-        count = self._told.get(key, 0) + change
-        assert count >= 0, key
-        if count:
-            self._told[key] = count
-        else:
-            del self._told[key]
+        return passes(source, self, links) and self._rules.may_tell(subject)
 
     # ---- what the other end wants
 
@@ -556,7 +568,7 @@ def _json(text: bytes) -> dict[str, Any]:
 
 
 def is_at_least(version: str, least: str) -> bool:
-    """Of `2.14.5`, `v2.12.0-beta.1`; what is no version is none at all."""
+    """Compares versions such as `2.14.5` and `v2.12.0-beta.1`; other texts count as no version."""
     given, wanted = (re.match(r"v?(\d+)\.(\d+)\.(\d+)", text) for text in (version, least))
     if given is None or wanted is None:
         return wanted is None

@@ -1,4 +1,4 @@
-"""What the router of an account sees of a leaf link, and the way of a message that came in on one.
+"""A leaf link as the router of its account sees it, and the way of a message that came in on one.
 
 A link has a hub's end and a spoke's end. The hub's end is like a client of this node: what the spoke wants is told to
 the mesh, and what it sends goes to the mesh. The spoke's end is this node's own affair: each node of a cluster that is
@@ -28,6 +28,9 @@ class LeafPeer(RemotePeer, Origin, Protocol):
 
     spoke: bool
     """True at the spoke's end: the other end is the hub."""
+
+    joined: bool
+    """False once it is gone, though what it wanted may still be here (`removals`)."""
 
     remote_cluster: bytes
     """Name of the cluster at the other end, or of its only node."""

@@ -1,4 +1,4 @@
-"""What may cross a leaf link of an account."""
+"""The rules of what may cross a leaf link of an account."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class LeafRules:
         self._cache_out: dict[bytes, bool] = {}
 
     def first_refused(self, subject: bytes, shown: bytes, reply: bytes, headers: bytes) -> bytes | None:
-        """Of a message from the other end: the subject because of which it must not come in, or None. `shown` is what
+        """The subject because of which a message from the other end must not come in, or None. `shown` is what
         takers see as its subject."""
         if not self.may_come(subject):
             return subject
@@ -72,7 +72,7 @@ class LeafRules:
         return None
 
     def may_come(self, subject: bytes) -> bool:
-        """Of a message from the other end. Its wildcards are plain text, as a client's are."""
+        """May a message from the other end come in? Its wildcards are plain text, as a client's are."""
         answer = self._cache_in.get(subject)
         if answer is None:
             answer = subjects.is_valid(subject) and not _denied(subject, self._incoming)
@@ -88,7 +88,7 @@ class LeafRules:
         return plain.startswith(_OBJECTS) and denies is not None and denies(plain)
 
     def may_be_shown(self, subject: bytes) -> bool:
-        """Of the subject that a delivery carries behind its ack subject: streams store it as theirs."""
+        """May a delivery carry this subject behind its ack subject? Streams store it as theirs."""
         answer = self._cache_shown.get(subject)
         if answer is None:
             answer = subjects.is_valid_literal(subject)
@@ -109,7 +109,7 @@ class LeafRules:
         return self._permissions.can_publish(reply)
 
     def may_go(self, subject: bytes) -> bool:
-        """Of a message to the other end."""
+        """May a message go to the other end?"""
         answer = self._cache_out.get(subject)
         if answer is None:
             answer = not _denied(subject, self._outgoing)
@@ -120,11 +120,11 @@ class LeafRules:
         return answer
 
     def may_tell(self, subject: bytes) -> bool:
-        """Of interest told to the other end: False when nothing that it could bring may come."""
+        """May interest be told to the other end? False when nothing that it could bring may come."""
         return not _all_denied(subject, self._incoming)
 
     def may_want(self, subject: bytes, queue: bytes | None) -> bool:
-        """Of interest of the other end."""
+        """May the other end have this interest?"""
         if not subjects.is_valid(subject) or (queue is not None and not subjects.is_valid(queue)):
             return False
         if _all_denied(subject, self._outgoing):

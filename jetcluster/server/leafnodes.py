@@ -107,11 +107,12 @@ class LeafNodes:
 
     def _follow(self, remotes: Sequence[LeafRemoteOptions]) -> None:
         wanted = {id(remote): remote for remote in remotes if not remote.disabled}
-        for key in self._loops.keys() - wanted.keys():
+        for key in [key for key in self._loops if key not in wanted]:
             self._loops.pop(key).cancel()
             self._found.pop(key, None)
-        for key in wanted.keys() - self._loops.keys():
-            self._loops[key] = asyncio.ensure_future(self._keep_up(wanted[key]))
+        for key, remote in wanted.items():
+            if key not in self._loops:
+                self._loops[key] = asyncio.ensure_future(self._keep_up(remote))
 
     async def _listen(self, port: int) -> None:
         options = self.options
@@ -276,7 +277,7 @@ class LeafNodes:
         return limit < 0 or sum(link.account == account and not link.solicited for link in self.links) < limit
 
     def slow_part(self, connect: dict[str, Any]) -> SlowPart | None:
-        """What `log_in` would compute for longer than an event loop can wait: see `auth.secrets`."""
+        """The part of `log_in` that computes for longer than an event loop can wait: see `auth.secrets`."""
         if not self.options.users:
             ask = getattr(self.server.authenticator, "slow_part", None)
             return None if ask is None else ask(connect)
@@ -286,8 +287,8 @@ class LeafNodes:
     def log_in(
         self, connect: dict[str, Any], nonce: bytes, address: str, certificate: PeerCertificate | None = None
     ) -> AuthResult | None:
-        """Whom a leaf connects as; None when it may not. `certificate`: what it has shown, which decides when the port
-        has verify_and_map."""
+        """The user that a leaf connects as; None when it may not. `certificate`: what it has shown, which decides when
+        the port has verify_and_map."""
         tls = self.options.tls
         if self.options.users and tls is not None and tls.verify_and_map:
             return self._named(certificate, str(connect.get("pass") or ""))
@@ -398,7 +399,7 @@ class LeafNodes:
 
     @property
     def cluster_name(self) -> str:
-        """What the other end knows this one by; a single server is a cluster of its own name."""
+        """The name by which the other end knows this one; a single server is a cluster of its own name."""
         return self.server.options.cluster_name or self.server.name
 
     @property

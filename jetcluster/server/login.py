@@ -1,4 +1,4 @@
-"""Who a client's connection belongs to: INFO, CONNECT, its limits and rights, and what a reload makes of them."""
+"""The login of a client's connection: INFO, CONNECT, its account, limits and rights, and how a reload changes them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class ClientLogin(Connection):
         return self.server.info_for(self, first=True)
 
     def greeting(self) -> bytes:
-        """The first INFO, for whoever sends it before the connection is made; `ip` and `port` are known by then."""
+        """The first INFO, for a port that sends it before the connection is made; `ip` and `port` are known by then."""
         self._greeted = True
         return writer.info(self.first_info())
 
@@ -157,7 +157,7 @@ class ClientLogin(Connection):
 
     @property
     def certificate(self) -> PeerCertificate | None:
-        """What the client has shown. Raises CertificateError."""
+        """The certificate that the client has shown. Raises CertificateError."""
         from jetcluster.auth.certificates import certificate_of
 
         return certificate_of(self.transport)
@@ -181,7 +181,7 @@ class ClientLogin(Connection):
         self.send(writer.info({**self.server.info_for(self, first=False), "ldm": True}))
 
     def client_info(self) -> dict[str, Any]:
-        """Who this is, as the `client` of an advisory has it."""
+        """The client, as the `client` of an advisory has it."""
         server = self.server
         info: dict[str, Any] = {
             "start": datetime.fromtimestamp(self.start_ns / 1e9, UTC).isoformat().replace("+00:00", "Z"),
@@ -281,7 +281,7 @@ class ClientLogin(Connection):
             return None
         try:
             return self._check(connect)
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the answer is no
+        except Exception as error:  # noqa: BLE001 - any failure in there means no
             work = None if live or self._has_asked else self.server.look_up(error)
             if work is not None:
                 self._asks = self._has_asked = True

@@ -1,4 +1,4 @@
-"""What the user of one connection may do, with the answers cached, and the reply subjects opened for it."""
+"""The rights of one connection's user, with the answers cached, and the reply subjects opened for it."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ class ConnectionPermissions:
         return answer or (bool(self._replies) and self._use_reply(subject))
 
     def judged(self, subject: bytes) -> bytes:
-        """What must be allowed to publish to `subject`. The names that this server's domain gives to its API and its
-        buckets are no way around what is said of their own; nats-server maps them before it asks for permissions."""
+        """The subject that must be allowed for a publish to `subject`. The names that this server's domain gives to its
+        API and its buckets are no way around what is said of their own; nats-server maps them before it asks for
+        permissions."""
         return without_domain(subject, self._domain) if self._domain else subject
 
     def admits(self, subject: bytes, reply: bytes, queue: bytes | None = None) -> bool:

@@ -1,8 +1,8 @@
 """`RemoteBacklog`: what waits at other nodes, for clients there, of what this node sends to one subject.
 
-Whoever sends much to one subject must not bury a slow client, wherever that is connected (`Bus.backlog`). What is
-queued on a link says nothing of a client behind it, so the other node is asked: the question travels in order with the
-messages, and the answer is how much the slowest taker there has not been sent yet.
+A sender of much to one subject must not bury a slow client, on any node (`Bus.backlog`). What is queued on a link says
+nothing of a client behind it, so the other node is asked: the question travels in order with the messages, and the
+answer is how much the slowest taker there has not been sent yet.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Flow:
 
 
 class RemoteBacklog:
-    """Of one account."""
+    """The backlog of one account."""
 
     def __init__(self, account: str) -> None:
         self._account = account

@@ -1,6 +1,8 @@
-"""What is taken out of a router's index when a client or a peer is gone, which must not keep the loop: there may be a
-million subscriptions. Few are taken out at once, many in steps, in turns with all else that asks the loop for time.
-They take nothing from the moment at which their owner is gone: no route has them any more."""
+"""The removal of routes from a router's index when a client, a peer or a leaf link is gone, without keeping the loop.
+
+There may be a million subscriptions. Few are taken out at once, many in steps, in turns with all else that asks the
+loop for time. They take nothing from the moment at which their owner is gone: no route has them any more.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,7 @@ from jetcluster.server.route import Route
 from jetcluster.server.subscription import AnySubscription, ClientSubscription, RemoteInterest
 
 if TYPE_CHECKING:
+    from jetcluster.server.leaf_peer import LeafPeer
     from jetcluster.server.router import Router
 
 log = logging.getLogger("jetcluster.server")
@@ -33,7 +36,7 @@ Compile = Callable[[bytes, list[AnySubscription], dict[bytes, list[AnySubscripti
 
 
 class GoneOwners:
-    """Clients and peers of one router that are gone while some of their takers are still in its index."""
+    """Clients, peers and leaf links of one router that are gone while some of their takers are still in its index."""
 
     def __init__(self, index: Sublist[AnySubscription, Route], compile: Compile) -> None:
         self._index = index
@@ -85,6 +88,9 @@ class Removals:
 
     def of_peer(self, router: Router, peer: RemotePeer) -> None:
         self._begin(router, peer, router.wanted_by(peer), router.dropping_peer(peer))
+
+    def of_leaf(self, router: Router, link: LeafPeer) -> None:
+        self._begin(router, link, router.wanted_by(link), router.dropping_leaf(link))
 
     def _begin(self, router: Router, owner: object | None, count: int, steps: Iterator[None]) -> None:
         if count <= FEW:

@@ -171,9 +171,13 @@ class Router:
             self._interest_changed(self.account, subject, None, count)
 
     def interests(self) -> Iterator[tuple[bytes, bytes | None, int]]:
-        """(subject, queue, count) of what this node wants; the count of plain interest is 1."""
-        for (subject, queue), count in list(self._interest.items()):
-            yield subject, queue, count if queue is not None else 1
+        """(subject, queue, count) of what this node wants; the count of plain interest is 1. May be left and taken up
+        again: each is told as it is then."""
+        for key in list(self._interest):
+            count = self._interest.get(key)
+            if count is not None:
+                subject, queue = key
+                yield subject, queue, count if queue is not None else 1
 
     def has_interest(self, subject: bytes) -> bool:
         if self.replies is not None and self.replies.is_mine(subject):
@@ -188,7 +192,7 @@ class Router:
         return self._open(subject).group(queue) is not None
 
     def others_with_interest(self, subject: bytes) -> int:
-        """How many other nodes of the cluster would get what is published to `subject`."""
+        """Counts the other nodes of the cluster that would get what is published to `subject`."""
         return len(self._open(subject).nodes)
 
     def _open(self, subject: bytes) -> Route:
@@ -201,7 +205,7 @@ class Router:
         return self._watches.add(subject, callback)
 
     def wanted_by(self, peer: RemotePeer) -> int:
-        """How many subscriptions a peer has told."""
+        """Counts the subscriptions that a peer has told."""
         return len(self._remote.get(peer, ()))
 
     # ---- messages
@@ -382,7 +386,7 @@ class Router:
         return self.awaited.add(reply, note)
 
     def mapping_of(self, subject: bytes) -> MappedSubject | None:
-        """What says where clients' messages to `subject` go instead."""
+        """The mapping that says where clients' messages to `subject` go instead."""
         if not self._shared:
             return None
         return cast("SharedRoute", self.literals.get(subject) or self.lookup(subject)).mapping
@@ -532,12 +536,18 @@ class Router:
 
     def drop_leaf(self, link: LeafPeer) -> None:
         """Forgets a link that is gone."""
+        exhaust(self.dropping_leaf(link))
+
+    def dropping_leaf(self, link: LeafPeer) -> Iterator[None]:
+        """`drop_leaf`, a subject at a time. To other links it is one of those here until the end, as what they have
+        been told of it goes by that."""
+        self.far.drop_peer(link)
         if link in self.leaf_links:
             for subject, queue in list(self._remote.get(link, ())):
                 self.set_leaf_interest(link, subject, queue, 0)
+                yield
             self.leaf_links.remove(link)
         self._remote.pop(link, None)
-        self.far.drop_peer(link)
 
     # ---- messages of the mesh
 

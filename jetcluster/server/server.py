@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng, Timers
+from jetcluster.ordered import OrderedSet
 from jetcluster.protocol import writer
 from jetcluster.records import dataclass
 from jetcluster.server.accounts import Accounts
@@ -42,7 +43,7 @@ _NO_LIMITS = AccountLimits()
 
 @dataclass(slots=True, frozen=True)
 class ClosedClient:
-    """What monitoring shows of a connection that is gone. Times: nanoseconds since the epoch."""
+    """A connection that is gone, as monitoring shows it. Times: nanoseconds since the epoch."""
 
     cid: int
     ip: str
@@ -122,7 +123,7 @@ class Server:
         self.clients: dict[int, ClientLogin] = {}
         self.departed: set[int] = set()
         """Those of them, by cid, whose connection is gone and whose last messages wait for their turn."""
-        self.transports: set[Connection] = set()
+        self.transports: OrderedSet[Connection] = OrderedSet()
         """`clients`, and those that were closed and still have a socket."""
         self.closed: deque[ClosedClient] = deque(maxlen=max(options.max_closed_clients, 0))
         self.total_connections = 0
@@ -146,7 +147,7 @@ class Server:
         self._listener: asyncio.Server | TlsListener | None = None
         self._plain: asyncio.Server | None = None
         """`_listener`, while it knows nothing of TLS."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._drained: asyncio.Event | None = None
 
     # ---- life

@@ -1,7 +1,7 @@
 """Service imports: a request of one account is delivered in another, and what is answered comes back.
 
 The request travels on in the exporting account under the exported subject, with a reply subject made for it there,
-`_R_.<account's>.<request's>`. What comes to that subject, on whatever node it was sent, goes to the requester's own
+`_R_.<account's>.<request's>`. What comes to that subject, on any node, goes to the requester's own
 reply subject in its own account. Requests enter the other account on the node where they were published; its routes do
 the rest (precedent: processServiceImport in nats-server's client.go).
 """
@@ -154,7 +154,7 @@ def describe(origin: Origin, share: bool) -> dict[str, Any]:
 
 
 class Response:
-    """What is waited for in an exporting account, on behalf of a requester of another one."""
+    """A response that is awaited in an exporting account, on behalf of a requester of another one."""
 
     __slots__ = ("_replies", "end_watch", "export", "importer", "link", "measurement", "reply", "since", "subject")
 

@@ -26,7 +26,7 @@ _FAILURES = {
 
 
 class Measurement:
-    """Of one request that is sampled; tells once."""
+    """The measurement of one request that is sampled; tells once."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ LONGEST_CACHED = 1024
 
 
 class SharedRoute(Route):
-    """What clients publish to a mapped subject meets the mapping alone; `open`, as for `exclusive` takers, is for the
+    """A route with a mapping, which alone clients' messages meet; `open`, as for `exclusive` takers, is for the
     server itself and for peers: what they send has been mapped where it came in."""
 
     __slots__ = ("bare", "mapping", "unmapped")
@@ -54,7 +54,7 @@ class MappedSubject(Passage):
         super().__init__(mapping.source)
         self.order = order
         self.last = b""
-        """Where the last message went, b"" if it was lost: whoever asks where nobody answers is told that subject."""
+        """Where the last message went, b"" if it was lost: a requester whom nobody answers is told that subject."""
         self._router = router
         self._ways = mapping.of(cluster)
         only, weight = self._ways[0]

@@ -125,7 +125,7 @@ class SlowLogins:
             entry.over.set_result(False)
 
     def _make_room(self) -> None:
-        """Without those that are gone; if there are none, without the oldest one of whoever has the most."""
+        """Without those that are gone; if there are none, without the oldest one of the user who has the most."""
         before = self.waiting
         counts: dict[str, int] = {}
         for address, users in list(self._queue.items()):

@@ -116,7 +116,7 @@ class LeafShadow(Shadow):
     def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
         link = self.link
         local = self.names.local(subject)
-        if origin is link or local is TOO_LONG:
+        if origin is link or local is TOO_LONG or not link.joined:
             return False
         queues = [] if self.queue is None else [self.queue]
         link.send_msg(self.account, local, reply, queues, headers, payload)
@@ -141,7 +141,7 @@ class _Import:
         self._back: SubjectTransform | None = imported.back()
 
     def remote_of(self, subject: bytes) -> bytes | None:
-        """What a subscription to `subject` wants of the exporting account; None for nothing."""
+        """The subject that a subscription to `subject` wants of the exporting account; None for none."""
         local = self.local
         if subject == local:
             return self.remote

@@ -242,7 +242,7 @@ class Passage:
 
 
 class RemoteInterest:
-    """What one peer wants of one (subject, queue): `count` members, 1 for plain interest."""
+    """A peer's interest in one (subject, queue): `count` members, 1 for plain interest."""
 
     __slots__ = ("count", "peer", "queue", "subject", "valve")
 
@@ -271,7 +271,7 @@ class RemoteInterest:
 
 
 class LeafInterest(RemoteInterest):
-    """What the other end of a leaf link wants; `peer` is a `leaf_peer.LeafPeer`."""
+    """Interest of the other end of a leaf link; `peer` is a `leaf_peer.LeafPeer`."""
 
     __slots__ = ()
 

@@ -27,7 +27,7 @@ _ESCAPES = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "
 
 
 class Traced(Protocol):
-    """What the trace shows of a connection."""
+    """A connection, as far as the trace shows it."""
 
     trace_kind: str
     cid: int
@@ -114,7 +114,7 @@ def without_secrets(connect: bytes) -> str:
 
 
 def head_of(connection: object) -> str:
-    """How lines about a connection begin: address, number, what the client calls itself, its user."""
+    """The head of lines about a connection: address, number, what the client calls itself, its user."""
     client = cast(Traced, connection)
     head = f"{host_port(client.ip, client.port)} - {client.trace_kind}:{client.cid}"
     if client.lang or client.version or client.name:

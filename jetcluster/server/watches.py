@@ -1,4 +1,6 @@
-"""Who wants to know when somebody begins to take a subject: consumers whose deliver subject nobody listens to yet."""
+"""Watches on interest: they are told when the first subscriber to a subject appears. Consumers whose deliver subject
+has none set them.
+"""
 
 from __future__ import annotations
 

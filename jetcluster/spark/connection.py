@@ -1,7 +1,7 @@
 """`Connection`: a blocking NATS client for Spark's drivers and executors.
 
 Executors are forked, single-threaded and may be killed at any time, so there is no event loop, no thread and nothing
-to close in order: one socket, read when somebody waits. A connection that breaks is not mended; whoever uses it makes
+to close in order: one socket, read when somebody waits. A connection that breaks is not mended; its user makes
 another one and knows where to go on.
 
 Three ways to use it: `request` and `api` for one answer, `gather` for an answer of many messages (batched Direct Get),

@@ -1,4 +1,4 @@
-"""Who a Spark job is to the servers. Options of a query reach its plan and its event log, so a secret is never one of
+"""The credentials of a Spark job. Options of a query reach its plan and its event log, so a secret is never one of
 them: an option names the environment variable or the file that holds it, and the process that connects reads it.
 """
 

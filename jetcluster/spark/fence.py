@@ -3,7 +3,7 @@
 The last message of every atomic batch that a job writes carries `Jc-Pipeline: <job>/<batch>/<rows>`: so many rows of
 this batch of the job are stored, this message included. An atomic batch is stored whole or not at all, and its first
 message carries Nats-Expected-Last-Sequence; so the last message of the stream is always a marker, unless somebody else
-wrote. Whoever is to write asks the stream's leader for it and knows exactly what is stored, however often, and however
+wrote. A writer asks the stream's leader for it and knows exactly what is stored, however often, and however
 long ago, the job was tried before.
 """
 

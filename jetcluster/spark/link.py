@@ -54,7 +54,7 @@ class Link:
         return f"{connection.api_prefix}DIRECT.GET.{self.stream}"
 
     def no_responders(self) -> None:
-        """After each replica that nobody answers for, then whoever does for any: a mirror, perhaps."""
+        """After each replica that nobody answers for, then one that answers for any: a mirror, perhaps."""
         self._unheard += 1
         self.go_on()
 

@@ -1,4 +1,4 @@
-"""What a query reads: places in options turned into ranges of sequences, ranges cut into tasks, triggers limited.
+"""The plan of a query: places in options turned into ranges of sequences, ranges cut into tasks, triggers limited.
 
 Pure: what the leaders say comes as `StreamState`. An end is exclusive everywhere, as Kafka's source has it.
 """

@@ -1,4 +1,4 @@
-"""Publishing many messages with acks under way, over whatever server of the list answers.
+"""Publishing many messages with acks under way, over the first server of the list that answers.
 
 A message is done when its PubAck has come. After a lost connection, a change of leaders (503) or silence, everything
 that has no ack is sent again, in the order in which it was sent first. With a message id that adds nothing as long as

@@ -36,8 +36,8 @@ class Extent(NamedTuple):
     subjects: tuple[str, ...] = ()
     """For mode=last: the subjects that are stored."""
     loss: str = ""
-    """What the options ask for and is not there; told by whoever wants to read it. (A streaming query that goes on from
-    a checkpoint does not.)"""
+    """What the options ask for and is not there; told by the caller that wants to read it. (A streaming query that goes
+    on from a checkpoint does not.)"""
 
 
 def check_loss(extents: Sequence[Extent]) -> None:

@@ -1,4 +1,4 @@
-"""What a stream's leader says about it, asked over a connection; the truth that plans and proofs rest on."""
+"""The state of a stream as its leader tells it, asked over a connection; plans and proofs rest on it."""
 
 from __future__ import annotations
 

@@ -364,7 +364,7 @@ class Batch:
 
     def erased(self, indices: Iterable[int], subjects: Iterable[int] = ()) -> Batch:
         """The same batch with zeros for header block and payload of the messages at `indices`, and for the
-        subjects with the numbers `subjects`. Lengths stay: whatever the size, this is one copy and one checksum."""
+        subjects with the numbers `subjects`. Lengths stay: at any size this is one copy and one checksum."""
         raw = bytearray(self.raw)
         spans = [self._span(i) for i in indices]
         if self._subjects is not None and len(self._subjects) == 1:

@@ -23,6 +23,8 @@ class BlockCache:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._batches: OrderedDict[tuple[int, int], tuple[Batch, int]] = OrderedDict()
+        self._of_stream: dict[int, set[int]] = {}
+        """First sequences by stream: one that goes costs what it has here, not a look at everybody's batches."""
 
     def get(self, stream: int, first_seq: int) -> Batch | None:
         found = self._batches.get((stream, first_seq))
@@ -39,19 +41,23 @@ class BlockCache:
         if size * 4 > self._max_bytes:
             return
         self._batches[stream, first_seq] = batch, size
+        self._of_stream.setdefault(stream, set()).add(first_seq)
         self._bytes += size
         while self._bytes > self._max_bytes:
-            _, (_, dropped) = self._batches.popitem(last=False)
-            self._bytes -= dropped
+            self.drop(*next(iter(self._batches)))
 
     def drop(self, stream: int, first_seq: int) -> None:
         old = self._batches.pop((stream, first_seq), None)
         if old is not None:
             self._bytes -= old[1]
+            held = self._of_stream[stream]
+            held.discard(first_seq)
+            if not held:
+                del self._of_stream[stream]
 
     def drop_stream(self, stream: int) -> None:
-        for key in [key for key in self._batches if key[0] == stream]:
-            self.drop(*key)
+        for first_seq in self._of_stream.pop(stream, ()):
+            self._bytes -= self._batches.pop((stream, first_seq))[1]
 
 
 def cache_of(kv: object) -> BlockCache:

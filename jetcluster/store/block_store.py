@@ -113,7 +113,7 @@ class BlockStore:
 
     @property
     def removals(self) -> int:
-        """Counts up with every message removed, for whatever reason, and when everything was loaded anew; begins
+        """Counts up with every message removed, for any reason, and when everything was loaded anew; begins
         anywhere. What was counted at another value may have to be counted again."""
         return self._added - self._blocks.messages
 

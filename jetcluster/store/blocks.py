@@ -1,4 +1,4 @@
-"""Which sequences a stream holds: the table of its blocks in memory, and the records it is rebuilt from.
+"""The sequences that a stream holds: the table of its blocks in memory, and the records it is rebuilt from.
 
 A block is one `Batch` as it was appended. It keeps its place and its count for life; messages deleted from its middle
 are bits, those cut off in front are only known from the stream's first sequence.

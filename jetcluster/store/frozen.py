@@ -8,7 +8,7 @@ from jetcluster.store import keys
 from jetcluster.store.api import DamagedError, Msg
 from jetcluster.store.blocks import decode_block, decode_info
 from jetcluster.store.kv import KvDamagedError
-from jetcluster.store.rocks_cursor import Snapshot
+from jetcluster.store.rocks_snapshot import Snapshot
 from jetcluster.store.state_record import decode_state
 
 PAUSE_EVERY = 2048

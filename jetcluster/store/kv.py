@@ -226,6 +226,9 @@ class Commits:
         self.damage = ""
         """Damage that the store below has found in its own files, "" while nothing is. Other streams than the one that
         was read are in these files too, and writes will fail before long."""
+        self.unwritable = ""
+        """Why the store below did not take the last commit or flush, if not for damage; "" when it did. It may go on
+        refusing all writes when the disk is well again, until it is opened anew."""
         self._hooks: list[Callable[[], None]] = []
         self._callbacks: list[Callable[[int], None]] = []
 

@@ -22,7 +22,7 @@ COUNT_BITS: Final = 32
 
 class LastOfEach:
     """`table` maps the subjects that there are to last sequence << COUNT_BITS | count; `subjects` has these and others.
-    Whoever adds messages tells `added`; what is removed shows by itself."""
+    The caller that adds messages tells `added`; what is removed shows by itself."""
 
     def __init__(self, table: Mapping[bytes, int], subjects: SortedSubjects) -> None:
         self._table = table

@@ -1,4 +1,4 @@
-"""`RocksKv`: the `Kv` of a node's file streams, on RocksDB.
+"""`RocksKv`: the data store of a node, on RocksDB: ordered bytes to bytes with one open write batch.
 
 One column family and no write-ahead log. RocksDB writes a batch into one memtable and flushes memtables in order,
 each with a synced table file and a synced manifest record: so after any crash the content is that of some commit.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +23,11 @@ from typing import Any
 from weakref import WeakSet
 
 from jetcluster import faults
+from jetcluster.files import Files, make_folder
+from jetcluster.files import free_bytes as free_of
+from jetcluster.files import total_bytes as size_of
 from jetcluster.store import keys
+from jetcluster.store.disk_probe import probe
 from jetcluster.store.kv import (
     EAGER_COMMITS,
     HELD_BYTES,
@@ -39,17 +43,9 @@ from jetcluster.store.kv import (
     chunked,
 )
 from jetcluster.store.progress import Progress
-from jetcluster.store.rocks_cursor import RocksSnapshot, failure_of, pairs_from
-from jetcluster.store.rocks_options import options_of
+from jetcluster.store.rocks_options import MEMTABLE, NO_LIMIT, TABLE_FILE, options_of
+from jetcluster.store.rocks_snapshot import RocksSnapshot, failure_of, pairs_of
 
-MEMTABLE = 32 << 20
-"""On a small disk less: a full memtable needs that much room to be flushed."""
-TABLE_FILE = 64 << 20
-"""On a small disk less, too: a compaction writes whole files anew before it deletes the old ones. One that finds the
-disk full would leave RocksDB refusing all others that are as large as what is free, also those that free space."""
-NO_LIMIT = 1 << 30
-"""Bytes of the memtable, as RocksDB is told where the owner flushes: at MEMTABLE a flush is due, and commits wait for
-it at half as much again. So there are never more than twice that, one being flushed and one being written."""
 _SWITCH_LOOK = 0.001
 _STALL_LOOK = 0.1
 """Seconds between two looks whether a flush has begun, and whether RocksDB takes writes again."""
@@ -82,8 +78,9 @@ ROOM_CHECK = 1 << 20
 class RocksKv(Commits):
     """Opens or makes the database in directory `path`. Raises KvError when that fails.
 
-    `free_bytes` tells the free space of the file system, `total_bytes` its size; the default asks the operating system.
+    `free_bytes` tells the free space of the file system, `total_bytes` its size; the default asks `files`.
     `owner_flushes`: RocksDB flushes nothing by itself, the owner does, not later than when `due`.
+    `rocks`: the module `rocksdict`, loaded here unless given, as a server without file streams need not load it.
     """
 
     def __init__(
@@ -95,17 +92,20 @@ class RocksKv(Commits):
         salvage: bool = False,
         owner_flushes: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
+        files: Files = os,
+        rocks: Any = None,
     ) -> None:
-        """`salvage`: only to be read; opens with whatever files are there, and says of each read whether it is good."""
+        """`salvage`: only to be read; opens with the files that are there, and says of each read whether it is good."""
         super().__init__()
         self._path = path
-        import rocksdict  # here, as a server without file streams need not load it
-
-        self._rocks = rocksdict
+        self._files = files
+        if rocks is None:
+            import rocksdict as rocks
+        self._rocks = rocks
         self._open = OpenWrites()
         self.put_new = self._open.put_new
         self._eager = 0
-        no_wal: Any = rocksdict.WriteOptions()
+        no_wal: Any = rocks.WriteOptions()
         no_wal.disable_wal = True  # an attribute; the published stubs call it a method
         no_wal.no_slowdown = owner_flushes
         self._no_wal = no_wal
@@ -120,19 +120,19 @@ class RocksKv(Commits):
         self._held_back = False  # a compaction begins, and might flush what is written now
         self._flushing = asyncio.Lock()
         self._snapshots: WeakSet[RocksSnapshot] = WeakSet()
-        self._free_bytes = free_bytes or (lambda: shutil.disk_usage(path).free)
+        self._free_bytes = free_bytes or (lambda: free_of(path, files))
         self._unchecked = ROOM_CHECK
         self._tight = False
         """Little free space is left: what is deleted is to be freed at once."""
         self._garbage: dict[bytes, tuple[bytes, bytes]] = {}
         """While space is tight. Kind and stream -> the keys among which something was deleted since the last flush."""
         self._outdated: set[bytes] = set()
-        path.mkdir(0o700, parents=True, exist_ok=True)
-        total = shutil.disk_usage(path).total if total_bytes is None else total_bytes
+        make_folder(path, files)
+        total = size_of(path, files) if total_bytes is None else total_bytes
         self._reserve = min(RESERVE, total // 10)
         self._memtable, table_file = (min(most, max(total // 32, 1 << 20)) for most in (MEMTABLE, TABLE_FILE))
         try:
-            options = options_of(rocksdict, NO_LIMIT if owner_flushes else self._memtable, table_file)
+            options = options_of(rocks, NO_LIMIT if owner_flushes else self._memtable, table_file)
             if salvage:
                 options.set_paranoid_checks(False)
                 options.set_disable_auto_compactions(True)
@@ -149,7 +149,7 @@ class RocksKv(Commits):
         for file in self._db.live_files():
             name, size = str(file["name"]).lstrip("/"), int(file["size"])
             try:
-                found = (self._path / name).stat().st_size
+                found = self._files.stat(self._path / name).st_size
             except FileNotFoundError:
                 # Unless a compaction has just replaced it.
                 found = size if all(str(f["name"]).lstrip("/") != name for f in self._db.live_files()) else 0
@@ -160,6 +160,11 @@ class RocksKv(Commits):
         failure = failure_of(error)
         if isinstance(failure, KvDamagedError):
             self.damage = self.damage or str(failure)
+        return failure
+
+    def _refused(self, error: Exception) -> KvError:
+        failure = self._failed(error)
+        self.unwritable = "" if isinstance(failure, KvDamagedError) else str(failure)
         return failure
 
     def _unreadable(self, error: Exception) -> KvError:
@@ -176,6 +181,20 @@ class RocksKv(Commits):
     def failing(self) -> str:
         """Why the last commit, the last flush, or a read of the last seconds failed; "" when none did."""
         return self._progress.failing
+
+    async def probe(self) -> None:
+        """Makes something durable beside the files of the store. Raises KvError when the disk does not take it."""
+        if self.spare_bytes <= 0:
+            raise KvFullError("there is no room on the disk yet")
+        try:
+            await asyncio.to_thread(self._probe)
+        except OSError as error:
+            raise KvError(str(error)) from error
+
+    def _probe(self) -> None:
+        for name in ("store.read", "store.write", "store.flush"):
+            faults.point(name)
+        probe(self._path)
 
     def trouble(self) -> str:
         """Trouble of the moment, for the node's health: what fails, or has taken too long. "" when nothing is."""
@@ -249,7 +268,7 @@ class RocksKv(Commits):
             self._outdated.add(key)
 
     def floor(self, key: bytes, low: bytes) -> KeyValue | None:
-        """The pair with the greatest key in low..key, both included."""
+        """The pair with the greatest key in low..key."""
         stored = self._stored_floor(key, low)
         newer = self._open.floor(key, low) if self._open else None
         if newer is None or (stored is not None and stored[0] > newer):
@@ -339,7 +358,8 @@ class RocksKv(Commits):
             if self._owner_flushes and str(error).startswith(_WOULD_WAIT):
                 self._stalled = True
                 return False
-            raise self._failed(error) from error
+            raise self._refused(error) from error
+        self.unwritable = ""
         return True
 
     def _must_wait(self) -> bool:
@@ -382,7 +402,7 @@ class RocksKv(Commits):
         """Free space that something large may fill: what is kept for flushes, for the journal and for a compaction that
         frees what was deleted is not among it. Negative when that is touched already."""
         unflushed = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
-        return self._free_bytes() - self._reserve - unflushed - self._open.size - self.compaction_bytes() // 2
+        return self._free() - self._reserve - unflushed - self._open.size - self.compaction_bytes() // 2
 
     async def reclaim(self, ranges: list[tuple[bytes, bytes]]) -> None:
         """Flushes; then what was deleted within `ranges` leaves the disk, as far as nobody reads it. Raises KvError."""
@@ -438,7 +458,6 @@ class RocksKv(Commits):
                         self._garbage, self.wants_flush = garbage | self._garbage, True
 
     def flush_now(self) -> None:
-        """`flush`, blocking: shutdown and tests."""
         commit = self.commit()
         self._flush_memtable()
         self._active = self._size_active()
@@ -463,9 +482,15 @@ class RocksKv(Commits):
         names = ("rocksdb.cur-size-all-mem-tables", "rocksdb.block-cache-usage")
         return sum(self._db.property_int_value(name) or 0 for name in names)
 
+    def _free(self) -> int:
+        try:
+            return self._free_bytes()
+        except OSError as error:
+            raise KvError(str(error)) from error
+
     def _check_room(self, more: int) -> None:
         """Raises KvFullError unless what is in memory and `more` bytes could be flushed."""
-        free = self._free_bytes()
+        free = self._free()
         self._tight = free < 2 * (self._reserve + self.compaction_bytes())
         unflushed = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
         needed = min(self._reserve, unflushed + more + MARGIN)
@@ -480,7 +505,8 @@ class RocksKv(Commits):
             self._db.flush(True)
             faults.point("store.flush")
         except Exception as error:
-            raise self._failed(error) from error
+            raise self._refused(error) from error
+        self.unwritable = ""
 
     def compaction_bytes(self) -> int:
         """Free space that a compaction may need. Where it is missing nothing that was deleted can be freed any more:
@@ -571,4 +597,4 @@ class RocksKv(Commits):
             cursor = self._db.iter(bounds)
         except Exception as error:
             raise self._unreadable(error) from error
-        return pairs_from(cursor, bounds, start, self._unreadable)
+        return pairs_of(cursor, bounds, start, self._unreadable)

@@ -19,19 +19,19 @@ WORTH = 4
 """After so many steps from token to token, each must have passed so many subjects: else looking at all is cheaper."""
 
 PAUSE = b""
-"""Given by `select` after every so much work, between the subjects: whoever looks for long may want to stop."""
+"""Given by `select` after every so much work, between the subjects: a long search may want to stop."""
 STEPS = 256
 """From token to token, between two of them."""
 
 SETTLED = 16_384
-"""So many new subjects are sorted in at once: whoever asks then never has to sort a million."""
+"""So many new subjects are sorted in at once: a search then never has to sort a million."""
 
 _BEHIND_DOT = b"/"
 """The byte behind b".": a prefix that ends with it ends the range of those that end with the dot."""
 
 
 class SortedSubjects:
-    """Subjects that are gone stay in until `rebuild`, and one that came again may be in twice: whoever asks compares
+    """Subjects that are gone stay in until `rebuild`, and one that came again may be in twice: the caller compares
     with the table of those that there are."""
 
     def __init__(self) -> None:

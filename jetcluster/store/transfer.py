@@ -3,7 +3,7 @@
 The giver walks through a fixed view of its records and announces them as **ranges**: where each one ends, how much is
 in it, a digest of it. The receiver makes the digest of what it has between the same bounds, asks for the ranges that
 differ, and puts what comes in the place of what it has there. Nothing is remembered on either side: a transfer that
-broke off goes on because what has come is equal by then, with whatever giver, and a replica that was away fetches what
+broke off goes on because what has come is equal by then, with any giver, and a replica that was away fetches what
 changed.
 
 A **place** is `rank of the kind u8 | key without kind and stream`: its byte order is the order of the walk, in which
@@ -27,8 +27,8 @@ from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KeyValue, KvDamagedError
 from jetcluster.store.mem_records import MemRecords
-from jetcluster.store.rocks_cursor import Snapshot
 from jetcluster.store.rocks_kv import RocksKv
+from jetcluster.store.rocks_snapshot import Snapshot
 from jetcluster.store.scrub import KINDS, verify
 
 START = b"\0"

@@ -82,7 +82,7 @@ class Applier:
             # What was done of the command must not be committed with the work of others.
             self._host.abandon()
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a command brings about
+        except Exception as error:  # noqa: BLE001 - all that a command may raise
             return self._again(index, term, command, error)
         if result is REFUSED:
             self._host.refused(index, command, self._machine.malformed)
@@ -98,7 +98,7 @@ class Applier:
                 result = machine.apply(index, term, command)
             except FAULTS:
                 raise
-            except Exception as second:  # noqa: BLE001 - whatever a command brings about
+            except Exception as second:  # noqa: BLE001 - all that a command may raise
                 refused = second
                 self._go_back(index)
                 result = machine.refuse(index, term, command)

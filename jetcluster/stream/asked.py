@@ -1,7 +1,7 @@
 """`Asked`: requests that must not be carried out twice, and what came of them.
 
 Who asks a leader that dies does not know whether its request was carried out, and asks the next one. A purge that is
-carried out twice takes messages that were stored and acknowledged after the first time. So whoever asks gives the
+carried out twice takes messages that were stored and acknowledged after the first time. So a requester gives the
 request a number, the same whenever it asks again; it is in the command (`commands.NAMED`), and a number that was seen
 is answered with what came of it. A row beside the messages, part of every copy of the state:
 

@@ -75,7 +75,7 @@ class BatchQuota:
 
 
 class Commit(NamedTuple):
-    """A batch that is complete: to be proposed, and to be gone whatever comes of it."""
+    """A batch that is complete: to be proposed, and to be gone in any case."""
 
     batch_id: bytes
     subjects: list[bytes]
@@ -236,7 +236,7 @@ class AtomicStage:
     def _check(
         self, batch_id: bytes, batch: _Open, sequence: int, commit: bytes | None, headers: bytes
     ) -> ApiError | None:
-        """Steps 11 to 14: whatever fails here costs the batch."""
+        """The last checks: a failure here costs the batch."""
         if commit is not None and commit not in (b"1", b"eob"):
             self._drop(batch_id)
             return _INVALID_COMMIT

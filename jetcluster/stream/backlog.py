@@ -1,9 +1,9 @@
 """`Backlog`: what a stream's leader has proposed and not yet applied, and how much of that is enough.
 
-Whoever publishes a message and waits for its ack waits for all that was proposed before it. So the amount is bounded
-by time, not by size: the window is what was lately applied within `TARGET` seconds, learned from how long proposals
-take. While it is full the valve is closed, and publishers wait (`protocol.valve`). How long a proposal takes with
-hardly anything in front of it (a slow disk, a far majority) is not held against those in front.
+A client that publishes a message and waits for its ack waits for all that was proposed before it. So the amount is
+bounded by time, not by size: the window is what was lately applied within `TARGET` seconds, learned from how long
+proposals take. While it is full the valve is closed, and publishers wait (`protocol.valve`). How long a proposal takes
+with hardly anything in front of it (a slow disk, a far majority) is not held against those in front.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def _text(raw: bytes) -> str:
 
 def _is_flat(value: bytes) -> bool:
     """No deeper than it has to be: how deep a decoder can go depends on the calls that it is in, and differs between
-    replicas. Linear, whatever it is given."""
+    replicas. Linear for any input."""
     outside = b"".join(value.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])
     if b"[" in outside:
         return False

@@ -206,7 +206,7 @@ class DirectGet:
 
 class GetReply:
     """The frames of a batch or multi_last, made as the requester takes them. All of it, headers and the EOB too, is of
-    the moment of the request, whatever happens to the stream meanwhile."""
+    the moment of the request, also when the stream changes meanwhile."""
 
     __slots__ = (
         "_end",

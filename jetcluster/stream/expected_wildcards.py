@@ -20,7 +20,7 @@ from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.publish import EXPECTED_SUBJECT
 
 MAX_EXPECTED: Final = 100_000
-"""Units of one turn, some 0.3 us each."""
+"""Units of one turn, some 0.5 us each."""
 MAX_TOKENS: Final = 2048
 """Most tokens of a wildcard, as of a subject in a configuration."""
 TOKENS_PER_UNIT: Final = 16

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from jetcluster.errors import DiskError
+from jetcluster.ordered import OrderedSet
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.durations import SECOND
 from jetcluster.stream.fast_parts import FastGate, FastPart, settle
@@ -87,7 +88,7 @@ class FastRows:
         rows.sort(key=lambda pair: (pair[1].index, pair[1].place))
         self.by_id: dict[bytes, FastRow] = dict(rows)
         """Longest unused first, in the same order on every replica."""
-        self._changed: set[bytes] = set()
+        self._changed: OrderedSet[bytes] = OrderedSet()
         self._kept = set(self.by_id)
         """Batches that have a row in the store."""
 

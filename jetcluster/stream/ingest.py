@@ -2,7 +2,7 @@
 
 The router calls `on_message` for every message of a read; the first one of a turn schedules the flush for the end of
 it. So batching adapts by itself: with one message in flight the command holds one message and leaves at once, under
-load it holds whatever the sockets brought. Several commands may be in flight.
+load it holds all that the sockets brought. Several commands may be in flight.
 
 A message is acknowledged when its command was applied, never before. What could not be proposed is refused at once:
 
@@ -261,7 +261,7 @@ class Ingest:
             self.fast.on_applied(sent, result)
 
     def on_refused(self, index: int, error: ApiError) -> None:
-        """The command at `index`, whatever it was, could not be carried out."""
+        """The command at `index`, of any kind, could not be carried out."""
         waiting = self.proposed.pop(index, None)
         if waiting is None:
             self.batches.on_applied(index, BatchResult(0, 0, error))

@@ -134,7 +134,7 @@ class Jobs:
         self._told_cut = cut
         self._jobs = [decode(key, row) for key, row in store.side_scan(SIDE_JOBS)]
         self.steps = 0
-        """Pieces done since the start of this process: whoever waits sees that it goes on."""
+        """Pieces done since the start of this process: waiting requests see that it goes on."""
         self.rules = rules
 
     def __len__(self) -> int:
@@ -149,7 +149,7 @@ class Jobs:
         """Number of messages that went; a JobStep when that was not all. `at_once`: it does not wait for its turn to
         begin.
 
-        A purge without `keep` begins at once where only purges are open: whoever comes first, the same goes."""
+        A purge without `keep` begins at once where only purges are open: the same goes in any order."""
         store = self._store
         everything = subject_filter in (b"", b">") and not keep and (not seq or seq > store.last_seq)
         if everything:

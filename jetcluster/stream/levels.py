@@ -16,7 +16,7 @@ NAMES: Final = 2
 """From this level on the flags NAMED, PLACED and SIFTED are understood, from level 1 on SLICED and CONTINUE. Nodes that
 tell none are of level 0."""
 KEYS: Final = 3
-"""From this level on the meta group's list of nodes holds their public keys (`cluster.node_key`)."""
+"""From this level on the meta group's list of nodes holds their public keys (`mesh.node_key`)."""
 TIERS: Final = 3
 """From this level on the limits in commands of the meta group may be those of streams with so many replicas."""
 FAST: Final = 3

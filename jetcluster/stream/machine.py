@@ -122,7 +122,7 @@ class StreamMachine:
         self.fast: FastRows
         """Progress of the fast-ingest batches."""
         self.asked: Asked
-        """Requests that came with a number, for whoever asks again."""
+        """Requests that came with a number, for requesters that ask again."""
         self._extension = extension
         self._first_seq = 0
         """First sequence of the store after the last command."""

@@ -36,7 +36,7 @@ SIDE_SOURCES = 12
 SIDE_JOBS = 13
 """Rows of `jobs.Jobs`."""
 SIDE_MEMBERS = 14
-"""One row, key b"": the Raft configuration in force at the applied index (`cluster.stream_replica`)."""
+"""One row, key b"": the Raft configuration in force at the applied index (`replica.stream_replica`)."""
 SIDE_ASKED = 15
 """Rows of `asked.Asked`."""
 SIDE_FAST = 16

@@ -2,8 +2,8 @@
 
 A batch that no limit can refuse and that brings nothing but user's headers and new message ids is stored as it came,
 in one step. Otherwise every message passes nats-server's checks, in the order of its
-clustered streams (deduplication before expectations, so a retry is acked as a duplicate whatever it expects); what
-passes is staged (`staging`), with whatever storing it brings about.
+clustered streams (deduplication before expectations, so a retry is acked as a duplicate with any expectation); what
+passes is staged (`staging`), with what storing it brings about.
 """
 
 from __future__ import annotations

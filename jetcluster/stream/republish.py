@@ -25,7 +25,7 @@ class Republisher:
         self._store = store
         self._name = rules.name.encode()
         self.messages: list[tuple[bytes, bytes, bytes]] = []
-        """(subject, header block, payload), for the bus; whoever sends them clears it."""
+        """(subject, header block, payload), for the bus; the sender clears it."""
 
     def take(self, batch: Batch, first_seq: int, ts: int) -> None:
         """Before the batch is stored: what the last sequence of its subjects was, only the store knows."""

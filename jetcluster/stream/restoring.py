@@ -93,7 +93,7 @@ def finish(store: BlockStore, rules: StreamRules, command: RestoreEnd) -> int | 
 
 
 def _note_ids(run: Run, dedupe: DedupeWindow) -> None:
-    """The ids of messages that are young enough: whoever sent them may send them once more."""
+    """The ids of messages that are young enough: their publishers may send them once more."""
     batch = run.batch
     ids = [(run.seq + i, _msg_id(batch.headers_of(i))) for i in range(batch.count if batch.has_headers else 0)]
     ids = [(seq, msg_id) for seq, msg_id in ids if msg_id]

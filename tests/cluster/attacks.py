@@ -248,6 +248,20 @@ def near_matches(target: Target) -> None:
     wire.socket.close()
 
 
+def leaf_interest(target: Target) -> None:
+    """A leaf link whose other end wants very much, and goes; again and again."""
+    wanted = b"".join(b"LS+ s.%d.>\r\n" % number for number in range(30_000))
+    login = b"CONNECT " + json.dumps({"user": "u", "pass": "p", "server_id": "L", "name": "L"}).encode() + b"\r\n"
+    for _ in target.until():
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", target.leaf), 5) as one:
+            one.settimeout(5)
+            one.recv(1 << 16)
+            one.sendall(login + wanted + b"PING\r\n")
+            seen = b""
+            while b"PONG" not in seen and (data := one.recv(1 << 16)):
+                seen = seen[-8:] + data
+
+
 # ---- archives
 
 
@@ -381,6 +395,12 @@ def prepare(port: int) -> None:
     wire.socket.close()
 
 
+SHAPES = [b"m." + b".".join(tokens) for size in range(2, 9) for tokens in itertools.product((b"*", b"c"), repeat=size)][
+    :400
+]
+"""Wildcards, most of them, of which no two can be looked for together."""
+
+
 def subject_searches(target: Target) -> None:
     wire = Wire(target.client)
     for number in target.until():
@@ -388,13 +408,17 @@ def subject_searches(target: Target) -> None:
         wire.request(f"$JS.API.DIRECT.GET.{STREAM}", {"multi_last": wildcards})
         wire.request(f"$JS.API.STREAM.INFO.{STREAM}", {"subjects_filter": "m.*.x"})
         headers = b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: 5\r\n"
-        headers += b"Nats-Expected-Last-Subject-Sequence-Subject: m.*.x%d\r\n\r\n"
-        for index in range(100):
-            block = headers % index
+        headers += b"Nats-Expected-Last-Subject-Sequence-Subject: %b\r\n\r\n"
+        for expected in (*(b"m.*.x%d" % index for index in range(100)), *SHAPES):
+            block = headers % expected
             wire.send(b"HPUB m.z %d %d\r\n%b\r\n" % (len(block), len(block), block))
         filters = {"name": f"c{number}", "filter_subjects": [f"m.*.*.*.{index}" for index in range(500)]}
-        create = {"stream_name": STREAM, "config": filters}
-        wire.request(f"$JS.API.CONSUMER.CREATE.{STREAM}.c{number}", create)
+        lasts = {"name": f"l{number}", "deliver_policy": "last_per_subject", "filter_subject": "m.>"}
+        for config in (filters, lasts):
+            name = config["name"]
+            wire.request(f"$JS.API.CONSUMER.CREATE.{STREAM}.{name}", {"stream_name": STREAM, "config": config})
+            wire.request(f"$JS.API.CONSUMER.DELETE.{STREAM}.{name}")
+        wire.request(f"$JS.API.STREAM.INFO.{STREAM}", {"subjects_filter": ">"})
 
 
 def configurations(target: Target) -> None:
@@ -465,6 +489,7 @@ KINDS: dict[str, Callable[[Target], None]] = {
     "protocol-garbage": protocol_garbage,
     "subscriptions": subscriptions,
     "near-matches": near_matches,
+    "leaf-interest": leaf_interest,
     "restore-bombs": restore_bombs,
     "websocket-pings": websocket_pings,
     "websocket-compressed": websocket_compressed,

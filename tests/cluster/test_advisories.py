@@ -89,7 +89,7 @@ async def test_stream_actions_and_audit(server: str) -> None:
         await ear.listen(nodes[1])
         await asyncio.sleep(0.3)  # the listener's interest is on its way
         await create_stream(client, "S", ["s"], 3)
-        # R18: we add who asked to what is told of streams.
+        # nats-server does not tell who asked; we do.
         created = await ear.wait("STREAM.CREATED.S")
         check(created, "stream_action", {"stream", "action"}, {"client"})
         assert (created["stream"], created["action"]) == ("S", "create")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import resource
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,3 +171,34 @@ async def test_store_dir_that_is_a_file_is_refused(tmp_path: Path, server: str) 
     node.spawn()
     assert await node.wait_exit(10) == 1
     assert "[FTL]" in node.log() and "storage directory is not a directory" in node.log()
+
+
+async def test_a_store_that_failed_once_takes_writes_again_when_the_disk_is_well() -> None:
+    """A limit of file sizes stands for the disk: RocksDB's flush fails, what the journal writes does not. RocksDB takes
+    nothing from then on; the server has to open it anew."""
+    async with ProcessCluster(1) as cluster:
+        node = cluster[0]
+        client = await node.connect()
+        await create_stream(client, "S", ["s"], 1)
+        ledger = Ledger()
+        for number in range(60):
+            payload = b"%d-" % number + os.urandom(32 << 10).hex().encode()
+            assert ledger.take(payload, await client.request("s", payload))
+        node.kill9()
+        await node.start()  # what is in the journal's older segment comes into memory, to be flushed
+        unlimited = resource.RLIM_INFINITY
+        resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (1 << 20, unlimited))
+
+        async def failed() -> bool:
+            return "the data store cannot be flushed" in node.log()
+
+        await eventually(failed, 60.0, "no flush has failed", node)
+        resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (unlimited, unlimited))
+
+        async def again() -> bool:
+            return node.log().count("Server is ready") == 3
+
+        await eventually(again, 60.0, "the server has not started again", node)
+        client = await node.connect()
+        assert ledger.take(b"new", await client.request("s", b"new"))
+        check_exactly_once(ledger, await read_all(client, "S"))

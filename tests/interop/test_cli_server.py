@@ -60,11 +60,10 @@ MISSING = {
     "compress_ok": "compression of nats-server's meta snapshots",
     "jetstream.config.strict": "shown when it is configured: unknown keys are not refused by default",
     "config.strict": "as above",
-    "default_max_consumers": "shown when it is configured: there is no such limit by default",
     "snapshot.last_time": "the meta group's state goes to disk with everything else, not as snapshots",
     "snapshot.last_duration": "as above",
     ".rtt": "known after the first ping, at 2 s",
-    "routes[].account": "one link per peer carries all accounts; nats-server pins accounts to links",
+    "routes[].account": "one link per peer carries all accounts, of which nats-server tells none either",
     "consumer_detail[].cluster": "consumers live in their stream's group, which is shown once",
     "wal.consumer_count": "nats-server's log is a stream, ours is not",
     "wal.first_ts": "log entries carry no time",
@@ -75,7 +74,6 @@ MISSING = {
 """Parts of the path of what nats-server shows and we do not, and why."""
 EXTRA = {
     "sync_always": "nats-server shows it when configured; it is our default",
-    ".limits": "shown although it is empty",
     "scrub": "ours",
     "hashes": "ours",
     "object_uploads": "ours",

@@ -1,4 +1,7 @@
-"""The engine with one safety measure taken away: the simulation must notice each."""
+"""The engine with one safety measure taken away: the simulation must notice each.
+
+Rows (D12 and the like) are those of docs/reference/pysyncobj.md.
+"""
 
 from __future__ import annotations
 

@@ -124,6 +124,9 @@ class MemKv(Commits):
     def trouble(self) -> str:
         return ""
 
+    async def probe(self) -> None:
+        """There is no disk."""
+
     @property
     def open_bytes(self) -> int:
         return 0

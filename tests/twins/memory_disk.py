@@ -72,6 +72,10 @@ class MemoryDisk:
             target.extend(bytes(end - len(target)))
         target[start:end] = self._files[number][start:end]
 
+    def rewrite(self, number: int, offset: int, length: int) -> None:
+        self._unsynced.append((number, offset, offset + length))
+        self.sync(number)
+
     def wipe(self, number: int, offset: int) -> None:
         if number not in self._files:
             raise OSError(2, "No such file or directory")

@@ -74,7 +74,7 @@ class AccountClaims:
         return self.token.time_problem(now) or next(self.problems(), "")
 
     def problems(self) -> Iterator[str]:
-        """What is wrong with it at any time."""
+        """Its mistakes, at any time."""
         if not is_key("A", self.key):
             yield "expected subject to be account public key"
         yield from self.others

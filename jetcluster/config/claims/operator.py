@@ -43,7 +43,7 @@ def decode_operator(text: str) -> OperatorClaims:
 
 
 def read_operator(path_or_token: str) -> OperatorClaims:
-    """Of a file, decorated or not, or of the token itself. Raises ClaimsError and OSError."""
+    """Reads a file, decorated or not, or the token itself. Raises ClaimsError and OSError."""
     try:
         with Path(path_or_token).open(encoding="utf-8") as file:
             text = file.read(MAX_BYTES + 1)

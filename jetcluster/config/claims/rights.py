@@ -1,4 +1,4 @@
-"""What a user may do, as JWTs write it: in the user's own, or in the template of a scoped signing key."""
+"""A user's rights as JWTs write them: in the user's own, or in the template of a scoped signing key."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Rights:
         return any((mapped or ip) in ipaddress.ip_network(source, strict=False) for source in self.sources)
 
     def seconds_left(self, now: float) -> float | None:
-        """Of the window of time that is open, 0.0 without any windows; None when all are closed."""
+        """Seconds until the open window of time closes, 0.0 without any windows; None when all are closed."""
         if not self.times:
             return 0.0
         zone = _zone(self.locale)

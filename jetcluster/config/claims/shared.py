@@ -110,7 +110,7 @@ class ImportClaim:
             return 0
 
     def is_of(self, exported: str) -> bool:
-        """Whether it imports from the export of this subject."""
+        """True when it imports from the export of this subject."""
         return is_contained(self.options.subject, exported)
 
     @property
@@ -218,7 +218,7 @@ def has_wildcards(subject: str) -> bool:
 
 
 def is_contained(subject: str, other: str) -> bool:
-    """Whether `other` takes all that `subject` takes."""
+    """True when `other` takes all that `subject` takes."""
     inner, outer = subject.split("."), other.split(".")
     if len(inner) > len(outer) and outer[-1] != ">":
         return False

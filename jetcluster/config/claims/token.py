@@ -76,7 +76,7 @@ class Fields:
         return found
 
     def items(self, name: str) -> list[Any]:
-        """A list of whatever."""
+        """A list of values of any type."""
         found: list[Any] = self._get(name, list, [])
         return found
 

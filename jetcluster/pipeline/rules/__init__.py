@@ -1,4 +1,5 @@
-"""What a history of the chaos suite must keep to, in Spark SQL: joins and groups for "is it there", windows for order.
+"""The rules that a history of the chaos suite must keep, in Spark SQL: joins and groups for "is it there", windows for
+order.
 
 The same promises as `chaos/checkers`, which say what each kind means, without their limit of one machine's memory.
 Rules take the operations (`history.py`) and the profile of the workloads (`profile.py`, small enough to be everywhere)

@@ -1,4 +1,4 @@
-"""What had ended before an operation began: the one question behind "reordered" and "stale"."""
+"""The operations that had ended before another one began: the one question behind "reordered" and "stale"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each workload of a history did: which rules apply to it, and the replicas that were read. A few rows."""
+"""A history's workloads: which rules apply to each, and the replicas that were read. A few rows."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from jetcluster.replica.snapshot_owner import SnapshotOwner
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.replica.turn_commit import TurnCommit
 from jetcluster.server.accounts import Accounts
-from jetcluster.store.kv import KvError, KvFullError
+from jetcluster.store.kv import KeyValue, KvDamagedError, KvError, KvFullError
 from jetcluster.stream.levels import LEVEL
 from tests.twins.journal import InlineWriter
 from tests.twins.mem_kv import MemKv, SortedKeys
@@ -78,11 +78,15 @@ class SkewedClock:
 class CrashKv(MemKv):
     """A `MemKv` that remembers what was flushed: `crashed()` is what a restart after a power failure finds."""
 
-    def __init__(self, values: dict[bytes, bytes] | None = None) -> None:
+    def __init__(self, values: dict[bytes, bytes] | None = None, rotten: set[bytes] | None = None) -> None:
         super().__init__()
+        self.rotten = set(rotten or ())
+        """Keys whose values on the disk fail their checksum."""
         self.broken = False
         """Commits and flushes fail, with `error`."""
         self.error: KvError = KvFullError("IO error: No space left on device")
+        self.sick = False
+        """The disk below takes nothing."""
         self.waiting = False
         """Commits have to wait, and what piles up is too much."""
         self._flushed: dict[bytes, bytes] = dict(values or {})
@@ -92,8 +96,14 @@ class CrashKv(MemKv):
 
     def commit(self) -> int:
         if self.broken:
+            self.unwritable = str(self.error)
             raise self.error
+        self.unwritable = ""
         return self.commits if self.waiting else super().commit()
+
+    async def probe(self) -> None:
+        if self.sick:
+            raise KvError("IO error: Input/output error")
 
     @property
     def open_bytes(self) -> int:
@@ -108,7 +118,26 @@ class CrashKv(MemKv):
         self._flushed = dict(self._values)
 
     def crashed(self) -> CrashKv:
-        return CrashKv(self._flushed)
+        return CrashKv(self._flushed, self.rotten)
+
+    def get(self, key: bytes) -> bytes | None:
+        self._check(key)
+        return super().get(key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self.rotten.discard(key)
+        super().put(key, value)
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
+        for key in self.rotten:
+            if start <= key < end:
+                self._check(key)
+        return super().scan(start, end)
+
+    def _check(self, key: bytes) -> None:
+        if key in self.rotten:
+            self.damage = "Corruption: block checksum mismatch"
+            raise KvDamagedError(self.damage)
 
     def close(self) -> None:
         self.flush_now()

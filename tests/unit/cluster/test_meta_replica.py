@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from jetcluster.cluster.meta_replica import STATE_KEY
+from jetcluster.cluster.meta_replica import MEMBERS_KEY, STATE_KEY
 from jetcluster.mesh.api import MeshError
 from jetcluster.raft.api import NotLeaderError, RaftError
 from jetcluster.raft.membership import Config, Members
 from jetcluster.replica.proposals import OutcomeUnknownError
-from tests.unit.cluster.nodes import ACCOUNT, Cluster
+from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
 from tests.unit.store.shipping import steps
 
@@ -143,3 +143,101 @@ async def test_a_stopping_node_keeps_nobody_waiting() -> None:
         with pytest.raises((OutcomeUnknownError, RaftError)):
             await waiting
         assert cluster.loop.time() - before < 2
+
+
+def rot(node: Node, how: str) -> None:
+    """What is in the store of a stopped node is not what was written."""
+    stored = node.kv._flushed[STATE_KEY]
+    if how == "checksum":
+        node.kv.rotten |= {STATE_KEY, MEMBERS_KEY}
+    elif how == "members":
+        node.kv._flushed[MEMBERS_KEY] = b"\xff\xff"
+    else:
+        node.kv._flushed[STATE_KEY] = {"bits": stored[:60] + b"\xff" + stored[61:], "short": stored[:5]}[how]
+
+
+@virtual_time
+@pytest.mark.parametrize("how", ["checksum", "bits", "short", "members"])
+@pytest.mark.parametrize("compacted", [True, False])
+async def test_a_damaged_state_is_fetched_from_another_node(how: str, compacted: bool) -> None:
+    async with Cluster(options=SMALL_LOG if compacted else None) as cluster:
+        await cluster.create("S")
+        for number in range(30 if compacted else 1):
+            await cluster.create(f"X{number}", 1)
+            await cluster.delete(f"X{number}")
+        for _ in range(3):
+            for node in cluster:
+                await node.js.flusher.flush()
+        node = next(n for n in cluster if not n.js.meta.leading)
+        assert bool(node.js.meta.group.log.base_index) == compacted  # type: ignore[union-attr]
+        cluster.crash(node.name)
+        rot(node, how)
+        node = cluster.restart(node.name)
+        assert any("damaged" in event for event in node.log.events("error"))
+        assert (node.js.assignment(ACCOUNT, "S") is None) == (how != "members")
+        await cluster.until(lambda: node.js.assignment(ACCOUNT, "S") is not None, what="the state")
+        await cluster.equal("S")
+        leader = cluster.meta_leader()
+        assert leader is not None
+        assert node.js.meta.machine.digest == leader.js.meta.machine.digest
+        assert node.js.unassigned == () and not any("X" in str(line[2].get("stream")) for line in node.log.lines)
+        await node.js.flusher.flush()
+        cluster.crash(node.name)
+        node = cluster.restart(node.name)
+        assert node.js.assignment(ACCOUNT, "S") is not None
+        assert not any("damaged" in event for event in node.log.events("error"))
+
+
+@virtual_time
+async def test_all_but_one_may_have_a_damaged_state() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        for node in cluster:
+            await node.js.flusher.flush()
+        for name in "ABC":
+            cluster.crash(name)
+        for name in "AB":
+            rot(cluster[name], "checksum")
+        for name in "ABC":
+            cluster.restart(name)
+        for node in cluster:
+            await cluster.until(lambda node=node: node.js.assignment(ACCOUNT, "S") is not None)  # type: ignore[misc]
+        await cluster.led("S")
+        assert (await cluster["A"].publish_again(b"s"))["seq"] == 1
+
+
+@virtual_time
+async def test_a_node_alone_makes_its_state_anew_or_says_that_nobody_has_it() -> None:
+    async with Cluster("A", clustered=False, options=SMALL_LOG) as cluster:
+        await cluster.create("S", 1)
+        await cluster["A"].publish(b"s")
+        await cluster["A"].js.flusher.flush()
+        cluster.crash("A")
+        rot(cluster["A"], "checksum")
+        cluster.restart("A")
+        await cluster.led("S")
+        assert cluster["A"].replica("S").store.last_seq == 1
+        for number in range(30):
+            await cluster.create(f"X{number}", 1)
+            await cluster.delete(f"X{number}")
+        await cluster["A"].js.flusher.flush()
+        group = cluster["A"].js.meta.group
+        assert group is not None and group.log.base_index  # type: ignore[attr-defined]
+        await asyncio.sleep(1.0)  # the journal has it, too
+        cluster.crash("A")
+        rot(cluster["A"], "short")
+        with pytest.raises(ValueError, match=r"no other server has it.*backup"):
+            cluster.restart("A")
+
+
+@virtual_time
+async def test_damaged_records_of_deleted_streams_keep_no_node_from_starting() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        gid = await cluster.delete("S")
+        node = cluster["B"]
+        cluster.crash("B")
+        node.kv.rotten |= {b"\x00gone\x00\x00\x00" + bytes([gid])}
+        node = cluster.restart("B")
+        assert "records of deleted streams cannot be read" in node.log.events("error")
+        await cluster.until(lambda: node.js.meta.group is not None and node.js.meta.group.leader is not None)

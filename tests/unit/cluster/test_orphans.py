@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jetcluster.cluster.orphans import Orphans
 from jetcluster.store import keys
-from tests.unit.cluster.nodes import CrashKv
+from tests.unit.cluster.nodes import CrashKv, ListLog
 
 
 class Raft:
@@ -21,7 +21,7 @@ class Raft:
 
 
 def leftovers(kv: CrashKv, raft: Raft) -> Orphans:
-    return Orphans(kv, raft)  # type: ignore[arg-type]
+    return Orphans(kv, raft, ListLog())  # type: ignore[arg-type]
 
 
 def records(kv: CrashKv, gid: int) -> int:

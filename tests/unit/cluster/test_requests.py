@@ -92,6 +92,19 @@ async def test_trouble_that_passes_is_repeated(error: Exception) -> None:
 
 
 @virtual_time
+@pytest.mark.parametrize("error", [OutcomeUnknownError("?"), BackpressureError("much"), NotLeaderError("x")])
+async def test_a_leader_that_was_in_trouble_and_says_nothing_of_itself_is_found_again(error: Exception) -> None:
+    """A leader announces itself when it is elected, and not again because one request met it at a bad moment."""
+    _, a, b = await pair()
+    a.leaders.lead(GID, 1)
+    await asyncio.sleep(0.01)
+    a.raises = [error]
+    before = asyncio.get_running_loop().time()
+    assert (await b.requests.ask(GID, "k", {}))["by"] == "A"
+    assert a.asked == 2 and asyncio.get_running_loop().time() - before < 0.2
+
+
+@virtual_time
 async def test_a_link_that_breaks_under_way_is_no_answer() -> None:
     network, a, b = await pair()
     a.leaders.lead(GID, 1)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from jetcluster.cluster.store_care import REFUSED_SECONDS, WAIT_SECONDS
 from jetcluster.store.api import DamagedError
-from jetcluster.store.kv import KvDamagedError
+from jetcluster.store.kv import KvDamagedError, KvError
 from tests.unit.cluster.nodes import Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
 
@@ -62,3 +65,106 @@ async def test_a_server_that_stands_alone_keeps_its_store() -> None:
         await asyncio.sleep(30)
         assert asked == []
         assert "the files of the data store are damaged" in cluster["A"].log.events("error")
+
+
+FAILED = KvError("IO error: While fdatasync: Input/output error")
+
+
+def starts(node: Node) -> list[str]:
+    """What the node asks to be started again for."""
+    asked: list[str] = []
+    node.js._store_care._start_again = asked.append
+    return asked
+
+
+def refuse(node: Node) -> None:
+    """As RocksDB does after one failure, whatever the disk says."""
+    node.kv.error, node.kv.broken = FAILED, True
+
+
+@virtual_time
+@pytest.mark.parametrize("clustered", [True, False])
+async def test_a_store_that_takes_no_writes_any_more_is_opened_anew_when_the_disk_is_well(clustered: bool) -> None:
+    async with Cluster("ABC" if clustered else "A", clustered=clustered) as cluster:
+        await cluster.create("S", 3 if clustered else 1)
+        await asyncio.sleep(10)
+        node = cluster["A"]
+        asked = starts(node)
+        refuse(node)
+        node.kv.sick = True
+        await asyncio.sleep(REFUSED_SECONDS + 20)
+        assert asked == []
+        node.kv.sick = False
+        await cluster.until(lambda: asked != [], what="it is asked for")
+        assert "Input/output" in asked[0]
+
+
+@virtual_time
+async def test_a_store_that_heals_by_itself_is_left_alone() -> None:
+    async with Cluster("A", clustered=False) as cluster:
+        await cluster.create("S", 1)
+        await asyncio.sleep(10)
+        node = cluster["A"]
+        asked = starts(node)
+        for _ in range(4):
+            refuse(node)
+            await asyncio.sleep(REFUSED_SECONDS - 3)
+            node.kv.broken = False
+            await node.publish(b"s")
+            await asyncio.sleep(2)
+        assert asked == []
+
+
+@virtual_time
+async def test_the_others_are_waited_for_but_not_for_ever() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await asyncio.sleep(10)
+        node = cluster["A"]
+        asked = starts(node)
+        cluster.crash("C")
+        await cluster.led("S")
+        refuse(node)
+        await cluster["B"].publish_again(b"s")
+        await asyncio.sleep(WAIT_SECONDS - 10)
+        assert asked == []
+        await cluster.until(lambda: asked != [], what="it is asked for")
+
+
+@virtual_time
+async def test_a_replica_that_a_failing_disk_stopped_comes_back_with_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster.led("S")
+        await asyncio.sleep(10)
+        node = cluster.followers("S")[0]
+        asked = starts(node)
+
+        def fails(*_: object) -> None:
+            raise FAILED
+
+        monkeypatch.setattr(node.replica("S"), "apply", fails)
+        await cluster["A"].publish_again(b"s")
+        await cluster.until(lambda: node.replica("S").failed != "", what="it stopped")
+        await cluster.until(lambda: asked != [], what="a start is asked for")
+        cluster.crash(node.name)
+        cluster.restart(node.name)
+        await cluster.equal("S")
+
+
+@virtual_time
+async def test_a_stream_that_could_not_be_read_is_started_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await asyncio.sleep(1)
+        cluster.crash("B")
+
+        def fails(*_: object, **__: object) -> None:
+            raise FAILED
+
+        with monkeypatch.context() as patch:
+            patch.setattr("jetcluster.cluster.jetstream.StreamReplica", fails)
+            asked = starts(cluster.restart("B"))
+            await asyncio.sleep(1)
+            assert not cluster["B"].has("S")
+        await cluster.until(lambda: asked != [], what="a start is asked for")

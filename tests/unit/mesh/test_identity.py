@@ -122,19 +122,19 @@ def test_a_damaged_file_is_refused_not_replaced(tmp_path: Path, damage: bytes) -
 
 def test_file_and_directory_are_synced_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
-    real_sync, real_replace = os.fsync, Path.replace
+    real_sync, real_replace = os.fsync, os.replace
 
     def sync(descriptor: int) -> None:
         name = Path(f"/proc/self/fd/{descriptor}").readlink().name
         events.append(f"sync {name}")
         real_sync(descriptor)
 
-    def replace(self: Path, target: Path) -> Path:
-        events.append(f"replace {self.name}")
-        return real_replace(self, target)
+    def replace(src: Path, dst: Path) -> None:
+        events.append(f"replace {src.name}")
+        real_replace(src, dst)
 
     monkeypatch.setattr(os, "fsync", sync)
-    monkeypatch.setattr(Path, "replace", replace)
+    monkeypatch.setattr(os, "replace", replace)
     load_identity(tmp_path, "n1")
     assert events == [f"sync {FILE_NAME}.tmp", f"replace {FILE_NAME}.tmp", f"sync {tmp_path.name}"]
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
 
 from jetcluster.mesh.auth import Handshake
-from jetcluster.mesh.frames import FrameReader, Kind, encode_msg, encode_ping, encode_raft
+from jetcluster.mesh.frames import FrameReader, Kind, decode_sub, encode_msg, encode_ping, encode_raft, encode_sub
 from jetcluster.mesh.link import (
     FULL_READ,
     HIGH_WATER,
     LANE,
+    PORTION,
     SLICE,
     STRANGERS_PENDING,
     WRITE_DEADLINE,
@@ -22,7 +24,7 @@ from jetcluster.mesh.mesh import NodeMesh
 from jetcluster.mesh.options import MeshOptions
 from jetcluster.raft.config import RaftConfig
 from tests.twins.time import ManualTime
-from tests.unit.cluster.mesh_support import info
+from tests.unit.cluster.mesh_support import FakeSwitchboard, info
 
 
 class FakeTransport:
@@ -147,6 +149,91 @@ async def test_the_ordered_lane_keeps_its_order_through_congestion() -> None:
     positions = [body.index(b"x" * 10_000) - 6 for body in bodies]
     numbers = [int(body[p : p + 6]) for body, p in zip(bodies, positions, strict=True)]
     assert numbers == list(range(300))
+
+
+async def test_a_long_greeting_goes_out_in_portions_and_before_what_is_sent_later() -> None:
+    link, transport, _ = await up_link()
+    made = 0
+
+    def greeting() -> Iterator[bytes]:
+        nonlocal made
+        for number in range(100_000):
+            made += 1
+            yield encode_sub("$G", b"%d" % number, None, 1)
+
+    link.greet(greeting())
+    longest, turns = made, 0
+    link.send(msg(b"later 0"))
+    while made < 100_000 or link.pending:
+        before = made
+        link.send_urgent(encode_raft(1, b"beat"))
+        await asyncio.sleep(0)
+        longest, turns = max(longest, made - before), turns + 1
+        assert transport.written[-1].startswith(encode_raft(1, b"beat")), "Raft waits for nobody's subscriptions"
+        if turns % 3 == 0:
+            transport.drain()
+        if turns == 50:
+            link.send(msg(b"later 1"))
+        if not made < 100_000:
+            transport.drain()
+    assert longest <= PORTION and turns >= 100_000 // PORTION
+    link.send(msg(b"later 2"))
+    await asyncio.sleep(0)
+    bodies = [body for kind, body in frames_of(transport) if kind != Kind.RAFT]
+    assert [decode_sub(body)[1] for body in bodies[:100_000]] == [b"%d" % number for number in range(100_000)]
+    assert [body[-7:] for body in bodies[100_000:]] == [b"later 0", b"later 1", b"later 2"]
+
+
+async def test_a_greeting_is_made_as_the_connection_takes_it() -> None:
+    link, transport, _ = await up_link(max_pending=1_000_000)
+    frame = encode_sub("$G", b"x" * 200, None, 1)
+    endless = iter(lambda: frame, b"")
+    link.greet(endless)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert link.congested and not transport.closed
+    assert link.pending <= HIGH_WATER + SLICE + 2 * PORTION * len(frame), "a peer that reads slowly is no slow peer yet"
+    link.close("over")
+    written = len(transport.written)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(transport.written) == written
+
+
+async def test_a_long_greeting_is_taken_in_portions_and_before_what_comes_later() -> None:
+    link, transport, _ = await up_link()
+    board = FakeSwitchboard()
+    link.core.attach(board, lambda _: None)
+    subs = b"".join([encode_sub("$G", b"%d" % number, None, 1) for number in range(5000)])
+    link.data_received(subs + msg(b"later"))
+    assert len(board.log) == PORTION and not transport.reading
+    turns = 0
+    while not transport.reading:
+        before = len(board.log)
+        await asyncio.sleep(0)
+        assert len(board.log) - before <= PORTION
+        turns += 1
+    assert turns >= 5000 // PORTION
+    assert [entry[2] for entry in board.log] == [b"%d" % number for number in range(5000)]
+    assert [message[-1] for message in board.messages] == [b"later"]
+    link.data_received(msg(b"m") * 5000)  # these are not: they cost what clients have sent
+    assert len(board.messages) == 5001
+
+
+async def test_what_comes_behind_a_greeting_that_waits_keeps_its_place_and_ends_with_the_link() -> None:
+    link, _, _ = await up_link()
+    board = FakeSwitchboard()
+    link.core.attach(board, lambda _: None)
+    subs = b"".join([encode_sub("$G", b"%d" % number, None, 1) for number in range(5000)])
+    link.data_received(subs)
+    link.data_received(encode_sub("$G", b"0", None, 0))  # though reading is paused
+    assert [entry[2] for entry in board.log] == [b"%d" % number for number in [*range(5000), 0]]
+    assert ("$G", b"0", None) not in board.remote["BBBBBBBB"]
+    link.data_received(subs)
+    link.close("over", abort=True)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert board.log[-1] == ("drop", "BBBBBBBB") and len(board.log) == 5001 + PORTION + 1
 
 
 async def test_messages_are_dropped_at_half_the_limit_and_raft_still_passes() -> None:

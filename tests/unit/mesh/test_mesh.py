@@ -627,7 +627,7 @@ async def test_stop_tells_listeners_and_peers_and_sends_what_is_queued(start: St
     assert downs == ["a"]
     await until(lambda: a.peers == {})
     assert notes == [b"last words"]
-    assert b._connections == set()
+    assert not b._connections
 
 
 @pytest.mark.parametrize(

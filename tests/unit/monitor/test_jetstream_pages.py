@@ -46,9 +46,9 @@ async def test_jsz_begins_with_this_node(node: Any) -> None:
 
 
 async def test_configured_limits(node: Any) -> None:
-    assert ask(node)["limits"] == {}
+    assert ask(node)["limits"] == {"default_max_consumers": -1}
     node.options.jetstream.max_batch_timeout, node.options.jetstream.max_ha_assets = 1.5, 20
-    expected = {"max_ha_assets": 20, "max_batch_timeout": 1_500_000_000}
+    expected = {"max_ha_assets": 20, "max_batch_timeout": 1_500_000_000, "default_max_consumers": -1}
     assert ask(node)["limits"] == NodeSource(node).varz({})["jetstream"]["limits"] == expected
 
 

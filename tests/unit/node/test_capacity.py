@@ -25,7 +25,7 @@ def options() -> Options:
 @pytest.fixture(autouse=True)
 def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "physical_memory", lambda: 16 * GB)
-    monkeypatch.setattr(capacity, "free_disk", lambda directory: 40 * GB)
+    monkeypatch.setattr(capacity, "free_disk", lambda directory, files: 40 * GB)
 
 
 def test_without_configuration_three_quarters_of_what_there_is(options: Options, tmp_path: Path) -> None:

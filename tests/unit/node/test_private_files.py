@@ -84,13 +84,15 @@ def test_what_cannot_be_closed_is_told(tmp_path: Path, monkeypatch: pytest.Monke
         (tmp_path / name).write_text("x")
         (tmp_path / name).chmod(0o644)
 
+    real = os.chmod
+
     def refuse(path: Path, mode: int) -> None:
         if path.name == "one":
             raise PermissionError(1, "not yours")
-        os.chmod(path, mode)  # noqa: PTH101 - the other is replaced
+        real(path, mode)
 
     tmp_path.chmod(0o700)
-    monkeypatch.setattr(Path, "chmod", refuse)
+    monkeypatch.setattr(os, "chmod", refuse)
     closed, error = file_modes.tighten(tmp_path)
     assert closed == 1 and isinstance(error, PermissionError)
 

@@ -11,6 +11,7 @@ import pytest
 from jetcluster import faults
 from jetcluster.raft.disk import Disk, FileDisk
 from tests.twins.memory_disk import MemoryDisk
+from tests.twins.storage import SimDisk
 from tests.twins.time import SeededRng
 
 
@@ -36,6 +37,20 @@ def test_segments_are_preallocated_written_read_wiped_and_deleted(disk: Disk) ->
     assert disk.segments() == [12]
     assert disk.free_bytes() > 0
     disk.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_deleted_segments_are_gone_in_their_order_after_a_power_failure(seed: int) -> None:
+    machine = SimDisk(SeededRng(seed))
+    disk = FileDisk(Path("/wal"), files=machine.files)
+    for number in range(1, 6):
+        disk.create(number, 4096)
+    with machine.flight():
+        for number in (1, 2, 3):
+            disk.delete(number)
+        machine.lose_power()
+    left = FileDisk(Path("/wal"), files=machine.files).segments()
+    assert left == list(range(left[0], 6)), "no gap"
 
 
 def test_many_chunks_go_out_in_order(disk: Disk) -> None:
@@ -70,6 +85,25 @@ def test_a_segment_that_could_not_be_made_leaves_nothing(tmp_path: Path, monkeyp
     with pytest.raises(OSError, match="No space"):
         disk.create(1, 1 << 20)
     assert disk.segments() == []
+    disk.close()
+
+
+def test_after_a_failed_sync_nothing_is_vouched_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FileDisk(tmp_path, always_sync=False)
+    disk.create(1, 1_000)
+    disk.write(1, 0, [b"x"], False)
+
+    def broken(fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fdatasync", broken)
+        with pytest.raises(OSError, match="Input/output"):
+            disk.sync(1)
+    for work in (lambda: disk.sync(1), lambda: disk.write(1, 1, [b"y"], True), lambda: disk.write(1, 1, [b"y"], False)):
+        with pytest.raises(OSError, match="an earlier sync") as raised:
+            work()
+        assert raised.value.errno == errno.EIO, "not what is waited out"
     disk.close()
 
 

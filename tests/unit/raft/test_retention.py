@@ -313,3 +313,38 @@ def test_a_large_log_forgets_its_head_in_large_steps() -> None:
         bases.add(log.base_index)
     assert log.base_index > 780
     assert len(bases) < 40
+
+
+def test_a_journal_without_groups_keeps_what_shows_that_nothing_is_missing() -> None:
+    bench = Bench()
+    fill(bench.log(2), 5)
+    bench.settle(2.0)
+    bench.journal.remove(2)
+    for _ in range(3):
+        for _ in range(3):
+            bench.settle(2.0)
+            bench.journal.housekeep()
+        bench.settle(2.0)
+        bench.crash()
+        assert bench.found.damage == [] and bench.found.groups == {}
+        assert bench.journal.open_seq == bench.mark.batch
+    fill(bench.log(3), 5)
+    bench.settle(2.0)
+    bench.journal.housekeep()
+    bench.settle(2.0)
+    assert len(bench.disk.segments()) == 1, "what is not needed goes with the next batch"
+    bench.crash()
+    assert bench.found.damage == [] and bench.journal.groups[3].last_index == 5
+
+
+def test_a_roll_after_the_last_group_went_takes_nothing_away() -> None:
+    bench = Bench()
+    for gid in range(2, 40):
+        fill(bench.log(gid), 5)
+        bench.settle()
+        bench.journal.remove(gid)
+        bench.settle(1.0)
+        bench.journal.housekeep()
+        bench.settle(1.0)
+        bench.crash()
+        assert bench.found.damage == []

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from jetcluster.raft import codec
+from jetcluster.raft.journal import JournalOptions
 from jetcluster.raft.membership import Config
 from jetcluster.raft.peer_progress import FlowState
-from tests.unit.raft.loopback import Loopback
+from tests.unit.raft.loopback import SMALL, Loopback
 from tests.unit.raft.test_deviations import compacted, crowd
 
 
@@ -108,8 +113,13 @@ def test_a_group_of_one_that_lost_its_state_tells_its_owner() -> None:
     assert net["A"].machine().applied[-1] == (index, b"x")
 
 
-def test_a_suspended_replica_applies_nothing_until_its_state_is_replaced() -> None:
-    net = Loopback()
+RELAXED = replace(SMALL, sync_interval=3600.0)
+
+
+@pytest.mark.parametrize("options", [SMALL, RELAXED], ids=["strict", "relaxed"])
+def test_a_suspended_replica_applies_nothing_until_its_state_is_replaced(options: JournalOptions) -> None:
+    """What it has confirmed meanwhile is not taken back, however the log is synced."""
+    net = Loopback(options=options)
     leader = net.start()
     crowd(net, leader, 10)
     net.run(0.1)
@@ -122,9 +132,85 @@ def test_a_suspended_replica_applies_nothing_until_its_state_is_replaced() -> No
     source, index, term = net["C"].machine().snapshots[0]
     assert (source, index) == ("A", 11)
     net["C"].machine().applied = [e for e in net["A"].machine().applied if e[0] <= index]
+    confirmed = leader.replicator.flows["C"].match
     group.install(index, term, Config(group.peers))
+    assert group.last_index >= confirmed > index
     net.run(0.1)
     assert net["C"].machine().applied == net["A"].machine().applied
+
+
+def forked(more: int) -> Loopback:
+    """C has `more` entries that the others, of whom one leads, have lost with their power."""
+    net = Loopback(options=RELAXED)
+    leader = net.start(leader="A")
+    net.run(1.05)
+    crowd(net, leader, 5)
+    net.run(0.2)
+    for name in "AB":
+        net[name].journal.barrier(lambda: None)
+    net.run(0.1)
+    crowd(net, leader, more)
+    net.run(0.2)
+    net.isolate("C")
+    for name in "AB":
+        net.crash(name)
+        net.restart(name)
+    for name in "AB":
+        net[name].create(1, ("A", "B", "C"))
+    net.connect("A", "B")
+    net.until(lambda: any(net[name].group().ready for name in "AB"))
+    net.connect_all()
+    return net
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_of_a_log_that_the_leader_contradicts_what_is_known_to_be_its_stays(known: bool) -> None:
+    net = forked(3)
+    leader = next(net[name].group() for name in "AB" if net[name].group().ready)
+    group = net["C"].group()
+    lost = group.last_index
+    net.until(lambda: group.contradicted)
+    if known:  # the leader found the place where the logs part
+        group.receiver._matches(group.term, lost - 3)
+    _, index, _ = net["C"].machine().snapshots[0]
+    assert index < lost
+    older = index - 2  # of another replica that is behind
+    net["C"].machine().applied = [e for e in net[leader.me].machine().applied if e[0] <= older]
+    group.install(older, leader.log.term_at(older) or 0, Config(group.peers))
+    assert group.last_index == (lost - 3 if known else older), "what the leader counts on, and nothing more"
+    net.until(lambda: group.applied_index == leader.applied_index)
+    assert net["C"].machine().applied == net[leader.me].machine().applied
+    assert not group.contradicted and not group.status().needs_snapshot
+
+
+def test_a_contradiction_that_a_later_leader_does_not_share_takes_nothing() -> None:
+    net = Loopback(options=RELAXED)
+    leader = net.start(leader="A")
+    crowd(net, leader, 10)
+    net.run(0.2)
+    group = net["C"].group()
+    group.snapshots.contradict(8)  # by somebody who leads no more
+    net.cut("A", "C")
+    net.connect("A", "C")
+    net.run(0.2)
+    assert not group.contradicted
+    confirmed = group.last_index
+    net["C"].machine().applied = [e for e in net["A"].machine().applied if e[0] <= 7]
+    group.install(7, 1, Config(group.peers))
+    assert group.last_index == confirmed
+    net.until(lambda: net["C"].machine().applied == net["A"].machine().applied)
+
+
+def test_a_state_of_somebody_whom_the_log_has_left_behind_is_not_gone_on_from() -> None:
+    net = Loopback(options=RELAXED)
+    leader = net.start(leader="A")
+    crowd(net, leader, 10)
+    net.run(0.2)
+    group = net["C"].group()
+    confirmed, asked = group.last_index, len(net["C"].machine().snapshots)
+    group.install(8, 77, Config(group.peers))
+    assert group.last_index == confirmed and group.status().needs_snapshot and not group.stopped
+    net.until(lambda: len(net["C"].machine().snapshots) > asked)
 
 
 def test_a_suspended_leader_hands_over_first() -> None:

@@ -130,3 +130,58 @@ async def test_waiting_ends_with_news_or_with_time_and_leaves_nothing() -> None:
     cancelled.cancel()
     await asyncio.gather(cancelled, return_exceptions=True)
     assert trio[C]._waiters == {}
+
+
+@virtual_time
+async def test_a_leader_that_was_forgotten_is_asked_for_and_found() -> None:
+    trio = Trio()
+    loop = asyncio.get_running_loop()
+    trio[A].lead(5, 3)
+    trio.time.advance(0)
+    forgotten = trio[C].hint(5)
+    assert forgotten is not None
+    trio[C].suspect(5, forgotten)
+    started = loop.time()
+    loop.call_later(0.01, trio.time.advance, 0)  # the question arrives
+    loop.call_later(0.02, trio.time.advance, 0)  # and the answer
+    await trio[C].wait(5, 1.0)
+    assert trio[C].get(5) == A and loop.time() - started < 0.1
+
+
+@virtual_time
+async def test_who_waits_for_another_leader_than_the_known_one_asks_nobody_and_waits() -> None:
+    trio = Trio()
+    loop = asyncio.get_running_loop()
+    trio[A].lead(5, 1)
+    trio.time.advance(0)
+    started = loop.time()
+    for step in range(1, 10):
+        loop.call_later(step / 10, trio.time.advance, 0)
+    await trio[C].wait(5, 1.0)
+    assert loop.time() - started == 1.0
+    assert trio[C].get(5) == A
+
+
+@virtual_time
+async def test_however_many_wait_peers_are_asked_once_in_a_while() -> None:
+    trio = Trio()
+    loop = asyncio.get_running_loop()
+    asked: list[bytes] = []
+    notify = trio.meshes[C].notify
+    trio.meshes[C].notify = lambda peer, kind, payload: (asked.append(payload), notify(peer, kind, payload))[1]  # type: ignore[assignment]
+    await asyncio.gather(*(loop.create_task(trio[C].wait(5, 0.5)) for _ in range(100)))
+    assert len(asked) == 1
+    for _ in range(4):
+        await trio[C].wait(5, 0.25)
+    assert len(asked) == 5
+
+
+def test_questions_that_nobody_asks() -> None:
+    trio = Trio()
+    trio[A].lead(5, 1)
+    trio.time.advance(0)
+    trio[C].forget(5)
+    for payload in (b"x", b"\0" * 5, b"\x06\0\0\0"):
+        trio.meshes[C].notify(A, "lead?", payload)
+    trio.time.advance(0)
+    assert trio[C].get(5) is None

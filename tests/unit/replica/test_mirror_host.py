@@ -392,6 +392,22 @@ async def test_while_nobody_leads_its_upstream_a_mirror_answers_what_nothing_can
 
 
 @virtual_time
+async def test_a_mirror_that_forgot_who_leads_its_upstream_asks_for_it() -> None:
+    """A request that met the leader at a bad moment had this node forget it; the leader says nothing by itself."""
+    async with Cluster() as cluster:
+        apis = with_api(cluster)
+        await cluster.create("UP", 1)
+        await fill(cluster["A"], 5)
+        await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
+        await copied(cluster, 5)
+        client = without(cluster, "UP")[0]
+        await cluster.until(lambda: answers(client), what="it answers")
+        client.context.leaders.forget(cluster.leader("UP").replica("UP").assignment.gid)
+        assert (await client.request(b"$JS.API.DIRECT.GET.UP.up"))[2] == b"4"
+        await stop(apis)
+
+
+@virtual_time
 async def test_a_mirror_that_lacks_what_its_upstream_acknowledged_last_shows_nothing_older() -> None:
     """The upstream's only server goes for longer than a read waits, right after an ack of what nobody else has."""
     async with Cluster() as cluster:

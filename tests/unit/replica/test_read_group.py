@@ -379,7 +379,20 @@ async def test_subject_form_and_last_alias() -> None:
         await cluster.create("LAST", subjects=["S.>", "x"])
         await cluster["A"].publish(b"S.s.a", b"of LAST")
         await cluster.all_read("LAST")
-        assert (await cluster["A"].request(b"$JS.API.DIRECT.GET.LAST.S.s.a"))[2] == b"of LAST"
+        for node in [*cluster] * 10:
+            assert (await node.request(b"$JS.API.DIRECT.GET.LAST.S.s.a"))[2] == b"of LAST"
+        restarted = cluster.followers("S")[0].name
+        cluster.crash(restarted)
+        cluster.restart(restarted)
+        await cluster.until(lambda: cluster[restarted].reads("S") and cluster[restarted].reads("LAST"))
+        await asyncio.sleep(0.1)
+        for node in [*cluster] * 10:
+            assert (await node.request(b"$JS.API.DIRECT.GET.LAST.S.s.a"))[2] == b"of LAST"
+        await cluster.delete("LAST")
+        await asyncio.sleep(0.1)
+        for node in [*cluster] * 10:
+            _, headers, body = await node.request(b"$JS.API.DIRECT.GET.LAST.S.s.a")
+            assert b"Nats-Sequence: 3\r\n" in headers and body == b"s.a"
 
 
 @virtual_time

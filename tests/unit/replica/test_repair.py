@@ -105,6 +105,28 @@ async def test_a_replica_keeps_what_it_has_while_no_other_one_is_whole() -> None
 
 
 @virtual_time
+@pytest.mark.parametrize("leads", [False, True])
+async def test_a_command_that_meets_a_rotten_record_has_the_replica_rebuilt(leads: bool) -> None:
+    """An erased message is read first. The others have carried it out."""
+    async with Cluster(options=SMALL_LOG) as cluster:
+        await filled(cluster)
+        node = cluster.leader("S") if leads else cluster.followers("S")[0]
+        asker = next(other for other in cluster if other is not node)
+        rot(node, pick=5)
+        assignment = asker.js.assignment("$G", "S")
+        assert assignment is not None
+        for seq in range(1, MESSAGES):
+            await asker.js.stream_request(assignment, "msg_delete", {"seq": seq, "no_erase": False})
+        await cluster.until(lambda: node.replica("S").repair.repaired == 1, what="it is rebuilt")
+        await cluster.equal("S")
+        assert not node.replica("S").failed and node.replica("S").store.messages == 1
+        assert (await asker.publish_again(b"s", b"on"))["seq"] == MESSAGES + 1
+        await cluster.equal("S")
+        await cluster.all_read("S")
+        assert (await node.get(b"S", MESSAGES + 1))[2] == b"on"
+
+
+@virtual_time
 async def test_a_replica_alone_keeps_what_it_has() -> None:
     async with Cluster() as cluster:
         await cluster.create("S", 1)

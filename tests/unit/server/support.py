@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jetcluster.protocol.bus import Outgoing
+from jetcluster.protocol.interest import RemotePeer
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.client import Client
 from jetcluster.server.options import Authenticator, OpenAuthenticator, ServerOptions
@@ -144,3 +145,22 @@ class FakePeer:
 
     def ask_backlog(self, account: str, target: bytes, mark: int) -> None:
         self.asked.append((account, target, mark))
+
+
+class FakeLeaf(FakePeer):
+    """One link of account B; `spoke` is this end's."""
+
+    kind = "client"
+    remote_cluster = b"L"
+    account = "B"
+    joined = True
+
+    def __init__(self, spoke: bool, peer_id: str = "leaf") -> None:
+        super().__init__(peer_id)
+        self.spoke = spoke
+        self.told: dict[bytes, int] = {}
+
+    def interest_changed(self, source: RemotePeer | None, subject: bytes, queue: bytes | None, change: int) -> None:
+        self.told[subject] = self.told.get(subject, 0) + change
+        if not self.told[subject]:
+            del self.told[subject]

@@ -189,7 +189,7 @@ def test_close_writes_what_is_queued_then_lingers() -> None:
     assert peer.transport.aborted
     peer.connection.connection_lost(None)
     assert peer.closed == "Protocol Violation", "the first reason stays"
-    assert bench.server.transports == set()
+    assert not bench.server.transports
 
 
 def test_lost_connection_leaves_nothing_behind() -> None:

@@ -5,30 +5,10 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.config.sharing import ExportOptions, ImportOptions
-from jetcluster.protocol.interest import RemotePeer
 from jetcluster.server.leaf_peer import deliver_from_leaf
 
 from .sharing import Nodes, account, reply_of
-from .support import FakePeer
-
-
-class FakeLeaf(FakePeer):
-    """One link of account B; `spoke` is this end's."""
-
-    kind = "client"
-    remote_cluster = b"L"
-    account = "B"
-
-    def __init__(self, spoke: bool) -> None:
-        super().__init__("leaf")
-        self.spoke = spoke
-        self.told: dict[bytes, int] = {}
-
-    def interest_changed(self, source: RemotePeer | None, subject: bytes, queue: bytes | None, change: int) -> None:
-        self.told[subject] = self.told.get(subject, 0) + change
-        if not self.told[subject]:
-            del self.told[subject]
-
+from .support import FakeLeaf
 
 A = account("A", ExportOptions("service", "req.>"), ExportOptions("stream", "pub.>"))
 B = account(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from jetcluster import budget
+from jetcluster.config.sharing import ExportOptions, ImportOptions
 from jetcluster.server import removals
 from scripts.bench_subscriptions import RealTime
 
-from .support import Bench, FakePeer, Peer
+from .sharing import Nodes, account
+from .support import Bench, FakeLeaf, FakePeer, Peer
 
 MANY = 20_000
 LONGEST = 0.1
@@ -66,6 +68,49 @@ def test_a_peer_that_is_gone_keeps_the_loop_as_little() -> None:
     assert len(turns) > 5 and max(turns) < LONGEST
     assert bench.router.index.count == 2 and not bench.router.wanted_by(peer)
     assert client.ask(b"PUB a.6 r 1", b"x") == b"" and len(back.sent) == 2
+
+
+@pytest.mark.parametrize("spoke", [True, False], ids=["spoke's end", "hub's end"])
+def test_a_leaf_link_that_is_gone_keeps_the_loop_as_little(spoke: bool) -> None:
+    bench = RealTime()
+    client, link, back, other = bench.client(b"SUB r 1"), FakeLeaf(spoke), FakeLeaf(spoke), FakeLeaf(False, "other")
+    other.remote_cluster = b"M"
+    for one in (link, other):
+        assert bench.router.add_leaf(one)
+    before = dict(other.told)
+    for n in range(MANY):
+        bench.router.set_leaf_interest(link, b"a.%d" % n, b"q" if n % 2 else None, 1)
+    assert len(other.told) == MANY
+    assert client.ask(b"PUB a.6 r 1", b"x") == b"" and len(link.sent) == 1
+    bench.server.removals.of_leaf(bench.router, link)
+    assert bench.router.index.count > MANY // 2, "nearly all are still to be taken out"
+    assert client.ask(b"PUB a.6 r 1", b"x").startswith(b"HMSG r 1 ") and client.ask(b"PUB a.7 r 1", b"x") != b""
+    for source, subject, queue, count in bench.router.add_leaf(back):  # its next link is somebody else
+        back.interest_changed(source, subject, queue, count)
+    bench.router.set_leaf_interest(back, b"a.6", None, 1)
+    assert client.ask(b"PUB a.6 r 1", b"x") == b"" and (len(link.sent), len(back.sent)) == (1, 1)
+    turns = bench.turns.run_out()
+    assert len(turns) > 5 and max(turns) < LONGEST
+    assert bench.router.index.count == 2 and not bench.router.wanted_by(link)
+    assert other.told == {**before, b"a.6": 1} and back.told == {b"r": 1, b"a.6": 1}, "all have been told of the end"
+    assert link not in bench.router.leaf_links and len(bench.router._interest) == (1 if spoke else 2)
+    assert client.ask(b"PUB a.6 r 1", b"x") == b"" and len(back.sent) == 2
+
+
+def test_what_a_leaf_link_imports_takes_nothing_once_it_is_gone() -> None:
+    exporter = account("A", ExportOptions("stream", "pub.>"))
+    nodes = Nodes(1, exporter, account("B", ImportOptions("stream", "A", "pub.>", "imp.pub.>")))
+    link, router = FakeLeaf(True), nodes.benches[0].server.account("B")
+    router.add_leaf(link)
+    for n in range(2 * removals.FEW):
+        router.set_leaf_interest(link, b"imp.pub.%d" % n, b"q", 1)
+    member, writer = nodes.client("B", b"SUB imp.pub.7 q 1"), nodes.client("A")
+    link.joined = False
+    nodes.benches[0].server.removals.of_leaf(router, link)
+    for _ in range(10):
+        writer.send(b"PUB pub.7 1", b"x")
+        assert member.read() == b"MSG imp.pub.7 1 1\r\nx\r\n", "it went to the one that is gone"
+    assert not link.sent
 
 
 def test_where_too_much_waits_for_the_loop_it_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_cache import BlockCache, cache_of
 from tests.twins.mem_kv import MemKv
@@ -53,6 +55,31 @@ def test_drop() -> None:
     assert cache.get(1, 1) is None and cache.get(1, 2) is not None
     cache.drop_stream(1)
     assert cache.get(1, 2) is None and cache.get(2, 2) is not None
+
+
+def test_a_stream_that_goes_costs_what_it_has_itself() -> None:
+    cache, one = BlockCache(64 << 20), batch(1)
+    for seq in range(50_000):
+        cache.put(1, seq, one)
+    begun = time.thread_time()
+    for stream in range(2, 502):
+        cache.put(stream, 1, one)
+        cache.drop_stream(stream)
+    took = time.thread_time() - begun
+    assert took < 0.25, "a walk over all that is kept, for each of them, takes seconds"
+    assert cache.get(1, 0) is not None and cache.get(7, 1) is None
+
+
+def test_what_was_dropped_leaves_its_room_to_others() -> None:
+    cache = BlockCache(10_000)
+    for round_ in range(50):
+        cache.put(round_, 1, batch(1_500))
+        cache.put(round_, 2, batch(1_500))
+        cache.drop_stream(round_)
+        cache.drop_stream(round_)
+    for seq in range(4):
+        cache.put(1, seq, batch(1_500))
+    assert all(cache.get(1, seq) is not None for seq in range(4))
 
 
 def test_one_for_all_streams_of_a_kv() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -417,3 +419,46 @@ def test_what_was_written_since_the_last_commit_is_taken_back_for_one_stream(kv:
     kv.discard(1)
     kv.commit()
     assert rows()[b"e"] == b"once more"
+
+
+async def test_one_failed_write_has_rocksdb_refuse_all_others_until_it_is_opened_anew(tmp_path: Path) -> None:
+    kv = RocksKv(tmp_path / "data", owner_flushes=True)
+    kv.put(b"\x00a", b"a")
+    await kv.flush()
+    assert kv.unwritable == ""
+    kv.put(b"\x00b", os.urandom(4 << 20))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))  # a write error that is no full disk
+    try:
+        with pytest.raises(KvError):
+            await kv.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    await kv.probe()
+    kv.put(b"\x00c", b"c")
+    for attempt in (kv.commit, kv.flush_now):
+        with pytest.raises(KvError):
+            attempt()
+    assert "IO error" in kv.unwritable
+    with contextlib.suppress(KvError):
+        kv.close()
+    again = RocksKv(tmp_path / "data", owner_flushes=True)
+    assert again.get(b"\x00a") == b"a" and again.get(b"\x00b") is None
+    again.put(b"\x00c", b"c")
+    await again.flush()
+    assert again.unwritable == "" and not (tmp_path / "data" / "probe").exists()
+    again.close()
+
+
+async def test_a_disk_that_does_not_tell_its_free_space_is_trouble_of_the_store(tmp_path: Path) -> None:
+    def fails() -> int:
+        raise OSError(5, "Input/output error")
+
+    kv = RocksKv(tmp_path / "data", owner_flushes=True, free_bytes=fails)
+    kv.put(b"\x00a", b"a")
+    with pytest.raises(KvError):
+        await kv.flush()
+    with pytest.raises(KvError):
+        await kv.probe()
+    assert "Input/output" in kv.failing
+    kv.close()

@@ -17,8 +17,8 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError
 from jetcluster.store.mem_records import MemSnapshot
-from jetcluster.store.rocks_cursor import Snapshot
 from jetcluster.store.rocks_kv import RocksKv
+from jetcluster.store.rocks_snapshot import Snapshot
 from jetcluster.store.room import Room
 from jetcluster.store.scrub import KINDS
 from jetcluster.store.transfer import END, START, Giver, Range, Taker, decode_places, decode_ranges, encode_places

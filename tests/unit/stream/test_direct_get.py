@@ -244,7 +244,7 @@ def test_last_alias_counts_the_older_messages_of_the_subject() -> None:
     assert headers.endswith(b"Z\r\nNats-Num-Pending: 2\r\n\r\n")
 
 
-# batches: 1.8, 1.9 and the acceptance checks 3 and 4 of section 11
+# batches: headers, bounds and the end of a batch
 
 
 def test_batch_headers_in_order() -> None:

@@ -1,4 +1,4 @@
-"""`RocksSnapshot`: reading RocksDB in order through its cursors, and what its failures mean."""
+"""A fixed view of RocksDB and its errors: what `RocksKv` shares with its snapshots."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RocksSnapshot:
         yield from pairs if self._newer is None else self._newer.over(pairs, start, end)
 
     def _stored(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
-        for pair in pairs_from(self._cursor, None, start):
+        for pair in pairs_of(self._cursor, None, start):
             if pair[0] >= end:
                 return
             yield pair
@@ -41,10 +41,11 @@ Snapshot = RocksSnapshot | MemSnapshot
 """Pairs as of one moment."""
 
 
-def pairs_from(
+def pairs_of(
     cursor: Any, bounds: Any, start: bytes, failed: Callable[[Exception], KvError] | None = None
 ) -> Iterator[KeyValue]:
-    """`bounds` is only held: rocksdict's iterator points into it, and reads freed memory when it is gone first."""
+    """Pairs from `start` on. `bounds` is only held: rocksdict's iterator points into it, and reads freed memory when it
+    is gone first."""
     try:
         cursor.seek(start)
         valid, key, value, step = cursor.valid, cursor.key, cursor.value, cursor.next
@@ -57,7 +58,7 @@ def pairs_from(
 
 
 def failure_of(error: Exception) -> KvError:
-    """rocksdict raises bare exceptions with RocksDB's status as text."""
+    """The KvError for what rocksdict raised: it has bare exceptions with RocksDB's status as text."""
     text = str(error)
     if text.startswith("Corruption"):
         return KvDamagedError(text)

@@ -1,0 +1,130 @@
+"""All that is simulated: the machines of a cluster, those of its clients, the network between them, and the time."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Coroutine, Sequence
+from random import Random
+from typing import Any, cast
+
+from jetcluster.config.load import load_text
+from jetcluster.config.options import Options
+from jetcluster.logs import Logger
+from jetcluster.node.node import Node
+from jetcluster.node.platform import Platform
+from tests.sim.cluster.layout import CLIENT_PORT, Server, cluster
+from tests.sim.cluster.loop import Scheduler, SimLoop
+from tests.sim.cluster.machine import Machine
+from tests.sim.cluster.network import Address, Network
+from tests.sim.cluster.trace import Bridge, SimLog, Trace
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+class Deployment:
+    """`failures` is what must not have happened: callbacks that raised, exceptions nobody saw."""
+
+    def __init__(self, seed: int, servers: Sequence[Server] = cluster(3), *, keep_trace: bool = False) -> None:
+        self.seed = seed
+        self.servers: dict[str, Server] = {}
+        """By name; one that is replaced counts from the next start or reload (SIGHUP) of its node on."""
+        self.rng = Random(seed)
+        self.scheduler = Scheduler()
+        self.trace = Trace(self.scheduler, keep=keep_trace)
+        self.network = Network(self.scheduler, Random(self.rng.getrandbits(64)))
+        self.failures: list[str] = []
+        self.machines: dict[str, Machine] = {}
+        self.clients: dict[str, Machine] = {}
+        self._tasks: list[asyncio.Task[Any]] = []
+        for server in servers:
+            self.add(server)
+
+    def add(self, server: Server) -> Machine:
+        """One more machine, which is off; those there are know nothing of it until they start or reload."""
+        self.servers[server.name] = server
+        machine = self.machines[server.name] = self._machine(server.name, server.ip)
+        machine.make_node = functools.partial(self._node, server.name)
+        return machine
+
+    def _machine(self, name: str, ip: str) -> Machine:
+        seed = self.rng.getrandbits(64)
+        return Machine(name, ip, self.scheduler, self.network, self.trace, seed, self.failed)
+
+    def _node(self, name: str, log: SimLog, platform: Platform) -> Node:
+        """As `servers` says it is now."""
+
+        def read() -> Options:
+            text = self.servers[name].text(list(self.servers.values()))
+            return load_text(text, f"{name}.conf", {})[0]
+
+        return Node(read(), cast(Logger, log), read, platform, self.servers[name].level)
+
+    def failed(self, text: str) -> None:
+        self.trace.add("!", text)
+        self.failures.append(text)
+
+    # ---- clients and control
+
+    def client(self, name: str) -> SimLoop:
+        """A machine for a program that is no node; its process lives as long as the simulation."""
+        ip = f"10.0.1.{len(self.clients) + 1}"
+        machine = self.clients[name] = self._machine(name, ip)
+        return machine.begin()
+
+    def spawn(self, loop: SimLoop, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = loop.create_task(work)
+        self._tasks.append(task)
+        return task
+
+    def members(self, cluster: str = "sim") -> list[str]:
+        """Names of the servers of one cluster."""
+        return [server.name for server in self.servers.values() if server.cluster == cluster]
+
+    def addresses(self, *names: str) -> list[Address]:
+        """Of the client ports; of the main cluster's by default."""
+        return [(self.servers[name].ip, CLIENT_PORT) for name in names or self.members()]
+
+    @property
+    def running(self) -> list[Machine]:
+        return [machine for machine in self.machines.values() if machine.runs]
+
+    # ---- life
+
+    def run(self, seconds: float) -> None:
+        """Lets the time go on."""
+        bridge, root = Bridge(), logging.getLogger("jetcluster")
+        propagate, level = root.propagate, root.level
+        root.addHandler(bridge)
+        root.propagate = False
+        root.setLevel(logging.INFO)
+        try:
+            self.scheduler.run(self.scheduler.now + seconds)
+        finally:
+            root.removeHandler(bridge)
+            root.propagate = propagate
+            root.setLevel(level)
+
+    def run_until_done(self, task: asyncio.Task[Any], most: float) -> None:
+        """Raises what the task raised, and Violation where it takes longer than `most` seconds."""
+        end = self.scheduler.now + most
+        while not task.done():
+            if self.scheduler.now >= end:
+                raise Violation(f"not done after {most} s: {task.get_name()}")
+            self.run(min(0.25, end - self.scheduler.now))
+        task.result()
+
+    def close(self) -> None:
+        """Nothing of it runs any more."""
+        for machine in (*self.machines.values(), *self.clients.values()):
+            if machine.loop is not None:
+                machine.loop.kill()
+
+    def digest(self) -> str:
+        """Of all that has happened."""
+        self.trace.number(self.network.checksum)
+        self.trace.number(self.network.segments)
+        return self.trace.digest()

@@ -1,0 +1,79 @@
+"""Which servers there are: clusters, servers without JetStream, and clusters that are leaves of another one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jetcluster.stream.levels import LEVEL
+
+CLIENT_PORT = 4222
+ROUTE_PORT = 6222
+LEAF_PORT = 7422
+SECRET = "secret"
+"""Of routes and leaf links."""
+
+
+@dataclass(slots=True, frozen=True)
+class Server:
+    name: str
+    ip: str
+    cluster: str = "sim"
+    """"" for one that stands alone."""
+    jetstream: bool = True
+    domain: str = ""
+    leaf_of: str = ""
+    """The cluster that it has a leaf link to; "" for none."""
+    config: str = ""
+    """More lines of its configuration."""
+    level: int = LEVEL
+    """Of the commands that it says it understands: lower, it counts as one of a version of before."""
+
+    def text(self, others: Sequence[Server]) -> str:
+        """Its configuration; `others`: all servers there are."""
+        peers = [other for other in others if other.cluster == self.cluster and other.name != self.name]
+        hub = [other for other in others if self.leaf_of and other.cluster == self.leaf_of]
+        lines = [f"server_name: {self.name}", f'listen: "{self.ip}:{CLIENT_PORT}"']
+        if self.jetstream:
+            domain = f", domain: {self.domain}" if self.domain else ""
+            lines.append(f'jetstream {{ store_dir: "/data"{domain} }}')
+        if self.cluster:
+            routes = ", ".join(f'"nats://{SECRET}:{SECRET}@{peer.ip}:{ROUTE_PORT}"' for peer in peers)
+            lines.append(
+                f'cluster {{ name: {self.cluster}, listen: "{self.ip}:{ROUTE_PORT}", '
+                f"authorization {{ user: {SECRET}, password: {SECRET} }}, routes: [{routes}] }}"
+            )
+        if hub:
+            urls = ", ".join(f'"nats-leaf://{one.ip}:{LEAF_PORT}"' for one in hub)
+            lines.append(f"leafnodes {{ reconnect: 1, remotes: [ {{ urls: [{urls}] }} ] }}")
+        if any(other.leaf_of == self.cluster for other in others if self.cluster):
+            lines.append(f'leafnodes {{ listen: "{self.ip}:{LEAF_PORT}" }}')
+        return "\n".join((*lines, self.config))
+
+
+def cluster(size: int, *, plain: int = 0, config: str = "") -> tuple[Server, ...]:
+    """`plain`: so many more without JetStream."""
+    return tuple(
+        Server(f"n{number}", f"10.0.0.{number}", jetstream=number <= size, config=config)
+        for number in range(1, size + plain + 1)
+    )
+
+
+def with_leaf(size: int, leaves: int, *, config: str = "") -> tuple[Server, ...]:
+    """A cluster, and one that is a leaf of it (a single server where `leaves` is 1), each with a JetStream domain:
+    "hub" and "leaf"."""
+    own = "" if leaves == 1 else "leaf"
+    hub = [Server(f"n{n}", f"10.0.0.{n}", domain="hub", config=config) for n in range(1, size + 1)]
+    leaf = [
+        Server(f"l{n}", f"10.0.2.{n}", own, domain="leaf", leaf_of="sim", config=config) for n in range(1, leaves + 1)
+    ]
+    return (*hub, *leaf)
+
+
+LAYOUTS: dict[str, tuple[Server, ...]] = {
+    "three": cluster(3),
+    "five": cluster(5),
+    "three and a plain one": cluster(3, plain=1),
+    "three and a leaf": with_leaf(3, 1),
+    "three and a leaf of three": with_leaf(3, 3),
+}

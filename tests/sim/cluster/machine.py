@@ -1,0 +1,275 @@
+"""A simulated host: its clocks, its disk, and the process of the node on it, which is started, killed and paused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from jetcluster.clock import Rng
+from jetcluster.health.descriptors import DescriptorWatch
+from jetcluster.node.node import START_AGAIN, Node, serve
+from jetcluster.node.platform import Platform
+from jetcluster.store.rocks_kv import RocksKv
+from tests.sim.cluster.loop import Scheduler, SimLoop
+from tests.sim.cluster.network import Endpoints, Host, Network, SimTransport
+from tests.sim.cluster.trace import SimLog, Trace
+from tests.twins.storage import RocksModule, SimDisk, SimWriter
+from tests.twins.time import SeededRng
+
+EPOCH_NS = 1_700_000_000_000_000_000
+LOOK = 20e-6
+"""Seconds of the processor from one look at the monotonic clock to the next: jobs that are to stop after a while
+(`jetcluster.budget`) look after each step."""
+UPTIME = 100.0
+"""Seconds of the monotonic clocks when the simulation begins."""
+MEMORY = 8 << 30
+DESCRIPTORS = 65_536
+CALL = 50e-6
+"""Seconds until a thread begins what it is given."""
+
+
+class MachineClock:
+    """Both clocks of a machine, and its processor's speed. The monotonic clock may run fast or slow, the wall clock may
+    be off and jump."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.wall_ahead = 0.0
+        """Seconds; may be changed at any time."""
+        self.spent = 0.0
+        self.slowness = 1.0
+        self._scheduler = scheduler
+        self._rate = 1.0
+        self._base = UPTIME
+        """What the monotonic clock would have said at the beginning, had it always run as it does now."""
+
+    def set_rate(self, rate: float) -> None:
+        """Seconds of this machine per true second, from now on. Timers that run go off when they would have."""
+        self._base += self._scheduler.now * (self._rate - rate)
+        self._rate = rate
+
+    def monotonic(self) -> float:
+        self.spent += LOOK * self.slowness
+        return self._base + (self._scheduler.now + self.spent) * self._rate
+
+    def now(self) -> float:
+        return self._base + (self._scheduler.now + self.spent) * self._rate
+
+    def time_ns(self) -> int:
+        return EPOCH_NS + int((self.now() - UPTIME + self.wall_ahead) * 1e9)
+
+    def true_delay(self, seconds: float) -> float:
+        return seconds / self._rate
+
+
+class SimPlatform:
+    """`jetcluster.node.platform.Platform` of one process."""
+
+    def __init__(self, machine: Machine, rng: Rng) -> None:
+        self.clock = machine.clock
+        self.rng = rng
+        self.files = machine.disk.files
+        self.stopwatch = machine.clock.monotonic
+        self.writers: list[SimWriter] = []
+        self._machine = machine
+
+    def raise_limit(self) -> tuple[int, int]:
+        return DESCRIPTORS, DESCRIPTORS
+
+    def descriptors(self) -> DescriptorWatch:
+        return DescriptorWatch(lambda: DESCRIPTORS, lambda: 16)
+
+    def memory_trouble(self) -> Callable[[], str]:
+        return lambda: ""
+
+    def physical_memory(self) -> int:
+        return MEMORY
+
+    def open_writer(self, loop: asyncio.AbstractEventLoop) -> SimWriter:
+        writer = SimWriter(self._machine.disk, loop)
+        self.writers.append(writer)
+        return writer
+
+    def open_store(self, path: Path, *, salvage: bool = False, owner_flushes: bool = False) -> RocksKv:
+        machine = self._machine
+        return RocksKv(
+            path,
+            salvage=salvage,
+            owner_flushes=owner_flushes,
+            monotonic=machine.clock.monotonic,
+            files=machine.disk.files,
+            rocks=RocksModule(machine.disk),
+        )
+
+
+class Machine:
+    """`failed` is told of what must not happen."""
+
+    def __init__(
+        self,
+        name: str,
+        ip: str,
+        scheduler: Scheduler,
+        network: Network,
+        trace: Trace,
+        seed: int,
+        failed: Callable[[str], None],
+    ) -> None:
+        self.name = name
+        self.host = Host(ip)
+        self.clock = MachineClock(scheduler)
+        self.disk: SimDisk
+        self.loop: SimLoop | None = None
+        """Of the process that runs; None when none does."""
+        self.node: Node | None = None
+        self.make_node: Callable[[SimLog, Platform], Node]
+        """For each start; there is none where no node runs."""
+        self.paused = False
+        self.usual_slowness = 1.0
+        self.starts = 0
+        self.exits: list[int] = []
+        """Exit codes of processes that ended by themselves."""
+        self._scheduler = scheduler
+        self._network = network
+        self._trace = trace
+        self._random = Random(seed)
+        self._capacity = 1 << 40
+        self.new_disk()
+        self._failed = failed
+        self._endpoints: Endpoints | None = None
+        self._platform: SimPlatform | None = None
+        network.hosts[ip] = self.host
+
+    @property
+    def runs(self) -> bool:
+        return self.loop is not None
+
+    @property
+    def ready(self) -> bool:
+        """The node serves clients."""
+        return self.node is not None and self.node._started and not self.node._stopping
+
+    def new_disk(self, capacity: int | None = None) -> None:
+        """An empty one, of `capacity` bytes or as large as the one before. While no process runs."""
+        assert self.loop is None
+        self._capacity = capacity or self._capacity
+        self.disk = SimDisk(SeededRng(self._random.getrandbits(64)), capacity=self._capacity)
+
+    @property
+    def transports(self) -> list[SimTransport]:
+        """Connections of the process."""
+        return list(self._endpoints.transports) if self._endpoints is not None else []
+
+    # ---- the process
+
+    def begin(self) -> SimLoop:
+        """A process, with nothing in it yet."""
+        assert self.loop is None
+        self.host.up = True
+        loop = self.loop = SimLoop(self._scheduler, self.clock, self._work, self._raised)
+        loop.log = SimLog(self._trace, self.name)
+        self._endpoints = Endpoints(self._network, self.host, loop)
+        return loop
+
+    def start(self) -> None:
+        """Starts the node."""
+        self.starts += 1
+        self._trace.add(self.name, f"starts, for the {self.starts}. time")
+        loop = self.begin()
+        platform = self._platform = SimPlatform(self, SeededRng(self._random.getrandbits(64)))
+        self.node = self.make_node(loop.log, platform)
+        self.run(self._serve(self.node))
+
+    async def _serve(self, node: Node) -> None:
+        code = await serve(node)
+        self._scheduler.after(0.0, self._exited, node, code)
+
+    def _exited(self, node: Node, code: int) -> None:
+        if self.node is not node:
+            return
+        self._trace.add(self.name, f"exits with {code}")
+        self.exits.append(code)
+        self._gone(tell=True)
+        self.disk.kill_process()
+        if code == START_AGAIN:
+            self.start()
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Starts it in the process."""
+        loop = self.loop
+        assert loop is not None
+        loop.from_outside(lambda: setattr(loop, "main", loop.create_task(work)))
+
+    def kill(self) -> None:
+        """As `kill -9`: what the process had in memory is gone, what it gave to the system is not."""
+        if self.loop is None:
+            return
+        self._trace.add(self.name, "is killed")
+        self._gone(tell=True)
+        self.disk.kill_process()
+
+    def lose_power(self) -> None:
+        """Nobody is told; what was not synced is gone."""
+        self._trace.add(self.name, "loses power")
+        self.host.up = False
+        if self.loop is not None:
+            self._gone(tell=False)
+        self.disk.lose_power()
+
+    def _gone(self, *, tell: bool) -> None:
+        assert self.loop is not None
+        assert self._endpoints is not None
+        self.loop.kill()
+        for writer in self._platform.writers if self._platform is not None else ():
+            writer.abandon()
+        self._endpoints.drop(tell=tell)
+        self.loop = self.node = self._endpoints = self._platform = None
+        self.paused = False
+
+    def signal(self, number: int) -> None:
+        if self.loop is not None and number in self.loop.signals:
+            self.loop.from_outside(self.loop.signals[number])
+
+    def pause(self) -> None:
+        """As SIGSTOP: connections stay, and what comes waits."""
+        if self.loop is not None and not self.paused:
+            self._trace.add(self.name, "stands still")
+            self.paused = True
+            self.loop.pause()
+
+    def resume(self) -> None:
+        if self.loop is not None and self.paused:
+            self._trace.add(self.name, "goes on")
+            self.paused = False
+            self.loop.resume()
+
+    # ---- threads
+
+    def _work(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        """Does `work` in a thread and says when it is done: once the disk is through with what it synced."""
+        loop = self.loop
+        assert loop is not None
+        self._scheduler.after(CALL, self._do, loop, work, done)
+
+    def _do(self, loop: SimLoop, work: Callable[[], None], done: Callable[[], None]) -> None:
+        if not loop.alive:
+            return
+        disk = self.disk
+        with disk.flight() as flight:
+            work()
+
+        def land() -> None:
+            if not loop.alive:
+                return
+            if disk.hung:
+                disk.when_released(land)
+                return
+            flight.land()
+            loop.from_outside(done)
+
+        self._scheduler.after(disk.seconds(), land)
+
+    def _raised(self, text: str, error: BaseException | None) -> None:
+        self._failed(f"{self.name}: {text} {error!r}")

@@ -1,0 +1,125 @@
+"""One seed: the cluster starts, workloads begin, faults come and go, and everything is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import time
+import traceback
+from dataclasses import dataclass, field
+from random import Random
+
+from tests.sim.cluster import nemesis
+from tests.sim.cluster.deployment import Deployment, Violation
+from tests.sim.cluster.layout import LAYOUTS
+from tests.sim.cluster.scenario import Scenario
+from tests.sim.cluster.workload import Workload, found
+
+START = 30.0
+FAULTS = 120.0
+STOP = 60.0
+CHECK = 180.0
+"""Longest seconds of each part."""
+
+
+@dataclass(slots=True)
+class Result:
+    scenario: Scenario
+    failure: str = ""
+    """What went wrong; "" when nothing did."""
+    digest: str = ""
+    """The same for the same seed and program, in every process and on every machine."""
+    seconds: float = 0.0
+    """Of simulated time."""
+    cpu: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    """The trace, where one was asked for."""
+
+
+@functools.cache
+def warm_up() -> None:
+    """What a first run in a process would import and build, and later ones find: a seed is to be the same in both."""
+    from jetcluster.api import dispatch
+    from jetcluster.config.options import JetStreamOptions, Options
+    from jetcluster.node.warm_up import build_models, import_pydantic
+
+    async def build() -> None:
+        await import_pydantic(Options(jetstream=JetStreamOptions(enabled=True)))
+        await dispatch.load_endpoints()
+        await build_models()
+
+    asyncio.run(build())
+
+
+def run_seed(seed: int, *, scenario: Scenario | None = None, trace: bool = False, wire: bool = False) -> Result:
+    """`trace` keeps what happened in `Result.lines`, `wire` all that came over the network as well; the digest is the
+    same as without."""
+    warm_up()
+    scenario = scenario or Scenario.of(seed)
+    result = Result(scenario)
+    deployment = Deployment(seed, LAYOUTS[scenario.layout], keep_trace=trace or wire)
+    if wire:
+        deployment.network.watch = lambda source, target, data: deployment.trace.show(
+            "wire", f"{source[0]}:{source[1]} > {target[0]}:{target[1]} {len(data)} {data[:96]!r}"
+        )
+    collecting = gc.isenabled()
+    gc.disable()  # when it looks depends on the process; nothing may hang on that
+    began = time.process_time()
+    try:
+        _run(deployment, scenario, result)
+    except Violation as violation:
+        result.failure = str(violation)
+    except BaseExceptionGroup as group:
+        result.failure = _first(group)
+    except Exception:
+        result.failure = traceback.format_exc()
+    finally:
+        deployment.close()
+        result.cpu = time.process_time() - began
+        if collecting:
+            gc.enable()
+    if not result.failure and deployment.failures:
+        result.failure = deployment.failures[0]
+    result.seconds = deployment.scheduler.now
+    deployment.trace.add("result", result.failure)
+    result.digest = deployment.digest()
+    result.lines = deployment.trace.lines
+    return result
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> str:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            return _first(error)
+        if isinstance(error, Violation):
+            return str(error)
+    return "".join(traceback.format_exception(group))
+
+
+def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
+    rng = Random(f"workloads {scenario.seed}")
+    for machine in deployment.machines.values():
+        machine.clock.set_rate(1.0 + rng.uniform(-200e-6, 200e-6))
+        machine.clock.wall_ahead = rng.uniform(-scenario.skew, scenario.skew)
+        machine.clock.slowness = machine.usual_slowness = scenario.processor
+        machine.new_disk(scenario.disk)
+        machine.start()
+    running: list[Workload] = [found()[name](deployment, Random(rng.getrandbits(64))) for name in scenario.workloads]
+    try:
+        for workload in running:
+            deployment.run_until_done(deployment.spawn(workload.loop, workload.prepare()), START)
+        tasks = [deployment.spawn(workload.loop, workload.work()) for workload in running]
+        raging = nemesis.rage(deployment, Random(rng.getrandbits(64)), scenario.faults, scenario.seconds, scenario.rest)
+        deployment.run_until_done(deployment.spawn(deployment.client("nemesis"), raging), FAULTS)
+        for workload in running:
+            workload.stopping = True
+        for task in tasks:
+            deployment.run_until_done(task, STOP)
+        for workload in running:
+            deployment.run_until_done(deployment.spawn(workload.loop, workload.check()), CHECK)
+    finally:
+        for workload in running:
+            for what, number in workload.counts.items():
+                result.counts[f"{workload.name}: {what}"] = number

@@ -1,0 +1,113 @@
+"""A simulated process has turns as asyncio has them, and a clock of its own."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from jetcluster.budget import LoopBudget, Steps
+from tests.sim.cluster.deployment import Deployment
+from tests.sim.cluster.machine import Machine
+
+
+@pytest.fixture
+def site() -> Deployment:
+    return Deployment(1, ())
+
+
+@pytest.fixture
+def machine(site: Deployment) -> Machine:
+    site.client("a")
+    return site.clients["a"]
+
+
+def test_what_comes_in_a_turn_waits_for_the_next(site: Deployment, machine: Machine) -> None:
+    loop, seen = machine.loop, []
+    assert loop is not None
+
+    def first() -> None:
+        loop.call_soon(seen.append, ("soon", loop.turns))
+        loop.call_soon(lambda: seen.append(("turn", loop.turns)))
+        seen.append(("first", loop.turns))
+
+    loop.call_soon(first)
+    loop.call_soon(lambda: seen.append(("second", loop.turns)))
+    site.run(1.0)
+    assert seen == [("first", 1), ("second", 1), ("soon", 1), ("turn", 2)]
+
+
+def test_timers_follow_the_machine_s_own_clock(site: Deployment, machine: Machine) -> None:
+    loop, at = machine.loop, []
+    assert loop is not None
+    machine.clock.set_rate(1.1)
+    loop.call_later(11.0, lambda: at.append((site.scheduler.now, machine.clock.now())))
+    site.run(20.0)
+    assert at == [(pytest.approx(10.0, abs=0.001), pytest.approx(111.0, abs=0.001))]
+
+
+def test_the_clock_goes_on_smoothly_when_its_rate_changes(site: Deployment, machine: Machine) -> None:
+    site.run(10.0)
+    before = machine.clock.now()
+    machine.clock.set_rate(0.9)
+    assert machine.clock.now() == pytest.approx(before)
+    wall = machine.clock.time_ns()
+    machine.clock.wall_ahead += 5.0
+    assert machine.clock.time_ns() - wall == pytest.approx(5e9, rel=1e-6)
+    assert machine.clock.now() == pytest.approx(before)
+
+
+def test_looks_at_the_clock_take_time_so_that_long_jobs_give_way(site: Deployment, machine: Machine) -> None:
+    loop, turns = machine.loop, set()
+    assert loop is not None
+    budget = LoopBudget(machine.clock, loop)
+
+    def steps() -> Steps[None]:
+        for _ in range(1_000):
+            turns.add(loop.turns)
+            yield
+
+    async def work() -> None:
+        await budget.run("key", steps())
+
+    site.run_until_done(site.spawn(loop, work()), 5.0)
+    assert 3 < len(turns) < 100
+
+
+def test_a_killed_process_runs_no_more_and_a_paused_one_later(site: Deployment, machine: Machine) -> None:
+    loop, seen = machine.loop, []
+    assert loop is not None
+    loop.call_later(1.0, seen.append, "a")
+    machine.pause()
+    site.run(5.0)
+    assert seen == []
+    machine.resume()
+    site.run(0.1)
+    assert seen == ["a"]
+    loop.call_later(1.0, seen.append, "b")
+    machine.kill()
+    site.run(5.0)
+    assert seen == ["a"]
+
+
+def test_work_in_a_thread_ends_later_and_its_errors_are_told(site: Deployment, machine: Machine) -> None:
+    loop = machine.loop
+    assert loop is not None
+
+    async def work() -> tuple[float, float]:
+        began = site.scheduler.now
+        with pytest.raises(ValueError, match="no"):
+            await asyncio.to_thread(int, "no")
+        return await asyncio.to_thread(float, "3"), site.scheduler.now - began
+
+    task = site.spawn(loop, work())
+    site.run_until_done(task, 5.0)
+    value, took = task.result()
+    assert value == 3.0 and took > 0.0005
+
+
+def test_a_callback_that_raises_is_a_failure_of_the_run(site: Deployment, machine: Machine) -> None:
+    assert machine.loop is not None
+    machine.loop.call_soon(lambda: 1 // 0)
+    site.run(1.0)
+    assert len(site.failures) == 1 and "ZeroDivisionError" in site.failures[0]

@@ -1,0 +1,200 @@
+"""The simulated network behaves as TCP does, as far as the product can tell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from tests.sim.cluster.deployment import Deployment
+from tests.sim.cluster.loop import SimLoop
+
+PORT = 5000
+
+
+class End(asyncio.Protocol):
+    """Keeps what happens to one end of a connection."""
+
+    def __init__(self) -> None:
+        self.transport: Any = None
+        self.data = b""
+        self.writes: list[str] = []
+        self.lost: list[BaseException | None] = []
+        self.eof = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+
+    def eof_received(self) -> bool:
+        self.eof = True
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.append(exc)
+
+    def pause_writing(self) -> None:
+        self.writes.append("pause")
+
+    def resume_writing(self) -> None:
+        self.writes.append("resume")
+
+
+class Bench:
+    """Two machines without nodes, and a connection from `a` to `b` once `connect` has returned."""
+
+    def __init__(self) -> None:
+        self.site = Deployment(1, ())
+        self.here: SimLoop = self.site.client("a")
+        self.there: SimLoop = self.site.client("b")
+        self.a_ip, self.b_ip = "10.0.1.1", "10.0.1.2"
+        self.accepted: list[End] = []
+
+    def do(self, loop: SimLoop, work: Coroutine[Any, Any, Any], most: float = 300.0) -> Any:
+        task = self.site.spawn(loop, work)
+        self.site.run_until_done(task, most)
+        return task.result()
+
+    def listen(self) -> None:
+        def accept() -> End:
+            self.accepted.append(End())
+            return self.accepted[-1]
+
+        self.do(self.there, self.there.create_server(accept, self.b_ip, PORT))
+
+    def dial(self, most: float = 300.0) -> End:
+        _, end = self.do(self.here, self.here.create_connection(End, self.b_ip, PORT), most)
+        return end
+
+    def connect(self) -> tuple[End, End]:
+        self.listen()
+        here = self.dial()
+        self.site.run(0.1)
+        return here, self.accepted[-1]
+
+    def links(self) -> tuple[Any, Any]:
+        return self.site.network.link(self.a_ip, self.b_ip), self.site.network.link(self.b_ip, self.a_ip)
+
+    def kill_there(self, kill: Callable[[Any], None]) -> None:
+        kill(self.site.clients["b"])
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_bytes_come_in_order_whatever_is_lost_on_the_way(bench: Bench) -> None:
+    here, there = bench.connect()
+    bench.links()[0].loss = 0.3
+    sent = b""
+    for number in range(200):
+        sent += b"%d," % number
+        here.transport.write(b"%d," % number)
+        bench.site.run(0.001)
+    bench.site.run(60.0)
+    assert there.data == sent
+
+
+def test_what_a_cut_holds_up_comes_after_it(bench: Bench) -> None:
+    here, there = bench.connect()
+    bench.links()[0].cut()
+    here.transport.write(b"held")
+    there.transport.write(b"the other way")
+    bench.site.run(5.0)
+    assert (there.data, here.data) == (b"", b"the other way")
+    bench.links()[0].heal()
+    here.transport.write(b" and later")
+    bench.site.run(10.0)
+    assert there.data == b"held and later"
+
+
+def test_a_writer_waits_for_a_reader_who_does_not_read(bench: Bench) -> None:
+    here, there = bench.connect()
+    there.transport.pause_reading()
+    for _ in range(40):
+        here.transport.write(b"x" * 16_384)
+    bench.site.run(1.0)
+    assert here.writes == ["pause"] and there.data == b""
+    assert here.transport.get_write_buffer_size() > 64 << 10
+    there.transport.resume_reading()
+    bench.site.run(1.0)
+    assert here.writes == ["pause", "resume"] and len(there.data) == 40 * 16_384
+    assert here.transport.get_write_buffer_size() == 0
+
+
+def test_a_close_sends_what_is_queued_and_an_abort_does_not_wait(bench: Bench) -> None:
+    here, there = bench.connect()
+    here.transport.write(b"last words")
+    here.transport.close()
+    bench.site.run(1.0)
+    assert there.data == b"last words" and there.eof and there.lost == [None] and here.lost == [None]
+    second = bench.dial()
+    bench.site.run(0.1)
+    second.transport.abort()
+    bench.site.run(1.0)
+    assert isinstance(bench.accepted[-1].lost[0], ConnectionResetError)
+
+
+def test_nobody_listens_or_nobody_is_there(bench: Bench) -> None:
+    with pytest.raises(ConnectionRefusedError):
+        bench.dial()
+    began = bench.site.scheduler.now
+    bench.site.clients["b"].lose_power()
+    with pytest.raises(TimeoutError):
+        bench.dial()
+    assert bench.site.scheduler.now - began > 100
+
+
+def test_a_killed_process_is_heard_of_and_a_machine_without_power_is_not(bench: Bench) -> None:
+    here, _ = bench.connect()
+    bench.site.clients["b"].kill()
+    bench.site.run(1.0)
+    assert here.lost == [None]
+    bench.site.clients["b"].begin()
+    bench.there = bench.site.clients["b"].loop  # type: ignore[assignment]
+    here, _ = bench.connect()
+    machine = bench.site.clients["b"]
+    machine.lose_power()
+    here.transport.write(b"into the void")
+    bench.site.run(30.0)
+    assert here.lost == []
+    machine.begin()
+    here.transport.write(b"again")
+    bench.site.run(1.0)
+    assert isinstance(here.lost[0], ConnectionResetError), "who is back knows no such connection"
+
+
+def test_a_process_that_stands_still_takes_nothing_until_it_goes_on(bench: Bench) -> None:
+    here, there = bench.connect()
+    bench.site.clients["b"].pause()
+    here.transport.write(b"wait")
+    second = bench.dial()
+    bench.site.run(5.0)
+    assert there.data == b"" and len(bench.accepted) == 1, "its kernel has accepted"
+    bench.site.clients["b"].resume()
+    bench.site.run(0.1)
+    assert there.data == b"wait" and len(bench.accepted) == 2 and second.lost == []
+
+
+def test_a_forgotten_connection_leads_nowhere_and_nobody_is_told(bench: Bench) -> None:
+    here, there = bench.connect()
+    here.transport.forget()
+    here.transport.write(b"gone")
+    there.transport.write(b"gone as well")
+    bench.site.run(60.0)
+    assert (here.data, there.data, here.lost, there.lost) == (b"", b"", [], [])
+
+
+def test_a_narrow_link_takes_its_time(bench: Bench) -> None:
+    here, there = bench.connect()
+    bench.links()[0].rate = 10_000.0
+    here.transport.write(b"x" * 50_000)
+    bench.site.run(4.0)
+    assert there.data == b""
+    bench.site.run(1.5)
+    assert len(there.data) == 50_000

@@ -1,0 +1,1 @@
+"""Workloads of the simulation, one kind per module (`tests.sim.cluster.workload`)."""

@@ -1,0 +1,113 @@
+"""`scripts.check_docs` finds each kind of reference that leads nowhere; the tables of docs/reference are complete."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from jetcluster.stream import commands, levels, ports
+from scripts.check_docs import DEVIATIONS, TOP, Tree, anchor_of, code_problems, page_problems
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    for name, text in {
+        "Makefile": "lint: install\n",
+        "docs/there.md": "# Page\n\n## The time of the `loop`\n",
+        DEVIATIONS: "### D1. An ack moves the leader back\n",
+        "jetcluster/raft/__init__.py": "",
+        "jetcluster/raft/codec.py": "class Append: ...\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return Tree(tmp_path)
+
+
+PAGES = [
+    ("[a](gone.md)", "no file gone.md"),
+    ("[a](there.md#gone)", "no heading #gone in docs/there.md"),
+    ("[a](#gone)", "no heading #gone in docs/page.md"),
+    ("`make gone`", "no target make gone"),
+    ("`raft/gone.py`", "no file raft/gone.py"),
+    ("`test_gone.py`", "no file test_gone.py"),
+    ("as in raft-engine" + ".md", "notes that do not ship"),
+    ("rule R" + "14", "a number of notes"),
+]
+
+
+@pytest.mark.parametrize(("text", "problem"), PAGES)
+def test_a_page_is_told_of(tree: Tree, text: str, problem: str) -> None:
+    (tree.top / "docs/page.md").write_text(f"# Title\n\n{text}\n")
+    (found,) = page_problems("docs/page.md", tree)
+    assert problem in found
+
+
+def test_a_page_whose_references_lead_somewhere_is_not(tree: Tree) -> None:
+    good = "[a](there.md) [b](there.md#the-time-of-the-loop) [c](#title) `make lint` `raft/codec.py` `codec.py` R3"
+    (tree.top / "docs/page.md").write_text(f"# Title\n\n{good}\n\n```\n[x](gone.md) `gone/gone.py`\n```\n")
+    assert list(page_problems("docs/page.md", tree)) == []
+
+
+ROW = "D" + str(1)
+CODE = [
+    ('"""See `raft/gone.py`."""', "no file raft/gone.py"),
+    ('"""See `raft.gone`."""', "no module raft.gone"),
+    ('"""See `raft.codec.Gone`."""', "no module raft.codec.Gone"),
+    ("# see docs/gone.md", "no page docs/gone.md"),
+    ('"""See docs/there.md, "Gone"."""', "no section 'Gone' in docs/there.md"),
+    ('"""See docs/there.md#gone."""', "no section 'gone' in docs/there.md"),
+    (f"x = 1  # fixed as {ROW}", f"{ROW} without"),
+    (f'"""As {DEVIATIONS}, D2."""', "D2 is no row"),
+    ('x = 1\n"""As Q' + '31 says."""', "a number of notes"),
+]
+
+
+@pytest.mark.parametrize(("source", "problem"), CODE)
+def test_a_comment_is_told_of(tree: Tree, source: str, problem: str) -> None:
+    (tree.top / "jetcluster/raft/some.py").write_text(source + "\n")
+    (found,) = code_problems("jetcluster/raft/some.py", tree)
+    assert problem in found
+
+
+def test_comments_whose_references_lead_somewhere_are_not(tree: Tree) -> None:
+    told = f'`raft.codec`, `raft.codec.Append`, docs/there.md, "The time of the loop", {DEVIATIONS} {ROW}.'
+    source = f'"""{told}"""\nx = "`a/b.py`"\n'
+    (tree.top / "jetcluster/raft/some.py").write_text(source)
+    assert list(code_problems("jetcluster/raft/some.py", tree)) == []
+
+
+def test_anchors_are_those_that_github_makes() -> None:
+    assert anchor_of("The time of the `loop`") == "the-time-of-the-loop"
+    assert anchor_of("STREAM.INFO, and [more](x.md)") == "streaminfo-and-more"
+
+
+def rows_of(section: str) -> dict[str, int]:
+    text = (TOP / "docs/reference/log.md").read_text().split(f"## {section}\n")[1].split("\n## ")[0]
+    return {name: int(number) for number, name in re.findall(r"^\| (\d+) \| `(\w+)` \|", text, re.MULTILINE)}
+
+
+def test_the_tables_of_numbers_are_those_of_the_code() -> None:
+    flags = rows_of("Flags")
+    assert flags == {name: getattr(commands, name) for name in ("SLICED", "NAMED", "PLACED", "SIFTED")}
+    others = {*flags, "FIRST_EXTENDED", "LAST_EXTENDED", "PART_BYTES", "LATEST_TIME", "_PLAIN", "_ALLOW_MSG_ID"}
+    kinds = {k: v for k, v in vars(commands).items() if k.isupper() and isinstance(v, int) and k not in others}
+    assert rows_of("Kinds of commands") == kinds
+    assert rows_of("Side tables") == {k: v for k, v in vars(ports).items() if k.startswith("SIDE_")}
+    levels_text = (TOP / "docs/reference/log.md").read_text().split("## Levels\n")[1]
+    assert [int(n) for n in re.findall(r"^\| (\d) \|", levels_text, re.MULTILINE)] == [*range(levels.LEVEL + 1)]
+
+
+def test_the_picture_of_the_rooms_is_that_of_the_layers() -> None:
+    project = tomllib.loads((TOP / "pyproject.toml").read_text())
+    layers = project["tool"]["importlinter"]["contracts"][0]["layers"]
+    rooms = [[name.strip().removeprefix("jetcluster.") for name in layer.split("|")] for layer in layers]
+    page = (TOP / "docs/architecture.md").read_text().split("## Rooms\n")[1].split("```")[1]
+    lines = [set(re.findall(r"(?:^|\s{2,})([a-z]+)\*?(?=\s{2,}|$)", line)) for line in page.strip().splitlines()]
+    places = [[next(i for i, line in enumerate(lines) if room in line) for room in layer] for layer in rooms]
+    assert all(max(above) <= min(below) for above, below in itertools.pairwise(places)), places
+    folders = {path.parent.name for path in (TOP / "jetcluster").glob("*/__init__.py")}
+    assert folders <= set().union(*lines)
