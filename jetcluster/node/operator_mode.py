@@ -248,7 +248,6 @@ class NodeOperator:
         self._apply(key, shares=shares, jetstream=jetstream)
 
     def _apply(self, key: str, *, shares: bool, jetstream: bool) -> None:
-        """Limits of JetStream need nothing done: whoever decides by them reads the options."""
         node = self._node
         options = (node.options.accounts or {}).get(key)
         if options is None:
@@ -257,8 +256,11 @@ class NodeOperator:
             node.server.options.account_limits[key] = account_limits(options)
         if shares:
             node.share()
-        if jetstream and node.jetstream is not None:
-            node.jetstream.reconfigure(["accounts"])
+        if node.jetstream is not None:
+            if jetstream:
+                node.jetstream.reconfigure(["accounts"])
+            else:
+                node.jetstream.limits_changed()
         node.server.recheck(key)
         if node.leafnodes is not None:
             node.leafnodes.recheck(key)

@@ -75,8 +75,8 @@ class Deployment:
         machine = self.clients[name] = self._machine(name, ip)
         return machine.begin()
 
-    def spawn(self, loop: SimLoop, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = loop.create_task(work)
+    def spawn(self, loop: SimLoop, work: Coroutine[Any, Any, Any], name: str = "work") -> asyncio.Task[Any]:
+        task = loop.create_task(work, name=name)
         self._tasks.append(task)
         return task
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from random import Random
 
 from tests.sim.cluster.deployment import Deployment
@@ -196,12 +197,31 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-async def rage(deployment: Deployment, rng: Random, faults: tuple[str, ...], seconds: float, rest: float) -> None:
-    """One fault after the other, of `faults`, with rests of up to `rest` seconds between them; all are over when this
-    returns."""
-    end = deployment.scheduler.now + seconds
-    while deployment.scheduler.now < end and faults:
-        await asyncio.sleep(rng.uniform(0.0, rest))
-        name = rng.choice(faults)
+@dataclass(slots=True, frozen=True)
+class Rage:
+    """What comes over a cluster."""
+
+    faults: tuple[str, ...]
+    """Keys of FAULTS."""
+    hands: int
+    """So many faults may be there at a time."""
+    seconds: float
+    """For how long they begin."""
+    rest: float
+    """Seconds between two of one hand, at most."""
+
+
+async def rage(deployment: Deployment, rng: Random, plan: Rage) -> None:
+    """All faults are over when this returns."""
+    async with asyncio.TaskGroup() as group:
+        for _ in range(plan.hands if plan.faults else 0):
+            group.create_task(_hand(deployment, Random(rng.getrandbits(64)), plan))
+
+
+async def _hand(deployment: Deployment, rng: Random, plan: Rage) -> None:
+    end = deployment.scheduler.now + plan.seconds
+    while deployment.scheduler.now < end:
+        await asyncio.sleep(rng.uniform(0.0, plan.rest))
+        name = rng.choice(plan.faults)
         deployment.trace.add("nemesis", name)
         await FAULTS[name](deployment, rng)

@@ -109,16 +109,22 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
     running: list[Workload] = [found()[name](deployment, Random(rng.getrandbits(64))) for name in scenario.workloads]
     try:
         for workload in running:
-            deployment.run_until_done(deployment.spawn(workload.loop, workload.prepare()), START)
-        tasks = [deployment.spawn(workload.loop, workload.work()) for workload in running]
-        raging = nemesis.rage(deployment, Random(rng.getrandbits(64)), scenario.faults, scenario.seconds, scenario.rest)
-        deployment.run_until_done(deployment.spawn(deployment.client("nemesis"), raging), FAULTS)
+            deployment.run_until_done(
+                deployment.spawn(workload.loop, workload.prepare(), f"{workload.name} begins"), START
+            )
+        tasks = [
+            deployment.spawn(workload.loop, workload.work(), f"{workload.name} ends its work") for workload in running
+        ]
+        raging = nemesis.rage(deployment, Random(rng.getrandbits(64)), scenario.rage)
+        deployment.run_until_done(deployment.spawn(deployment.client("nemesis"), raging, "the faults"), FAULTS)
         for workload in running:
             workload.stopping = True
         for task in tasks:
             deployment.run_until_done(task, STOP)
         for workload in running:
-            deployment.run_until_done(deployment.spawn(workload.loop, workload.check()), CHECK)
+            deployment.run_until_done(
+                deployment.spawn(workload.loop, workload.check(), f"{workload.name} is checked"), CHECK
+            )
     finally:
         for workload in running:
             for what, number in workload.counts.items():
