@@ -1,4 +1,4 @@
-"""Requests about consumers on the leader of their stream: create, info, list, delete, pause, ... (`api.cluster`).
+"""Requests about consumers on the leader of their stream: create, info, list, delete, pause, ... (`StreamRequests`).
 
 The log decides; what a reply says besides comes from the consumer's owner, wherever that is. A consumer that was
 created can be pulled from, through every connected node, when the reply is there.
