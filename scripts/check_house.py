@@ -1,4 +1,5 @@
 """House rules that no other tool checks (`make lint`): run from the top of the repository, prints what breaks one.
+References that lead nowhere are found by `scripts.check_docs`.
 
 | rule | breaks it |
 |---|---|
@@ -6,7 +7,6 @@
 | names | a class name that two files of jetcluster use |
 | sizes | a file of more than 600 lines |
 | openings | a docstring that begins with Of, What, Who, How or Whether instead of what the thing is |
-| references | a comment or docstring that names a file which is not there, or notes that readers do not have |
 | tests | a source file without a test file of its own name |
 
 `scripts/house.toml` lists what may remain, each with the reason. That list may only shrink: an entry that nothing needs
@@ -16,11 +16,9 @@ any more is an error as well, and `python -m scripts.check_house --shrink` takes
 from __future__ import annotations
 
 import ast
-import io
 import json
 import re
 import sys
-import tokenize
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,13 +29,6 @@ TOP: Final = Path(__file__).resolve().parents[1]
 PACKAGE: Final = "jetcluster"
 MOST_LINES: Final = 600
 OPENING: Final = re.compile(r"(Of|What|Who|How|Whether|Whatever|Whoever)\b")
-NOTES: Final = re.compile(r"\bsheet\b|\bQ\d{1,2}\b|\bR(?:4|[6-9]|[1-9]\d)\b|shared/")
-"""Working notes that are not part of the repository. R1, R2, R3 and R5 are numbers of replicas."""
-PATH: Final = re.compile(r"[\w./-]*\w\.(?:md|py|toml|yaml)\b")
-PLACES: Final = ("", PACKAGE, "docs", "docs/reference", "tests", "scripts")
-"""Where a path that is named may begin, besides beside the file that names it."""
-FOREIGN: Final = ("nats.py", "nats-py", "aiokafka", "h11", "pysyncobj", "git-filter-repo")
-"""What such a path may name besides a file of ours: libraries."""
 
 
 class House:
@@ -94,29 +85,6 @@ class House:
                 if OPENING.match(text.lstrip()):
                     found[self.name(file)].append(line)
         return dict(found)
-
-    def references(self) -> dict[str, list[str]]:
-        """File -> what leads nowhere, as `line: text`."""
-        found: dict[str, list[str]] = defaultdict(list)
-        for file in self.files:
-            for line, text in self._prose(file):
-                for number, part in enumerate(text.split("\n"), line):
-                    named = [match[0] for match in NOTES.finditer(part)]
-                    named += [match[0] for match in PATH.finditer(part) if not self._exists(file, match[0])]
-                    found[self.name(file)] += [f"{number}: {one}" for one in named]
-        return {name: lines for name, lines in found.items() if lines}
-
-    def _exists(self, file: Path, path: str) -> bool:
-        if path in FOREIGN:
-            return True
-        folders = [self.top / place for place in PLACES] + [file.parent]
-        return any((folder / path).exists() for folder in folders)
-
-    def _prose(self, file: Path) -> Iterator[tuple[int, str]]:
-        yield from ((line, text) for text, line in docstrings(self.trees[file]))
-        for token in tokenize.generate_tokens(io.StringIO(self.texts[file]).readline):
-            if token.type == tokenize.COMMENT:
-                yield token.start[0], token.string
 
     def untested(self) -> list[str]:
         """Source files of some content without `tests/unit/.../test_<name>.py`."""
@@ -187,13 +155,12 @@ def components(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
 
 def problems(house: House, allowed: Mapping[str, Any]) -> list[str]:
     """Lines that say what breaks a rule, and which exceptions are not needed any more."""
-    openings, references = house.openings(), house.references()
+    openings = house.openings()
     return [
         *_circles(house.circles(), allowed.get("circles", {})),
         *_listed("class name", house.repeated_names(), allowed.get("names", {})),
         *_counted("lines", house.long_files(), allowed.get("sizes", {}), {}),
         *_counted("openings", sizes(openings), allowed.get("openings", {}), openings),
-        *_counted("references", sizes(references), allowed.get("references", {}), references),
         *_untested(house, allowed.get("tests", {})),
     ]
 
@@ -254,7 +221,7 @@ def _untested(house: House, allowed: Mapping[str, str]) -> Iterator[str]:
 
 def shrunk(text: str, house: House) -> str:
     """`house.toml` without what nothing needs any more; entries stand on one line each, and nothing is added."""
-    counts = {"sizes": house.long_files(), "openings": sizes(house.openings()), "references": sizes(house.references())}
+    counts = {"sizes": house.long_files(), "openings": sizes(house.openings())}
     kept = {"names": set(house.repeated_names()), "tests": set(house.untested())}
     in_circles = {module for circle in house.circles() for module in circle}
     lines, table = [], ""

@@ -72,16 +72,6 @@ def test_a_docstring_says_first_what_a_thing_is(tmp_path: Path, text: str, lines
         assert problems(found, {})[0].startswith(f"jetcluster/a.py: {len(lines)} openings, 0 may be")
 
 
-def test_a_reference_leads_somewhere(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "here.md").write_text("")
-    found = house(
-        tmp_path,
-        a='"""See docs/here.md, here.md, a.py and docs/gone.md."""\n# R3 streams (sheet core 1.8), R14, shared/x',
-    )
-    assert found.references() == {"jetcluster/a.py": ["1: docs/gone.md", "2: sheet", "2: R14", "2: shared/"]}
-
-
 def test_files_are_not_too_long(tmp_path: Path) -> None:
     found = house(tmp_path, a="x = 1\n" * 601, b="x = 1\n" * 600)
     assert problems(found, {})[0].startswith("jetcluster/a.py: 601 lines, 0 may be")
