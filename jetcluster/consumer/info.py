@@ -95,4 +95,4 @@ def _group(state: ConsumerState, group: bytes) -> dict[str, str]:
 
 
 def _time(ns: int) -> str:
-    return times.render(ns).decode()
+    return times.rfc3339(ns)

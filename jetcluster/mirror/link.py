@@ -332,7 +332,7 @@ class UpstreamLink:
             message = answer["message"]
             same = own and (message["subject"].encode(), message["time"].encode()) == (
                 own[0].subject,
-                times.render(own[0].ts),
+                times.rfc3339_bytes(own[0].ts),
             )
             if same and base64.b64decode(message.get("data", "")) == own[0].payload:
                 self._create(identity)

@@ -29,7 +29,7 @@ def start_of(upstream: Upstream, target: LinkTarget, identity: bytes) -> Start:
     if found is not None:
         return Start(0 if found[1] not in (b"", identity) else found[0])
     if store.messages and store.first_seq > 1:
-        return Start(0, time=times.render(store.last_ts).decode())
+        return Start(0, time=times.rfc3339(store.last_ts))
     return Start(0, configured=True)
 
 

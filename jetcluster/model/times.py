@@ -10,6 +10,8 @@ from typing import Final
 ZERO_TIME = "0001-01-01T00:00:00Z"
 """Go's zero time: what STREAM.INFO shows as first_ts and last_ts of an empty stream."""
 
+_ZERO: Final = ZERO_TIME.encode()
+
 SECOND = 1_000_000_000
 MILLISECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -26,13 +28,13 @@ _SECONDS_KEPT: Final = 256
 
 def rfc3339(ns: int) -> str:
     """Unix nanoseconds as `2026-11-20T09:36:25.625879404Z`; 0 is the zero time."""
-    return render(ns).decode() if ns > 0 else ZERO_TIME
+    return rfc3339_bytes(ns).decode() if ns > 0 else ZERO_TIME
 
 
-def render(ns: int) -> bytes:
-    """The same as bytes, also for times before 1970."""
+def rfc3339_bytes(ns: int) -> bytes:
+    """The same for the data path, where many messages have a second in common; also for times before 1970."""
     if not ns:
-        return ZERO_TIME.encode()
+        return _ZERO
     second, fraction = divmod(ns, SECOND)
     text = _seconds.get(second)
     if text is None:

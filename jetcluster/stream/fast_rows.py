@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from jetcluster.errors import DiskError
+from jetcluster.model.times import SECOND
 from jetcluster.ordered import OrderedSet
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.durations import SECOND
 from jetcluster.stream.fast_parts import FastGate, FastPart, settle
 from jetcluster.stream.ports import SIDE_FAST
 from jetcluster.stream.results import PublishResult

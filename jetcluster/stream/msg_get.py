@@ -56,7 +56,7 @@ def message_object(message: Msg, *, no_headers: bool = False) -> dict[str, Any]:
         found["hdrs"] = _base64(message.headers)
     if message.payload:
         found["data"] = _base64(message.payload)
-    found["time"] = times.render(message.ts).decode()
+    found["time"] = times.rfc3339(message.ts)
     if message.headers and not no_headers:
         found["headers"] = _fields(message.headers)
     return found

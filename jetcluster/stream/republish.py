@@ -44,7 +44,7 @@ class Republisher:
                 self._name,
                 subject,
                 seq,
-                times.render(ts + i),
+                times.rfc3339_bytes(ts + i),
             )
             added += b"Nats-Last-Sequence: %d\r\n" % before
             if headers_only:

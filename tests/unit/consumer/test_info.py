@@ -16,7 +16,7 @@ def info(n: Node, **known: Any) -> dict[str, Any]:
 
 
 def text(ns: int) -> str:
-    return times.render(ns).decode()
+    return times.rfc3339(ns)
 
 
 def test_a_fresh_consumer() -> None:

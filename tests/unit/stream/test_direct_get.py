@@ -477,7 +477,7 @@ def test_multi_last_with_every_match_below_seq_is_just_the_end() -> None:
 SUBJECTS = [b"a.x", b"a.y", b"b", b"c.d.e"]
 FILTERS = st.sampled_from(["a.x", "a.*", "*.*", ">", "b", "c.>", "zz", "*.d.*"])
 SEQS = st.integers(0, 25)
-INSTANTS = st.integers(-2, 26).map(lambda i: times.render(T0 + 1000 * i).decode())
+INSTANTS = st.integers(-2, 26).map(lambda i: times.rfc3339(T0 + 1000 * i))
 REQUESTS = st.fixed_dictionaries(
     {},
     optional={

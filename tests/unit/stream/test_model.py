@@ -234,7 +234,7 @@ class Model:
             if b"@every" in headers:
                 after = rounded(due) + SECOND if rounded(due) + SECOND >= now else rounded(now) + SECOND
                 self.schedules[seq] = after
-                following = times.render(after).decode()
+                following = times.rfc3339(after)
             own = ["X: 1"] if b"\nX: 1" in headers else []
             made.append(
                 (

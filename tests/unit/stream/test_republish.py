@@ -14,7 +14,7 @@ def republishing(**config: object) -> tuple[Stream, Republisher]:
 
 
 def expected(subject: str, seq: int, last: int, *first: str, more: tuple[str, ...] = ()) -> bytes:
-    stamp = times.render(T0 + seq - 1).decode()
+    stamp = times.rfc3339(T0 + seq - 1)
     return block(
         *first,
         "Nats-Stream: S",

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from chaos.checkers.finding import Finding
-from chaos.checkers.log import differences, replicas
-from chaos.history import Event
+from jetcluster.pipeline.checkers.event import Event
+from jetcluster.pipeline.checkers.finding import Finding
+from jetcluster.pipeline.checkers.log import differences, replicas
 
 
 def value(batch: str, index: int) -> str:
@@ -40,18 +40,20 @@ def _replica(workload: str, replica: str, rows: Sequence[Event], sent: dict[str,
         op = sent.get(batch)
         if op is None or op.type == "fail":
             why = "refused" if op else "never sent"
-            found.append(Finding("phantom", workload, f"{len(stored)} of batch {batch} on {replica}: it was {why}"))
+            text = f"{len(stored)} of batch {batch} on {replica}: it was {why}"
+            found.append(Finding("phantom", workload, text, 0.0, batch, stored[0].seq, replica))
             continue
         first = stored[0].seq
         wanted = [(first + n, value(batch, n)) for n in range(op.count)]
         if [(row.seq, row.msg_id) for row in stored] != wanted:
             places = [row.seq for row in stored]
             text = f"{len(stored)} of {op.count} of batch {batch} on {replica}, as {places[:5]}..{places[-1]}"
-            found.append(Finding("broken batch", workload, text, op.t0))
+            found.append(Finding("broken batch", workload, text, op.t0, batch, first, replica))
         elif op.type == "ok" and op.seq != stored[-1].seq:
             text = f"batch {batch}, acked as {op.seq}, ends at {stored[-1].seq} on {replica}"
-            found.append(Finding("moved", workload, text, op.t0))
+            found.append(Finding("moved", workload, text, op.t0, batch, first, replica))
     lost = [op for op in sent.values() if op.type == "ok" and op.msg_id not in parts]
-    return found + [
-        Finding("lost", workload, f"batch {op.msg_id}, acked as {op.seq}, is not on {replica}", op.t1) for op in lost
-    ]
+    for op in lost:
+        text = f"batch {op.msg_id}, acked as {op.seq}, is not on {replica}"
+        found.append(Finding("lost", workload, text, op.t1, op.msg_id, op.seq, replica))
+    return found

@@ -15,3 +15,7 @@ class Finding:
     workload: str
     text: str
     t: float = 0.0
+    """Seconds since the run began; 0 where no moment can be named."""
+    msg_id: str = ""
+    seq: int = 0
+    replica: str = ""

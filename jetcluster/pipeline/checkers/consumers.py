@@ -11,8 +11,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from chaos.checkers.finding import Finding
-from chaos.history import Event
+from jetcluster.pipeline.checkers.event import Event
+from jetcluster.pipeline.checkers.finding import Finding
 
 GRACE = 1.0
 HOLDING = frozenset({"pause", "link"})
@@ -36,7 +36,7 @@ def check(ops: Sequence[Event]) -> list[Finding]:
         seen = {op.seq for op in delivered}
         drained = any(op.f == "drained" for op in mine)
         found += [
-            Finding("skipped", workload, f"{op.msg_id}, acked as {seq}, was never delivered", op.t1)
+            Finding("skipped", workload, f"{op.msg_id}, acked as {seq}, was never delivered", op.t1, op.msg_id, seq)
             for seq, op in sorted(stored.items())
             if drained and seq not in seen
         ]
@@ -47,10 +47,10 @@ def _delivery(op: Event, ack: Event | None, stored: Event | None, held: list[tup
     found = []
     if stored is not None and stored.msg_id != op.msg_id:
         text = f"{op.seq} delivered as {op.msg_id!r}, {stored.msg_id!r} was stored"
-        found.append(Finding("wrong value", op.workload, text, op.t0))
+        found.append(Finding("wrong value", op.workload, text, op.t0, op.msg_id, op.seq))
     if ack is not None and op.t0 - ack.t1 > GRACE and not _overlaps(held, ack.t1, op.t0):
         text = f"{op.seq} came to {op.client} (delivery {op.count}) {op.t0 - ack.t1:.2f} s after {ack.client}'s ack"
-        found.append(Finding("redelivered", op.workload, text, op.t0))
+        found.append(Finding("redelivered", op.workload, text, op.t0, op.msg_id, op.seq))
     return found
 
 

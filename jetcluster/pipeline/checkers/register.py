@@ -20,9 +20,9 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from chaos.checkers.finding import Finding
-from chaos.checkers.log import replicas
-from chaos.history import Event
+from jetcluster.pipeline.checkers.event import Event
+from jetcluster.pipeline.checkers.finding import Finding
+from jetcluster.pipeline.checkers.log import replicas
 
 _KINDS = ("cas", "read", "direct")
 
@@ -70,10 +70,10 @@ def _reads(workload: str, ops: Sequence[Event]) -> list[Finding]:
         if op.f == "read" and op.seq < highest.seq:
             text = (f"{op.client} read {op.subject} as of {op.seq} at {op.t0:.3f}-{op.t1:.3f}; "
                     f"{highest.f} of {highest.seq} by {highest.client} had ended at {highest.t1:.3f}")  # fmt: skip
-            found.append(Finding("stale", workload, text, op.t0))
+            found.append(Finding("stale", workload, text, op.t0, op.msg_id, op.seq))
         elif op.f == "cas" and highest.f == "read" and op.seq <= highest.seq:
             text = f"{highest.client} read {op.subject} as of {highest.seq} before the write of {op.seq} began"
-            found.append(Finding("wrong value", workload, text, op.t0))
+            found.append(Finding("wrong value", workload, text, op.t0, op.msg_id, op.seq))
     return found
 
 
@@ -85,7 +85,7 @@ def _own_writes(workload: str, ops: Sequence[Event]) -> list[Finding]:
             told[op.client] = op
         elif op.type == "ok" and op.f == "direct" and op.client in told and op.seq < told[op.client].seq:
             text = f"direct read of {op.subject} as of {op.seq} by {op.client}, which had written {told[op.client].seq}"
-            found.append(Finding("own write", workload, text, op.t0))
+            found.append(Finding("own write", workload, text, op.t0, op.msg_id, op.seq))
     return found
 
 
@@ -98,7 +98,7 @@ def _chain(workload: str, ops: Sequence[Event], stored: dict[int, str]) -> list[
             other = winners.setdefault(op.expect, op)
             if other is not op:
                 text = f"{other.msg_id} and {op.msg_id} both replaced version {op.expect} of {op.subject}"
-                found.append(Finding("double cas", workload, text, op.t1))
+                found.append(Finding("double cas", workload, text, op.t1, op.msg_id, op.seq))
     versions = sorted(stored)
     for version in versions:
         writer = by_value.get(stored[version])
@@ -106,7 +106,7 @@ def _chain(workload: str, ops: Sequence[Event], stored: dict[int, str]) -> list[
         before = versions[at - 1] if at else 0
         if writer is not None and writer.expect != before:
             text = f"{writer.msg_id} expected {writer.expect} of {writer.subject}, but is {version} after {before}"
-            found.append(Finding("double cas", workload, text, writer.t0))
+            found.append(Finding("double cas", workload, text, writer.t0, writer.msg_id, version))
     return found
 
 
@@ -119,11 +119,11 @@ def _values(workload: str, ops: Iterable[Event], stored: dict[int, str]) -> list
             continue
         if stored.get(op.seq, op.msg_id) != op.msg_id or op.msg_id not in begun:
             text = f"{op.f} of {op.subject} by {op.client}: {op.msg_id!r} as {op.seq}, stored is {stored.get(op.seq)!r}"
-            found.append(Finding("wrong value", workload, text, op.t0))
+            found.append(Finding("wrong value", workload, text, op.t0, op.msg_id, op.seq))
         elif op.seq not in stored and stored:
             text = f"{op.f} of {op.subject} by {op.client} gave {op.msg_id!r} as {op.seq}, which is stored nowhere"
-            found.append(Finding("phantom", workload, text, op.t0))
+            found.append(Finding("phantom", workload, text, op.t0, op.msg_id, op.seq))
         elif begun[op.msg_id] > op.t1:
             text = f"{op.f} of {op.subject} gave {op.msg_id!r} before it was written"
-            found.append(Finding("wrong value", workload, text, op.t0))
+            found.append(Finding("wrong value", workload, text, op.t0, op.msg_id, op.seq))
     return found

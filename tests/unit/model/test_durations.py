@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.stream.durations import MAX_NS, SECOND, parse
+from jetcluster.model.durations import MAX_NS, parse, render
+from jetcluster.model.times import SECOND
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,21 @@ from jetcluster.stream.durations import MAX_NS, SECOND, parse
 )
 def test_parse(text: str, expected: int | None) -> None:
     assert parse(text.encode()) == expected
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "text"),
+    [
+        (0, "0s"),
+        (120 * 10**9, "2m0s"),
+        (3661 * 10**9, "1h1m1s"),
+        (100_000_000, "100ms"),
+        (3723 * 10**9 + 5 * 10**8, "1h2m3.5s"),
+        (1_500_000, "1.5ms"),
+        (690_634, "690.634µs"),
+        (12, "12ns"),
+        (-(10**9), "-1s"),
+    ],
+)
+def test_durations_are_printed_as_by_go(nanoseconds: int, text: str) -> None:
+    assert render(nanoseconds) == text

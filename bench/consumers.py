@@ -1,7 +1,7 @@
 """Loads of consumers and key-value buckets: fetch and ack, an ordered consumer, KV puts and gets, idle durables.
 
 They run against any server with the JetStream API. Streams must hold payloads that end with MARK (what
-`bench_loads.js_publish` writes does).
+`loads.js_publish` writes does).
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import re
 import time
 from collections.abc import Callable, Sequence
 
-from jetcluster.cli.bench_client import Client, ClientError
-from jetcluster.cli.bench_loads import MARK, STALL, CpuWatch, Result, _run_windows, _Window, payload_of
+from bench.client import Client, ClientError
+from bench.loads import MARK, STALL, _run_windows, _Window, payload_of
+from jetcluster.cli.bench_result import CpuWatch, Result
 
 SECOND = 1_000_000_000
 _MESSAGE = MARK + b"\r\n"

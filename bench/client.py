@@ -11,7 +11,7 @@ import asyncio
 import functools
 import itertools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -344,9 +344,3 @@ def render_publish(subject: str, data: bytes, reply: bytes = b"", headers: dict[
         return b"HPUB %b %b %d %d\r\n%b%b\r\n" % (
             subject.encode(), reply, len(block), len(block) + len(data), block, data)  # fmt: skip
     return b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply, len(data), data)
-
-
-def percentile(values: Iterable[float], share: float) -> float:
-    """Nearest rank; NaN for nothing."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from jetcluster.cli import bench_loads_reads as reads
-from jetcluster.cli.bench_client import ClientError
-from jetcluster.cli.bench_loads import MARK
+from bench import reads
+from bench.client import ClientError
+from bench.loads import MARK
 
 PUB = re.compile(rb"PUB (\S+) (\S+) (\d+)\r\n")
 

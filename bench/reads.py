@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from jetcluster.cli.bench_client import Client, ClientError
-from jetcluster.cli.bench_loads import MARK, CpuWatch, Result, _run_windows, _Window, payload_of
+from bench.client import Client, ClientError
+from bench.loads import MARK, _run_windows, _Window, payload_of
+from jetcluster.cli.bench_result import CpuWatch, Result
 
 EOB = b"NATS/1.0 204 EOB"
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from jetcluster.cli.bench_client import ClientError
-from jetcluster.cli.bench_fast import fast_publish
+from bench.client import ClientError
+from bench.fast import fast_publish
 
 PUB = re.compile(rb"PUB (\S+) (\S+) (\d+)\r\n")
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-SECOND: Final = 1_000_000_000
+from jetcluster.model.times import SECOND
+
 MAX_NS: Final = 2**63 - 1
 
-_UNITS: Final = {
+UNITS: Final = {
     b"ns": 1,
     b"us": 1_000,
     "\u00b5s".encode(): 1_000,  # micro sign
@@ -38,9 +39,33 @@ def parse(text: bytes) -> int | None:
         part = _PART.match(rest, at)
         if part is None or not (part[1] or part[2]):
             return None
-        unit = _UNITS[part[3]]
+        unit = UNITS[part[3]]
         total += int(part[1] or b"0") * unit
         if part[2]:
             total += int(part[2]) * unit // 10 ** len(part[2])
         at = part.end()
     return sign * total if total <= MAX_NS else None
+
+
+def render(nanoseconds: int) -> str:
+    """Go's `Duration.String()`: 120 s is "2m0s", 1.5 ms is "1.5ms"."""
+    if nanoseconds == 0:
+        return "0s"
+    sign, n = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
+    if n < 10**9:
+        unit, name = (1, "ns") if n < 10**3 else (10**3, "µs") if n < 10**6 else (10**6, "ms")
+        return f"{sign}{_decimal(n, unit)}{name}"
+    minutes, rest = divmod(n, 60 * 10**9)
+    hours, minutes = divmod(minutes, 60)
+    seconds = f"{_decimal(rest, 10**9)}s"
+    if hours:
+        return f"{sign}{hours}h{minutes}m{seconds}"
+    return f"{sign}{minutes}m{seconds}" if minutes else f"{sign}{seconds}"
+
+
+def _decimal(value: int, unit: int) -> str:
+    whole, fraction = divmod(value, unit)
+    if not fraction:
+        return str(whole)
+    digits = str(fraction).rjust(len(str(unit)) - 1, "0").rstrip("0")
+    return f"{whole}.{digits}"

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from chaos.checkers.finding import Finding
-from chaos.checkers.log import differences, replicas
-from chaos.history import Event
+from jetcluster.pipeline.checkers.event import Event
+from jetcluster.pipeline.checkers.finding import Finding
+from jetcluster.pipeline.checkers.log import differences, replicas
 
 Content = dict[int, tuple[str, str]]
 """Sequence -> (subject, value)."""
@@ -57,17 +57,21 @@ def _replica(workload: str, replica: str, rows: Sequence[Event], content: Conten
             continue
         where = f"{row.msg_id} is {row.seq} of {replica}"
         if row.msg_id in places and places[row.msg_id] != row.seq:
-            found.append(Finding("reordered", workload, f"{where}, and {places[row.msg_id]} of the origin"))
+            kind, rest = "reordered", f"{places[row.msg_id]} of the origin"
         elif row.seq in content:
-            found.append(Finding("diverged", workload, f"{where}, the origin has {content[row.seq]}"))
+            kind, rest = "diverged", f"the origin has {content[row.seq]}"
         else:
-            found.append(Finding("phantom", workload, f"{where}, and nowhere at the origin"))
+            kind, rest = "phantom", "nowhere at the origin"
+        found.append(Finding(kind, workload, f"{where}, and {rest}", 0.0, row.msg_id, row.seq, replica))
     twice = [value for value, times in Counter(row.msg_id for row in rows).items() if times > 1]
-    found += [Finding("duplicated", workload, f"{value} is on {replica} more than once") for value in twice]
+    found += [
+        Finding("duplicated", workload, f"{value} is on {replica} more than once", msg_id=value, replica=replica)
+        for value in twice
+    ]
     has = {row.seq for row in rows}
     end = max(content, default=0) if drained else max(has, default=0)
     return found + [
-        Finding("lost", workload, f"{value}, {seq} of the origin, is not on {replica}")
+        Finding("lost", workload, f"{value}, {seq} of the origin, is not on {replica}", 0.0, value, seq, replica)
         for seq, (_, value) in sorted(content.items())
         if seq <= end and seq not in has
     ]
@@ -85,7 +89,8 @@ def _reads(workload: str, ops: Sequence[Event], theirs: Sequence[Event], content
         stored = content.get(op.seq)
         if stored != (op.subject, op.msg_id):
             text = f"{op.client} read {op.msg_id!r} as {op.seq} on {op.subject}, the origin has {stored}"
-            found.append(Finding("wrong value", workload, text, op.t0))
+            found.append(Finding("wrong value", workload, text, op.t0, op.msg_id, op.seq))
         elif begun.get(op.msg_id, op.t1) > op.t1:
-            found.append(Finding("wrong value", workload, f"{op.client} read {op.msg_id!r} before it was sent", op.t0))
+            text = f"{op.client} read {op.msg_id!r} before it was sent"
+            found.append(Finding("wrong value", workload, text, op.t0, op.msg_id, op.seq))
     return found

@@ -6,8 +6,9 @@ import asyncio
 import itertools
 import time
 
-from jetcluster.cli.bench_client import Client, ClientError, Msg
-from jetcluster.cli.bench_loads import STALL, CpuWatch, Result, payload_of
+from bench.client import Client, ClientError, Msg
+from bench.loads import STALL, payload_of
+from jetcluster.cli.bench_result import CpuWatch, Result
 
 _ids = itertools.count(1)
 

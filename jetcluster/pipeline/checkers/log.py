@@ -15,8 +15,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chaos.checkers.finding import Finding
-from chaos.history import Event
+from jetcluster.pipeline.checkers.event import Event
+from jetcluster.pipeline.checkers.finding import Finding
 
 
 @dataclass(slots=True)
@@ -75,11 +75,12 @@ def _acks(workload: str, writes: dict[str, _Write]) -> list[Finding]:
     owner: dict[int, str] = {}
     for write in writes.values():
         if len(write.seqs) > 1:
-            found.append(Finding("duplicated", workload, f"{write.msg_id} acked as {sorted(write.seqs)}", write.acked))
+            text = f"{write.msg_id} acked as {sorted(write.seqs)}"
+            found.append(Finding("duplicated", workload, text, write.acked, write.msg_id, min(write.seqs)))
         for seq in write.seqs:
             if owner.setdefault(seq, write.msg_id) != write.msg_id:
                 text = f"sequence {seq} acked for {owner[seq]} and for {write.msg_id}"
-                found.append(Finding("moved", workload, text, write.acked))
+                found.append(Finding("moved", workload, text, write.acked, write.msg_id, seq))
     return found
 
 
@@ -96,7 +97,7 @@ def _order(workload: str, writes: dict[str, _Write]) -> list[Finding]:
         if highest is not None and min(highest.seqs) > min(write.seqs):
             text = (f"{write.msg_id} is {min(write.seqs)}, but began after {highest.msg_id} was acked as "
                     f"{min(highest.seqs)}")  # fmt: skip
-            found.append(Finding("reordered", workload, text, write.begun))
+            found.append(Finding("reordered", workload, text, write.begun, write.msg_id, min(write.seqs)))
     return found
 
 
@@ -108,21 +109,23 @@ def _replica(workload: str, replica: str, rows: Sequence[Event], writes: dict[st
             places[row.msg_id].append(row.seq)
     for msg_id, seqs in places.items():
         if len(seqs) > 1:
-            found.append(Finding("duplicated", workload, f"{msg_id} on {replica} as {seqs}"))
+            text = f"{msg_id} on {replica} as {seqs}"
+            found.append(Finding("duplicated", workload, text, 0.0, msg_id, seqs[0], replica))
         write = writes.get(msg_id)
         if write is None or not write.maybe:
             why = "every try was refused" if write else "nobody sent it"
-            found.append(Finding("phantom", workload, f"{msg_id} on {replica} as {seqs}: {why}"))
+            text = f"{msg_id} on {replica} as {seqs}: {why}"
+            found.append(Finding("phantom", workload, text, 0.0, msg_id, seqs[0], replica))
     for write in writes.values():
         if not write.seqs:
             continue
         where = places.get(write.msg_id)
         if where is None:
             text = f"{write.msg_id}, acked as {min(write.seqs)}, is not on {replica}"
-            found.append(Finding("lost", workload, text, write.acked))
+            found.append(Finding("lost", workload, text, write.acked, write.msg_id, min(write.seqs), replica))
         elif not write.seqs & set(where):
             text = f"{write.msg_id}, acked as {min(write.seqs)}, is {where} on {replica}"
-            found.append(Finding("moved", workload, text, write.acked))
+            found.append(Finding("moved", workload, text, write.acked, write.msg_id, where[0], replica))
     return found
 
 
@@ -135,7 +138,8 @@ def differences(workload: str, ops: Sequence[Event]) -> list[Finding]:
         missing = max(content, default=0) - len(content)
         if missing:
             gone = next(seq for seq in range(1, len(content) + 2) if seq not in content)
-            found.append(Finding("gap", workload, f"{missing} sequences missing on {replica}, the first is {gone}"))
+            text = f"{missing} sequences missing on {replica}, the first is {gone}"
+            found.append(Finding("gap", workload, text, seq=gone, replica=replica))
         if first is None:
             first = (replica, content)
             continue
@@ -144,5 +148,5 @@ def differences(workload: str, ops: Sequence[Event]) -> list[Finding]:
             seq = differing[0]
             text = (f"{len(differing)} sequences differ, the first is {seq}: {first[1].get(seq)} on {first[0]}, "
                     f"{content.get(seq)} on {replica}")  # fmt: skip
-            found.append(Finding("diverged", workload, text))
+            found.append(Finding("diverged", workload, text, seq=seq, replica=replica))
     return found
