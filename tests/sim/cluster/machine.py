@@ -129,6 +129,8 @@ class Machine:
         self.paused = False
         self.usual_slowness = 1.0
         self.starts = 0
+        self.power_failures: list[float] = []
+        """Times of all; shared by the machines of a deployment."""
         self.exits: list[int] = []
         """Exit codes of processes that ended by themselves."""
         self._scheduler = scheduler
@@ -213,6 +215,7 @@ class Machine:
     def lose_power(self) -> None:
         """Nobody is told; what was not synced is gone."""
         self._trace.add(self.name, "loses power")
+        self.power_failures.append(self._scheduler.now)
         self.host.up = False
         if self.loop is not None:
             self._gone(tell=False)
