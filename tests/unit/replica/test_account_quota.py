@@ -260,10 +260,10 @@ def test_limits_are_asked_for_when_they_change_and_not_for_each_message() -> Non
     node.room._limits = limits
     stream = node.stream()
     for _ in range(5):
-        node.room.take(stream, 10)
+        node.take(stream, 10)
         stream.store.byte_count += 10
     before = len(asked)
-    node.room.take(stream, 10)
+    node.take(stream, 10)
     stream.store.byte_count += 10
     assert len(asked) == before > 0
     node.limits["A"] = AccountLimits(max_storage=60)
