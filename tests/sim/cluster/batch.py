@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+from tests.sim.cluster.nemesis import Rage
 from tests.sim.cluster.run import run_seed
+from tests.sim.cluster.scenario import Scenario
 
 TOTALS = Path(__file__).with_name("totals.toml")
 CORPUS = Path(__file__).with_name("corpus.toml")
@@ -62,10 +65,11 @@ class Totals:
         )
 
 
-def run_one(seed: int) -> Outcome:
-    """In this process."""
-    result = run_seed(seed)
-    outcome = Outcome(seed, result.failure, result.digest, result.seconds, result.cpu, result.counts)
+def run_one(what: int | Scenario) -> Outcome:
+    """A seed, or a scenario, in this process."""
+    scenario = Scenario.of(what) if isinstance(what, int) else what
+    result = run_seed(scenario.seed, scenario=scenario)
+    outcome = Outcome(scenario.seed, result.failure, result.digest, result.seconds, result.cpu, result.counts)
     del result
     gc.collect()
     return outcome
@@ -89,10 +93,17 @@ def run_many(start: int, count: int, *, workers: int = 1, seconds: float = float
                 return
 
 
-def corpus() -> list[int]:
-    """Seeds that failed once, in the order of the file."""
+def corpus() -> list[Scenario]:
+    """What failed once, in the order of the file."""
     with CORPUS.open("rb") as file:
-        return [int(row["seed"]) for row in tomllib.load(file)["seeds"]]
+        rows = tomllib.load(file)["scenarios"]
+    return [_scenario(**row) for row in rows]
+
+
+def _scenario(why: str, rage: dict[str, Any], workloads: list[str], levels: list[int], **rest: Any) -> Scenario:
+    """As a row of the file has it; lists are tuples here."""
+    plan = Rage(**{**rage, "faults": tuple(rage["faults"])})
+    return Scenario(rage=plan, workloads=tuple(workloads), levels=tuple(levels), **rest)
 
 
 def recorded() -> Totals:

@@ -10,6 +10,8 @@ from tests.sim.cluster.layout import LAYOUTS
 from tests.sim.cluster.nemesis import FAULTS, Rage
 from tests.sim.cluster.workload import found
 
+HARSH = ("blackout", "kill", "partition", "power")
+
 
 @dataclass(slots=True, frozen=True)
 class Scenario:
@@ -38,7 +40,7 @@ class Scenario:
             skew=rng.choice([0.0, 0.01, 0.5, 30.0]),
             workloads=tuple(sorted(rng.sample(names, rng.randint(1, min(2, len(names)))))),
             rage=Rage(
-                faults=tuple(sorted(rng.sample(sorted(FAULTS), rng.randint(1, 6)))),
+                faults=_faults(rng),
                 hands=rng.choice([1, 1, 2, 3]),
                 seconds=rng.uniform(15.0, 35.0),
                 rest=rng.choice([1.0, 4.0, 10.0]),
@@ -47,3 +49,11 @@ class Scenario:
             processor=rng.choice([1.0, 1.0, 10.0]),
             levels=rng.choices([(LEVEL,), (LEVEL, LEVEL - 1), (LEVEL - 1,), (0, LEVEL)], (80, 10, 5, 5))[0],
         )
+
+
+def _faults(rng: Random) -> tuple[str, ...]:
+    """Some of all, and mostly one of those that take what is not safe."""
+    found = set(rng.sample(sorted(FAULTS), rng.randint(1, 5)))
+    if rng.random() < 0.7:
+        found.add(rng.choice(HARSH))
+    return tuple(sorted(found))
