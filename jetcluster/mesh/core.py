@@ -462,6 +462,8 @@ class MeshCore:
                         raise FrameError(wrong)
                 elif kind == DELIVER:
                     delivery = decode_deliver(buffer, start, end)
+                    if end - start > MAX_DELIVER and len(delivery[3]) > 1:
+                        raise FrameError("DELIVER is longer than nodes send it")
                     messages += len(delivery[3])
                     self.traffic.received(delivery[0], len(delivery[3]), size_of(delivery[3]))
                     if self._switchboard is not None:
