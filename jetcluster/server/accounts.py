@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from jetcluster.clock import Rng
 from jetcluster.consumer.ports import DeliveryBus
+from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import InterestListener, RemotePeer, Switchboard
@@ -24,6 +25,9 @@ MAX_ACCOUNTS = 65_536
 MAX_HEARD = 64
 """Subjects that one peer wants of an account that is not in use here; with more of them it gets its router at once, so
 that there is not much to be done when its first client comes."""
+
+MAX_WANTED_TOKENS = 2 * MAX_TOKENS
+"""Of a subject that a peer wants: a client's or a stream's, behind the prefix of an import."""
 
 Wants = dict[tuple[bytes, bytes | None], int]
 """How many members each subject and queue has."""
@@ -87,6 +91,8 @@ class Accounts:
     def set_remote_interest(
         self, peer: RemotePeer, account: str, subject: bytes, queue: bytes | None, count: int
     ) -> None:
+        if subject.count(b".") >= MAX_WANTED_TOKENS:
+            return
         if account in self._routers or self._hear(peer, account, subject, queue, count):
             self[account].set_remote_interest(peer, subject, queue, count)
 

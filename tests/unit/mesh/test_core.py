@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.clock import ManualTime
-from jetcluster.mesh.core import MAX_DELIVER
-from jetcluster.mesh.frames import FrameError, Kind, encode_deliver
+from jetcluster.mesh.frames import MAX_DELIVER, FrameError, Kind, encode_deliver
 from jetcluster.mesh.interest import MeshInterest
 from tests.twins.mesh_memory import MemoryNetwork
 from tests.unit.cluster.mesh_support import FakeSwitchboard, trio

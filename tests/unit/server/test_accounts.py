@@ -77,3 +77,14 @@ def test_an_account_that_peers_want_much_of_is_made_bit_by_bit() -> None:
     router = own.known("much")
     assert router is not None
     assert len(router._remote[peer]) == accounts.MAX_HEARD + 5  # type: ignore[index]
+
+
+def test_subjects_of_very_many_tokens_are_nothing_that_a_peer_wants() -> None:
+    own, peer = Accounts(SeededRng(1)), Peer()
+    used = own["$G"]
+    longest = b".".join([b"*"] * accounts.MAX_WANTED_TOKENS)
+    for account in ("$G", "other"):
+        for subject in (longest, longest + b".*", b"a." * 32_000 + b"a"):
+            own.set_remote_interest(peer, account, subject, None, 1)  # type: ignore[arg-type]
+    assert list(used._remote[peer]) == [(longest, None)]  # type: ignore[index]
+    assert list(own["other"]._remote[peer]) == [(longest, None)]  # type: ignore[index]
