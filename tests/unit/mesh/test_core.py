@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.clock import ManualTime
 from jetcluster.mesh.frames import MAX_DELIVER, FrameError, Kind, encode_deliver
 from jetcluster.mesh.interest import MeshInterest
 from tests.twins.mesh_memory import MemoryNetwork
+from tests.twins.time import ManualTime
 from tests.unit.cluster.mesh_support import FakeSwitchboard, trio
 
 A, B, C = "AAAAAAAA", "BBBBBBBB", "CCCCCCCC"
