@@ -27,10 +27,10 @@ MAX_HEARD = 64
 that there is not much to be done when its first client comes."""
 
 MAX_WANTED_TOKENS = 2 * MAX_TOKENS
-"""Of a subject that a peer wants: a client's or a stream's, behind the prefix of an import."""
+"""Tokens of a subject that a peer wants: a client's or a stream's, behind the prefix of an import."""
 
 Wants = dict[tuple[bytes, bytes | None], int]
-"""How many members each subject and queue has."""
+"""The number of members by subject and queue."""
 
 
 class Accounts:
