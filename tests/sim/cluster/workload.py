@@ -34,6 +34,8 @@ class Workload:
     name: ClassVar[str] = ""
     promises: ClassVar[tuple[str, ...]] = ()
     """In the words of docs/."""
+    judges: ClassVar[tuple[type, ...]] = ()
+    """Classes of `judges` that look at its history."""
 
     def __init__(self, deployment: Deployment, rng: Random) -> None:
         self.deployment = deployment

@@ -14,6 +14,7 @@ WRITERS = 2
 
 class AtomicBatches(Workload):
     name = "batches"
+    judges = (Batches,)
     promises = ("an atomic batch is stored whole and together, or not at all; an acknowledged one is stored",)
 
     async def prepare(self) -> None:

@@ -16,6 +16,7 @@ NAMES = "ab"
 
 class Counters(Workload):
     name = "counters"
+    judges = (Sums,)
     promises = ("an acknowledged increment of a counter counts once, and its total is the one that was told",)
 
     async def prepare(self) -> None:

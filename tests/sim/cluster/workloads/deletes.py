@@ -16,6 +16,7 @@ NOT_FOUND = 10037
 
 class Deletes(Workload):
     name = "deletes"
+    judges = (Log,)
     promises = (
         "a message whose MSG.DELETE was acknowledged is gone, from every replica and every read",
         "a purge removes what was stored before it, and nothing that it does not name",

@@ -16,6 +16,7 @@ NOT_FOUND = 10037
 
 class Expected(Workload):
     name = "expected"
+    judges = (Log, Chain)
     promises = (
         "a message with Nats-Expected-Last-Sequence, -Last-Msg-Id or -Last-Subject-Sequence is stored behind what it"
         " expects, or refused and not stored",

@@ -17,6 +17,7 @@ ROOM = 40
 
 class Limits(Workload):
     name = "limits"
+    judges = (Kept, Log)
     promises = ("max_msgs_per_subject and Nats-Rollup leave exactly the messages that they are to, on every replica",)
 
     async def prepare(self) -> None:
@@ -58,6 +59,7 @@ class Limits(Workload):
 
 class DiscardNew(Workload):
     name = "discard-new"
+    judges = (Log,)
     promises = ("a full stream with discard new refuses messages, and removes none",)
 
     async def prepare(self) -> None:

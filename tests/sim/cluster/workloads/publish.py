@@ -18,6 +18,7 @@ PENDING = 50
 
 class Publish(Workload):
     name = "publish"
+    judges = (Log, Deliveries)
     promises = (
         "an acknowledged message is stored once, at the sequence of its acknowledgement, on every replica",
         "a message that is sent again under its id is not stored again",

@@ -14,6 +14,7 @@ SECOND = 1_000_000_000
 
 class Pushes(Workload):
     name = "pushes"
+    judges = (Deliveries,)
     promises = ("a push consumer delivers every message, and none again whose ack was confirmed",)
     stream = "PUSH"
 
@@ -91,6 +92,7 @@ class Pushes(Workload):
 
 class OrderedConsumers(Pushes):
     name = "ordered"
+    judges = (Ordered,)
     promises = ("an ordered consumer sees the stream as it is: every message once and in order",)
     stream = "ORDER"
 

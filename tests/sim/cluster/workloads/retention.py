@@ -14,6 +14,7 @@ STREAM = "QUEUE"
 
 class Retention(Workload):
     name = "retention"
+    judges = (Log, Deliveries)
     promises = (
         "a message of a work queue, or of a stream with interest retention, stays until all have acknowledged it",
         "what all have acknowledged goes from every replica",
