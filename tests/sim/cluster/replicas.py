@@ -119,7 +119,7 @@ def state(deployment: Deployment) -> tuple[list[str], list[tuple[object, ...]]]:
                 wrong.append(f"{what} has other members than the meta group says")
             if replica.suspect or replica.doubt or replica.installing:
                 wrong.append(f"{what} is not sound: {replica.suspect or replica.doubt or 'installing'}")
-            if replica.machine.applied_index < group.last_index:
+            if group.applied_index < group.last_index:  # its machine is told of commands only, not of members
                 wrong.append(f"{what} has not applied all it has")
             still.append((name, assignment.gid, group.term, group.role.name))
         strangers = jetstream.replicas.keys() - {one.gid for one in wanted}
@@ -130,7 +130,7 @@ def state(deployment: Deployment) -> tuple[list[str], list[tuple[object, ...]]]:
     for name, jetstream in jetstreams(deployment):
         for gid, replica in jetstream.replicas.items():
             cluster = deployment.servers[name].cluster or name
-            indexes.setdefault((cluster, gid), set()).add(replica.machine.applied_index)
+            indexes.setdefault((cluster, gid), set()).add(replica.group.applied_index)
     wrong += [
         f"group {gid} of {cluster} stands at {sorted(at)}" for (cluster, gid), at in indexes.items() if len(at) > 1
     ]
