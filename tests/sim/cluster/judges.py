@@ -237,6 +237,35 @@ class Ordered:
             require(contents.get(seq) == text, f"{seq} was delivered as {text}, and is {contents.get(seq)}")
 
 
+class Copies:
+    """Mirrors and sources; upstreams are (sequence, text)."""
+
+    @staticmethod
+    def mirrored(where: str, upstream: Mapping[int, str], contents: Mapping[int, str]) -> None:
+        for seq in sorted(upstream.keys() | contents.keys()):
+            mine, its = contents.get(seq), upstream.get(seq)
+            require(mine == its, f"{where}: {seq} is {mine} in the mirror and {its} upstream")
+
+    @staticmethod
+    def sourced(where: str, upstreams: Iterable[Mapping[int, str]], texts: Sequence[str]) -> None:
+        """`texts`: all of the stream with sources, in its order."""
+        rest = list(texts)
+        for upstream in upstreams:
+            wanted = [upstream[seq] for seq in sorted(upstream)]
+            known = set(wanted)
+            found = [text for text in texts if text in known]
+            require(found == wanted, f"{where}: {_difference(found, wanted)}")
+            rest = [text for text in rest if text not in known]
+        require(not rest, f"{where}: {rest[:5]} are of no source")
+
+
+def _difference(found: Sequence[str], wanted: Sequence[str]) -> str:
+    at = next(
+        (at for at, (a, b) in enumerate(zip(found, wanted, strict=False)) if a != b), min(len(found), len(wanted))
+    )
+    return f"{len(found)} of {len(wanted)} messages of a source, from {at} on {found[at : at + 3]}, not {wanted[at : at + 3]}"
+
+
 class Batches:
     """Atomic batches: stored whole and together, or not at all."""
 

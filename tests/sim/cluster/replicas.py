@@ -119,8 +119,8 @@ def state(deployment: Deployment) -> tuple[list[str], list[tuple[object, ...]]]:
                 wrong.append(f"{what} has other members than the meta group says")
             if replica.suspect or replica.doubt or replica.installing:
                 wrong.append(f"{what} is not sound: {replica.suspect or replica.doubt or 'installing'}")
-            if replica.machine.applied_index < group.last_index:
-                wrong.append(f"{what} has not applied all it has")
+            if group.commit_index < group.last_index:
+                wrong.append(f"{what} has not committed all it has")
             still.append((name, assignment.gid, group.term, group.role.name))
         strangers = jetstream.replicas.keys() - {one.gid for one in wanted}
         if strangers:

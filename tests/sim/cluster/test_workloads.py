@@ -123,6 +123,10 @@ CLEAN: dict[type, list[Plant]] = {
         lambda: batches().stored("n1", {1: "a", 2: "b", 7: "c", 8: "d"}),
     ],
     judges.Sums: [lambda: sums().stored("n1", [(1, "a", 5), (2, "b", 3)])],
+    judges.Copies: [
+        lambda: judges.Copies.mirrored("n1", STORED, STORED),
+        lambda: judges.Copies.sourced("n1", [STORED, {1: "x"}], ["a", "b", "x", "c"]),
+    ],
     judges.Chain: [lambda: chain().stored("n1", [(1, "a"), (3, "b"), (4, "c")])],
     judges.Kept: [lambda: kept().stored("n1", {2: "", 3: "", 5: ""})],
     judges.Ordered: [lambda: ordered().complete({1: "a", 3: "c", 4: "d"})],
@@ -180,6 +184,15 @@ PLANTED: dict[type, dict[str, Plant]] = {
         "counted twice": lambda: sums().stored("n1", [(1, "a", 5), (2, "b", 3), (3, "a", 8)]),
         "wrong total": lambda: sums().stored("n1", [(1, "a", 5), (2, "b", 4)]),
         "phantom": lambda: sums().stored("n1", [(1, "a", 5), (2, "b", 3), (3, "x", 3)]),
+    },
+    judges.Copies: {
+        "mirror: lost": lambda: judges.Copies.mirrored("n1", STORED, {1: "a", 3: "c"}),
+        "mirror: more": lambda: judges.Copies.mirrored("n1", STORED, STORED | {4: "d"}),
+        "mirror: moved": lambda: judges.Copies.mirrored("n1", STORED, {1: "a", 2: "c", 3: "b"}),
+        "sources: lost": lambda: judges.Copies.sourced("n1", [STORED], ["a", "c"]),
+        "sources: twice": lambda: judges.Copies.sourced("n1", [STORED], ["a", "b", "b", "c"]),
+        "sources: reordered": lambda: judges.Copies.sourced("n1", [STORED], ["a", "c", "b"]),
+        "sources: more": lambda: judges.Copies.sourced("n1", [STORED], ["a", "b", "c", "x"]),
     },
     judges.Chain: {
         "something between": lambda: chain().stored("n1", [(1, "a"), (2, "x"), (3, "b")]),

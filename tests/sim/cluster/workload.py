@@ -143,10 +143,16 @@ class Workload:
         return base64.b64decode(message.get("data", "")).decode()
 
     async def everywhere(
-        self, stream: str, last: int, look: Callable[[str, dict[int, Msg]], None], subject: str = ">"
+        self,
+        stream: str,
+        last: int,
+        look: Callable[[str, dict[int, Msg]], None],
+        subject: str = ">",
+        nodes: tuple[str, ...] = (),
     ) -> None:
-        """Calls `look(server, contents)` with what each server says once it has come to sequence `last`."""
-        for name in self.deployment.members():
+        """Calls `look(server, contents)` with what each server says once it has come to sequence `last`: those of the main
+        cluster, or `nodes`."""
+        for name in nodes or self.deployment.members():
             session = await self.session(f"check-{stream}-{name}", name)
             found: dict[int, Msg] = {}
 
