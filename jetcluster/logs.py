@@ -227,10 +227,6 @@ class Logger:
     def is_debug(self) -> bool:
         return _state.debug
 
-    @property
-    def is_trace(self) -> bool:
-        return _state.trace
-
     def trace(self, event: str, **context: object) -> None:
         """Beside the levels, not below debug: `-V` alone shows no debug lines, as in nats-server."""
         if _state.trace:

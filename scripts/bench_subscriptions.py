@@ -16,8 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jetcluster.auth.authenticator import Authenticator
 from jetcluster.clock import SeededRng, SystemClock
-from jetcluster.server.options import OpenAuthenticator, ServerOptions
+from jetcluster.config.options import Options
 from jetcluster.server.server import Server
 from tests.unit.server.support import Bench, Peer
 
@@ -80,7 +81,7 @@ class RealTime(Bench):
     def __init__(self) -> None:
         self.turns = Turns()
         self.time = self.turns  # type: ignore[assignment]
-        self.server = Server(ServerOptions(), OpenAuthenticator(), SystemClock(), SeededRng(7), self.turns)
+        self.server = Server(Options(), Authenticator(Options()), SystemClock(), SeededRng(7), self.turns)
         self.router = self.server.account("$G")
 
 

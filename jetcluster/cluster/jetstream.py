@@ -134,7 +134,7 @@ class JetStream:
         self.flusher = Flusher(context, self.meta, self.replicas, self._leftovers, self._is_of_before)
         context.turn_commit.on_due = self.flusher.tick
         context.turn_commit.on_room = context.raft.apply_again
-        context.raft.may_apply = self._may_apply
+        context.raft.may_apply = context.turn_commit.may_apply
         context.leaders.on_led = self._led_elsewhere
         self._expiry = ConsumerExpiry(self.replicas, self.stream_request, self.background)
         self.administration = Administration(context, self.meta, self.service, self.replicas, self.stream_request)
@@ -300,14 +300,6 @@ class JetStream:
             await self.registry.register_missing()  # a node that joined a moment ago counts for the placement
         administer = self.administration.handlers.get(kind) or self.rescues.handlers.get(kind)
         return await (administer(body) if administer is not None else self.service.handle(kind, body))
-
-    def _may_apply(self) -> bool:
-        """See `RaftNode.may_apply`. Whoever is told to wait is told when it is over, also where nothing was applied
-        that is to be committed: what fills the store may be imports alone."""
-        if not self.context.kv.overloaded:
-            return True
-        self.context.turn_commit.mark()
-        return False
 
     def _led_elsewhere(self, gid: int, term: int) -> None:
         """A leader whose term the own replica does not know may not lead that one: it may have been removed."""

@@ -275,6 +275,12 @@ def as_address(node: Node) -> tuple[str, int]:
     return split_address(value)
 
 
+def read_listen(_reader: Reader, node: Node, target: Any) -> None:
+    """`listen` of a block whose options have a host and a port."""
+    host, port = as_address(node)
+    target.host, target.port = host or target.host, port
+
+
 def split_address(text: str) -> tuple[str, int]:
     """Raises FieldError with the real server's text."""
     host, colon, port = text.rpartition(":")

@@ -17,9 +17,9 @@ from jetcluster.consumer.pending import NEVER
 from jetcluster.consumer.results import Settled
 from jetcluster.consumer.rules import ALL, FLOW_CONTROL
 from jetcluster.consumer.turn import ACK, NAK, PROGRESS, TERM, Value
+from jetcluster.model import durations
 from jetcluster.model.consumer_advisory import ACK_METRIC, MSG_NAKED, MSG_TERMINATED
 from jetcluster.protocol.bus import Origin
-from jetcluster.stream import durations
 
 if TYPE_CHECKING:
     from jetcluster.consumer.owner import ConsumerOwner

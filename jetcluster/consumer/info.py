@@ -8,7 +8,7 @@ from typing import Any
 
 from jetcluster.consumer.retention import TableStore
 from jetcluster.consumer.state import ConsumerState
-from jetcluster.stream import times
+from jetcluster.model import times
 
 
 def num_pending(state: ConsumerState, store: TableStore) -> int:
@@ -94,4 +94,4 @@ def _group(state: ConsumerState, group: bytes) -> dict[str, str]:
 
 
 def _time(ns: int) -> str:
-    return times.render(ns).decode()
+    return times.rfc3339(ns)

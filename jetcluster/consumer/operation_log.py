@@ -155,7 +155,7 @@ class ConsumerOperationLog:
             return
         self.submitted += 1
         state = owner.state
-        size = 24 + _size(value)
+        size = 56 + 16 * len(value) if isinstance(value, list) else 24 + _size(value)
         op = Op(state.cid, state.epoch, kind, value)
         self._collected.append(_Collected(op, _Entry(owner, kind, value, token), size))
         self._collected_bytes += size

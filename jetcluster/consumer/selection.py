@@ -112,12 +112,6 @@ class Selection:
         self._count()
         return self._left
 
-    def exact_left(self) -> int:
-        """`left`, counted anew if need be; may take long."""
-        self._recount_at = 0.0
-        self._count()
-        return self._left
-
     def _count(self) -> None:
         messages = self._messages
         if self._stale or messages.removals != self._removals:

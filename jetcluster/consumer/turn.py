@@ -80,7 +80,7 @@ def encode(owner: bytes, session: int, serial: int, ops: Iterable[Op], *, first:
     """The body of a CONSUMER_TURN (`stream.commands` adds the head)."""
     parts = [_TURN.pack(owner, session, serial, first)]
     for cid, epoch, kind, value in ops:
-        body = _body(kind, value)
+        body = struct.pack(f"<{len(value)}Q", *value) if kind in _SEQS else _body(kind, value)  # type: ignore[arg-type,misc]
         parts.append(_OP.pack(cid, epoch, kind, len(body)))
         parts.append(body)
     return b"".join(parts)
@@ -129,13 +129,18 @@ def _ops(body: bytes) -> list[Op]:
         at += _OP.size + length
         if at > len(body):
             raise ValueError("cut off")
-        ops.append(Op(cid, epoch, kind, _value(kind, body[at - length : at])))
+        if kind in _SEQS:
+            if length % 8:
+                raise ValueError("sequences cut off")
+            value: Value = struct.unpack_from(f"<{length // 8}Q", body, at - length)
+            ops.append(Op(cid, epoch, kind, list(value)))  # type: ignore[arg-type]
+        else:
+            ops.append(Op(cid, epoch, kind, _value(kind, body[at - length : at])))
     return ops
 
 
 def _body(kind: int, value: Value) -> bytes:
-    if kind in _SEQS:
-        return struct.pack(f"<{len(value)}Q", *value)  # type: ignore[arg-type,misc]
+    """Of what is not a list of sequences."""
     if kind == NAK:
         return b"".join(_PAIR.pack(*pair) for pair in value)  # type: ignore[misc,union-attr]
     if kind == ADVANCE:
@@ -151,10 +156,7 @@ def _body(kind: int, value: Value) -> bytes:
 
 
 def _value(kind: int, raw: bytes) -> Value:
-    if kind in _SEQS:
-        if len(raw) % 8:
-            raise ValueError("sequences cut off")
-        return list(struct.unpack(f"<{len(raw) // 8}Q", raw))
+    """Of what is not a list of sequences."""
     if kind == NAK:
         return list(_PAIR.iter_unpack(raw))
     if kind == ADVANCE:

@@ -384,10 +384,6 @@ class MeshCore:
         return bool(reason)
 
     @property
-    def client_urls(self) -> tuple[str, ...]:
-        return self._client_urls
-
-    @property
     def leaf_urls(self) -> tuple[str, ...]:
         return self._leaf_urls
 

@@ -23,11 +23,11 @@ from jetcluster.mirror.pace import Pace
 from jetcluster.mirror.ports import Surroundings
 from jetcluster.mirror.start import start_of
 from jetcluster.mirror.upstream import Start, Upstream
+from jetcluster.model import times
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin, Subscription
 from jetcluster.store.api import DamagedError
-from jetcluster.stream import times
 from jetcluster.stream.rules import LIMITS, short_hash
 from jetcluster.stream.runs import LATEST_TIME
 
@@ -332,7 +332,7 @@ class Link:
             message = answer["message"]
             same = own and (message["subject"].encode(), message["time"].encode()) == (
                 own[0].subject,
-                times.render(own[0].ts),
+                times.rfc3339_bytes(own[0].ts),
             )
             if same and base64.b64decode(message.get("data", "")) == own[0].payload:
                 self._create(identity)

@@ -6,7 +6,7 @@ from typing import Final
 
 from jetcluster.mirror.ports import LinkStore, Target
 from jetcluster.mirror.upstream import Start, Upstream
-from jetcluster.stream import times
+from jetcluster.model import times
 
 CHUNK: Final = 512
 SEARCHED: Final = 65_536
@@ -28,7 +28,7 @@ def start_of(upstream: Upstream, target: Target, identity: bytes) -> Start:
     if found is not None:
         return Start(0 if found[1] not in (b"", identity) else found[0])
     if store.messages and store.first_seq > 1:
-        return Start(0, time=times.render(store.last_ts).decode())
+        return Start(0, time=times.rfc3339(store.last_ts))
     return Start(0, configured=True)
 
 

@@ -229,12 +229,16 @@ class NodeJetStream:
             context = self.jetstream.context
             self._api_context.compat = context.compat = self._options.compat
             context.batch_quota.limits = batch_limits(self._options.jetstream, self._options.compat)
-        if self.jetstream is not None:
-            self.jetstream.context.account_quota.limits_changed()
+        self.limits_changed()
         if "accounts" in changed and self._api_context is not None:
             self._serve_accounts(self._api_context)
         if "accounts" in changed and self._relay is not None:
             self._relay.serve(self._relayed_accounts())
+
+    def limits_changed(self) -> None:
+        """Accounts, or this node, may hold more or less from now on."""
+        if self.jetstream is not None:
+            self.jetstream.context.account_quota.limits_changed()
 
     def renew_tls(self, cluster: ClusterOptions) -> None:
         """Takes the TLS of routes out of a new configuration, for handshakes to come. Raises ConfigError."""

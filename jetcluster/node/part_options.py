@@ -13,11 +13,22 @@ from jetcluster.files import Files, total_bytes
 from jetcluster.mesh.mesh import Credentials, MeshTls, Route
 
 if TYPE_CHECKING:
+    import ssl
+
     from jetcluster.objects.host import ObjectLimits
     from jetcluster.raft.journal import JournalOptions
     from jetcluster.stream.atomic_stage import BatchLimits
 
 MIN_SEGMENT = 4 * 1024 * 1024
+
+
+def tls_context(tls: TlsOptions | None) -> ssl.SSLContext | None:
+    """Of a port; None: without TLS. Raises ConfigError when files are unusable."""
+    if tls is None:
+        return None
+    from jetcluster.config.tls import server_context
+
+    return server_context(tls)
 
 
 def journal_options(directory: Path, sync_interval: float | None, files: Files = os) -> JournalOptions:

@@ -403,6 +403,10 @@ _DECODERS: dict[int, Callable[[bytes], Message]] = {
 }
 
 
+BY_HEAD = {bytes((VERSION, kind)): decoder for kind, decoder in _DECODERS.items()}
+"""What `decode` calls for a group frame, by its first two bytes."""
+
+
 def decode_control(frame: bytes) -> Control:
     """One node-level frame (gid 0). Raises CodecError."""
     if len(frame) < 2:

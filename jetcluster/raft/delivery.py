@@ -44,7 +44,7 @@ class Delivery:
             self._admission.refuse(peer, group.gid)
             return ""
         try:
-            message = codec.decode(frame)
+            message = (codec.BY_HEAD.get(frame[:2]) or codec.decode)(frame)
         except codec.CodecError as error:
             self._counters.refused_frames += 1
             return f"Raft frame: {error}"

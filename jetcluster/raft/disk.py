@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from jetcluster import faults
 from jetcluster.clock import Rng
@@ -154,7 +154,8 @@ class FileDisk:
         self._write(number, offset, [self._files.pread(self._fd(number), length, offset)], True)
 
     def _write(self, number: int, offset: int, chunks: list[bytes], sync: bool) -> None:
-        self._check_syncs()
+        if self._sync_failed:
+            self._refuse()
         plain = self._always_sync and not sync
         fd = self._plain_fd(number) if plain else self._fds.get(number) or self._fd(number)
         for start in range(0, len(chunks), _MAX_CHUNKS):
@@ -174,7 +175,8 @@ class FileDisk:
 
     def sync(self, number: int) -> None:
         fd = self._fd(number)
-        self._check_syncs()
+        if self._sync_failed:
+            self._refuse()
         try:
             self._files.fdatasync(fd)
         except OSError:
@@ -182,11 +184,10 @@ class FileDisk:
             raise
         self._unsynced.discard(number)
 
-    def _check_syncs(self) -> None:
+    def _refuse(self) -> NoReturn:
         """The pages of a sync that failed may be gone: one that succeeds after it says nothing, and the next batch must
         not say that those before it are on the disk."""
-        if self._sync_failed:
-            raise OSError(errno.EIO, "an earlier sync of the journal failed")
+        raise OSError(errno.EIO, "an earlier sync of the journal failed")
 
     def wipe(self, number: int, offset: int) -> None:
         fd = self._fd(number)

@@ -49,7 +49,7 @@ class Applying:
         """The end of this turn has something to tell."""
 
     def apply(self, index: int, term: int, command: bytes) -> None:
-        """Raises `applier.FAULTS`."""
+        """Raises `applier.FAULTS`. A record that cannot be read is none of them where another replica has it."""
         replica = self._replica
         if replica.resting:
             replica.wake()
@@ -58,9 +58,9 @@ class Applying:
         try:
             result = self._applier.apply(index, term, command)
         except DamagedError as error:
-            if replica.sets_aside(error):
-                return
-            raise
+            if not self._set_aside(error):
+                raise
+            return
         replica.checkpoints.newest = index, replica.machine.hash
         if not index & (CHECKPOINT_EVERY - 1):
             replica.checkpoints.note(index, replica.machine.hash)
@@ -74,9 +74,6 @@ class Applying:
                     self._tell_consumers()
             elif command[:1] != _TURN or result is REFUSED:
                 self._tell(index, command, result)
-        except DamagedError as error:
-            if not replica.sets_aside(error):
-                raise
         except FAULTS:
             raise
         except Exception as error:  # noqa: BLE001 - the state is right, and the stream must go on
@@ -84,6 +81,17 @@ class Applying:
         if not self._untold:
             self._untold = True
             self._call_soon(self._tell_all)
+
+    def _set_aside(self, error: DamagedError) -> bool:
+        """The replica applies no more until it has the state of another one. False: nobody else has it, or new records
+        would not last either."""
+        replica = self._replica
+        replica.report_damage(error)
+        if replica.repair.in_store or len(replica.group.peers) < 2:
+            return False
+        replica.machine.reload()  # the store is back at its last commit
+        replica.group.suspend()
+        return True
 
     def failed(self, event: str, error: Exception, index: int = 0, kind: int = 0) -> None:
         """A part of the replica failed that the others do without."""
@@ -99,6 +107,8 @@ class Applying:
             replica.reads.applied(replica.machine.applied_index)
             if replica.consumers.running and self._store.last_seq > self._told_seq:
                 self._tell_consumers()
+        except FAULTS as error:
+            replica.group.fail(error)
         except Exception as error:  # noqa: BLE001 - as in `apply`
             self.failed("what follows from a command failed", error, replica.machine.applied_index)
 

@@ -156,16 +156,6 @@ class StreamReplica:
 
     # ---- raft.api.StateMachine
 
-    def sets_aside(self, error: DamagedError) -> bool:
-        """A command met a record that cannot be read. Where others have the stream, this replica applies no more until
-        it has their state; else, or where new records would not last either, it stops."""
-        self.report_damage(error)
-        if self.repair.in_store or len(self.group.peers) < 2:
-            return False
-        self.machine.reload()  # the store is back at its last commit
-        self.group.suspend()
-        return True
-
     def on_role(self, role: Role, term: int, leader: str | None) -> None:
         gid = self.assignment.gid
         self.wake()

@@ -63,6 +63,14 @@ class TurnCommit:
                 self._hold()
             self._commit()
 
+    def may_apply(self) -> bool:
+        """See `RaftNode.may_apply`. Whoever is told to wait is told when it is over, also where nothing was applied
+        that is to be committed: what fills the store may be imports alone."""
+        if not self._kv.overloaded:
+            return True
+        self.mark()
+        return False
+
     def now(self) -> None:
         """Something was applied, and waits no longer than it must."""
         self._commit()

@@ -17,11 +17,11 @@ from typing import Final, TypeAlias, Union
 
 from jetcluster import API_LEVEL
 from jetcluster.budget import Steps
+from jetcluster.model import times
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.api import Columns, DamagedError, LostViewError, Msg, View
 from jetcluster.store.kv import KvError
-from jetcluster.stream import times
 from jetcluster.stream.get_request import GetRequest, MalformedRequest
 from jetcluster.stream.ports import ReadStore
 
@@ -159,7 +159,7 @@ class DirectGet:
         """The stored block first and unchanged, the metadata behind it (1.6)."""
         seq, ts, subject, stored, _ = message
         start = _stored_fields(stored) + self._stream_line if stored else self._first_line
-        when = times.render(ts)
+        when = times.rfc3339_bytes(ts)
         return b"%b%b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %b\r\n%b\r\n" % (start, subject, seq, when, extra)
 
     def _proof(self) -> bytes:
@@ -289,7 +289,7 @@ class Reply:
         pending, last = self._pending, self._last
         room, line, no_headers = self._room, self._first_line, self._no_headers
         size, begin = 0, len(frames)
-        whens = map(times.render, columns.times)
+        whens = map(times.rfc3339_bytes, columns.times)
         for seq, when, subject, stored, payload in zip(
             columns.seqs, whens, columns.subjects, columns.headers, columns.payloads, strict=True
         ):

@@ -16,11 +16,11 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from jetcluster.model.stream_rules import go_duration
+from jetcluster.model import durations
+from jetcluster.model.times import SECOND
 from jetcluster.protocol import headers as header_block
 from jetcluster.store.batch import Batch
 from jetcluster.stream.due_index import DueIndex
-from jetcluster.stream.durations import SECOND
 from jetcluster.stream.fields import is_delete_marker
 from jetcluster.stream.ports import SIDE_NEVER, SIDE_TTL, MachineStore
 from jetcluster.stream.rules import StreamRules
@@ -182,7 +182,7 @@ def marker_headers(ttl: int) -> bytes:
     return header_block.build(
         (
             (b"Nats-Marker-Reason", b"MaxAge"),
-            (b"Nats-TTL", go_duration(whole).encode()),
+            (b"Nats-TTL", durations.render(whole).encode()),
             (b"Nats-Rollup", b"sub"),
         )
     )

@@ -17,8 +17,8 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
+from jetcluster.model.times import SECOND
 from jetcluster.ordered import OrderedSet
-from jetcluster.stream.durations import SECOND
 from jetcluster.stream.fast_parts import FastGate, FastPart, settle
 from jetcluster.stream.ports import SIDE_FAST, MachineStore
 from jetcluster.stream.results import PublishResult

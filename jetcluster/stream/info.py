@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, Final, NamedTuple, Protocol
 
-from jetcluster.stream import times
+from jetcluster.model import times
 from jetcluster.stream.ports import ReadStore
 
 SUBJECTS_PAGE: Final = 100_000
@@ -29,9 +29,9 @@ def state_object(
         "messages": state.messages,
         "bytes": state.bytes,
         "first_seq": state.first_seq if state.last_seq or state.first_seq > 1 else 0,  # a new stream shows 0
-        "first_ts": times.render(state.first_ts if state.messages else 0).decode(),
+        "first_ts": times.rfc3339(state.first_ts if state.messages else 0),
         "last_seq": state.last_seq,
-        "last_ts": times.render(state.last_ts).decode(),
+        "last_ts": times.rfc3339(state.last_ts),
     }
     if state.num_subjects:
         found["num_subjects"] = state.num_subjects

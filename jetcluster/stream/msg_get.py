@@ -11,9 +11,9 @@ from binascii import b2a_base64
 from typing import Any, Final
 
 from jetcluster import errors
+from jetcluster.model import times
 from jetcluster.protocol import headers as header_block
 from jetcluster.store.api import Msg
-from jetcluster.stream import times
 from jetcluster.stream.direct_get import find_one, level_is_met
 from jetcluster.stream.get_request import GetRequest, MalformedRequest
 from jetcluster.stream.ports import ReadStore
@@ -56,7 +56,7 @@ def message_object(message: Msg, *, no_headers: bool = False) -> dict[str, Any]:
         found["hdrs"] = _base64(message.headers)
     if message.payload:
         found["data"] = _base64(message.payload)
-    found["time"] = times.render(message.ts).decode()
+    found["time"] = times.rfc3339(message.ts)
     if message.headers and not no_headers:
         found["headers"] = _fields(message.headers)
     return found

@@ -7,9 +7,9 @@ is promised, as upstream; subscribers see gaps in Nats-Last-Sequence.
 
 from __future__ import annotations
 
+from jetcluster.model import times
 from jetcluster.protocol.subjects import is_valid_literal
 from jetcluster.store.batch import MAX_SUBJECT, Batch
-from jetcluster.stream import times
 from jetcluster.stream.ports import ReadStore
 from jetcluster.stream.rules import StreamRules
 
@@ -44,7 +44,7 @@ class Republish:
                 self._name,
                 subject,
                 seq,
-                times.render(ts + i),
+                times.rfc3339_bytes(ts + i),
             )
             added += b"Nats-Last-Sequence: %d\r\n" % before
             if headers_only:

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from jetcluster.errors import ApiError
+from jetcluster.model.times import SECOND
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import FILE_HEADER_LENGTH, FILE_RECORD, MEMORY_RECORD, Batch
 from jetcluster.stream import schedules
 from jetcluster.stream.counters import Made, Tally, Totals
 from jetcluster.stream.dedupe import DedupeWindow
-from jetcluster.stream.durations import SECOND
 from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.fields import KV_OPERATION, appended
 from jetcluster.stream.ports import MachineStore, Message

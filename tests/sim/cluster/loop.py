@@ -145,8 +145,8 @@ class SimLoop(asyncio.AbstractEventLoop):
             self.scheduler.at(self._busy_until, self._turn)
 
     def _turn(self) -> None:
-        self._scheduled = False
         if not self.alive or self._paused:
+            self._scheduled = False
             return
         ready, clock = self._ready, self._clock
         count = len(ready)
@@ -169,6 +169,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                 self._failed(f"a callback raised: {callback}", error)
         self._busy_until = self.scheduler.now + work + clock.spent
         clock.spent = 0.0
+        self._scheduled = False  # until here, so that what comes meanwhile need not look
         if ready:
             self._schedule()
 
@@ -176,7 +177,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         """An event of the kernel: it comes with the next turn."""
         if self.alive:
             self._ready.append(Handle(callback, args, None))
-            self._schedule()
+            if not self._scheduled:
+                self._schedule()
 
     # ---- asyncio
 

@@ -55,8 +55,9 @@ class Link:
             self._held.append((callback, args, lane))
             return
         now = self._scheduler.now
-        self._free_at = max(self._free_at, now) + size / self.rate
-        when = self._free_at + self.delay + self.jitter * self._rng.random()
+        free = self._free_at
+        self._free_at = free = (free if free > now else now) + size / self.rate
+        when = free + self.delay + self.jitter * self._rng.random()
         if self.loss:
             resend = RESEND
             while self._rng.random() < self.loss and resend < RESEND * 2**MOST_RESENDS:
@@ -65,7 +66,8 @@ class Link:
         self._arrive(lane, when, callback, args)
 
     def _arrive(self, lane: Lane, when: float, callback: Callable[..., None], args: tuple[Any, ...]) -> None:
-        lane.last = max(lane.last, when)
+        if when > lane.last:
+            lane.last = when
         self._scheduler.at(lane.last, callback, *args)
 
     def cut(self) -> None:
@@ -143,6 +145,7 @@ class SimTransport(asyncio.Transport):
         self.gone = False
         """The kernel knows nothing of it any more."""
         self._loop = endpoints.loop
+        self._link = endpoints.network.link(own[0], other[0])
         self._lane = Lane()
         self._queue: deque[bytes] = deque()
         self._queued = 0
@@ -259,7 +262,7 @@ class SimTransport(asyncio.Transport):
     def _send(self, size: int, callback: Callable[..., None], *args: Any) -> None:
         if self._forgotten:
             return
-        self.endpoints.network.link(self.own[0], self.other[0]).send(self._lane, size, callback, *args)
+        self._link.send(self._lane, size, callback, *args)
 
     def _resume_writing(self) -> None:
         if not self._writing_paused and not self.gone:
@@ -333,7 +336,7 @@ class SimTransport(asyncio.Transport):
                 self.close()
 
     def _acknowledge(self, size: int) -> None:
-        sender, link = self.peer, self.endpoints.network.link(self.own[0], self.other[0])
+        sender, link = self.peer, self._link
         assert sender is not None
         if self._forgotten:
             return

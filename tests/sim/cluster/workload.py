@@ -180,6 +180,7 @@ class Workload:
                 for _ in range(batch):
                     msg = await got.get()
                     if msg.status:
+                        await asyncio.sleep(0.0 if msg.status.startswith("408") else 0.1)
                         break
                     await take(msg)
         except PASSING:

@@ -52,9 +52,9 @@ async def until_end(wire: Wire) -> list[str]:
     return errors(frames)
 
 
-async def ask(node: Node, subject: str, body: str = "", count: int = 1) -> list[Any]:
-    """What the system account gets in answer."""
-    bus = node.server.account(node.options.system_account_name)
+async def ask(node: Node, subject: str, body: str = "", count: int = 1, account: str = "") -> list[Any]:
+    """What `account` gets in answer, or the system account."""
+    bus = node.server.account(account or node.options.system_account_name)
     answers: asyncio.Queue[bytes] = asyncio.Queue()
     inbox = bus.subscribe(b"_INBOX.1", lambda _s, _r, _h, payload, _o: answers.put_nowait(payload))
     bus.publish(subject.encode(), body.encode(), b"_INBOX.1")
@@ -199,6 +199,19 @@ async def test_jetstream_is_on_where_the_claims_say_so(tmp_path: Path) -> None:
         case.account.limits |= dict.fromkeys(JETSTREAM, 0)
         await update(node, case.account)
         assert list(node.jetstream.apis) == []
+
+
+async def test_another_limit_of_an_account_counts_for_the_next_message(tmp_path: Path) -> None:
+    case = Memory()
+    case.account.limits |= JETSTREAM
+    async with running(tmp_path, case.config() + f'jetstream {{ store_dir: "{tmp_path}" }}\n') as node:
+        account = case.account.public
+        created = await ask(node, "$JS.API.STREAM.CREATE.S", '{"name":"S","subjects":["s"]}', account=account)
+        assert "error" not in created[0]
+        assert (await ask(node, "s", "x" * 500, account=account))[0]["seq"] == 1
+        case.account.limits |= {"disk_storage": 600}
+        await update(node, case.account)
+        assert (await ask(node, "s", "x" * 500, account=account))[0]["error"]["err_code"] == 10002
 
 
 async def test_a_reload_brings_other_accounts(tmp_path: Path) -> None:

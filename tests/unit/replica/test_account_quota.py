@@ -236,3 +236,28 @@ def test_a_peer_that_has_miscounted_keeps_its_link() -> None:
     node.mesh.receive("n2", b'[["A",false,-3400],["A",true,1%s]]' % (b"0" * 40))
     assert node.room._elsewhere["n2"] == {("A", False, 0): 0, ("A", True, 0): MAX_SIZE}
     assert node.taken(node.stream(), 100) == 10, "less than nothing makes no room"
+
+
+def test_limits_are_asked_for_when_they_change_and_not_for_each_message() -> None:
+    node = Node(storage=1000)
+    asked: list[str] = []
+    known = node.room._limits
+
+    def limits(account: str) -> AccountLimits:
+        asked.append(account)
+        return known(account)
+
+    node.room._limits = limits
+    stream = node.stream()
+    for _ in range(5):
+        node.room.take(stream, 10)
+        stream.store.byte_count += 10
+    before = len(asked)
+    node.room.take(stream, 10)
+    stream.store.byte_count += 10
+    assert len(asked) == before > 0
+    node.limits["A"] = AccountLimits(max_storage=60)
+    assert node.taken(stream, 10) > 0, "nobody has said that there is another limit"
+    node.room.limits_changed()
+    assert node.taken(stream, 10) == 0
+    assert node.error.err_code == 10002

@@ -11,8 +11,7 @@ from jetcluster.errors import ApiError
 from jetcluster.meta.state import Assignment
 from jetcluster.objects.bucket import Bucket
 from jetcluster.replica.stream_replica import StreamReplica
-from jetcluster.store.api import DamagedError
-from jetcluster.store.kv import KvError
+from jetcluster.store.kv import KvDamagedError, KvError
 from jetcluster.stream.ingest import Ingest
 from jetcluster.stream.publish import Admission
 from tests.unit.cluster.consumers import Puller, consumer, host, owner, state
@@ -107,11 +106,12 @@ async def test_what_follows_from_a_command_may_fail(monkeypatch: pytest.MonkeyPa
         assert "what follows from a command failed" in leader.log.events("error")
 
 
-@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), DamagedError(1, 1), KvError("corruption")])
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), KvDamagedError("Corruption"), KvError("IO error")])
 @virtual_time
 async def test_a_disk_that_fails_stops_its_replica_and_no_other(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
+    """A damaged record is another matter: that replica is rebuilt (test_repair.py)."""
     async with Cluster() as cluster:
         await cluster.create("S")
         follower = cluster.followers("S")[0]
@@ -189,3 +189,40 @@ async def test_an_assignment_that_fails_stops_neither_the_meta_group_nor_other_s
             assert node.js.meta.group is not None and not node.js.meta.group.stopped
             assert node.replica("T").machine.rules.max_msgs == 7
             assert "an assignment failed" in node.log.events("error")
+
+
+@virtual_time
+async def test_consumers_hear_once_per_turn_of_what_was_stored_and_after_the_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Cluster("A", clustered=False) as cluster:
+        await cluster.create("S", 1)
+        node = cluster["A"]
+        await consumer(node, "c")
+        await cluster.until(lambda: host(node).hosted == 1, what="an owner")
+        told: list[object] = []
+        node.bus.subscribe(b"acks", lambda subject, reply, headers, payload, origin: told.append(payload))
+        monkeypatch.setattr(host(node), "appended", lambda first, last: told.append((first, last)))
+        for _ in range(3):
+            node.bus.publish(b"s", b"x", b"acks")
+            node.replica("S").ingest.flush()  # a command each
+        await asyncio.sleep(0.1)
+        acks = [b'{"stream":"S","seq":%d}' % seq for seq in (1, 2, 3)]
+        assert told == [*acks, (1, 3)]
+
+
+@virtual_time
+async def test_what_says_something_about_this_machine_stops_the_replica_also_at_the_end_of_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Cluster("A", clustered=False) as cluster:
+        await cluster.create("S", 1)
+        replica = cluster["A"].replica("S")
+
+        def fail(index: int) -> None:
+            raise KvError("corruption")
+
+        monkeypatch.setattr(replica.reads, "applied", fail)
+        assert (await cluster["A"].publish(b"s", b"x"))["seq"] == 1
+        await cluster.until(lambda: bool(replica.failed), what="it stops")
+        assert "corruption" in replica.failed

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jetcluster.model import times
 from jetcluster.store.api import DamagedError, Msg
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.mem_kv import MemKv
-from jetcluster.stream import direct_get, times
+from jetcluster.stream import direct_get
 from jetcluster.stream.direct_get import Answer, DirectGet, Frame, Reply
 from tests.unit.stream.twins import NaiveStore, NaiveView, block
 
@@ -476,7 +477,7 @@ def test_multi_last_with_every_match_below_seq_is_just_the_end() -> None:
 SUBJECTS = [b"a.x", b"a.y", b"b", b"c.d.e"]
 FILTERS = st.sampled_from(["a.x", "a.*", "*.*", ">", "b", "c.>", "zz", "*.d.*"])
 SEQS = st.integers(0, 25)
-INSTANTS = st.integers(-2, 26).map(lambda i: times.render(T0 + 1000 * i).decode())
+INSTANTS = st.integers(-2, 26).map(lambda i: times.rfc3339(T0 + 1000 * i))
 REQUESTS = st.fixed_dictionaries(
     {},
     optional={

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetcluster.errors import ApiError
+from jetcluster.model import times
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.mem_kv import MemKv
-from jetcluster.stream import commands, times
+from jetcluster.stream import commands
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.ports import MachineStore
@@ -234,7 +235,7 @@ class Model:
             if b"@every" in headers:
                 after = rounded(due) + SECOND if rounded(due) + SECOND >= now else rounded(now) + SECOND
                 self.schedules[seq] = after
-                following = times.render(after).decode()
+                following = times.rfc3339(after)
             own = ["X: 1"] if b"\nX: 1" in headers else []
             made.append(
                 (

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from jetcluster.stream import times
+from jetcluster.model import times
 from jetcluster.stream.republish import Republish
 from tests.unit.stream.test_machine import T0, Stream
 from tests.unit.stream.twins import block
@@ -14,7 +14,7 @@ def republishing(**config: object) -> tuple[Stream, Republish]:
 
 
 def expected(subject: str, seq: int, last: int, *first: str, more: tuple[str, ...] = ()) -> bytes:
-    stamp = times.render(T0 + seq - 1).decode()
+    stamp = times.rfc3339(T0 + seq - 1)
     return block(
         *first,
         "Nats-Stream: S",

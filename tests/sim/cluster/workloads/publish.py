@@ -7,7 +7,7 @@ import math
 
 from tests.sim.cluster import replicas
 from tests.sim.cluster.judges import Deliveries, Log
-from tests.sim.cluster.session import ApiError, Msg
+from tests.sim.cluster.session import ApiError, Msg, Session
 from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload
 
 CONSUMER = "reader"
@@ -56,15 +56,18 @@ class Publish(Workload):
 
     async def _publish(self, number: int) -> None:
         session = await self.session(f"pub{number}")
-        count, pace = 0, self.rng.choice((1.0, 4.0, 12.0))
+        count, pace, burst = 0, self.rng.choice((0.5, 2.0, 6.0)), self.rng.choice((1, 1, 8))
         while not self.stopping:
-            count += 1
-            text = f"{number}-{count}"
-            self.log.send(text)
-            ack = await self.store(session, f"{self.subject}.{text}", text)
-            self.log.ack(int(ack["seq"]), text, self.now)
+            texts = [f"{number}-{count + at}" for at in range(burst if self.rng.random() < 0.3 else 1)]
+            count += len(texts)
+            await asyncio.gather(*(self._publish_one(session, text) for text in texts))
             await asyncio.sleep(self.rng.expovariate(pace))
         await session.close()
+
+    async def _publish_one(self, session: Session, text: str) -> None:
+        self.log.send(text)
+        ack = await self.store(session, f"{self.subject}.{text}", text)
+        self.log.ack(int(ack["seq"]), text, self.now)
 
     # ---- reading
 
