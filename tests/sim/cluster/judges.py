@@ -260,10 +260,10 @@ class Copies:
 
 
 def _difference(found: Sequence[str], wanted: Sequence[str]) -> str:
-    at = next(
-        (at for at, (a, b) in enumerate(zip(found, wanted, strict=False)) if a != b), min(len(found), len(wanted))
-    )
-    return f"{len(found)} of {len(wanted)} messages of a source, from {at} on {found[at : at + 3]}, not {wanted[at : at + 3]}"
+    ends = min(len(found), len(wanted))
+    at = next((at for at in range(ends) if found[at] != wanted[at]), ends)
+    there, here = found[at : at + 3], wanted[at : at + 3]
+    return f"{len(found)} of {len(wanted)} messages of a source, from {at} on {there}, not {here}"
 
 
 class Batches:

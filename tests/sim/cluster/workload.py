@@ -150,8 +150,8 @@ class Workload:
         subject: str = ">",
         nodes: tuple[str, ...] = (),
     ) -> None:
-        """Calls `look(server, contents)` with what each server says once it has come to sequence `last`: those of the main
-        cluster, or `nodes`."""
+        """Calls `look(server, contents)` with what each server says once it has come to sequence `last`: each of the
+        main cluster, or of `nodes`."""
         for name in nodes or self.deployment.members():
             session = await self.session(f"check-{stream}-{name}", name)
             found: dict[int, Msg] = {}
