@@ -332,6 +332,10 @@ class Lifetimes:
         self._lives: dict[int, tuple[float, float]] = {}
         """By sequence: earliest and latest time of its end; infinity for one that stays."""
 
+    @property
+    def seqs(self) -> Iterable[int]:
+        return self._lives.keys()
+
     def ack(self, seq: int, sent: float, acked: float, seconds: float = math.inf) -> None:
         self._lives[seq] = sent + seconds - self.slack, acked + seconds + self.slack
 
@@ -339,3 +343,24 @@ class Lifetimes:
         earliest, latest = self._lives[seq]
         require(there or ended > earliest, f"{seq} is gone {earliest - ended:.3f} s too early")
         require(not there or began < latest, f"{seq} is there {began - latest:.3f} s too long")
+
+
+class Firings:
+    """Scheduled messages, which fire once and not before their time."""
+
+    def __init__(self) -> None:
+        self.due: dict[str, str] = {}
+        """By name: RFC 3339, of one precision for all."""
+
+    def put(self, name: str, at: str) -> None:
+        self.due[name] = at
+
+    def fired(self, where: str, messages: Iterable[tuple[str, str]]) -> set[str]:
+        """(name, when it was stored, as in `due`) of all that has come; the names."""
+        found: set[str] = set()
+        for name, at in messages:
+            require(name in self.due, f"{where}: {name} fired and was never put")
+            require(name not in found, f"{where}: {name} fired twice")
+            require(at >= self.due[name], f"{where}: {name} fired at {at}, it is due at {self.due[name]}")
+            found.add(name)
+        return found

@@ -96,6 +96,16 @@ def lifetimes() -> judges.Lifetimes:
     return history
 
 
+def firings() -> judges.Firings:
+    history = judges.Firings()
+    history.put("a", "2023-11-14T22:13:20.000000Z")
+    history.put("b", "2023-11-14T22:13:21.500000Z")
+    return history
+
+
+FIRED = [("b", "2023-11-14T22:13:21.500000Z"), ("a", "2023-11-14T22:13:25.000000Z")]
+
+
 def message(seq: int, text: str) -> Msg:
     return Msg(seq, 0, b"s", b"", text.encode())
 
@@ -130,6 +140,7 @@ CLEAN: dict[type, list[Plant]] = {
     judges.Chain: [lambda: chain().stored("n1", [(1, "a"), (3, "b"), (4, "c")])],
     judges.Kept: [lambda: kept().stored("n1", {2: "", 3: "", 5: ""})],
     judges.Ordered: [lambda: ordered().complete({1: "a", 3: "c", 4: "d"})],
+    judges.Firings: [lambda: firings().fired("n1", FIRED)],
     judges.Lifetimes: [
         lambda: lifetimes().look(1, 13.0, 13.9, True),
         lambda: lifetimes().look(1, 17.5, 17.6, False),
@@ -208,6 +219,11 @@ PLANTED: dict[type, dict[str, Plant]] = {
         "backwards": lambda: ordered().take(2, "b"),
         "skipped": lambda: ordered().complete({1: "a", 2: "b", 3: "c"}),
         "wrong content": lambda: ordered().complete({1: "a", 3: "x"}),
+    },
+    judges.Firings: {
+        "twice": lambda: firings().fired("n1", [*FIRED, FIRED[0]]),
+        "too early": lambda: firings().fired("n1", [("b", "2023-11-14T22:13:21.499999Z")]),
+        "phantom": lambda: firings().fired("n1", [("c", "2023-11-14T22:13:30.000000Z")]),
     },
     judges.Lifetimes: {
         "gone too early": lambda: lifetimes().look(1, 13.0, 13.5, False),

@@ -62,9 +62,9 @@ class Workload:
         return self.deployment.scheduler.now
 
     def wall(self, ahead: float) -> str:
-        """RFC 3339: what clocks that are right say in so many seconds."""
+        """RFC 3339 with microseconds: what clocks that are right say in so many seconds."""
         at = datetime.fromtimestamp(EPOCH_NS / 1e9, UTC) + timedelta(seconds=self.now + ahead)
-        return at.isoformat().replace("+00:00", "Z")
+        return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
     @property
     def members(self) -> list[str]:
