@@ -43,6 +43,8 @@ class Server:
                 f'cluster {{ name: {self.cluster}, listen: "{self.ip}:{ROUTE_PORT}", '
                 f"authorization {{ user: {SECRET}, password: {SECRET} }}, routes: [{routes}] }}"
             )
+        if hub or any(other.leaf_of == self.cluster for other in others if self.cluster):
+            lines.append("ping_interval: 2s")  # a leaf link is given up after two that nobody answers
         if hub:
             urls = ", ".join(f'"nats-leaf://{one.ip}:{LEAF_PORT}"' for one in hub)
             lines.append(f"leafnodes {{ reconnect: 1, remotes: [ {{ urls: [{urls}] }} ] }}")
