@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from random import Random
 
 from jetcluster.stream.levels import LEVEL
-from tests.sim.cluster.layout import LAYOUTS
 from tests.sim.cluster.nemesis import FAULTS
 from tests.sim.cluster.workload import found
 
