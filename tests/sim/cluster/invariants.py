@@ -104,7 +104,7 @@ class Invariants:
 
     def _one_leader(self, replica: Replica) -> None:
         group = replica.group
-        if group.role is not Role.LEADER or not replica.lasting:
+        if group.role is not Role.LEADER or not self._lasts(replica):
             return
         me = replica.machine.name
         led = self._leaders.setdefault((replica.cluster, replica.gid, group.term), me)
@@ -125,7 +125,7 @@ class Invariants:
 
     def _same_state(self, replica: Replica) -> None:
         """Those that were somewhere else when the others were here compare with what was seen there."""
-        if not replica.lasting:
+        if not self._lasts(replica):
             return
         for index, digest in self._told(replica):
             known, where = self._hashes.setdefault(
@@ -147,8 +147,11 @@ class Invariants:
         # What the disk says stops a replica; then the server starts again (`cluster/store_care.py`, see liveness).
         known = fault is None or isinstance(fault, PASSING)
         self._require(known, f"{replica.where}: apply raised {fault!r}")
-        if replica.stream is not None and replica.lasting:
+        if replica.stream is not None and self._lasts(replica):
             self._require(not replica.stream.divergences, f"{replica.where}: {DIVERGED}")
+
+    def _lasts(self, replica: Replica) -> bool:
+        return replica.lasting and not (self._deployment.relaxed and self._deployment.power_failures)
 
     # ---- bounds
 

@@ -34,6 +34,8 @@ class Workload:
     name: ClassVar[str] = ""
     promises: ClassVar[tuple[str, ...]] = ()
     """In the words of docs/."""
+    layout: ClassVar[str] = ""
+    """A key of `layout.LAYOUTS` for a workload that needs that one and runs alone; "" for any of the usual ones."""
     judges: ClassVar[tuple[type, ...]] = ()
     """Classes of `judges` that look at its history."""
 
