@@ -14,6 +14,8 @@ from jetcluster.mesh.link import TcpLink
 from jetcluster.records import dataclass
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from jetcluster.mesh.mesh import NodeMesh
 
 RETRY_MIN = 0.1
@@ -63,6 +65,11 @@ class Dialer:
     def __init__(self, mesh: NodeMesh) -> None:
         self._mesh = mesh
         self._targets: dict[tuple[str, int], Target] = {}
+
+    @property
+    def targets(self) -> Mapping[tuple[str, int], Target]:
+        """What is dialled, by host and port."""
+        return self._targets
 
     def start(self, routes: tuple[Route, ...]) -> None:
         self.set_routes(routes)

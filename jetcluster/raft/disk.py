@@ -270,12 +270,12 @@ class MemoryDisk:
     def segments(self) -> list[int]:
         return sorted(self._files)
 
-    def _used(self) -> int:
+    def used(self) -> int:
         return sum(map(len, self._files.values()))
 
     def create(self, number: int, size: int) -> None:
         faults.point("journal.create")
-        if self._used() + size > self.capacity:
+        if self.used() + size > self.capacity:
             raise OSError(28, "No space left on device")
         self._files[number] = bytearray(size)
         self._synced[number] = bytearray(size)
@@ -287,7 +287,7 @@ class MemoryDisk:
         file = self._files[number]
         end = offset + len(data)
         if end > len(file):
-            if self._used() + end - len(file) > self.capacity:
+            if self.used() + end - len(file) > self.capacity:
                 fits = max(0, len(file) - offset)
                 file[offset : offset + fits] = data[:fits]  # as a full file system does: part of it is there
                 raise OSError(28, "No space left on device")
@@ -348,7 +348,7 @@ class MemoryDisk:
         self._synced.pop(number, None)
 
     def free_bytes(self) -> int:
-        return self.capacity - self._used() if self.reported_free is None else self.reported_free
+        return self.capacity - self.used() if self.reported_free is None else self.reported_free
 
     def close(self) -> None:
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 from jetcluster.clock import ManualTime, SeededRng
@@ -199,7 +200,7 @@ class Loopback:
         self.isolate(name)
         member.dead = True
         member.node.close()
-        member.journal._closed = True  # the writer's answers go nowhere
+        member.disk = copy.deepcopy(member.disk)  # what the old journal still does reaches another one
         if lose:
             member.disk.crash(SeededRng(7))
 

@@ -211,7 +211,7 @@ def test_a_partial_write_on_a_full_disk_is_undone() -> None:
     for _ in range(12):
         fill(log, 5)
         bench.settle()
-    bench.disk.capacity = bench.disk._used()
+    bench.disk.capacity = bench.disk.used()
     for _ in range(40):
         fill(log, 5)
         bench.settle()
@@ -380,7 +380,7 @@ def test_where_no_whole_segment_fits_a_small_batch_still_does() -> None:
     for _ in range(20):
         fill(log, 5, size=50)
         bench.settle()
-    bench.disk.capacity = bench.disk._used() + 3_000
+    bench.disk.capacity = bench.disk.used() + 3_000
     segment = bench.journal.segment
     while bench.journal.segment == segment:
         fill(log, 5, size=50)

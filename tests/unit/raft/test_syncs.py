@@ -66,7 +66,7 @@ def test_a_barrier_does_not_wait_for_a_full_disk() -> None:
     bench = Bench()
     log = bench.log()
     bench.settle()
-    bench.disk.capacity = bench.disk._used()
+    bench.disk.capacity = bench.disk.used()
     called: list[int] = []
     with faults.armed("journal.write", faults.fail(errno.ENOSPC)):
         fill(log, 5)
