@@ -265,7 +265,8 @@ class MemoryDisk:
         """Syncs do nothing: the power is going."""
         self._files: dict[int, bytearray] = {}
         self._synced: dict[int, bytearray] = {}
-        self._unsynced: list[tuple[int, int, int]] = []
+        self.unsynced: list[tuple[int, int, int]] = []
+        """What a crash may lose: segment, start, end."""
 
     def segments(self) -> list[int]:
         return sorted(self._files)
@@ -293,7 +294,7 @@ class MemoryDisk:
                 raise OSError(28, "No space left on device")
             file.extend(bytes(end - len(file)))
         file[offset:end] = data
-        self._unsynced.append((number, offset, end))
+        self.unsynced.append((number, offset, end))
         if sync:
             self.sync(number)
         if faults.active:
@@ -305,12 +306,12 @@ class MemoryDisk:
         if self.hold_sync:
             return
         kept: list[tuple[int, int, int]] = []
-        for item in self._unsynced:
+        for item in self.unsynced:
             if item[0] == number:
                 self._harden(*item)
             else:
                 kept.append(item)
-        self._unsynced = kept
+        self.unsynced = kept
 
     def _harden(self, number: int, start: int, end: int) -> None:
         target = self._synced[number]
@@ -319,7 +320,7 @@ class MemoryDisk:
         target[start:end] = self._files[number][start:end]
 
     def rewrite(self, number: int, offset: int, length: int) -> None:
-        self._unsynced.append((number, offset, offset + length))
+        self.unsynced.append((number, offset, offset + length))
         self.sync(number)
 
     def wipe(self, number: int, offset: int) -> None:
@@ -355,14 +356,14 @@ class MemoryDisk:
 
     def crash(self, rng: Rng) -> None:
         """Loses what was not synced, except sectors that happened to reach the platter."""
-        for number, start, end in self._unsynced:
+        for number, start, end in self.unsynced:
             if number not in self._synced:
                 continue
             survives = rng.random()
             for at in range(start, end, self.SECTOR):
                 if rng.random() < survives:
                     self._harden(number, at, min(at + self.SECTOR, end))
-        self._unsynced = []
+        self.unsynced = []
         self._files = {number: bytearray(data) for number, data in self._synced.items()}
 
     def corrupt(self, number: int, offset: int, data: bytes) -> None:

@@ -36,9 +36,9 @@ class Bench:
 
     def open(self) -> Journal:
         self.opens += 1
-        writer = InlineWriter(self.time)
+        self.writer = InlineWriter(self.time)
         rng = SeededRng(self.opens)
-        self.journal = Journal(self.disk, writer, self.time, rng, self.options, self.fatal.append, self.mark)
+        self.journal = Journal(self.disk, self.writer, self.time, rng, self.options, self.fatal.append, self.mark)
         self.found = self.journal.open()
         return self.journal
 

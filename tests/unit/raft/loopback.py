@@ -77,9 +77,8 @@ class Member:
         self.rng = SeededRng(hash_of(name) + net.boots)
         net.boots += 1
         mark = net.marks.setdefault(name, MemoryMark())
-        self.journal = Journal(
-            disk, InlineWriter(net.time), net.time, self.rng, net.journal_options, self.fatal.append, mark
-        )
+        self.writer = InlineWriter(net.time)
+        self.journal = Journal(disk, self.writer, net.time, self.rng, net.journal_options, self.fatal.append, mark)
         self.journal.open()
         self.clock = MemberClock(net, name)
         self.node = RaftNode(name, self.journal, self, self.clock, self.rng, net.time, net.config, self._report)
